@@ -12,11 +12,12 @@ use weft_core::limits::ROW_BYTES_MAX;
 pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, notes: *const u64);
 
 /// What code that looks ahead is given: the pass, nothing of use, and room for its notes, all of which are zero.
-pub(crate) type AheadEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
+pub(crate) type PrefetchEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
 
 /// What code that looks ahead for all frames of a batch is given: a pass, which has the slots of the first, the frames,
 /// of which there are some, and room for the notes of all, which are zero.
-pub(crate) type AheadAllEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
+pub(crate) type PrefetchBatchEntry =
+    unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
 
 /// The frames of a batch, as compiled code sees them.
 #[repr(C)]

@@ -20,7 +20,7 @@
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
-//! * Notes that lead to rows are written by the code that reads them and by `ahead` alone, for the state that it runs
+//! * Notes that lead to rows are written by the code that reads them and by `prefetch` alone, for the state that it runs
 //!   on ([`weft_core::ahead`]).
 //! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
 //!   looks whether they are there before it runs one. The code of the short way through a queue holds the lengths of
@@ -47,12 +47,12 @@ use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use frame::{AheadAllEntry, AheadEntry, Entry, Frames, VecWords};
+use frame::{Entry, Frames, PrefetchBatchEntry, PrefetchEntry, VecWords};
 use memory::Code;
-use prefetch::{Asks, WORDS_NOTED_MAX};
+use prefetch::{PrefetchLayout, WORDS_NOTED_MAX};
 use std::sync::Arc;
 use translate::analysis::table_of;
-use translate::{Constants, Plan, UsualWay};
+use translate::{Constants, FastPath, Plan};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, Slot, State};
 use weft_core::ahead::Notes;
 use weft_core::frame::BATCH_MAX;
@@ -69,7 +69,7 @@ pub struct Jit {
     isa: OwnedTargetIsa,
     vec_words: VecWords,
     clock: Option<fn() -> u64>,
-    always_looks_ahead: bool,
+    always_prefetches: bool,
 }
 
 impl Jit {
@@ -103,7 +103,7 @@ impl Jit {
             .finish(settings::Flags::new(flags))
             .map_err(|error| refused(error.to_string()))?;
         cold::prepare(&isa);
-        Ok(Self { isa, vec_words, clock: None, always_looks_ahead: false })
+        Ok(Self { isa, vec_words, clock: None, always_prefetches: false })
     }
 
     /// Measures with this clock (nanoseconds) how long it takes to compile: [`Segment::compile_ns`].
@@ -113,8 +113,8 @@ impl Jit {
 
     /// Compiles what looks ahead for requests of all chains, not only for those on frames, which come in batches, and
     /// looks into all tables, be they ever so small: for tests.
-    pub fn looking_ahead(self) -> Self {
-        Self { always_looks_ahead: true, ..self }
+    pub fn prefetching_always(self) -> Self {
+        Self { always_prefetches: true, ..self }
     }
 
     /// As [`Backend::compile`], with the type that tells more.
@@ -134,18 +134,29 @@ impl Jit {
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
         let target = isa.frontend_config();
-        let (vec_words, always_looks_ahead) = (*vec_words, self.always_looks_ahead);
-        let mut plan =
-            Plan { chain, event, state, isa, vec_words, target, always_looks_ahead, asks: Vec::new() };
-        let looks_ahead = event == Event::Request && (always_looks_ahead || chain.frames.is_some());
-        let asks_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
-        let ahead = (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan));
-        let ahead = ahead.transpose()?.flatten();
+        let (vec_words, always_prefetches) = (*vec_words, self.always_prefetches);
+        let mut plan = Plan {
+            chain,
+            event,
+            state,
+            isa,
+            vec_words,
+            target,
+            always_prefetches,
+            prefetch_layouts: Vec::new(),
+        };
+        let prefetches = event == Event::Request && (always_prefetches || chain.frames.is_some());
+        let uses_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
+        let prefetcher = (prefetches && uses_tables).then(|| Prefetcher::compile(isa, &mut plan));
+        let prefetcher = prefetcher.transpose()?.flatten();
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         // What puts headers in front of frames is given the room there, by all that runs it.
-        let has_usual = event == Event::Request && !constants.puts_in_front;
-        let usual = has_usual.then(|| OfUsual::compile(&plan, ahead.is_some())).transpose()?.flatten();
+        let may_have_fast_path = event == Event::Request && !constants.puts_in_front;
+        let fast_path = may_have_fast_path
+            .then(|| FastPathCode::compile(&plan, prefetcher.is_some()))
+            .transpose()?
+            .flatten();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(Segment {
             name: chain.name.clone(),
@@ -155,8 +166,8 @@ impl Jit {
             shape,
             code,
             _constants: constants,
-            ahead,
-            usual,
+            prefetcher,
+            fast_path,
             compile_ns,
         })
     }
@@ -278,62 +289,64 @@ pub struct Segment {
     code: Code,
     /// What `code` points to.
     _constants: Constants,
-    ahead: Option<Ahead>,
-    usual: Option<OfUsual>,
+    prefetcher: Option<Prefetcher>,
+    fast_path: Option<FastPathCode>,
     compile_ns: u64,
 }
 
 /// The code of a segment that looks ahead.
-struct Ahead {
+struct Prefetcher {
     code: Code,
     /// What `code` points to.
     _constants: Constants,
-    asks: Asks,
+    layout: PrefetchLayout,
 }
 
-impl Ahead {
+impl Prefetcher {
     /// None if there is nothing to look ahead for. What is asked becomes part of the plan.
     fn compile(isa: &OwnedTargetIsa, plan: &mut Plan<'_>) -> Result<Option<Self>, Unsupported> {
         WORKSPACE.with_borrow_mut(|workspace| {
-            let (constants, each) = workspace.translate(|builder| translate::look_ahead(plan, builder))?;
-            let asks = Asks::all(&each, plan.always_looks_ahead);
-            plan.asks = each;
-            if asks.words == 0 {
+            let (constants, each) =
+                workspace.translate(|builder| translate::translate_prefetch(plan, builder))?;
+            let layout = PrefetchLayout::all(&each, plan.always_prefetches);
+            plan.prefetch_layouts = each;
+            if layout.words == 0 {
                 return Ok(None);
             }
-            Ok(Some(Self { code: workspace.translated(isa)?, _constants: constants, asks }))
+            Ok(Some(Self { code: workspace.translated(isa)?, _constants: constants, layout }))
         })
     }
 }
 
 /// The code that parses usual frames and has them pass, and the one that looks ahead for them, if there is something.
-struct OfUsual {
+struct FastPathCode {
     code: Code,
-    ahead: Option<Code>,
+    prefetch: Option<Code>,
     /// What they point to.
     _constants: Vec<Constants>,
 }
 
-impl OfUsual {
+impl FastPathCode {
     /// None if there are no usual frames.
-    fn compile(plan: &Plan<'_>, looks_ahead: bool) -> Result<Option<Self>, Unsupported> {
+    fn compile(plan: &Plan<'_>, prefetches: bool) -> Result<Option<Self>, Unsupported> {
         let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
         let Some(parser) = parser else { return Ok(None) };
         accept(parser.function, plan.chain, Event::Parse)?;
-        let Some(way) = UsualWay::of(plan, parser) else { return Ok(None) };
+        let Some(path) = FastPath::of(plan, parser) else { return Ok(None) };
         WORKSPACE.with_borrow_mut(|workspace| {
-            let translate = |builder: FunctionBuilder<'_>| way.translate(plan, builder);
+            let translate = |builder: FunctionBuilder<'_>| path.translate(plan, builder);
             let (code, constants) = workspace.code(plan.isa, translate)?;
-            let mut of_usual = Self { code, ahead: None, _constants: vec![constants] };
-            if looks_ahead {
-                let constants = match workspace.translate(|builder| way.look_straight_ahead(plan, builder))? {
-                    Some(constants) => constants,
-                    None => workspace.translate(|builder| way.look_ahead(plan, builder))?,
-                };
-                of_usual.ahead = Some(workspace.translated(plan.isa)?);
-                of_usual._constants.push(constants);
+            let mut fast_path = Self { code, prefetch: None, _constants: vec![constants] };
+            if prefetches {
+                let constants =
+                    match workspace.translate(|builder| path.translate_straight_prefetch(plan, builder))? {
+                        Some(constants) => constants,
+                        None => workspace.translate(|builder| path.translate_prefetch(plan, builder))?,
+                    };
+                fast_path.prefetch = Some(workspace.translated(plan.isa)?);
+                fast_path._constants.push(constants);
             }
-            Ok(Some(of_usual))
+            Ok(Some(fast_path))
         })
     }
 }
@@ -420,7 +433,7 @@ impl Segment {
     unsafe fn note(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
         // SAFETY: as in `enter`; it changes no frame, and of the notes the caller vouches.
         unsafe {
-            let entry: AheadEntry = core::mem::transmute(code.entry());
+            let entry: PrefetchEntry = core::mem::transmute(code.entry());
             entry(cx, 0, notes.as_mut_ptr());
         }
     }
@@ -428,7 +441,7 @@ impl Segment {
     /// The notes of a pass.
     #[inline(always)]
     fn notes(&self, cx: &Cx<'_>) -> *const u64 {
-        if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
+        if cx.noted.is_none() { NOTHING_PREFETCHED.as_ptr() } else { self.noted(cx) }
     }
 
     /// The notes of so many passes of a batch, by their numbers behind the first: what was noted for this code and this
@@ -443,14 +456,14 @@ impl Segment {
         let noted = notes.all(&self.shape.id, state);
         let noted =
             noted.and_then(|(words, each)| Some((words.get(first * each..(first + passes) * each)?, each)));
-        let (words, each) = noted.unwrap_or((&NOTHING_NOTED, 0));
+        let (words, each) = noted.unwrap_or((&NOTHING_PREFETCHED, 0));
         move |nth| words.as_ptr().wrapping_add(nth * each)
     }
 
     /// The notes of a pass for which something was noted.
     #[inline(never)]
     fn noted(&self, cx: &Cx<'_>) -> *const u64 {
-        cx.noted.by(&self.shape.id, cx.state).unwrap_or(&NOTHING_NOTED).as_ptr()
+        cx.noted.by(&self.shape.id, cx.state).unwrap_or(&NOTHING_PREFETCHED).as_ptr()
     }
 }
 
@@ -485,7 +498,7 @@ impl Program for Segment {
         batch.each(cx, |cx| {
             // SAFETY: it changes no frame, and the shape of the pass is that of the code: `each` gives each as many
             // slots as it was told, and all else is as it was above.
-            unsafe { self.enter(cx, usize::MAX, NOTHING_NOTED.as_ptr()) }
+            unsafe { self.enter(cx, usize::MAX, NOTHING_PREFETCHED.as_ptr()) }
         })
     }
 
@@ -505,11 +518,14 @@ impl Program for Segment {
     }
 
     fn goes_through(&self) -> bool {
-        self.usual.is_some()
+        self.fast_path.is_some()
     }
 
     fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
-        let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
+        let Some(prefetcher) = self.fast_path.as_ref().and_then(|fast_path| fast_path.prefetch.as_ref())
+        else {
+            return;
+        };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let Some((notes, each)) = notes.all_mut(&self.shape.id, cx.state) else { return };
         let mut bodies = [&[][..]; BATCH_MAX];
@@ -527,7 +543,7 @@ impl Program for Segment {
         // SAFETY: as in `parse_all`, for each of the frames: `bodies` has so many, and so have the notes, and there are
         // as many slots. It writes to no slots.
         unsafe {
-            let entry: AheadAllEntry = core::mem::transmute(ahead.entry());
+            let entry: PrefetchBatchEntry = core::mem::transmute(prefetcher.entry());
             entry(cx, &frames, notes.as_mut_ptr());
         }
     }
@@ -540,16 +556,16 @@ impl Program for Segment {
         leave: &mut dyn Leave,
     ) -> Gone {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        let usual = self.usual.as_ref().expect("nobody asks for it where there is no such code");
+        let fast_path = self.fast_path.as_ref().expect("the caller checks has_fast_path");
         let notes_of = self.notes_of((batch.notes, 0), batch.frames.len(), cx.state);
-        let by_usual = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
+        let by_fast_path = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
             // SAFETY: as in `parse_all`, and as `notes_of` says; it writes to as many slots as the shape was held
             // against.
-            unsafe { self.enter_on(&usual.code, cx, (frame, 0), notes_of(nth)) }
+            unsafe { self.enter_on(&fast_path.code, cx, (frame, 0), notes_of(nth)) }
         };
-        batch.each(parser, cx, leave, by_usual, |cx, frame| {
+        batch.each(parser, cx, leave, by_fast_path, |cx, frame| {
             // SAFETY: as in `parse_all`.
-            unsafe { self.enter_on(&self.code, cx, (frame, 0), NOTHING_NOTED.as_ptr()) }
+            unsafe { self.enter_on(&self.code, cx, (frame, 0), NOTHING_PREFETCHED.as_ptr()) }
         })
     }
 
@@ -558,44 +574,45 @@ impl Program for Segment {
     }
 
     fn pays_ahead(&self, state: &State) -> bool {
-        self.ahead.as_ref().is_some_and(|ahead| ahead.asks.pay(state))
+        self.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.layout.pays(state))
     }
 
     fn start_ahead(&self, state: &State, tuples: usize, notes: &mut Notes) {
-        match &self.ahead {
-            Some(ahead) => notes.start(&self.shape.id, state, tuples, ahead.asks.words),
+        match &self.prefetcher {
+            Some(prefetcher) => notes.start(&self.shape.id, state, tuples, prefetcher.layout.words),
             None => notes.clear(),
         }
     }
 
     #[inline]
     fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
-        let Some(ahead) = &self.ahead else { return };
+        let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check(cx);
         let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
         // SAFETY: the shape of the pass is that of the code, and `start_ahead` has made room for its notes.
-        unsafe { self.note(&ahead.code, cx, notes) };
+        unsafe { self.note(&prefetcher.code, cx, notes) };
     }
 
     fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
-        let Some(ahead) = &self.ahead else { return };
+        let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
             let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
             // SAFETY: as in `parse_all`, and in `look_ahead`.
-            unsafe { self.note(&ahead.code, cx, notes) };
+            unsafe { self.note(&prefetcher.code, cx, notes) };
         });
     }
 
     fn fetch(&self, state: &State, notes: &mut Notes) {
-        if let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.all_mut(&self.shape.id, state)) {
-            ahead.asks.fetch(state, notes.0);
+        if let Some((prefetcher, notes)) = self.prefetcher.as_ref().zip(notes.all_mut(&self.shape.id, state))
+        {
+            prefetcher.layout.fetch(state, notes.0);
         }
     }
 }
 
 /// The notes of a tuple for which nothing was looked up.
-static NOTHING_NOTED: [u64; WORDS_NOTED_MAX] = [0; WORDS_NOTED_MAX];
+static NOTHING_PREFETCHED: [u64; WORDS_NOTED_MAX] = [0; WORDS_NOTED_MAX];
 
 /// What the code takes for granted of a pass.
 #[derive(Debug)]
@@ -615,7 +632,7 @@ struct Shape {
     merged: usize,
     natives: usize,
     /// What the code matches.
-    matches: Vec<Matched>,
+    matches: Vec<MatcherRef>,
     /// The tables that the code works on, and the fingerprints of their layouts.
     tables: Vec<(usize, u64)>,
 }
@@ -653,12 +670,12 @@ impl Shape {
         if state.natives.len() < natives {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
-        let mut matches: Vec<Matched> = Vec::new();
+        let mut matches: Vec<MatcherRef> = Vec::new();
         for op in ops() {
             let Op::Match(table, id, _) = op else { continue };
             let lacks = || Unsupported { reason: "the state lacks a matcher of the chain".into(), line: 0 };
             let (matcher, table) = (usize::from(id.0), usize::from(table.0));
-            let matched = Matched { matcher, table };
+            let matched = MatcherRef { matcher, table };
             if !matched.is_in(state) {
                 return Err(lacks());
             }
@@ -698,13 +715,13 @@ impl Shape {
             && cx.call.len() >= self.call_words
             && cx.counters.len() >= self.elements;
         if !fits || self.has_state && !cx.state.is_known_to_fit(&self.id) {
-            self.look_at_state(fits, cx.state);
+            self.recheck_state(fits, cx.state);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_at_state(&self, fits: bool, state: &State) {
+    fn recheck_state(&self, fits: bool, state: &State) {
         if !fits || !self.fits_state(state) {
             Self::misfit();
         }
@@ -729,14 +746,14 @@ impl Shape {
 
 /// A matcher that the code asks. Which way it asks it is decided with each look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Matched {
+struct MatcherRef {
     /// Its number in the state.
     matcher: usize,
     /// The table whose rows the code takes its rows for.
     table: usize,
 }
 
-impl Matched {
+impl MatcherRef {
     /// Whether the state has it, for the rows of this table.
     #[inline(always)]
     fn is_in(self, state: &State) -> bool {

@@ -17,7 +17,7 @@ const AT_ONCE: usize = 64;
 /// And those of a short batch.
 const FEW: usize = 8;
 /// Bytes of a line of memory.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// The words of the note of a find: a hash, a row, its address; and before that of slots in place of the row's.
 const FIND_WORDS: usize = 3;
@@ -28,16 +28,16 @@ pub(crate) const WORDS_NOTED_MAX: usize = 64;
 
 /// What code notes of a tuple, or a handler: the notes, and the word behind the last of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asks {
-    pub(crate) asks: Vec<Ask>,
+pub(crate) struct PrefetchLayout {
+    pub(crate) prefetches: Vec<Prefetch>,
     pub(crate) words: usize,
     /// It is asked whatever the sizes are.
-    pub(crate) is_always_asked: bool,
+    pub(crate) is_always_fetched: bool,
 }
 
 /// One note: where it begins, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum Prefetch {
     /// The hash of a key that this table will be asked for, 0, and the address of the first slot of its home; or zeros.
     /// When it was looked for, the row that was found and its address are in place of the latter two, or zeros if there
     /// was none. It may have gone since.
@@ -62,82 +62,88 @@ pub(crate) enum Ask {
     },
 }
 
-impl Asks {
+impl PrefetchLayout {
     /// Those of all handlers.
-    pub(crate) fn all(each: &[Self], is_always_asked: bool) -> Self {
-        let words = each.iter().map(|asks| asks.words).max().unwrap_or(0);
-        Self { asks: each.iter().flat_map(|asks| asks.asks.clone()).collect(), words, is_always_asked }
+    pub(crate) fn all(each: &[Self], is_always_fetched: bool) -> Self {
+        let words = each.iter().map(|layout| layout.words).max().unwrap_or(0);
+        Self {
+            prefetches: each.iter().flat_map(|layout| layout.prefetches.clone()).collect(),
+            words,
+            is_always_fetched,
+        }
     }
 
     /// A handler begins: what it notes is behind all others, or where it is already.
     pub(crate) fn begin(each: &mut [Self], at: usize) {
-        each[at].words = each.iter().map(|asks| asks.words).max().unwrap_or(0);
+        each[at].words = each.iter().map(|layout| layout.words).max().unwrap_or(0);
     }
 
     /// Where a handler notes what it asks this table for. It has one note for look-ups on ways that exclude each other.
     /// None where there is no room.
     pub(crate) fn find(&mut self, of: u16) -> Option<usize> {
-        self.found(of).or_else(|| self.add(FIND_WORDS, |at| Ask::Find { table: of, at }))
+        self.found(of).or_else(|| self.add(FIND_WORDS, |at| Prefetch::Find { table: of, at }))
     }
 
-    /// As [`Asks::find`], for a matcher.
+    /// As [`PrefetchLayout::find`], for a matcher.
     pub(crate) fn matching(&mut self, of: u16, words: usize, packing: u64) -> Option<usize> {
-        let ask = |at| Ask::Match { matcher: of, at, words, packing };
-        self.matched(of).or_else(|| self.add(1 + words + 2, ask))
+        let prefetch = |at| Prefetch::Match { matcher: of, at, words, packing };
+        self.matched(of).or_else(|| self.add(1 + words + 2, prefetch))
     }
 
     /// Where it has noted what it asks this table for.
     pub(crate) fn found(&self, of: u16) -> Option<usize> {
-        self.asks.iter().find_map(|ask| match *ask {
-            Ask::Find { table, at } if table == of => Some(at),
+        self.prefetches.iter().find_map(|prefetch| match *prefetch {
+            Prefetch::Find { table, at } if table == of => Some(at),
             _ => None,
         })
     }
 
-    /// As [`Asks::found`], for a matcher.
+    /// As [`PrefetchLayout::found`], for a matcher.
     pub(crate) fn matched(&self, of: u16) -> Option<usize> {
-        self.asks.iter().find_map(|ask| match *ask {
-            Ask::Match { matcher, at, .. } if matcher == of => Some(at),
+        self.prefetches.iter().find_map(|prefetch| match *prefetch {
+            Prefetch::Match { matcher, at, .. } if matcher == of => Some(at),
             _ => None,
         })
     }
 
-    fn add(&mut self, words: usize, ask: impl FnOnce(usize) -> Ask) -> Option<usize> {
+    fn add(&mut self, words: usize, prefetch: impl FnOnce(usize) -> Prefetch) -> Option<usize> {
         let at = self.words;
         (at + words <= WORDS_NOTED_MAX).then(|| {
             self.words += words;
-            self.asks.push(ask(at));
+            self.prefetches.push(prefetch(at));
             at
         })
     }
 
     /// Whether something is asked for which it pays to look ahead now.
-    pub(crate) fn pay(&self, state: &State) -> bool {
-        self.worth_it(state).next().is_some()
+    pub(crate) fn pays(&self, state: &State) -> bool {
+        self.worthwhile(state).next().is_some()
     }
 
-    fn worth_it(&self, state: &State) -> impl Iterator<Item = Ask> {
-        let asks = self.asks.iter().copied();
-        asks.filter(move |ask| ask.is_right(state) && (self.is_always_asked || ask.is_far(state)))
+    fn worthwhile(&self, state: &State) -> impl Iterator<Item = Prefetch> {
+        let prefetches = self.prefetches.iter().copied();
+        prefetches.filter(move |prefetch| {
+            prefetch.packs_alike(state) && (self.is_always_fetched || prefetch.is_far(state))
+        })
     }
 
     /// Makes the look-ups of these notes, all of a kind side by side, and notes what is found. Those of tables that are
     /// in a core's own cache are left to the pass.
     pub(crate) fn fetch(&self, state: &State, notes: &mut [u64]) {
         for notes in notes.chunks_mut(AT_ONCE * self.words) {
-            for ask in self.worth_it(state) {
-                if let Ask::Find { at, .. } = ask {
+            for prefetch in self.worthwhile(state) {
+                if let Prefetch::Find { at, .. } = prefetch {
                     self.fetch_slots(at, notes);
                 }
             }
-            for ask in self.worth_it(state) {
-                if let Ask::Match { matcher, at, words, .. } = ask {
+            for prefetch in self.worthwhile(state) {
+                if let Prefetch::Match { matcher, at, words, .. } = prefetch {
                     self.match_all(&state.matchers[usize::from(matcher)], at, words, notes);
                 }
             }
             // By now the slots are there.
-            for ask in self.worth_it(state) {
-                if let Ask::Find { table, at } = ask {
+            for prefetch in self.worthwhile(state) {
+                if let Prefetch::Find { table, at } = prefetch {
                     self.find_all(&state.tables[usize::from(table)], at, notes);
                 }
             }
@@ -154,17 +160,17 @@ impl Asks {
     }
 
     fn find_all(&self, table: &Table, at: usize, notes: &mut [u64]) {
-        let lines = Lines::of(table);
+        let lines = RowCacheLines::of(table);
         match lines.n {
             1 => self.find_rows::<1>(table, lines, at, notes),
             2 => self.find_rows::<2>(table, lines, at, notes),
-            _ => self.find_rows::<LINES_MAX>(table, lines, at, notes),
+            _ => self.find_rows::<CACHE_LINES_MAX>(table, lines, at, notes),
         }
     }
 
-    /// As [`Asks::find_all`], where `N` lines of each row are asked for, and its last.
+    /// As [`PrefetchLayout::find_all`], where `N` lines of each row are asked for, and its last.
     #[inline(never)]
-    fn find_rows<const N: usize>(&self, table: &Table, lines: Lines, at: usize, notes: &mut [u64]) {
+    fn find_rows<const N: usize>(&self, table: &Table, lines: RowCacheLines, at: usize, notes: &mut [u64]) {
         let rows = table.rows();
         for notes in notes.chunks_exact_mut(self.words) {
             let Some([hash, row, address]) = notes[at..].first_chunk_mut() else { continue };
@@ -178,7 +184,7 @@ impl Asks {
             let (found, at) = rows.near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
             (*row, *address) = (found, at as u64);
             if at != 0 {
-                (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * LINE)));
+                (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * CACHE_LINE_BYTES)));
                 fetch_line(at.wrapping_add(lines.last));
             }
         }
@@ -195,7 +201,7 @@ impl Asks {
         }
     }
 
-    /// As [`Asks::match_all`], for keys of at most `N` words.
+    /// As [`PrefetchLayout::match_all`], for keys of at most `N` words.
     fn match_words<const N: usize>(
         &self,
         matcher: &Arc<Matcher>,
@@ -210,7 +216,7 @@ impl Asks {
         }
     }
 
-    /// As [`Asks::match_words`], for at most `M` tuples.
+    /// As [`PrefetchLayout::match_words`], for at most `M` tuples.
     fn match_keys<const N: usize, const M: usize>(
         &self,
         matcher: &Arc<Matcher>,
@@ -232,7 +238,7 @@ impl Asks {
         }
         let mut found = [Found::default(); M];
         matcher.find_all(&keys[..n * words], &mut found[..n]);
-        let lines = Lines::of(matcher.table());
+        let lines = RowCacheLines::of(matcher.table());
         let mut found = found.iter();
         for notes in notes.chunks_exact_mut(self.words) {
             if notes[at] == 0 {
@@ -247,9 +253,9 @@ impl Asks {
     }
 }
 
-impl Ask {
+impl Prefetch {
     /// Whether keys are made as code makes them.
-    fn is_right(&self, state: &State) -> bool {
+    fn packs_alike(&self, state: &State) -> bool {
         match *self {
             Self::Find { .. } => true,
             Self::Match { matcher, packing, .. } => state.matchers[usize::from(matcher)].packing() == packing,
@@ -270,33 +276,33 @@ impl Ask {
 
 /// How rows of a table are asked for.
 #[derive(Clone, Copy)]
-struct Lines {
+struct RowCacheLines {
     /// Lines from where a row begins.
     n: usize,
     /// The last byte that is asked for.
     last: usize,
 }
 
-impl Lines {
+impl RowCacheLines {
     fn of(table: &Table) -> Self {
-        let bytes = table.row_near_bytes().min(LINES_MAX * LINE);
-        Self { n: bytes.div_ceil(LINE), last: bytes - 1 }
+        let bytes = table.row_near_bytes().min(CACHE_LINES_MAX * CACHE_LINE_BYTES);
+        Self { n: bytes.div_ceil(CACHE_LINE_BYTES), last: bytes - 1 }
     }
 
     /// As many for each row, wherever it begins in a line: a branch on that would be one on chance.
     #[inline(always)]
     fn fetch(self, row: usize) {
-        (0..self.n).for_each(|nth| fetch_line(row.wrapping_add(nth * LINE)));
+        (0..self.n).for_each(|nth| fetch_line(row.wrapping_add(nth * CACHE_LINE_BYTES)));
         fetch_line(row.wrapping_add(self.last));
     }
 }
 
 /// Lines of a row that are asked for: what handlers read of a row is at its beginning.
-const LINES_MAX: usize = 3;
+const CACHE_LINES_MAX: usize = 3;
 
 /// Asks for a line of a queue. Where there is none of that number it asks for memory that is another's, which does no
 /// harm and costs less than to find out.
-pub(crate) fn fetch(lines: &[weft_ir::queue::layout::Line], nth: usize) {
+pub(crate) fn fetch_queue_line(lines: &[weft_ir::queue::layout::Line], nth: usize) {
     fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 

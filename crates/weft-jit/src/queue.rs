@@ -44,7 +44,7 @@ impl Jit {
             for (moment, handler) in decl.handlers.iter() {
                 let at =
                     self.append(&mut machine_code, |builder, target| translate(handler, builder, target))?;
-                made.push((level, moment, Needs::of(handler), at));
+                made.push((level, moment, WordCounts::of(handler), at));
             }
         }
         let short = Turns::of(program).map(|short| {
@@ -59,13 +59,13 @@ impl Jit {
             .transpose()
             .map_err(refused)?;
         let code = code.map(Arc::new);
-        let mut functions = Functions::default();
+        let mut functions = HandlerTable::default();
         for (level, moment, needs, at) in made {
             let Some(code) = &code else { continue };
             // SAFETY: `append` put a function with this signature `at` bytes behind the first one. It is handed out by
             // `CompiledQueue` alone, which keeps the code as long.
             let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
-            functions.set(level, moment, Function { entry, needs });
+            functions.set(level, moment, HandlerCode { entry, needs });
         }
         let turns = short.zip(code.clone()).map(|((enter, leave), code)| {
             // SAFETY: `append` put functions with these signatures there. They touch no record before they know that
@@ -109,7 +109,7 @@ impl Jit {
 /// The handlers of a queue program as machine code. Workers share it by an `Arc`.
 pub struct CompiledQueue {
     name: String,
-    functions: Functions,
+    functions: HandlerTable,
     turns: Option<CompiledTurns>,
     /// Where the functions are; None if there are none.
     code: Option<Arc<Code>>,
@@ -142,7 +142,7 @@ impl QueueCode for CompiledQueue {
         function.needs.check(&words);
         let Words { node, partition, packet, event } = words;
         // SAFETY: the code is made by `translate` from a handler that the verifier accepted. It reads and writes the
-        // words that `Needs::of` counted and no others; they are there, and borrowed for the time of the call.
+        // words that `WordCounts::of` counted and no others; they are there, and borrowed for the time of the call.
         unsafe {
             (function.entry)(
                 node.as_mut_ptr(),
@@ -168,7 +168,7 @@ impl QueueCode for CompiledQueue {
     }
 
     fn fetch(&self) -> Option<Fetch> {
-        Some(crate::prefetch::fetch)
+        Some(crate::prefetch::fetch_queue_line)
     }
 }
 
@@ -184,41 +184,41 @@ extern "C" fn passes(_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64) -> u64 
 }
 
 #[derive(Clone, Copy)]
-struct Function {
+struct HandlerCode {
     entry: Entry,
-    needs: Needs,
+    needs: WordCounts,
 }
 
-impl Default for Function {
+impl Default for HandlerCode {
     fn default() -> Self {
-        Self { entry: passes, needs: Needs::default() }
+        Self { entry: passes, needs: WordCounts::default() }
     }
 }
 
 /// The functions of a program. What has none passes.
 #[derive(Default)]
-struct Functions {
+struct HandlerTable {
     /// By moment and level: a fixed place, so that it is found without a look at how many there are.
-    singles: [[Function; LEVELS_MAX]; Moment::SINGLES],
+    singles: [[HandlerCode; LEVELS_MAX]; Moment::SINGLES],
     /// Those of timers, by level.
-    every: [Vec<Function>; LEVELS_MAX],
+    every: [Vec<HandlerCode>; LEVELS_MAX],
 }
 
-impl Functions {
+impl HandlerTable {
     #[inline(always)]
-    fn get(&self, level: usize, moment: Moment) -> Option<&Function> {
+    fn get(&self, level: usize, moment: Moment) -> Option<&HandlerCode> {
         match moment.single() {
             Ok(nth) => self.singles[nth].get(level),
             Err(nth) => self.every.get(level)?.get(nth),
         }
     }
 
-    fn set(&mut self, level: usize, moment: Moment, function: Function) {
+    fn set(&mut self, level: usize, moment: Moment, function: HandlerCode) {
         match moment.single() {
             Ok(nth) => self.singles[nth][level] = function,
             Err(nth) => {
                 let every = &mut self.every[level];
-                every.resize(every.len().max(nth + 1), Function::default());
+                every.resize(every.len().max(nth + 1), HandlerCode::default());
                 every[nth] = function;
             }
         }
@@ -227,14 +227,14 @@ impl Functions {
 
 /// How many words of each scope a handler touches, the untouched ones before the last included.
 #[derive(Clone, Copy, Debug, Default)]
-struct Needs {
+struct WordCounts {
     node: usize,
     partition: usize,
     packet: usize,
     event: usize,
 }
 
-impl Needs {
+impl WordCounts {
     fn of(handler: &Handler) -> Self {
         let mut needs = Self::default();
         needs.add(&handler.body);

@@ -21,9 +21,9 @@ fn compiled_code_matches_interpreter() {
     // If it did not, a chain would mean one thing in `weft check` and tests, and another in traffic.
     // To look ahead must not be seen, so each pass does; or it is given what the one before has noted, as if tables had
     // changed since.
-    let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
+    let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
     for seed in 0..SEEDS {
-        let jit = Kept { jit: jit.clone(), segments: Mutex::default(), usual: InputSet::EMPTY };
+        let jit = SegmentCache { jit: jit.clone(), segments: Mutex::default(), usual: InputSet::EMPTY };
         generate::compare(seed, &Interp, &jit).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
     }
 }
@@ -31,24 +31,24 @@ fn compiled_code_matches_interpreter() {
 #[test]
 fn specialized_code_matches_interpreter() {
     // What a frame has would decide whether an element does what it says.
-    let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
+    let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
     for seed in (0..SEEDS).step_by(3) {
         let usual = [seed % 4, seed / 4 % 4].map(|at| at as u8).into_iter().collect();
-        let jit = Kept { jit: jit.clone(), segments: Mutex::default(), usual };
+        let jit = SegmentCache { jit: jit.clone(), segments: Mutex::default(), usual };
         generate::compare(seed, &Interp, &jit).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
     }
 }
 
 /// Compiles each segment of one chain once, for all its passes. Compiling takes most of the time of the test.
 #[derive(Debug)]
-struct Kept {
+struct SegmentCache {
     jit: Jit,
-    segments: Mutex<Vec<(Event, Arc<Shared>)>>,
+    segments: Mutex<Vec<(Event, Arc<CachedSegment>)>>,
     /// Inputs of requests that are said to be there as a rule, as if they were fields of frames.
     usual: InputSet,
 }
 
-impl Kept {
+impl SegmentCache {
     fn with_usual(&self, chain: &Arc<ChainProgram>) -> Arc<ChainProgram> {
         let mut chain = ChainProgram::clone(chain);
         for input in &mut chain.request.inputs {
@@ -66,7 +66,7 @@ impl Kept {
     }
 }
 
-impl Backend for Kept {
+impl Backend for SegmentCache {
     fn name(&self) -> &'static str {
         self.jit.name()
     }
@@ -79,31 +79,31 @@ impl Backend for Kept {
     ) -> Result<Box<dyn Program>, Unsupported> {
         let mut segments = self.segments.lock().expect("no test thread has panicked");
         if let Some((_, segment)) = segments.iter().find(|(of, _)| *of == event) {
-            return Ok(Box::new(Again(segment.clone())));
+            return Ok(Box::new(CachedProgram(segment.clone())));
         }
         let segment = match self.usual.is_empty() {
             true => self.jit.compile_segment(chain, event, state)?,
             false => self.jit.compile_segment(&self.with_usual(chain), event, state)?,
         };
-        let segment = Arc::new(Shared { segment, notes: Mutex::default() });
+        let segment = Arc::new(CachedSegment { segment, notes: Mutex::default() });
         segments.push((event, segment.clone()));
-        Ok(Box::new(Again(segment)))
+        Ok(Box::new(CachedProgram(segment)))
     }
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CachedSegment {
     segment: Segment,
     /// And how many passes there were.
     notes: Mutex<(Notes, u64)>,
 }
 
 #[derive(Debug)]
-struct Again(Arc<Shared>);
+struct CachedProgram(Arc<CachedSegment>);
 
-impl Program for Again {
+impl Program for CachedProgram {
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
-        let Shared { segment, notes } = &*self.0;
+        let CachedSegment { segment, notes } = &*self.0;
         let (notes, passes) = &mut *notes.lock().expect("no test thread has panicked");
         if passes.is_multiple_of(2) {
             segment.start_ahead(cx.state, 1, notes);

@@ -113,7 +113,7 @@ fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
 }
 
 fn compiled(chain: &Arc<ChainProgram>, state: &State) -> Box<dyn Program> {
-    let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
+    let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
     jit.compile(chain, Event::Request, state).expect("it is sound")
 }
 

@@ -174,7 +174,7 @@ fn prefetch_stops_at_unknown_flag() {
         v6: bool = float_fits.signed v5\n    branch v6, block1, block2\nblock1:\n    forward\nblock2:\n    \
         v7: row = find t0, v2\n    forward\n}\n";
     let state = state(Type::F64);
-    let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state);
+    let program = jit().prefetching_always().compile(&chain(source, 2), Event::Request, &state);
     let mut notes = Notes::default();
     program.expect("it compiles").start_ahead(&state, 1, &mut notes);
     // One of each element: a hash, a row and its address.

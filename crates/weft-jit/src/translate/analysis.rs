@@ -19,7 +19,7 @@ use weft_ir::verify::{FramePlace, Handler, reads_inside};
 const INT_TEXT_MAX: u64 = 20;
 
 /// Facts about a handler.
-pub(super) struct Facts<'p> {
+pub(super) struct Analysis<'p> {
     /// The blocks that can be reached, each behind all that dominate it.
     pub(super) order: Vec<BlockId>,
     /// It may be rolled back, and has something to undo.
@@ -27,13 +27,13 @@ pub(super) struct Facts<'p> {
     /// The MERGE variables that a roll-back sets to what they were.
     pub(super) merges: Vec<VarId>,
     /// What is taken of the scratch when it ends.
-    pub(super) room_after: Room,
+    pub(super) room_after: ScratchBound,
     /// It asks whether the scratch is full.
     pub(super) asks_scratch: bool,
     /// It takes the lock of the scalar variables.
     pub(super) locks_vars: bool,
     /// Flags that are the same whenever they are made.
-    told: Told,
+    known_flags: KnownFlags,
     /// Numbers of the frame that certainly lie in it.
     pub(super) inside: BTreeMap<Value, FramePlace>,
     locked: Vec<TableId>,
@@ -45,26 +45,30 @@ pub(super) struct Facts<'p> {
     /// Rows that are known to be there, by block.
     present: Vec<Vec<Value>>,
     /// By block: up to which instruction a roll-back may follow within the block, and whether one may behind it.
-    fails: Vec<Ahead>,
+    fails: Vec<RollbackReach>,
     /// Writes that a roll-back takes back without the journal, by block and instruction.
     in_place: Vec<Vec<bool>>,
 }
 
 /// For each value that is a flag, what it is whenever it is made, if that is known.
-type Told = Vec<Option<bool>>;
+type KnownFlags = Vec<Option<bool>>;
 
 /// Up to which instruction something may follow within a block, and whether it may behind it.
-type Ahead = (usize, bool);
+type RollbackReach = (usize, bool);
 
-impl<'p> Facts<'p> {
+impl<'p> Analysis<'p> {
     /// Looks at a handler.
     ///
     /// # Errors
     /// It names a table that the state does not have.
-    pub(super) fn of(function: &'p Function, plan: &Plan<'_>, room: Room) -> Result<Self, Unsupported> {
-        let (told, room_after) = told(function, plan, room);
-        let order = reverse_postorder(function, &told);
-        let mut facts = Self {
+    pub(super) fn of(
+        function: &'p Function,
+        plan: &Plan<'_>,
+        room: ScratchBound,
+    ) -> Result<Self, Unsupported> {
+        let (known_flags, room_after) = known_flags(function, plan, room);
+        let order = reverse_postorder(function, &known_flags);
+        let mut analysis = Self {
             undoes: false,
             merges: Vec::new(),
             room_after,
@@ -75,9 +79,9 @@ impl<'p> Facts<'p> {
             literals: vec![None; function.types.len()],
             borrowed: borrowed(function),
             present: present_rows(function, &order),
-            fails: fails(function, &order, &told),
-            in_place: in_place(function, plan, &order, &told),
-            told,
+            fails: fails(function, &order, &known_flags),
+            in_place: in_place(function, plan, &order, &known_flags),
+            known_flags,
             inside: reads_inside(function),
             order,
         };
@@ -91,36 +95,36 @@ impl<'p> Facts<'p> {
                 });
             }
             match &inst.op {
-                Op::ScratchFull => facts.asks_scratch = true,
-                Op::LockVars => facts.locks_vars = true,
-                Op::Lock(table, _) if !facts.locked.contains(table) => facts.locked.push(*table),
+                Op::ScratchFull => analysis.asks_scratch = true,
+                Op::LockVars => analysis.locks_vars = true,
+                Op::Lock(table, _) if !analysis.locked.contains(table) => analysis.locked.push(*table),
                 Op::IntConst(_) => {
-                    inst.result.iter().for_each(|result| facts.constants[result.0 as usize] = true);
+                    inst.result.iter().for_each(|result| analysis.constants[result.0 as usize] = true);
                 }
                 Op::BytesConst(bytes) => {
                     if let Some(result) = inst.result {
-                        facts.literals[result.0 as usize] = Some(bytes);
+                        analysis.literals[result.0 as usize] = Some(bytes);
                     }
                 }
                 _ => {}
             }
         }
         let resets = all_insts(function).any(|inst| matches!(inst.op, Op::VarReset(_)));
-        for id in facts.order.clone() {
+        for id in analysis.order.clone() {
             for (at, inst) in function.blocks[id.0 as usize].insts.iter().enumerate() {
-                if !facts.may_fail_after(id, at) {
+                if !analysis.may_fail_after(id, at) {
                     continue;
                 }
                 match inst.op {
                     // Nobody else writes this worker's part, so what it was can be kept in a register.
-                    Op::VarMerge(var, _, Journal::Yes) if !resets => facts.merges.push(var),
-                    _ => facts.undoes |= has_effect(&inst.op) && !facts.in_place[id.0 as usize][at],
+                    Op::VarMerge(var, _, Journal::Yes) if !resets => analysis.merges.push(var),
+                    _ => analysis.undoes |= has_effect(&inst.op) && !analysis.in_place[id.0 as usize][at],
                 }
             }
         }
-        facts.merges.sort_unstable_by_key(|var| var.0);
-        facts.merges.dedup();
-        Ok(facts)
+        analysis.merges.sort_unstable_by_key(|var| var.0);
+        analysis.merges.dedup();
+        Ok(analysis)
     }
 
     pub(super) fn locked_tables(&self) -> Vec<TableId> {
@@ -132,8 +136,8 @@ impl<'p> Facts<'p> {
     }
 
     /// What a flag is whenever it is made, if that is known.
-    pub(super) fn told(&self, flag: Value) -> Option<bool> {
-        self.told[flag.0 as usize]
+    pub(super) fn known_flag(&self, flag: Value) -> Option<bool> {
+        self.known_flags[flag.0 as usize]
     }
 
     /// Whether a value is an integer that is always the same.
@@ -153,7 +157,7 @@ impl<'p> Facts<'p> {
 
     /// Whether the handler may be rolled back behind this instruction.
     pub(super) fn may_fail_after(&self, block: BlockId, at: usize) -> bool {
-        is_ahead(self.fails[block.0 as usize], at)
+        is_reached(self.fails[block.0 as usize], at)
     }
 
     /// Whether a roll-back takes this write back without the journal: code keeps what was there, and stores it again.
@@ -246,19 +250,19 @@ type BytesMax = Option<u64>;
 
 /// How much of the scratch is taken at most, and what is known of the inputs that were set.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct ScratchBound {
     taken: BytesMax,
     /// The longest of what may be in place of an input.
     set: BTreeMap<InputId, BytesMax>,
 }
 
-impl Room {
+impl ScratchBound {
     /// Nothing has run yet.
     pub(super) const NONE: Self = Self { taken: Some(0), set: BTreeMap::new() };
 
     /// How it is behind a handler.
     pub(super) fn after(self, function: &Function, plan: &Plan<'_>) -> Self {
-        told(function, plan, self).1
+        known_flags(function, plan, self).1
     }
 
     /// Whether there always is room for so much.
@@ -283,12 +287,12 @@ fn longer(a: BytesMax, b: BytesMax) -> BytesMax {
 
 /// What flags are whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and the room
 /// behind the handler.
-fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
-    let mut told = vec![None; function.types.len()];
-    tell_fits(function, &mut told);
+fn known_flags(function: &Function, plan: &Plan<'_>, before: ScratchBound) -> (KnownFlags, ScratchBound) {
+    let mut known_flags = vec![None; function.types.len()];
+    find_float_fits(function, &mut known_flags);
     // Without loops each instruction runs once, and those that ran before another stand before it in this order.
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
-        return (told, Room { taken: None, ..before });
+        return (known_flags, ScratchBound { taken: None, ..before });
     }
     let mut lens: Vec<BytesMax> = vec![None; function.types.len()];
     // Parameters are as long as the longest of what is given for them, all of which comes before.
@@ -296,7 +300,7 @@ fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
         lens[param.0 as usize] = Some(0);
     }
     let mut room = before;
-    for block in reverse_postorder(function, &told) {
+    for block in reverse_postorder(function, &known_flags) {
         let block = &function.blocks[block.0 as usize];
         for inst in &block.insts {
             let len = len_max(plan, &room, &lens, &inst.op);
@@ -307,7 +311,7 @@ fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
                 if inst.op == Op::ScratchFull && room.is_there() {
-                    told[result.0 as usize] = Some(false);
+                    known_flags[result.0 as usize] = Some(false);
                 }
             }
         }
@@ -317,12 +321,12 @@ fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
             }
         }
     }
-    (told, room)
+    (known_flags, room)
 }
 
 /// Finds the flags that say whether a float fits an integer, and always do: of an integer over a number that is greater
 /// than two, as a length of time in other units is.
-fn tell_fits(function: &Function, told: &mut Told) {
+fn find_float_fits(function: &Function, known_flags: &mut KnownFlags) {
     let ops = definitions(function);
     let op = |value: &Value| ops[value.0 as usize];
     let is_small = |value: &Value| match op(value) {
@@ -335,7 +339,7 @@ fn tell_fits(function: &Function, told: &mut Told) {
     let fits = |op: &Op| matches!(op, Op::FloatFits(Signed::Yes, of) if is_small(of));
     for inst in all_insts(function) {
         let Some(result) = inst.result else { continue };
-        told[result.0 as usize] = match &inst.op {
+        known_flags[result.0 as usize] = match &inst.op {
             Op::Not(of) => op(of).is_some_and(fits).then_some(false),
             op => fits(op).then_some(true),
         };
@@ -343,7 +347,7 @@ fn tell_fits(function: &Function, told: &mut Told) {
 }
 
 /// How long the bytes are at most that an operation gives.
-fn len_max(plan: &Plan<'_>, room: &Room, lens: &[BytesMax], op: &Op) -> BytesMax {
+fn len_max(plan: &Plan<'_>, room: &ScratchBound, lens: &[BytesMax], op: &Op) -> BytesMax {
     let of = |value: &Value| lens[value.0 as usize];
     match op {
         Op::BytesConst(bytes) => Some(bytes.len() as u64),
@@ -400,9 +404,9 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
 }
 
 /// Where a block goes, but for ways that are never taken.
-fn ways<'f>(end: &'f Terminator, told: &Told) -> Vec<&'f Jump> {
+fn ways<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
     match end {
-        Terminator::Branch(by, yes, no) => match told[by.0 as usize] {
+        Terminator::Branch(by, yes, no) => match known_flags[by.0 as usize] {
             Some(true) => vec![yes],
             Some(false) => vec![no],
             None => vec![yes, no],
@@ -411,7 +415,7 @@ fn ways<'f>(end: &'f Terminator, told: &Told) -> Vec<&'f Jump> {
     }
 }
 
-fn reverse_postorder(function: &Function, told: &Told) -> Vec<BlockId> {
+fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<BlockId> {
     let n = function.blocks.len();
     let mut seen = vec![false; n];
     let mut order = Vec::with_capacity(n);
@@ -420,7 +424,7 @@ fn reverse_postorder(function: &Function, told: &Told) -> Vec<BlockId> {
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, followed)) = stack.pop() {
-        let jumps = ways(&function.blocks[block.0 as usize].end, told);
+        let jumps = ways(&function.blocks[block.0 as usize].end, known_flags);
         match jumps.get(followed) {
             Some(jump) => {
                 stack.push((block, followed + 1));
@@ -435,66 +439,71 @@ fn reverse_postorder(function: &Function, told: &Told) -> Vec<BlockId> {
     order
 }
 
-fn is_ahead((within, behind): Ahead, at: usize) -> bool {
+fn is_reached((within, behind): RollbackReach, at: usize) -> bool {
     behind || at < within
 }
 
-/// See [`Facts::fails`].
-fn fails(function: &Function, order: &[BlockId], told: &Told) -> Vec<Ahead> {
+/// See [`Analysis::fails`].
+fn fails(function: &Function, order: &[BlockId], known_flags: &KnownFlags) -> Vec<RollbackReach> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
-    ahead(function, order, told, roll_back, |end| matches!(end, Terminator::Fail { .. }))
+    reach_backward(function, order, known_flags, roll_back, |end| matches!(end, Terminator::Fail { .. }))
 }
 
 /// Where such an instruction or end is still to come.
-fn ahead(
+fn reach_backward(
     function: &Function,
     order: &[BlockId],
-    told: &Told,
+    known_flags: &KnownFlags,
     is_it: impl Fn(&Inst) -> bool,
     is_end: impl Fn(&Terminator) -> bool,
-) -> Vec<Ahead> {
+) -> Vec<RollbackReach> {
     let blocks = &function.blocks;
     let within = |block: &Block| (block.insts.iter().rposition(&is_it).unwrap_or(0), is_end(&block.end));
-    let mut ahead: Vec<Ahead> = blocks.iter().map(within).collect();
+    let mut reach: Vec<RollbackReach> = blocks.iter().map(within).collect();
     // From the ends backward; again for as long as a loop brings news to its head.
     let mut changes = true;
     while changes {
         changes = false;
         for block in order.iter().rev() {
             let at = block.0 as usize;
-            let behind = ways(&blocks[at].end, told).iter().any(|jump| {
+            let behind = ways(&blocks[at].end, known_flags).iter().any(|jump| {
                 let to = jump.block.0 as usize;
-                ahead[to].1 || blocks[to].insts.iter().any(&is_it)
+                reach[to].1 || blocks[to].insts.iter().any(&is_it)
             });
-            changes |= behind && !ahead[at].1;
-            ahead[at].1 |= behind;
+            changes |= behind && !reach[at].1;
+            reach[at].1 |= behind;
         }
     }
-    ahead
+    reach
 }
 
-/// See [`Facts::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and behind
+/// See [`Analysis::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and behind
 /// the last operation that may give the row's place to another.
-fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], told: &Told) -> Vec<Vec<bool>> {
+fn in_place(
+    function: &Function,
+    plan: &Plan<'_>,
+    order: &[BlockId],
+    known_flags: &KnownFlags,
+) -> Vec<Vec<bool>> {
     let none = |block: &Block| vec![false; block.insts.len()];
     let mut in_place: Vec<Vec<bool>> = function.blocks.iter().map(none).collect();
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
         return in_place;
     }
     let n_tables = plan.state.tables.len().min(usize::from(u16::MAX)) as u16;
-    let moves: Vec<Vec<Ahead>> = (0..n_tables)
+    let moves: Vec<Vec<RollbackReach>> = (0..n_tables)
         .map(|table| {
             let moves = |inst: &Inst| match inst.op {
                 Op::Insert(of, ..) | Op::Remove(of, ..) => of.0 == table,
                 _ => false,
             };
-            ahead(function, order, told, moves, |_| false)
+            reach_backward(function, order, known_flags, moves, |_| false)
         })
         .collect();
     for (id, block) in function.blocks.iter().enumerate() {
         for (at, inst) in block.insts.iter().enumerate() {
             let stays = |table: TableId| {
-                moves.get(usize::from(table.0)).is_some_and(|moves| !is_ahead(moves[id], at))
+                moves.get(usize::from(table.0)).is_some_and(|moves| !is_reached(moves[id], at))
             };
             in_place[id][at] = match inst.op {
                 Op::SetColumn(table, _, column, value, Journal::Yes) => {
@@ -656,8 +665,8 @@ fn numbered_insts(function: &Function) -> impl Iterator<Item = (usize, usize, &I
 /// Whether no way leads from a load to a use of its bytes past what writes over them.
 fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Value, load: &Op) -> bool {
     let mut seen = vec![[false; 2]; function.blocks.len()];
-    let mut ahead = vec![(home, at + 1, false)];
-    while let Some((at, from, mut is_over)) = ahead.pop() {
+    let mut reach = vec![(home, at + 1, false)];
+    while let Some((at, from, mut is_over)) = reach.pop() {
         let block = &function.blocks[at];
         let mut goes_on = true;
         for inst in &block.insts[from..] {
@@ -679,7 +688,7 @@ fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Valu
         for jump in block.end.jumps() {
             let to = jump.block.0 as usize;
             if !core::mem::replace(&mut seen[to][usize::from(is_over)], true) {
-                ahead.push((to, 0, is_over));
+                reach.push((to, 0, is_over));
             }
         }
     }

@@ -252,7 +252,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::BytesCompare(cmp, a, b) => Val::One(self.compare(*cmp, *a, *b)?),
             Op::Concat(parts) => {
                 let held: Vec<Val> = parts.iter().map(|part| self.get(*part)).collect::<Result<_, _>>()?;
-                let literals = parts.iter().map(|part| self.facts.literal(*part));
+                let literals = parts.iter().map(|part| self.analysis.literal(*part));
                 let parts: Vec<_> = held.into_iter().zip(literals).collect();
                 let kept = self.segment.keep(&parts);
                 self.segment.kept(kept)
@@ -270,7 +270,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (from, count) = (self.get(*from)?.one(), self.get(*count)?.one());
                 self.slice((start, len), from, count)
             }
-            Op::ScratchFull if result.and_then(|result| self.facts.told(result)) == Some(false) => {
+            Op::ScratchFull if result.and_then(|result| self.analysis.known_flag(result)) == Some(false) => {
                 Val::One(self.segment.bool(false))
             }
             Op::ScratchFull => {
@@ -284,7 +284,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::InPrefix(a, b) => {
                 let address = self.get(*a)?;
-                match self.facts.literal(*b) {
+                match self.analysis.literal(*b) {
                     Some(prefix) => Val::One(self.segment.in_network(address, prefix)),
                     None => {
                         let prefix = self.get(*b)?;
@@ -377,7 +377,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn compare(&mut self, cmp: BytesCmp, a: Value, b: Value) -> Result<clif::Value, Unsupported> {
         let (left, right) = (self.get(a)?, self.get(b)?);
         if let Some(answer) = equality(cmp) {
-            let equal = match (self.facts.literal(a), self.facts.literal(b)) {
+            let equal = match (self.analysis.literal(a), self.analysis.literal(b)) {
                 (_, Some(literal)) => self.equal_literal(a, left, literal),
                 (Some(literal), None) => self.equal_literal(b, right, literal),
                 (None, None) => self.segment.equal(left, right),

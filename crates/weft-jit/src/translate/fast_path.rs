@@ -6,7 +6,7 @@
 //! code as if it had not been there, and is parsed by the code for all.
 
 use super::key::usual_len;
-use super::specialize::{Usual, metas, present_at, words};
+use super::specialize::{Specialized, metas, present_at, words};
 use super::tuple::region_at;
 use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, path_merge, prefetch};
 use crate::arithmetic::known;
@@ -26,10 +26,10 @@ use weft_ir::program::{Input, Part};
 use weft_ir::verify::{Exit, bounds, exits};
 
 /// The way of usual frames through a chain.
-pub(crate) struct UsualWay<'c> {
+pub(crate) struct FastPath<'c> {
     parser: Part<'c>,
     parts: Vec<Part<'c>>,
-    usual: Usual,
+    specialized: Specialized,
     /// Where usual frames leave the parser.
     exits: Vec<Exit>,
     /// Inputs that the engine knows, which are there before a frame is parsed.
@@ -37,37 +37,37 @@ pub(crate) struct UsualWay<'c> {
 }
 
 /// The parser's part of it.
-pub(super) struct Lane {
+pub(super) struct ParserPaths {
     /// Where frames go that have come to its end.
     pass: clif::Block,
     /// What that is given, by the block that ends the way there.
     args: BTreeMap<BlockId, Vec<Arg>>,
     /// The blocks on those ways.
-    way: BTreeSet<BlockId>,
+    blocks: BTreeSet<BlockId>,
     /// Where all others go.
     out: clif::Block,
     /// In code that looks ahead, the blocks that ask for nothing but whether a frame is usual, which it takes for
     /// granted.
-    granted: Option<BTreeSet<BlockId>>,
+    assumed: Option<BTreeSet<BlockId>>,
 }
 
 /// Something that is known at the end of a way.
 #[derive(Clone, Copy)]
 pub(super) enum Arg {
-    Found(Value),
+    Value(Value),
     Number(i64),
 }
 
-impl Lane {
+impl ParserPaths {
     /// Where frames go on that have come to the end of a way, and with what.
     pub(super) fn end_of(&self, block: BlockId) -> Option<(clif::Block, Vec<Arg>)> {
         self.args.get(&block).map(|args| (self.pass, args.clone()))
     }
 
     /// Which side of a branch is taken for granted.
-    pub(super) fn granted<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
-        match [yes, no].map(|side| self.way.contains(&side.block)) {
-            _ if !self.granted.as_ref()?.contains(&from) => None,
+    pub(super) fn assumed_side<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
+        match [yes, no].map(|side| self.blocks.contains(&side.block)) {
+            _ if !self.assumed.as_ref()?.contains(&from) => None,
             [true, false] => Some(yes),
             [false, true] => Some(no),
             _ => None,
@@ -75,19 +75,19 @@ impl Lane {
     }
 
     /// It writes nothing but notes.
-    pub(super) fn looks_ahead(&self) -> bool {
-        self.granted.is_some()
+    pub(super) fn is_prefetch(&self) -> bool {
+        self.assumed.is_some()
     }
 
     /// Where frames go that leave the way for this block.
     pub(super) fn out_to(&self, block: BlockId) -> Option<clif::Block> {
-        (!self.way.contains(&block)).then_some(self.out)
+        (!self.blocks.contains(&block)).then_some(self.out)
     }
 }
 
 /// What is known of a frame that has come to the end.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ParsedFrame {
     /// Words of slots, by input and offset.
     words: BTreeMap<(usize, usize), clif::Value>,
     /// Words of the inputs that the parser has found, where there are some; and those that are there of all.
@@ -96,12 +96,12 @@ pub(super) struct Found {
     /// How many bytes it has at least.
     frame_min: i64,
     /// Of other inputs than these nothing is known, not even whether they are there.
-    seen: Option<InputSet>,
+    known_inputs: Option<InputSet>,
     /// Somebody has asked for one of those. What is made of that is of no use.
-    is_asked_for_more: bool,
+    reads_unknown: bool,
 }
 
-impl Found {
+impl ParsedFrame {
     /// A word of a slot.
     pub(super) fn word(&self, at: usize, word: usize) -> Option<clif::Value> {
         self.words.get(&(at, word)).copied()
@@ -118,21 +118,21 @@ impl Found {
     }
 }
 
-impl<'c> UsualWay<'c> {
+impl<'c> FastPath<'c> {
     /// None if there is no such way. The verifier has accepted the parser.
     pub(crate) fn of(plan: &Plan<'c>, parser: Part<'c>) -> Option<Self> {
         let parts = plan.chain.parts(plan.event);
-        let usual = Usual::of(plan, &parts)?;
+        let specialized = Specialized::of(plan, &parts)?;
         let inputs = &plan.chain.request.inputs;
         let metas = metas(inputs);
         let constants = constants(parser.function);
         let is_usual = |exit: &Exit| {
             let is_whole = |at| is_whole(inputs, &constants, exit, at);
-            (exit.given() | metas).contains_all(usual.assumed.present)
-                && usual.assumed.whole.iter().all(is_whole)
+            (exit.given() | metas).contains_all(specialized.assumptions.present)
+                && specialized.assumptions.whole.iter().all(is_whole)
         };
         let exits: Vec<Exit> = exits(parser.function).into_iter().filter(is_usual).collect();
-        (!exits.is_empty()).then_some(Self { parser, parts, usual, exits, metas })
+        (!exits.is_empty()).then_some(Self { parser, parts, specialized, exits, metas })
     }
 
     /// Translates it into `builder`'s function, a [`crate::frame::Entry`].
@@ -144,7 +144,7 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
-        let parts = self.usual.parts(&self.parts);
+        let parts = self.specialized.parts(&self.parts);
         let segment = self.make(plan, builder, &self.parsed(), &parts, None, |segment, _| {
             segment.start_outcome();
             let one = segment.int(1);
@@ -154,26 +154,26 @@ impl<'c> UsualWay<'c> {
         Ok(segment.finish())
     }
 
-    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadAllEntry`], whose
+    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::PrefetchBatchEntry`], whose
     /// notes are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it
     /// inside them: what it notes of others is not asked for.
     ///
     /// # Errors
     /// As [`super::translate`].
-    pub(crate) fn look_ahead(
+    pub(crate) fn translate_prefetch(
         &self,
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
-        Ok(self.look_ahead_by(plan, builder, &self.parsed())?.finish())
+        Ok(self.prefetch_segment(plan, builder, &self.parsed())?.finish())
     }
 
-    /// As [`UsualWay::look_ahead`], without asking by which of several ways a frame comes, if what is asked for is the
+    /// As [`FastPath::translate_prefetch`], without asking by which of several ways a frame comes, if what is asked for is the
     /// same on all of them.
     ///
     /// # Errors
     /// As [`super::translate`].
-    pub(crate) fn look_straight_ahead(
+    pub(crate) fn translate_straight_prefetch(
         &self,
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
@@ -182,71 +182,71 @@ impl<'c> UsualWay<'c> {
         let (exits, constants) = (exits(&function), constants(&function));
         let inputs = &plan.chain.request.inputs;
         let is_whole = |exit: &Exit| {
-            let whole = self.usual.assumed.whole & exit.given();
+            let whole = self.specialized.assumptions.whole & exit.given();
             whole.iter().all(|at| is_whole(inputs, &constants, exit, at))
         };
         if !exits.iter().all(is_whole) {
             return Ok(None);
         }
         let parser = Part { function: &function, ..self.parser };
-        let seen = exits.iter().fold(self.metas, |all, exit| all | exit.given());
-        let parsed = Parsed { parser, exits: &exits, seen: Some(seen) };
-        let segment = self.look_ahead_by(plan, builder, &parsed)?;
-        let is_blind = segment.found.is_asked_for_more;
+        let known_inputs = exits.iter().fold(self.metas, |all, exit| all | exit.given());
+        let parsed = ParserExits { parser, exits: &exits, known_inputs: Some(known_inputs) };
+        let segment = self.prefetch_segment(plan, builder, &parsed)?;
+        let reads_unknown = segment.parsed_frame.reads_unknown;
         let constants = segment.finish();
-        Ok((!is_blind).then_some(constants))
+        Ok((!reads_unknown).then_some(constants))
     }
 
-    fn look_ahead_by<'s>(
+    fn prefetch_segment<'s>(
         &self,
         plan: &'s Plan<'s>,
         builder: FunctionBuilder<'s>,
-        parsed: &Parsed<'_>,
+        parsed: &ParserExits<'_>,
     ) -> Result<Segment<'s, 's>, Unsupported> {
-        let parts = self.usual.parts(&self.parts);
+        let parts = self.specialized.parts(&self.parts);
         let function = parsed.parser.function;
         let bounds = bounds(function);
         let all = (0..function.blocks.len()).map(|at| BlockId(at as u32));
-        let granted = all.filter(|block| !bounds.contains(block)).collect();
-        let look_ahead = |segment: &mut Segment<'_, '_>, next: Option<clif::Block>| {
-            prefetch::translate(segment, &parts, &mut plan.asks.clone())?;
+        let assumed = all.filter(|block| !bounds.contains(block)).collect();
+        let prefetch_parts = |segment: &mut Segment<'_, '_>, next: Option<clif::Block>| {
+            prefetch::translate(segment, &parts, &mut plan.prefetch_layouts.clone())?;
             segment.leave(next);
             Ok(())
         };
-        self.make(plan, builder, parsed, &[], Some(granted), look_ahead)
+        self.make(plan, builder, parsed, &[], Some(assumed), prefetch_parts)
     }
 
     /// The parser that frames come through.
-    fn parsed(&self) -> Parsed<'_> {
-        Parsed { parser: self.parser, exits: &self.exits, seen: None }
+    fn parsed(&self) -> ParserExits<'_> {
+        ParserExits { parser: self.parser, exits: &self.exits, known_inputs: None }
     }
 
-    /// The parser's part, for these parts of a pass, and what is behind it; see [`Lane::granted`].
+    /// The parser's part, for these parts of a pass, and what is behind it; see [`ParserPaths::assumed`].
     fn make<'s>(
         &self,
         plan: &'s Plan<'s>,
         builder: FunctionBuilder<'s>,
-        parsed: &Parsed<'_>,
+        parsed: &ParserExits<'_>,
         parts: &[Part<'_>],
-        granted: Option<BTreeSet<BlockId>>,
+        assumed: Option<BTreeSet<BlockId>>,
         behind: impl FnOnce(&mut Segment<'s, 's>, Option<clif::Block>) -> Result<(), Unsupported>,
     ) -> Result<Segment<'s, 's>, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
-        segment.is_usual_way = true;
+        segment.is_fast_path = true;
         let all: Vec<Part<'_>> = parts.iter().copied().chain([parsed.parser]).collect();
         segment.start_frame(&all);
-        let next = granted.is_some().then(|| segment.for_each_frame());
+        let next = assumed.is_some().then(|| segment.for_each_frame());
         let [pass, out] = [(); 2].map(|()| segment.builder.create_block());
-        let args = parsed.find(&mut segment, pass, self.metas);
-        let way = parsed.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
-        segment.lane = Some(Lane { pass, args, way, out, granted });
+        let args = parsed.exit_args(&mut segment, pass, self.metas);
+        let blocks = parsed.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
+        segment.parser_paths = Some(ParserPaths { pass, args, blocks, out, assumed });
         PartTranslator::new(&mut segment, 0, &parsed.parser, out)?.translate()?;
-        segment.lane = None;
+        segment.parser_paths = None;
         segment.builder.switch_to_block(out);
         segment.builder.set_cold_block(out);
         segment.leave(next);
         segment.builder.switch_to_block(pass);
-        segment.assumed = self.usual.assumed;
+        segment.assumptions = self.specialized.assumptions;
         behind(&mut segment, next)?;
         segment.builder.seal_all_blocks();
         Ok(segment)
@@ -254,17 +254,17 @@ impl<'c> UsualWay<'c> {
 }
 
 /// A parser, and where usual frames leave it.
-struct Parsed<'p> {
+struct ParserExits<'p> {
     parser: Part<'p>,
     exits: &'p [Exit],
-    /// See [`Found::seen`].
-    seen: Option<InputSet>,
+    /// See [`ParsedFrame::known_inputs`].
+    known_inputs: Option<InputSet>,
 }
 
-impl Parsed<'_> {
+impl ParserExits<'_> {
     /// Notes what is known at the end of all ways: what is the same on them as a constant, all else as what `pass` is
     /// given, by the end of each way.
-    fn find(
+    fn exit_args(
         &self,
         segment: &mut Segment<'_, '_>,
         pass: clif::Block,
@@ -274,7 +274,7 @@ impl Parsed<'_> {
         let arg = |value: Option<Value>| match value.map(|value| (value, constants.get(&value))) {
             None => Arg::Number(0),
             Some((_, Some(n))) => Arg::Number(*n),
-            Some((value, None)) => Arg::Found(value),
+            Some((value, None)) => Arg::Value(value),
         };
         let mut args: Vec<Vec<Arg>> = vec![Vec::new(); self.exits.len()];
         let mut word = |segment: &mut Segment<'_, '_>, by_exit: Vec<Arg>| {
@@ -294,16 +294,17 @@ impl Parsed<'_> {
             let second = gives.iter().map(|give| arg(give.and_then(|(_, b)| *b))).collect();
             for (offset, by_exit) in [(offset_of!(Slot, a), first), (offset_of!(Slot, b), second)] {
                 let found = word(segment, by_exit);
-                segment.found.words.insert((at, offset), found);
+                segment.parsed_frame.words.insert((at, offset), found);
             }
         }
         for (nth, _) in words(given) {
             let by_exit = masks.iter().map(|mask| Arg::Number(mask.words()[nth] as i64)).collect();
-            segment.found.masks[nth] = Some(word(segment, by_exit));
+            segment.parsed_frame.masks[nth] = Some(word(segment, by_exit));
         }
-        segment.found.present = masks.iter().fold(InputSet::ALL, |all, mask| all & *mask) | metas;
-        segment.found.seen = self.seen;
-        segment.found.frame_min = self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
+        segment.parsed_frame.present = masks.iter().fold(InputSet::ALL, |all, mask| all & *mask) | metas;
+        segment.parsed_frame.known_inputs = self.known_inputs;
+        segment.parsed_frame.frame_min =
+            self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
         let ends = self.exits.iter().map(|exit| exit.way[0]);
         ends.zip(args).collect()
     }
@@ -356,15 +357,17 @@ impl Segment<'_, '_> {
     }
 
     /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits, or a copy of it.
-    pub(super) fn save_found(&mut self) {
-        if !self.is_usual_way {
+    pub(super) fn save_parsed(&mut self) {
+        if !self.is_fast_path {
             return;
         }
         let slots = self.load_cx(I64, given_at());
-        for ((at, offset), word) in self.found.words.clone() {
+        for ((at, offset), word) in self.parsed_frame.words.clone() {
             self.builder.ins().store(PLAIN, word, slots, (at * size_of::<Slot>() + offset) as i32);
         }
-        for nth in (0..InputSet::WORDS).filter(|nth| self.found.masks[*nth].is_some()).collect::<Vec<_>>() {
+        for nth in
+            (0..InputSet::WORDS).filter(|nth| self.parsed_frame.masks[*nth].is_some()).collect::<Vec<_>>()
+        {
             let present = self.load_present_word(nth);
             self.builder.ins().store(PLAIN, present, self.cx, present_at(nth) as i32);
         }
@@ -372,9 +375,9 @@ impl Segment<'_, '_> {
 
     /// A word of the inputs that are there.
     pub(super) fn load_present_word(&mut self, nth: usize) -> clif::Value {
-        self.found.is_asked_for_more |= self.found.seen.is_some();
+        self.parsed_frame.reads_unknown |= self.parsed_frame.known_inputs.is_some();
         let before = self.load_cx(I64, present_at(nth));
-        match self.found.masks[nth] {
+        match self.parsed_frame.masks[nth] {
             Some(mask) => self.builder.ins().bor(before, mask),
             None => before,
         }
@@ -382,14 +385,14 @@ impl Segment<'_, '_> {
 
     /// A word of the slot of an input.
     pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
-        if let Some(known) = self.found.word(at, word) {
+        if let Some(known) = self.parsed_frame.word(at, word) {
             return known;
         }
-        if self.found.seen.is_some_and(|seen| !seen.contains(at)) {
-            self.found.is_asked_for_more = true;
+        if self.parsed_frame.known_inputs.is_some_and(|known_inputs| !known_inputs.contains(at)) {
+            self.parsed_frame.reads_unknown = true;
             return self.int(0);
         }
-        let slots = match self.is_usual_way {
+        let slots = match self.is_fast_path {
             true => given_at(),
             false => offset_of!(Cx<'_>, slots) + SLICE_START,
         };

@@ -1,6 +1,6 @@
 //! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
 
-use super::key::MadeKey;
+use super::key::RegisterKey;
 use super::state::RowCell;
 use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::arc_offset;
@@ -25,14 +25,14 @@ const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
 /// A key and its hash.
 pub(super) struct Key {
     hash: Hash,
-    is: Is,
+    is: RowPattern,
 }
 
 /// The hash of a key.
 enum Hash {
     Known(clif::Value),
     /// That of a key that was made, which is not worth its while where a row is found without.
-    Of(HashKey, MadeKey),
+    Of(HashKey, RegisterKey),
 }
 
 /// Where a key may be: the addresses of its stripe and of the first slot of its home.
@@ -43,7 +43,7 @@ pub(super) struct Home {
 }
 
 /// What a row has to hold.
-enum Is {
+enum RowPattern {
     /// The length in bytes and the words of the bytes, zero padded.
     Bytes(clif::Value, [clif::Value; 2]),
     /// These words, by their places.
@@ -101,17 +101,20 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.ins().brif(made.is_usual, usual, [], far, []);
                 self.segment.builder.switch_to_block(usual);
                 let words = made.words(self.segment);
-                Key { hash: Hash::Of(hash, made), is: Is::Words(words) }
+                Key { hash: Hash::Of(hash, made), is: RowPattern::Words(words) }
             }
             (Val::Two(..), None) => self.short_key(hash, key, value, far),
             (value, None) => {
                 let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
-                Key { hash: Hash::Known(self.hash_word_by(hash, word)), is: Is::Words(vec![(at, word)]) }
+                Key {
+                    hash: Hash::Known(self.hash_word_by(hash, word)),
+                    is: RowPattern::Words(vec![(at, word)]),
+                }
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
-        if let Some(note) = self.segment.asks.found(table.0) {
+        if let Some(note) = self.segment.prefetch_layout.found(table.0) {
             self.take_found(note, near, (base, offset as i32), &key_of, (far, done));
         }
         self.probe(near, (base, offset as i32), &key_of, far, done);
@@ -139,7 +142,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let [.., k2] = by.words();
         let k2 = self.segment.int(k2 as i64);
         let scaled = self.ins().imul(len, k2);
-        Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: Is::Bytes(len, words) }
+        Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: RowPattern::Bytes(len, words) }
     }
 
     /// The hash of a key, which is made here if it has not been made yet.
@@ -435,13 +438,13 @@ impl PartTranslator<'_, '_, '_, '_> {
             NearKey::Word(_) | NearKey::Columns(_) => (0, 0),
         };
         match &key.is {
-            Is::Words(words) => {
+            RowPattern::Words(words) => {
                 let differ: Vec<clif::Value> =
                     words.iter().map(|(at, wanted)| word(self, *at, *wanted)).collect();
                 let any = differ.into_iter().reduce(|any, other| self.ins().bor(any, other));
                 any.unwrap_or_else(|| self.segment.int(0))
             }
-            Is::Bytes(len, [first, second]) => {
+            RowPattern::Bytes(len, [first, second]) => {
                 let other_len = word(self, at, *len);
                 let other_first = word(self, at + 1, *first);
                 let differs = self.ins().bor(other_len, other_first);

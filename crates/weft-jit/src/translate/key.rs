@@ -24,7 +24,7 @@ pub(super) const LEN_BYTES: u32 = 4;
 
 /// A key that was made in registers.
 #[derive(Clone, Debug)]
-pub(super) struct MadeKey {
+pub(super) struct RegisterKey {
     /// Whose key it is.
     pub(super) table: TableId,
     /// Whether it was: if not, the parts mean nothing.
@@ -35,7 +35,7 @@ pub(super) struct MadeKey {
     slot: StackSlot,
 }
 
-impl MadeKey {
+impl RegisterKey {
     /// What a row with this key holds, by word.
     pub(super) fn words(&self, segment: &mut Segment<'_, '_>) -> Vec<(u16, clif::Value)> {
         let words_of = |(part, word): &(KeyPart, clif::Value)| {
@@ -110,7 +110,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let mut param = || self.segment.builder.append_block_param(done, I64);
         let parts = columns.into_iter().map(|column| (column, param())).collect();
         self.segment.builder.switch_to_block(done);
-        self.made_keys[result.0 as usize] = Some(MadeKey { table, is_usual, parts, slot });
+        self.made_keys[result.0 as usize] = Some(RegisterKey { table, is_usual, parts, slot });
         Ok(Val::Two(start, len))
     }
 
@@ -138,12 +138,12 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The hash of a key that was made. Whoever finds its row without does not make it.
-    pub(super) fn hash_of_made(&mut self, by: HashKey, made: &MadeKey) -> clif::Value {
+    pub(super) fn hash_of_made(&mut self, by: HashKey, made: &RegisterKey) -> clif::Value {
         self.hash_of_parts(by, &made.parts)
     }
 
     /// Puts the bytes of a key that was made where they are said to be.
-    pub(super) fn store_made(&mut self, made: &MadeKey) {
+    pub(super) fn store_made(&mut self, made: &RegisterKey) {
         let bytes = self.segment.canonical(&made.parts);
         let address = self.ins().stack_addr(I64, made.slot, 0);
         for (at, word) in (0..).step_by(8).zip(bytes) {

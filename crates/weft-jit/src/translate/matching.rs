@@ -36,9 +36,9 @@ type Packed = (Place, clif::Value);
 
 /// The key of a match of few rows that each pass asks: where its parts go, and which inputs they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FewKey(Vec<(Field, InputId)>);
+pub(super) struct SmallMatchKey(Vec<(Field, InputId)>);
 
-impl FewKey {
+impl SmallMatchKey {
     /// None if it is of something else, or not all passes come there.
     fn of(
         state: &State,
@@ -93,11 +93,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         let held = &state.matchers[usize::from(id.0)];
         let pointer = self.matcher(id);
         let packed = self.packed(id, keys)?;
-        let key = FewKey::of(state, self.function, block, (id, keys));
+        let key = SmallMatchKey::of(state, self.function, block, (id, keys));
         let words = self.key_words(key, held.key_words(), &packed);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
-        if let Some(note) = self.segment.asks.matched(id.0) {
+        if let Some(note) = self.segment.prefetch_layout.matched(id.0) {
             self.take_noted(note, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
@@ -314,14 +314,15 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The words of a key. If several matches of few rows have it, they are made for the first of them; the compiler
     /// would make them on the way that compares them, which does not lead to the others for certain.
-    fn key_words(&mut self, key: Option<FewKey>, n: usize, packed: &[Packed]) -> Vec<clif::Value> {
+    fn key_words(&mut self, key: Option<SmallMatchKey>, n: usize, packed: &[Packed]) -> Vec<clif::Value> {
         let segment = &mut self.segment;
         if let Some((_, made)) = segment.made_keys.iter().find(|(of, _)| Some(of) == key.as_ref()) {
             let made = made.clone();
             return made.into_iter().map(|slot| self.ins().stack_load(I64, I64, slot, 0)).collect();
         }
         let words: Vec<clif::Value> = self.join(packed).into_iter().take(n).collect();
-        let Some(key) = key.filter(|key| self.segment.few_keys.iter().filter(|of| *of == key).count() > 1)
+        let Some(key) =
+            key.filter(|key| self.segment.small_match_keys.iter().filter(|of| *of == key).count() > 1)
         else {
             return words;
         };

@@ -23,8 +23,8 @@ use crate::arithmetic::{Arithmetic as _, known};
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
-use crate::prefetch::Asks;
-use analysis::{Facts, Room};
+use crate::prefetch::PrefetchLayout;
+use analysis::{Analysis, ScratchBound};
 use core::mem::offset_of;
 use cranelift_codegen::cursor::{Cursor as _, FuncCursor};
 use cranelift_codegen::ir as clif;
@@ -35,11 +35,11 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
-pub(crate) use fast_path::UsualWay;
-use fast_path::{Arg, Found, Lane};
-use matching::FewKey;
+pub(crate) use fast_path::FastPath;
+use fast_path::{Arg, ParsedFrame, ParserPaths};
+use matching::SmallMatchKey;
 use patch::Patches;
-use specialize::{Assumed, Usual};
+use specialize::{Assumptions, Specialized};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::inputs::InputSet;
@@ -85,9 +85,9 @@ pub(crate) struct Plan<'a> {
     pub(crate) vec_words: VecWords,
     pub(crate) target: TargetFrontendConfig,
     /// Code looks ahead whatever the sizes of tables are.
-    pub(crate) always_looks_ahead: bool,
+    pub(crate) always_prefetches: bool,
     /// What is noted of a tuple for each part by code that looks ahead.
-    pub(crate) asks: Vec<Asks>,
+    pub(crate) prefetch_layouts: Vec<PrefetchLayout>,
 }
 
 /// Translates a segment into `builder`'s function, an [`crate::frame::Entry`].
@@ -96,12 +96,12 @@ pub(crate) struct Plan<'a> {
 /// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
 pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let parts = plan.chain.parts(plan.event);
-    let usual = Usual::of(plan, &parts);
+    let specialized = Specialized::of(plan, &parts);
     let mut segment = Segment::new(plan, builder)?;
     segment.start_frame(&parts);
     segment.start_outcome();
     segment.start_trace();
-    segment.by_kind(&parts, usual.as_ref(), |segment, parts| segment.lay_out(parts))?;
+    segment.with_specialized(&parts, specialized.as_ref(), |segment, parts| segment.lay_out(parts))?;
     segment.builder.seal_all_blocks();
     Ok(segment.finish())
 }
@@ -110,29 +110,30 @@ pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result
 pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
     let parts = plan.chain.parts(plan.event);
     let changes = |parts: &[Part<'_>]| !Patches::of(plan.chain, plan.event, parts).is_none();
-    changes(&parts) || Usual::of(plan, &parts).is_some_and(|usual| changes(&usual.parts(&parts)))
+    changes(&parts)
+        || Specialized::of(plan, &parts).is_some_and(|specialized| changes(&specialized.parts(&parts)))
 }
 
-/// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth
+/// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::PrefetchEntry`]. It is not worth
 /// its name if nothing is asked.
 ///
 /// # Errors
 /// As [`translate`].
-pub(crate) fn look_ahead(
+pub(crate) fn translate_prefetch(
     plan: &Plan<'_>,
     builder: FunctionBuilder<'_>,
-) -> Result<(Constants, Vec<Asks>), Unsupported> {
+) -> Result<(Constants, Vec<PrefetchLayout>), Unsupported> {
     let parts = plan.chain.parts(plan.event);
-    let usual = Usual::of(plan, &parts);
+    let specialized = Specialized::of(plan, &parts);
     let mut segment = Segment::new(plan, builder)?;
-    let mut asks = vec![Asks::default(); parts.len()];
-    segment.by_kind(&parts, usual.as_ref(), |segment, parts| {
-        prefetch::translate(segment, parts, &mut asks)?;
+    let mut layouts = vec![PrefetchLayout::default(); parts.len()];
+    segment.with_specialized(&parts, specialized.as_ref(), |segment, parts| {
+        prefetch::translate(segment, parts, &mut layouts)?;
         segment.builder.ins().return_(&[]);
         Ok(())
     })?;
     segment.builder.seal_all_blocks();
-    Ok((segment.finish(), asks))
+    Ok((segment.finish(), layouts))
 }
 
 /// A value of the IR as Cranelift values.
@@ -160,7 +161,7 @@ impl Val {
 }
 
 /// The Cranelift types that hold a type of the IR.
-fn held(ty: Ty) -> &'static [clif::Type] {
+fn clif_types(ty: Ty) -> &'static [clif::Type] {
     match ty {
         Ty::Bool => &[I8],
         Ty::Int => &[I64],
@@ -193,14 +194,14 @@ struct Segment<'a, 'f> {
     /// The address of the notes of the tuple.
     notes: clif::Value,
     /// What is noted there for the part that is being translated.
-    asks: Asks,
+    prefetch_layout: PrefetchLayout,
     /// Before this, in the entry, is what is made once for the whole segment.
     anchor: clif::Inst,
     /// Integers, and fields of the pass by type and offset, that were made there.
     ints: Vec<(i64, clif::Value)>,
     fields: Vec<((clif::Type, usize), clif::Value)>,
     /// What is taken of the scratch before the part that is being translated.
-    room: Room,
+    room: ScratchBound,
     /// The scratch has room for all that the segment may keep.
     is_roomy: bool,
     /// Something may have left the pass, or may be noted in its journal, before the part that is being translated.
@@ -213,16 +214,16 @@ struct Segment<'a, 'f> {
     /// Copies may be made of a frame, as it is at some point of its pass.
     copies: bool,
     /// What is known of the tuples for which code is made.
-    assumed: Assumed,
+    assumptions: Assumptions,
     /// It is for usual frames, which it parses.
-    is_usual_way: bool,
+    is_fast_path: bool,
     /// The parser's part of that, while it is translated.
-    lane: Option<Lane>,
+    parser_paths: Option<ParserPaths>,
     /// What the parser has found.
-    found: Found,
+    parsed_frame: ParsedFrame,
     /// The keys of matches of few rows that all passes ask, and those of them that have been made.
-    few_keys: Vec<FewKey>,
-    made_keys: Vec<(FewKey, Vec<clif::StackSlot>)>,
+    small_match_keys: Vec<SmallMatchKey>,
+    made_keys: Vec<(SmallMatchKey, Vec<clif::StackSlot>)>,
     constants: Constants,
 }
 
@@ -252,11 +253,11 @@ impl<'a, 'f> Segment<'a, 'f> {
             cx,
             opened,
             notes,
-            asks: Asks::default(),
+            prefetch_layout: PrefetchLayout::default(),
             anchor,
             ints: Vec::new(),
             fields: Vec::new(),
-            room: Room::NONE,
+            room: ScratchBound::NONE,
             is_roomy: false,
             has_left: false,
             signatures: [None; Helper::COUNT],
@@ -264,11 +265,11 @@ impl<'a, 'f> Segment<'a, 'f> {
             inputs: Vec::new(),
             patches: Patches::default(),
             copies: false,
-            assumed: Assumed::default(),
-            is_usual_way: false,
-            lane: None,
-            found: Found::default(),
-            few_keys: Vec::new(),
+            assumptions: Assumptions::default(),
+            is_fast_path: false,
+            parser_paths: None,
+            parsed_frame: ParsedFrame::default(),
+            small_match_keys: Vec::new(),
             made_keys: Vec::new(),
             constants: Constants::default(),
         })
@@ -276,20 +277,20 @@ impl<'a, 'f> Segment<'a, 'f> {
 
     /// Lays the parts one behind the other, from this block on.
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
-        (self.room, self.has_left) = (Room::NONE, false);
-        let after = |room: Room, part: &Part<'_>| room.after(part.function, self.plan);
-        self.is_roomy = parts.iter().fold(Room::NONE, after).is_there();
+        (self.room, self.has_left) = (ScratchBound::NONE, false);
+        let after = |room: ScratchBound, part: &Part<'_>| room.after(part.function, self.plan);
+        self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).is_there();
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         self.copies = ops.any(|inst| matches!(inst.op, Op::Mirror(_)));
         self.declare_inputs(parts)?;
-        (self.few_keys, self.made_keys) = (FewKey::all(self.plan.state, parts), Vec::new());
+        (self.small_match_keys, self.made_keys) = (SmallMatchKey::all(self.plan.state, parts), Vec::new());
         let starts: Vec<clif::Block> = parts.iter().map(|_| self.builder.create_block()).collect();
         let end = self.builder.create_block();
         self.dispatch(parts, &starts, end);
         for (i, part) in parts.iter().enumerate() {
             self.builder.switch_to_block(starts[i]);
             let next = starts.get(i + 1).copied().unwrap_or(end);
-            self.asks = self.plan.asks.get(i).cloned().unwrap_or_default();
+            self.prefetch_layout = self.plan.prefetch_layouts.get(i).cloned().unwrap_or_default();
             let mut translator = PartTranslator::new(self, i, part, next)?;
             translator.is_last_part = i + 1 == parts.len();
             translator.translate()?;
@@ -638,8 +639,8 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
     /// Values that are keys made in registers.
-    made_keys: Vec<Option<key::MadeKey>>,
-    facts: Facts<'p>,
+    made_keys: Vec<Option<key::RegisterKey>>,
+    analysis: Analysis<'p>,
     /// Whether the handler may be rolled back after the instruction that is being translated.
     may_fail_later: bool,
     /// Whether the write that is being translated is taken back without the journal.
@@ -651,7 +652,7 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     /// For the head of each scan, how often the handler has come back to it.
     visits: Vec<Option<Variable>>,
     /// The columns as they were when the handler began; only where it may be rolled back.
-    saved: Vec<Option<tuple::Held>>,
+    saved: Vec<Option<tuple::SavedColumn>>,
     /// The byte offsets of MERGE variables, and what they were when the handler began.
     saved_merges: Vec<(i32, clif::Value)>,
 }
@@ -665,8 +666,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     ) -> Result<Self, Unsupported> {
         let function = part.function;
         let chain = segment.plan.chain;
-        let facts = Facts::of(function, segment.plan, segment.room.clone())?;
-        segment.room = facts.room_after.clone();
+        let analysis = Analysis::of(function, segment.plan, segment.room.clone())?;
+        segment.room = analysis.room_after.clone();
         Ok(Self {
             fail_open: chain.fails_open(part.element, segment.plan.event),
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
@@ -675,7 +676,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             ended: vec![None; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             made_keys: vec![None; function.types.len()],
-            facts,
+            analysis,
             may_fail_later: false,
             undone_in_place: false,
             undos: Vec::new(),
@@ -704,7 +705,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             self.segment.builder.ins().jump(self.blocks[0], []);
             self.segment.builder.switch_to_block(self.blocks[0]);
         }
-        let order = self.facts.order.clone();
+        let order = self.analysis.order.clone();
         for id in order {
             if self.way_out(id).is_none() {
                 self.block(id)?;
@@ -722,22 +723,22 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         if self.counts {
             self.count(offset_of!(Counters, seen));
         }
-        if self.facts.undoes {
+        if self.analysis.undoes {
             if self.segment.has_left {
                 let frame = self.segment.frame;
                 self.segment.call(Helper::Begin, &[frame]);
             }
             self.saved = self.segment.save_inputs();
         }
-        for var in self.facts.merges.clone() {
+        for var in self.analysis.merges.clone() {
             let saved = self.load_merged(var)?;
             self.saved_merges.push(saved);
         }
-        if self.facts.asks_scratch {
+        if self.analysis.asks_scratch {
             let zero = self.segment.int(0);
             self.segment.store_frame(zero, offset_of!(Frame<'_, '_>, scratch_full));
         }
-        for table in self.facts.locked_tables() {
+        for table in self.analysis.locked_tables() {
             if self.segment.plan.state.tables[usize::from(table.0)].spec().shared {
                 let held = self.segment.builder.declare_var(I8);
                 let hash = self.segment.builder.declare_var(I64);
@@ -747,7 +748,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.locks.push(LockState { table, held, hash });
             }
         }
-        if self.facts.locks_vars {
+        if self.analysis.locks_vars {
             let held = self.segment.builder.declare_var(I8);
             let no = self.segment.bool(false);
             self.segment.builder.def_var(held, no);
@@ -761,7 +762,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let block = &function.blocks[id.0 as usize];
         let target = self.blocks[id.0 as usize];
         for param in &block.params {
-            let held: Vec<clif::Value> = held(function.ty(*param))
+            let held: Vec<clif::Value> = clif_types(function.ty(*param))
                 .iter()
                 .map(|ty| self.segment.builder.append_block_param(target, *ty))
                 .collect();
@@ -775,8 +776,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         }
         self.sets_by_edits = self.segment.patches.is_edit(self.nth, id);
         for (at, inst) in block.insts.iter().enumerate() {
-            self.may_fail_later = self.facts.may_fail_after(id, at);
-            self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);
+            self.may_fail_later = self.analysis.may_fail_after(id, at);
+            self.undone_in_place = self.may_fail_later && self.analysis.is_undone_in_place(id, at);
             self.is_last_change = matches!(inst.op, Op::Reshape(..)) && self.is_last_change(id, at);
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
@@ -790,7 +791,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             _ => None,
         });
         let given: InputSet = given.collect();
-        if self.segment.lane.is_none() {
+        if self.segment.parser_paths.is_none() {
             self.segment.make_present(given);
         }
         self.terminator(id, &block.end)
@@ -838,9 +839,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 match self.bytes(op, inst.result)? {
                     Some(value) => Some(value),
                     None => match self.tuple(op)? {
-                        Done::Value(value) => Some(value),
-                        Done::Effect => None,
-                        Done::Not => self.state(block, inst)?,
+                        Translated::Value(value) => Some(value),
+                        Translated::Effect => None,
+                        Translated::Not => self.state(block, inst)?,
                     },
                 }
             }
@@ -864,11 +865,16 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.segment.builder.ins().jump(block, &args);
             }
             Terminator::Branch(by, yes, no) => {
-                if let Some(told) = self.facts.told(*by) {
+                if let Some(told) = self.analysis.known_flag(*by) {
                     let way = if told { yes } else { no };
                     return self.terminator(from, &Terminator::Jump(way.clone()));
                 }
-                if let Some(way) = self.segment.lane.as_ref().and_then(|lane| lane.granted(from, [yes, no])) {
+                if let Some(way) = self
+                    .segment
+                    .parser_paths
+                    .as_ref()
+                    .and_then(|parser_paths| parser_paths.assumed_side(from, [yes, no]))
+                {
                     return self.terminator(from, &Terminator::Jump(way.clone()));
                 }
                 let by = self.get(*by)?.one();
@@ -887,10 +893,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             }
             Terminator::Forward => {
                 self.leave();
-                match self.segment.lane.as_ref().and_then(|lane| lane.end_of(from)) {
+                match self.segment.parser_paths.as_ref().and_then(|parser_paths| parser_paths.end_of(from)) {
                     Some((pass, args)) => {
                         let args = args.into_iter().map(|arg| match arg {
-                            Arg::Found(value) => Ok(self.get(value)?.one().into()),
+                            Arg::Value(value) => Ok(self.get(value)?.one().into()),
                             Arg::Number(n) => Ok(self.segment.int(n).into()),
                         });
                         let args: Vec<clif::BlockArg> = args.collect::<Result<_, Unsupported>>()?;
@@ -953,7 +959,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Where frames go in the place of a block that is not on the way of usual ones.
     fn way_out(&self, block: BlockId) -> Option<clif::Block> {
-        self.segment.lane.as_ref()?.out_to(block)
+        self.segment.parser_paths.as_ref()?.out_to(block)
     }
 
     /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
@@ -986,7 +992,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             return false;
         }
         let fails = matches!(self.function.blocks[jump.block.0 as usize].end, Terminator::Fail { .. });
-        self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.facts.is_constant(*arg))
+        self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.analysis.is_constant(*arg))
     }
 
     /// Counts the rows of a scan, and fails the handler beyond as many as it may visit. Lowered programs count for
@@ -998,7 +1004,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             None => *self.visits[to.0 as usize].insert(self.segment.builder.declare_var(I64)),
         };
         let mut count = self.segment.int(0);
-        if self.facts.is_behind(to, from) {
+        if self.analysis.is_behind(to, from) {
             let before = self.segment.builder.use_var(visits);
             count = self.segment.iadd_imm(before, 1);
             let max = self.segment.int(max.saturating_add(1) as i64);
@@ -1048,7 +1054,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     /// The handler ends: gives back its locks, and takes the time on sampled passes.
     fn leave(&mut self) {
         self.unlock();
-        if self.segment.is_usual_way {
+        if self.segment.is_fast_path {
             return;
         }
         let trace = self.segment.load_trace();
@@ -1066,7 +1072,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             let merged = self.segment.merged();
             self.ins().store(PLAIN, word, merged, offset);
         }
-        if !self.facts.undoes {
+        if !self.analysis.undoes {
             return;
         }
         let (frame, to_start) = (self.segment.frame, self.segment.int(i64::from(!self.segment.has_left)));
@@ -1111,7 +1117,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 }
 
 /// What came of an attempt to translate an instruction.
-enum Done {
+enum Translated {
     /// It has a value.
     Value(Val),
     /// It is done, and has none.

@@ -20,7 +20,7 @@ const LITERAL_MAX: usize = 16;
 
 /// Bytes that are kept in the scratch: where they start in it, and how many they are.
 #[derive(Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct ScratchRange {
     pub(super) start: clif::Value,
     pub(super) len: clif::Value,
 }
@@ -44,7 +44,7 @@ impl Segment<'_, '_> {
 
     /// Copies runs of bytes into the scratch, one behind the other: nothing, if there is no room for all. Each is
     /// given with its bytes, if it is a constant.
-    pub(super) fn keep(&mut self, parts: &[(Val, Option<&[u8]>)]) -> Kept {
+    pub(super) fn keep(&mut self, parts: &[(Val, Option<&[u8]>)]) -> ScratchRange {
         let offset = offset_of!(Outcome, scratch);
         let lens: Vec<clif::Value> = parts.iter().map(|(part, _)| part.two().1).collect();
         let sum = lens.iter().copied().reduce(|sum, len| self.builder.ins().iadd(sum, len));
@@ -68,20 +68,20 @@ impl Segment<'_, '_> {
         }
         let end = self.builder.ins().iadd(start, len);
         self.store_len(offset, end);
-        Kept { start, len }
+        ScratchRange { start, len }
     }
 
     /// The bytes that are kept.
-    pub(super) fn kept(&mut self, Kept { start, len }: Kept) -> Val {
+    pub(super) fn kept(&mut self, ScratchRange { start, len }: ScratchRange) -> Val {
         let base = self.scratch();
         Val::Two(self.builder.ins().iadd(base, start), len)
     }
 
     /// Where bytes are in the scratch, in which they lie already.
-    fn range_of(&mut self, bytes: Val) -> Kept {
+    fn range_of(&mut self, bytes: Val) -> ScratchRange {
         let (start, len) = bytes.two();
         let base = self.scratch();
-        Kept { start: self.builder.ins().isub(start, base), len }
+        ScratchRange { start: self.builder.ins().isub(start, base), len }
     }
 
     /// Copies bytes to where there is room for [`COPY_MAX`] more.
@@ -166,7 +166,7 @@ impl Segment<'_, '_> {
     }
 
     /// A range of the scratch as a cell holds it.
-    fn range_word(&mut self, Kept { start, len }: Kept) -> clif::Value {
+    fn range_word(&mut self, ScratchRange { start, len }: ScratchRange) -> clif::Value {
         let upper = self.ishl_imm(len, 32);
         self.builder.ins().bor(start, upper)
     }
@@ -211,12 +211,12 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Copies a value's bytes into the scratch; those that lie there already only take their room.
-    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> Kept {
+    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> ScratchRange {
         if self.in_scratch[value.0 as usize] {
-            let Kept { start, len } = self.segment.range_of(bytes);
-            return Kept { start, len: self.segment.take_room(len) };
+            let ScratchRange { start, len } = self.segment.range_of(bytes);
+            return ScratchRange { start, len: self.segment.take_room(len) };
         }
-        let literal = self.facts.literal(value);
+        let literal = self.analysis.literal(value);
         self.segment.keep(&[(bytes, literal)])
     }
 
@@ -235,7 +235,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 ty => self.segment.pack(ty, held),
             };
         }
-        self.segment.save_found();
+        self.segment.save_parsed();
         let edit = self.segment.push(offset_of!(Outcome, edits), size_of::<Edit>(), 1, Cold::MakeEdits);
         let target = self.segment.builder.ins().iconst(I32, i64::from(target));
         self.ins().store(PLAIN, target, edit, offset_of!(Edit, target) as i32);

@@ -29,14 +29,14 @@ const MAC_BYTES: i64 = 6;
 /// A column that is patched into its frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patched {
-    pub(super) how: How,
+    pub(super) how: PatchKind,
     /// Whether it has been set.
     pub(super) due: Variable,
 }
 
 /// What is put into the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum PatchKind {
     /// A number of 1, 2, 4 or 8 bytes.
     Number(u8, Endian),
     Mac,
@@ -46,7 +46,7 @@ pub(super) enum How {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patches {
     /// For each input how it is patched, if it is.
-    how: Vec<Option<How>>,
+    how: Vec<Option<PatchKind>>,
     /// By part and block: what is set there is an edit, whatever the input.
     edits: Vec<Vec<bool>>,
 }
@@ -57,9 +57,10 @@ impl Patches {
         let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
             return Self::default();
         };
-        let ways: Vec<Ways> = parts.iter().map(|part| Ways::of(chain, part.function)).collect();
+        let ways: Vec<HandlerPaths> =
+            parts.iter().map(|part| HandlerPaths::of(chain, part.function)).collect();
         let edits = edits(&ways);
-        let uses = Uses::of(parts, &ways, &edits);
+        let uses = InputUses::of(parts, &ways, &edits);
         let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
         // One that the program sets itself is told from those that follow by its edit.
         let edited = uses.cleared | uses.mixed | sums.map(|sum| sum.input).collect();
@@ -81,7 +82,7 @@ impl Patches {
         self.how.iter().all(Option::is_none)
     }
 
-    pub(super) fn how(&self, input: usize) -> Option<How> {
+    pub(super) fn how(&self, input: usize) -> Option<PatchKind> {
         self.how.get(input).copied().flatten()
     }
 
@@ -92,7 +93,7 @@ impl Patches {
 
 /// What a segment does to its inputs.
 #[derive(Default)]
-struct Uses {
+struct InputUses {
     set: InputSet,
     cleared: InputSet,
     /// Set in a handler that has scans, so perhaps by a statement that runs several times in a pass.
@@ -103,8 +104,8 @@ struct Uses {
     mixed: InputSet,
 }
 
-impl Uses {
-    fn of(parts: &[Part<'_>], ways: &[Ways], edits: &[Vec<bool>]) -> Self {
+impl InputUses {
+    fn of(parts: &[Part<'_>], ways: &[HandlerPaths], edits: &[Vec<bool>]) -> Self {
         let (mut uses, none) = (Self::default(), InputSet::EMPTY);
         // What the parts behind set where it may be patched.
         let mut later = InputSet::EMPTY;
@@ -148,16 +149,16 @@ fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
     block.insts.iter().filter_map(|inst| of(&inst.op)).collect()
 }
 
-fn how(input: &Input, store: &Store) -> Option<How> {
+fn how(input: &Input, store: &Store) -> Option<PatchKind> {
     match store.at {
         StoreAt::Bits { bytes, shift: 0, bits, endian }
             if bits == 8 * bytes && Ty::of(input.ty) == Ty::Int =>
         {
             let has_room = [1, 2, 4, 8].contains(&bytes);
             (has_room && (endian == Endian::Big || store.sums.is_empty()))
-                .then_some(How::Number(bytes, endian))
+                .then_some(PatchKind::Number(bytes, endian))
         }
-        StoreAt::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(How::Mac),
+        StoreAt::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(PatchKind::Mac),
         _ => None,
     }
 }
@@ -172,7 +173,7 @@ fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
 }
 
 /// The ways of a pass through a handler, by block.
-struct Ways {
+struct HandlerPaths {
     /// From one to the other.
     jumps: Vec<(usize, usize)>,
     /// It changes the structure of the frame, or copies it.
@@ -183,7 +184,7 @@ struct Ways {
     goes_on: Vec<bool>,
 }
 
-impl Ways {
+impl HandlerPaths {
     fn of(chain: &ChainProgram, function: &Function) -> Self {
         let blocks = &function.blocks;
         let jumps: Vec<(usize, usize)> = (0..)
@@ -227,11 +228,12 @@ fn spread(mut holds: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
 
 /// Where what is set must be an edit, by part and block: on ways of a pass on which the structure of the frame changes,
 /// or a copy is made.
-fn edits(ways: &[Ways]) -> Vec<Vec<bool>> {
-    let goes_on =
-        |part: &Ways| part.changes.iter().zip(&part.goes_on).any(|(changes, goes_on)| *changes && *goes_on);
-    let changes = |part: &Ways| part.changes.contains(&true);
-    let of_part = |(at, part): (usize, &Ways)| {
+fn edits(ways: &[HandlerPaths]) -> Vec<Vec<bool>> {
+    let goes_on = |part: &HandlerPaths| {
+        part.changes.iter().zip(&part.goes_on).any(|(changes, goes_on)| *changes && *goes_on)
+    };
+    let changes = |part: &HandlerPaths| part.changes.contains(&true);
+    let of_part = |(at, part): (usize, &HandlerPaths)| {
         let others = ways[..at].iter().any(goes_on) || ways[at + 1..].iter().any(changes);
         part.meets.iter().map(|meets| others || *meets).collect()
     };
@@ -239,7 +241,7 @@ fn edits(ways: &[Ways]) -> Vec<Vec<bool>> {
 }
 
 /// Words of a checksum that change, as a sum that is not folded yet.
-struct Change {
+struct SumChange {
     sum: Sum,
     by: clif::Value,
     /// How many words changed, at most.
@@ -252,7 +254,7 @@ impl Segment<'_, '_> {
         let chain = self.plan.chain;
         let Some(frames) = &chain.frames else { return };
         let columns: Vec<(usize, Column)> = self.inputs.iter().copied().enumerate().collect();
-        let mut changes: Vec<Change> = Vec::new();
+        let mut changes: Vec<SumChange> = Vec::new();
         for (at, column) in columns {
             if let Some(patched) = column.patched {
                 self.patch_column(frames, (at, column), patched, &mut changes);
@@ -274,12 +276,12 @@ impl Segment<'_, '_> {
         frames: &Frames,
         (at, column): (usize, Column),
         Patched { how, due }: Patched,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<SumChange>,
     ) {
         let sums = frames.stores[at].as_ref().map_or(&[][..], |store| &store.sums);
         let (bytes, place) = match how {
-            How::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
-            How::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),
+            PatchKind::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
+            PatchKind::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),
         };
         let done = self.builder.create_block();
         let no_change = self.int(0);
@@ -288,7 +290,7 @@ impl Segment<'_, '_> {
         self.go_on_if(due, done, &none);
         let wanted = self.int(bytes);
         let (from, is_inside) = self.inside(REGION_BODY, place, wanted);
-        if !self.assumed.is_whole(at) {
+        if !self.assumptions.is_whole(at) {
             let present = self.load_present(at);
             let is_there = self.both(present, is_inside);
             self.go_on_if(is_there, done, &none);
@@ -305,9 +307,9 @@ impl Segment<'_, '_> {
             by.push(self.builder.ins().ishl(words, bits).into());
         }
         match how {
-            How::Number(bytes, endian) => self.store_number(value, (from, 0), bytes, endian),
+            PatchKind::Number(bytes, endian) => self.store_number(value, (from, 0), bytes, endian),
             // It lies in eight bytes of its own: see `set_patched`.
-            How::Mac => {
+            PatchKind::Mac => {
                 for (ty, at) in [(I32, 0), (I16, 4)] {
                     let part = self.builder.ins().load(ty, UNALIGNED, value, at);
                     self.builder.ins().store(UNALIGNED, part, from, at);
@@ -317,7 +319,7 @@ impl Segment<'_, '_> {
         self.builder.ins().jump(done, &by);
         for sum in sums {
             let by = self.builder.append_block_param(done, I64);
-            changes.push(Change { sum: *sum, by, words: (bytes as u32).div_ceil(2) });
+            changes.push(SumChange { sum: *sum, by, words: (bytes as u32).div_ceil(2) });
         }
         self.builder.switch_to_block(done);
     }
@@ -343,7 +345,7 @@ impl Segment<'_, '_> {
     }
 
     /// Writes a checksum, unless nothing changes, the frame has none, or a device is still to make it.
-    fn patch_sum(&mut self, Change { sum, by, words }: Change) {
+    fn patch_sum(&mut self, SumChange { sum, by, words }: SumChange) {
         let at = usize::from(sum.input);
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
@@ -421,11 +423,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         at: usize,
         column: Column,
-        how: How,
+        how: PatchKind,
         value: Value,
     ) -> Result<(), Unsupported> {
         let (held, yes) = (self.get(value)?, self.segment.bool(true));
-        if how != How::Mac {
+        if how != PatchKind::Mac {
             self.segment.define(column, held, yes);
             self.segment.make_due(column, yes);
             return Ok(());
@@ -439,7 +441,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => self.segment.icmp_imm(IntCC::Equal, len, MAC_BYTES),
         };
         self.segment.go_on_if(is_mac, other, &[]);
-        if !self.segment.assumed.is_whole(at) {
+        if !self.segment.assumptions.is_whole(at) {
             let room = self.segment.load_slot(at, offset_of!(Slot, b));
             let has_room = self.segment.icmp_imm(IntCC::Equal, room, MAC_BYTES);
             self.segment.go_on_if(has_room, other, &[]);

@@ -14,8 +14,8 @@ const STEPS_MAX: usize = 6;
 /// that is nothing.
 pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
     let (first, others) = exits.split_first()?;
-    let numbers = Numbers::of(parser);
-    let alike = |one: Value, other: Value| numbers.are_alike(one, other, STEPS_MAX);
+    let numbers = Definitions::of(parser);
+    let alike = |one: Value, other: Value| numbers.are_equal(one, other, STEPS_MAX);
     let is_alike = |input: &InputId, (a, b): (Value, Option<Value>)| {
         others.iter().all(|other| match (other.gives.get(input), b) {
             (Some((x, None)), None) => alike(a, *x),
@@ -33,12 +33,12 @@ pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
 }
 
 /// How numbers of a parser are made.
-struct Numbers<'f> {
+struct Definitions<'f> {
     function: &'f Function,
     made: Vec<Option<&'f Op>>,
 }
 
-impl<'f> Numbers<'f> {
+impl<'f> Definitions<'f> {
     fn of(function: &'f Function) -> Self {
         let mut made = vec![None; function.types.len()];
         for inst in function.blocks.iter().flat_map(|block| &block.insts) {
@@ -50,9 +50,9 @@ impl<'f> Numbers<'f> {
     }
 
     /// Whether two numbers are made in the same way, of constants and of bytes in known places of the frame.
-    fn are_alike(&self, one: Value, other: Value, steps: usize) -> bool {
+    fn are_equal(&self, one: Value, other: Value, steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
-        let alike = |one: &Value, other: &Value| self.are_alike(*one, *other, steps);
+        let alike = |one: &Value, other: &Value| self.are_equal(*one, *other, steps);
         match (self.made[one.0 as usize], self.made[other.0 as usize]) {
             (Some(Op::IntConst(one)), Some(Op::IntConst(other))) => one == other,
             (
@@ -108,14 +108,14 @@ impl<'f> Numbers<'f> {
             (is_short, Op::IntCompare(IntCmp::ULt, frame_len, min)),
         ];
         let to = |block: u32| Jump { block: BlockId(block), args: Vec::new() };
-        let asks = Block {
+        let check = Block {
             insts: asked.map(|(value, op)| Inst { result: Some(value), op, line: 0 }).to_vec(),
             end: Terminator::Branch(is_short, to(1), to(2)),
             ..Block::default()
         };
         let is_too_short = Block { end: Terminator::Drop { line: 0 }, ..Block::default() };
         let reads = Block { insts, end: Terminator::Forward, ..Block::default() };
-        Function { name: self.function.name.clone(), blocks: vec![asks, is_too_short, reads], types }
+        Function { name: self.function.name.clone(), blocks: vec![check, is_too_short, reads], types }
     }
 }
 

@@ -6,10 +6,10 @@
 //! words. From them the look-ups are made ([`crate::prefetch`]), and the pass takes what was found. Nothing of this can be
 //! observed.
 
-use super::analysis::Room;
-use super::{PLAIN, PartTranslator, Segment, Val, held};
+use super::analysis::ScratchBound;
+use super::{PLAIN, PartTranslator, Segment, Val, clif_types};
 use crate::frame::arc_offset;
-use crate::prefetch::Asks;
+use crate::prefetch::PrefetchLayout;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
@@ -24,7 +24,7 @@ use weft_ir::program::Part;
 struct Slice<'f> {
     function: &'f Function,
     /// What flags are whenever they are made.
-    told: Vec<Option<bool>>,
+    known_flags: Vec<Option<bool>>,
     /// Values that it can make, and those of them that are for a note or a branch.
     known: Vec<bool>,
     needed: Vec<bool>,
@@ -42,14 +42,14 @@ impl<'f> Slice<'f> {
     /// way is taken that is idle.
     fn of(
         function: &'f Function,
-        (order, told): (&[BlockId], impl Fn(Value) -> Option<bool>),
+        (order, known_flags): (&[BlockId], impl Fn(Value) -> Option<bool>),
         changed: &mut [bool],
         is_usual: bool,
     ) -> Self {
         let n_blocks = function.blocks.len();
         let mut slice = Self {
             function,
-            told: (0..function.types.len()).map(|at| told(Value(at as u32))).collect(),
+            known_flags: (0..function.types.len()).map(|at| known_flags(Value(at as u32))).collect(),
             needed: vec![false; function.types.len()],
             known: vec![false; function.types.len()],
             keys: vec![false; function.types.len()],
@@ -64,7 +64,7 @@ impl<'f> Slice<'f> {
         for id in order {
             let block = &function.blocks[id.0 as usize];
             for inst in &block.insts {
-                let is_known = slice.knows(&inst.op, changed);
+                let is_known = slice.is_known(&inst.op, changed);
                 if let Some(result) = inst.result {
                     let is_key = matches!(inst.op, Op::Key(_));
                     slice.known[result.0 as usize] = is_known && !is_key;
@@ -79,8 +79,8 @@ impl<'f> Slice<'f> {
             if !slice.reached[id.0 as usize] {
                 continue;
             }
-            let ways = slice.ways(&block.end);
-            for Jump { block: to, args } in ways {
+            let paths = slice.paths(&block.end);
+            for Jump { block: to, args } in paths {
                 slice.reached[to.0 as usize] = true;
                 for (param, arg) in function.blocks[to.0 as usize].params.iter().zip(args) {
                     slice.known[param.0 as usize] &= slice.known[arg.0 as usize];
@@ -98,18 +98,18 @@ impl<'f> Slice<'f> {
     /// What a block needs, if it is known what those behind it do.
     fn need_of(&mut self, id: BlockId) {
         let block = &self.function.blocks[id.0 as usize];
-        let ways = self.ways(&block.end);
-        if let ([_, _], Terminator::Branch(by, ..)) = (&ways[..], &block.end) {
+        let paths = self.paths(&block.end);
+        if let ([_, _], Terminator::Branch(by, ..)) = (&paths[..], &block.end) {
             self.needed[by.0 as usize] = true;
         }
-        for Jump { block: to, args } in ways {
+        for Jump { block: to, args } in paths {
             for (param, arg) in self.function.blocks[to.0 as usize].params.iter().zip(args) {
                 self.needed[arg.0 as usize] |= self.needed[param.0 as usize];
             }
         }
         for inst in block.insts.iter().rev() {
             let is_needed = inst.result.is_some_and(|value| self.needed[value.0 as usize]);
-            if is_needed || self.is_asked(&inst.op) {
+            if is_needed || self.is_known_lookup(&inst.op) {
                 inst.op.operands().iter().for_each(|operand| self.needed[operand.0 as usize] = true);
             }
         }
@@ -121,12 +121,12 @@ impl<'f> Slice<'f> {
     }
 
     /// Whether it is a look-up whose key is known.
-    fn is_asked(&self, op: &Op) -> bool {
+    fn is_known_lookup(&self, op: &Op) -> bool {
         let knows = |value: &Value| self.known[value.0 as usize];
         match op {
-            Op::Find(_, key) => knows(key) || self.keys[key.0 as usize],
+            Op::Find(_, key) => is_known(key) || self.keys[key.0 as usize],
             Op::Match(_, _, keys) => {
-                keys.iter().all(|(key, null)| knows(key) && null.as_ref().is_none_or(knows))
+                keys.iter().all(|(key, null)| is_known(key) && null.as_ref().is_none_or(is_known))
             }
             _ => false,
         }
@@ -134,22 +134,22 @@ impl<'f> Slice<'f> {
 
     /// Where it goes on behind a block: one of two sides where that is taken for granted, and nowhere where it does not
     /// know.
-    fn ways(&self, end: &'f Terminator) -> Vec<&'f Jump> {
+    fn paths(&self, end: &'f Terminator) -> Vec<&'f Jump> {
         let Terminator::Branch(by, yes, no) = end else { return end.jumps() };
-        if let Some(is_told) = self.told[by.0 as usize] {
-            return vec![if is_told { yes } else { no }];
+        if let Some(flag) = self.known_flags[by.0 as usize] {
+            return vec![if flag { yes } else { no }];
         }
         let is_known = self.known[by.0 as usize];
         match [yes, no].map(|side| self.idle[side.block.0 as usize]) {
             [true, false] => vec![no],
             [false, true] => vec![yes],
-            _ if is_known && notes_the_same(self.function, yes, no) => vec![yes],
+            _ if is_known && looks_up_same_key(self.function, yes, no) => vec![yes],
             _ if is_known => vec![yes, no],
             _ => Vec::new(),
         }
     }
 
-    fn knows(&self, op: &Op, changed: &[bool]) -> bool {
+    fn is_known(&self, op: &Op, changed: &[bool]) -> bool {
         let is_pure = match op {
             Op::Input(input) | Op::InputPresent(input) => {
                 changed.get(usize::from(input.0)).is_some_and(|changed| !changed)
@@ -182,26 +182,26 @@ impl<'f> Slice<'f> {
 }
 
 /// Translates what looks ahead; what comes behind it is the caller's. All notes are zero before; what they are is added
-/// to `asks`, which has a list for each part.
+/// to `layout`, which has a list for each part.
 pub(super) fn translate(
     segment: &mut Segment<'_, '_>,
     parts: &[Part<'_>],
-    asks: &mut [Asks],
+    layouts: &mut [PrefetchLayout],
 ) -> Result<(), Unsupported> {
     // As the tuple arrived with them: nobody changes them here.
     segment.declare_inputs(&[])?;
-    segment.room = Room::NONE;
+    segment.room = ScratchBound::NONE;
     let n_inputs = segment.inputs.len();
     let mut changed = vec![false; n_inputs];
     let end = segment.builder.create_block();
     for (at, part) in parts.iter().enumerate() {
         let next = segment.builder.create_block();
         let mut translator = PartTranslator::new(segment, at, part, next)?;
-        let is_usual = translator.segment.is_usual_way;
-        let facts = (&translator.facts.order[..], |flag| translator.facts.told(flag));
-        let slice = Slice::of(part.function, facts, &mut changed, is_usual);
-        Asks::begin(asks, at);
-        translator.slice_of_handler(&slice, &mut asks[at], end)?;
+        let is_usual = translator.segment.is_fast_path;
+        let analysis = (&translator.analysis.order[..], |flag| translator.analysis.known_flag(flag));
+        let slice = Slice::of(part.function, analysis, &mut changed, is_usual);
+        PrefetchLayout::begin(layouts, at);
+        translator.slice_of_handler(&slice, &mut layouts[at], end)?;
         segment.builder.switch_to_block(next);
     }
     segment.builder.ins().jump(end, []);
@@ -213,7 +213,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn slice_of_handler(
         &mut self,
         slice: &Slice<'_>,
-        asks: &mut Asks,
+        layout: &mut PrefetchLayout,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
         // In a loop nothing is known beforehand, and what is behind it is far.
@@ -224,9 +224,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let first = self.blocks[0];
         self.ins().jump(first, []);
-        for id in self.facts.order.clone() {
+        for id in self.analysis.order.clone() {
             if slice.reached[id.0 as usize] {
-                self.slice_of_block(id, slice, asks, end)?;
+                self.slice_of_block(id, slice, layout, end)?;
             }
         }
         Ok(())
@@ -236,7 +236,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         id: BlockId,
         slice: &Slice<'_>,
-        asks: &mut Asks,
+        layout: &mut PrefetchLayout,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
         let function = self.function;
@@ -244,7 +244,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let target = self.blocks[id.0 as usize];
         let makes = |value: &Value| slice.makes(*value);
         for param in block.params.iter().filter(|param| makes(param)) {
-            let values: Vec<clif::Value> = held(function.ty(*param))
+            let values: Vec<clif::Value> = clif_types(function.ty(*param))
                 .iter()
                 .map(|ty| self.segment.builder.append_block_param(target, *ty))
                 .collect();
@@ -256,8 +256,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(target);
         for inst in &block.insts {
             match &inst.op {
-                Op::Find(table, key) if slice.is_asked(&inst.op) => self.note_find(*table, *key, asks)?,
-                Op::Match(_, id, keys) if slice.is_asked(&inst.op) => self.note_match(*id, keys, asks)?,
+                Op::Find(table, key) if slice.is_known_lookup(&inst.op) => {
+                    self.note_find(*table, *key, layout)?
+                }
+                Op::Match(_, id, keys) if slice.is_known_lookup(&inst.op) => {
+                    self.note_match(*id, keys, layout)?
+                }
                 Op::ScratchFull => {
                     let no = self.segment.bool(false);
                     inst.result.iter().for_each(|value| self.values[value.0 as usize] = Some(Val::One(no)));
@@ -276,7 +280,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let args: Vec<Value> = known.map(|(_, arg)| *arg).collect();
             this.args(&Jump { block: jump.block, args })
         };
-        match (&slice.ways(&block.end)[..], &block.end) {
+        match (&slice.paths(&block.end)[..], &block.end) {
             ([way], _) => {
                 let args = known_args(self, way)?;
                 let to = self.blocks[way.block.0 as usize];
@@ -307,12 +311,17 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Notes the hash of a key and where its slots are, if it is one that code looks for itself.
-    fn note_find(&mut self, table: TableId, key: Value, asks: &mut Asks) -> Result<(), Unsupported> {
+    fn note_find(
+        &mut self,
+        table: TableId,
+        key: Value,
+        layout: &mut PrefetchLayout,
+    ) -> Result<(), Unsupported> {
         let plan = self.segment.plan;
         let held = &plan.state.tables[usize::from(table.0)];
         // It may have few rows now, and many when it has learned more.
         let may_be_far = held.max_rows() as usize * held.row_near_bytes() > FAR_BYTES;
-        if !may_be_far && !plan.always_looks_ahead {
+        if !may_be_far && !plan.always_prefetches {
             return Ok(());
         }
         let (near, offset, by) = (held.near(), arc_offset(held) as i32, held.hash_key());
@@ -331,7 +340,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             _ => None,
         };
-        if let Some((hash, at)) = hash.zip(asks.find(table.0)) {
+        if let Some((hash, at)) = hash.zip(layout.find(table.0)) {
             let (notes, pointer) = (self.segment.notes, self.table(table));
             let base = self.ins().load(I64, PLAIN, pointer, 0);
             let slots = self.home(near, (base, offset), hash).slots;
@@ -348,17 +357,17 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         id: MatchId,
         keys: &[(Value, Option<Value>)],
-        asks: &mut Asks,
+        layout: &mut PrefetchLayout,
     ) -> Result<(), Unsupported> {
         let plan = self.segment.plan;
         let matcher = &plan.state.matchers[usize::from(id.0)];
         // Code is made anew when its rows have become many. What is in vectors is small.
-        let is_near = !matcher.is_far() && !plan.always_looks_ahead;
+        let is_near = !matcher.is_far() && !plan.always_prefetches;
         if is_near || matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let Some(at) = asks.matching(id.0, n_words, matcher.packing()) else { return Ok(()) };
+        let Some(at) = layout.matching(id.0, n_words, matcher.packing()) else { return Ok(()) };
         let notes = self.segment.notes;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
@@ -375,7 +384,7 @@ fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
     let mut idle = vec![false; function.blocks.len()];
     for id in order.iter().rev() {
         let block = &function.blocks[id.0 as usize];
-        let asks = |inst: &Inst| matches!(inst.op, Op::Find(..) | Op::Match(..));
+        let looks_up = |inst: &Inst| matches!(inst.op, Op::Find(..) | Op::Match(..));
         let ends = match &block.end {
             Terminator::Drop { .. }
             | Terminator::Abort { .. }
@@ -390,7 +399,7 @@ fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
             | Terminator::Steer { .. }
             | Terminator::Redirect { .. } => false,
         };
-        idle[id.0 as usize] = ends && !block.insts.iter().any(asks);
+        idle[id.0 as usize] = ends && !block.insts.iter().any(looks_up);
     }
     idle
 }
@@ -400,7 +409,7 @@ const STEPS_MAX: usize = 4;
 
 /// Whether both sides of a branch begin with a look-up of the same key in the same table, so that what looks ahead need
 /// not ask which of them is taken: where a row is put in or changed, say.
-fn notes_the_same(function: &Function, yes: &Jump, no: &Jump) -> bool {
+fn looks_up_same_key(function: &Function, yes: &Jump, no: &Jump) -> bool {
     let made = |value: Value| {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         insts.filter(|inst| inst.result == Some(value)).map(|inst| &inst.op).next()

@@ -30,7 +30,7 @@ const BEGINS_BITS_MAX: u8 = 8;
 
 /// Where a part of the headers goes that is in a register.
 #[derive(Clone, Copy)]
-enum Place {
+enum StoreTarget {
     /// A number of 1, 2, 3, 4 or 8 bytes.
     Number { at: usize, bytes: usize },
     /// Bits of one byte: how far from its lowest bit.
@@ -40,15 +40,15 @@ enum Place {
 }
 
 /// A part of the headers that is in registers.
-struct Put {
-    place: Place,
+struct HeaderStore {
+    place: StoreTarget,
     /// The number; of a run its pieces, as they are in memory.
     value: Vec<(clif::Value, usize)>,
 }
 
 /// The part of a frame that headers go in front of.
 #[derive(Clone, Copy)]
-struct Rest {
+struct InnerFrame {
     /// Bytes that are taken off in front of it.
     off: clif::Value,
     len: clif::Value,
@@ -56,7 +56,7 @@ struct Rest {
     start: clif::Value,
 }
 
-impl Place {
+impl StoreTarget {
     /// Where bits go that hold a number; None if that is not stored in one go.
     fn of_number(BitsAt { at, bits, little }: BitsAt) -> Option<Self> {
         let (byte, bit) = (at as usize / 8, at % 8);
@@ -95,7 +95,7 @@ impl Place {
 /// Whether code writes these headers itself: what is in front of `given` values follows from the frame.
 fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
     let begins = stack.begins.is_none_or(|(bits, _)| bits <= BEGINS_BITS_MAX);
-    let places: Vec<Option<Place>> = places(stack, is_run).collect();
+    let places: Vec<Option<StoreTarget>> = places(stack, is_run).collect();
     let are_placed = places.iter().all(Option::is_some);
     let spreads = |spread: &SpreadAt| {
         let top = spread.spread.low.saturating_add(spread.spread.n - 1);
@@ -103,8 +103,8 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
     };
     let sums = |sum: &SumAt| {
         let (start, end) = (sum.header.0 as usize, sum.header.1 as usize);
-        let inside = |place: &&Place| place.at() < end && place.at() + place.bytes() > start;
-        let is_whole = |place: &Place| place.at() >= start && place.at() + place.bytes() <= end;
+        let inside = |place: &&StoreTarget| place.at() < end && place.at() + place.bytes() > start;
+        let is_whole = |place: &StoreTarget| place.at() >= start && place.at() + place.bytes() <= end;
         let mut places = places.iter().flatten().filter(inside);
         sum.sum == Checksum::Header
             && (sum.at as usize - start).is_multiple_of(2)
@@ -124,13 +124,13 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
 }
 
 /// Where values, lengths and the number that spreads flows go.
-fn places(stack: &Stack, is_run: impl Fn(usize) -> bool) -> impl Iterator<Item = Option<Place>> {
+fn places(stack: &Stack, is_run: impl Fn(usize) -> bool) -> impl Iterator<Item = Option<StoreTarget>> {
     let values = stack.values.iter().enumerate().map(move |(nth, place)| match is_run(nth) {
-        true => Place::of_run(*place),
-        false => Place::of_number(*place),
+        true => StoreTarget::of_run(*place),
+        false => StoreTarget::of_number(*place),
     });
-    let lengths = stack.lengths.iter().map(|(place, _)| Place::of_number(*place));
-    let spreads = stack.spreads.iter().map(|spread| Place::of_number(spread.place));
+    let lengths = stack.lengths.iter().map(|(place, _)| StoreTarget::of_number(*place));
+    let spreads = stack.spreads.iter().map(|spread| StoreTarget::of_number(spread.place));
     values.chain(lengths).chain(spreads)
 }
 
@@ -154,7 +154,7 @@ fn leaves_frame(op: &Op) -> bool {
 impl PartTranslator<'_, '_, '_, '_> {
     /// Carries out a change of structure, or notes it.
     pub(super) fn reshape(&mut self, id: ReshapeId, parts: &[Value]) -> Result<(), Unsupported> {
-        self.segment.save_found();
+        self.segment.save_parsed();
         let decl = self.segment.plan.chain.reshapes.get(usize::from(id.0));
         match decl.map(|decl| &decl.what) {
             Some(Reshape::Push { behind: None, stacks }) if self.is_last_change => {
@@ -203,7 +203,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// Where a block may go on.
     fn jumps_of<'e>(&self, end: &'e Terminator) -> Vec<&'e Jump> {
         match end {
-            Terminator::Branch(by, yes, no) => match self.facts.told(*by) {
+            Terminator::Branch(by, yes, no) => match self.analysis.known_flag(*by) {
                 Some(is_so) => vec![if is_so { yes } else { no }],
                 None => vec![yes, no],
             },
@@ -216,7 +216,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         use Terminator as T;
         match end {
             T::Jump(_) | T::Branch(..) | T::Forward | T::Skip | T::Steer { .. } => true,
-            T::Redirect { to, .. } => self.facts.literal(*to).is_some(),
+            T::Redirect { to, .. } => self.analysis.literal(*to).is_some(),
             _ => false,
         }
     }
@@ -264,7 +264,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// What is left of the frame by the changes that were made before, of which a POP TO may be the only one; to
     /// `other` where there are more.
-    fn rest_of_frame(&mut self, other: clif::Block) -> Rest {
+    fn rest_of_frame(&mut self, other: clif::Block) -> InnerFrame {
         let edits = offset_of!(Outcome, edits);
         let words = self.segment.plan.vec_words;
         let n = self.segment.load_out(I64, edits + words.len);
@@ -307,11 +307,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(go);
         let start = self.segment.frame_start();
         let start = self.ins().iadd(start, off);
-        Rest { off, len: left, start }
+        InnerFrame { off, len: left, start }
     }
 
     /// Goes on where what is left of the frame begins with these bits, else to `other`.
-    fn go_on_if_begun(&mut self, begins: Option<(u8, u64)>, rest: Rest, other: clif::Block) {
+    fn go_on_if_begun(&mut self, begins: Option<(u8, u64)>, rest: InnerFrame, other: clif::Block) {
         let Some((bits, value)) = begins else { return };
         self.segment.go_on_if(rest.len, other, &[]);
         let first = self.ins().uload8(I64, UNALIGNED, rest.start, 0);
@@ -324,7 +324,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn write(
         &mut self,
         stack: &Stack,
-        rest: Rest,
+        rest: InnerFrame,
         parts: &[Value],
         other: clif::Block,
     ) -> Result<(), Unsupported> {
@@ -340,7 +340,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let mut misfit = self.segment.int(0);
         let mut puts = Vec::new();
         for (part, place) in parts.iter().zip(&stack.values) {
-            let literal = self.facts.literal(*part);
+            let literal = self.analysis.literal(*part);
             let held = self.get(*part)?;
             let put = match held {
                 Val::One(number) => self.place_number(*place, number, &mut template, &mut misfit),
@@ -388,21 +388,21 @@ impl PartTranslator<'_, '_, '_, '_> {
         number: clif::Value,
         template: &mut [u8],
         misfit: &mut clif::Value,
-    ) -> Option<Put> {
-        let place = Place::of_number(bits)?;
+    ) -> Option<HeaderStore> {
+        let place = StoreTarget::of_number(bits)?;
         let ty = self.segment.builder.func.dfg.value_type(number);
         let number = if ty == I8 { self.ins().uextend(I64, number) } else { number };
         if bits.bits < 64 {
             let above = self.segment.ushr_imm(number, bits.bits.into());
             *misfit = self.ins().bor(*misfit, above);
         }
-        if let (Some(known), Place::Number { at, bytes }) =
+        if let (Some(known), StoreTarget::Number { at, bytes }) =
             (known(&self.segment.builder.func.dfg, number), place)
         {
             template[at..at + bytes].copy_from_slice(&known.to_be_bytes()[8 - bytes..]);
             return None;
         }
-        Some(Put { place, value: vec![(number, 0)] })
+        Some(HeaderStore { place, value: vec![(number, 0)] })
     }
 
     /// A run of bytes for its place, as [`Self::place_number`]. It is loaded before anything is written: it may lie
@@ -414,8 +414,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         literal: Option<&[u8]>,
         template: &mut [u8],
         misfit: &mut clif::Value,
-    ) -> Option<Put> {
-        let place = Place::of_run(bits)?;
+    ) -> Option<HeaderStore> {
+        let place = StoreTarget::of_run(bits)?;
         let (at, bytes) = (place.at(), place.bytes());
         if let Some(literal) = literal.filter(|literal| literal.len() == bytes) {
             template[at..at + bytes].copy_from_slice(literal);
@@ -436,12 +436,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => &[(I8X16, 0)],
         };
         let value = pieces.iter().map(|(ty, at)| (self.ins().load(*ty, UNALIGNED, start, *at as i32), *at));
-        Some(Put { place, value: value.collect() })
+        Some(HeaderStore { place, value: value.collect() })
     }
 
     /// The number that spreads the flows of what is carried.
-    fn spread(&mut self, spread: &SpreadAt, rest: Rest) -> Option<Put> {
-        let place = Place::of_number(spread.place)?;
+    fn spread(&mut self, spread: &SpreadAt, rest: InnerFrame) -> Option<HeaderStore> {
+        let place = StoreTarget::of_number(spread.place)?;
         let flow = self.segment.ask_of_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
         let n = spread.spread.n;
         let among = match n.is_power_of_two() {
@@ -452,11 +452,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
         };
         let number = self.segment.iadd_imm(among, spread.spread.low as i64);
-        Some(Put { place, value: vec![(number, 0)] })
+        Some(HeaderStore { place, value: vec![(number, 0)] })
     }
 
     /// The checksum of a header: of what is constant of it, and of what will be put there.
-    fn header_sum(&mut self, sum: &SumAt, template: &[u8], puts: &[Put]) -> clif::Value {
+    fn header_sum(&mut self, sum: &SumAt, template: &[u8], puts: &[HeaderStore]) -> clif::Value {
         let (start, end) = (sum.header.0 as usize, sum.header.1 as usize);
         let constant = weft_core::checksum::fold(weft_core::checksum::sum(&template[start..end]));
         let mut total = self.segment.int(constant.into());
@@ -474,15 +474,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The sum of the words of a part of a header that begins at this byte.
-    fn words_of(&mut self, put: &Put, header: usize) -> clif::Value {
+    fn words_of(&mut self, put: &HeaderStore, header: usize) -> clif::Value {
         let upper = |at: usize| if (at - header).is_multiple_of(2) { 8 } else { 0 };
         match put.place {
-            Place::Number { at, bytes: 1 } => self.segment.ishl_imm(put.value[0].0, upper(at)),
-            Place::Bits { at, shift, .. } => {
+            StoreTarget::Number { at, bytes: 1 } => self.segment.ishl_imm(put.value[0].0, upper(at)),
+            StoreTarget::Bits { at, shift, .. } => {
                 self.segment.ishl_imm(put.value[0].0, i64::from(shift) + upper(at))
             }
-            Place::Number { bytes, .. } => self.sum_of_words(put.value[0].0, bytes),
-            Place::Run { .. } => {
+            StoreTarget::Number { bytes, .. } => self.sum_of_words(put.value[0].0, bytes),
+            StoreTarget::Run { .. } => {
                 let mut total = self.segment.int(0);
                 for (piece, _) in &put.value {
                     for (number, bytes) in self.numbers_of(*piece) {
@@ -539,19 +539,19 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    fn store_put(&mut self, put: &Put, to: clif::Value) {
+    fn store_put(&mut self, put: &HeaderStore, to: clif::Value) {
         match put.place {
-            Place::Number { at, bytes: 3 } => {
+            StoreTarget::Number { at, bytes: 3 } => {
                 let number = put.value[0].0;
                 let upper = self.segment.ushr_imm(number, 8);
                 self.segment.store_number(upper, (to, at as i32), 2, Endian::Big);
                 self.segment.store_number(number, (to, at as i32 + 2), 1, Endian::Big);
             }
-            Place::Number { at, bytes } => {
+            StoreTarget::Number { at, bytes } => {
                 self.segment.store_number(put.value[0].0, (to, at as i32), bytes as u8, Endian::Big);
             }
             // Its bits are zero in the template; others of the byte may have been put already.
-            Place::Bits { at, shift, bits } => {
+            StoreTarget::Bits { at, shift, bits } => {
                 let number = self.segment.band_imm(put.value[0].0, (1 << bits) - 1);
                 let number = self.segment.ishl_imm(number, shift.into());
                 let number = self.ins().ireduce(I8, number);
@@ -559,7 +559,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let both = self.ins().bor(before, number);
                 self.ins().store(UNALIGNED, both, to, at as i32);
             }
-            Place::Run { at, .. } => {
+            StoreTarget::Run { at, .. } => {
                 for (piece, within) in &put.value {
                     self.ins().store(UNALIGNED, *piece, to, (at + within) as i32);
                 }

@@ -21,14 +21,14 @@ use weft_ir::program::{Event, Input, Part, Place};
 
 /// What is known of tuples.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Assumed {
+pub(super) struct Assumptions {
     /// Inputs that are there.
     pub(super) present: InputSet,
     /// Those of them that are bytes of the frame, lie in it and have the usual length of their type.
     pub(super) whole: InputSet,
 }
 
-impl Assumed {
+impl Assumptions {
     pub(super) fn is_present(self, at: usize) -> bool {
         self.present.contains(at)
     }
@@ -39,13 +39,13 @@ impl Assumed {
 }
 
 /// A segment as it is for usual tuples.
-pub(super) struct Usual {
-    pub(super) assumed: Assumed,
+pub(super) struct Specialized {
+    pub(super) assumptions: Assumptions,
     /// Its parts.
     functions: Vec<Function>,
 }
 
-impl Usual {
+impl Specialized {
     /// None if there are none, or it makes no difference.
     pub(super) fn of(plan: &Plan<'_>, parts: &[Part<'_>]) -> Option<Self> {
         let frames = plan.chain.frames.as_ref().filter(|_| plan.event == Event::Request)?;
@@ -68,7 +68,10 @@ impl Usual {
             |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
         let whole = (present & used).iter().filter(|at| is_whole(*at)).collect();
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
-        frames.usual.intersects(present).then_some(Self { assumed: Assumed { present, whole }, functions })
+        frames
+            .usual
+            .intersects(present)
+            .then_some(Self { assumptions: Assumptions { present, whole }, functions })
     }
 
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
@@ -85,53 +88,53 @@ impl Usual {
 
 impl Segment<'_, '_> {
     /// Makes code of the parts, and beside it, if there is such a thing, of what they are for usual tuples.
-    pub(super) fn by_kind(
+    pub(super) fn with_specialized(
         &mut self,
         parts: &[Part<'_>],
-        usual: Option<&Usual>,
+        specialized: Option<&Specialized>,
         mut make: impl FnMut(&mut Self, &[Part<'_>]) -> Result<(), Unsupported>,
     ) -> Result<(), Unsupported> {
-        let Some(usual) = usual else { return make(self, parts) };
+        let Some(specialized) = specialized else { return make(self, parts) };
         let any = self.builder.create_block();
-        self.ask_usual(usual.assumed, any);
+        self.check_assumptions(specialized.assumptions, any);
         let fast = self.builder.create_block();
         self.builder.ins().jump(fast, []);
         self.builder.switch_to_block(any);
         make(self, parts)?;
         self.builder.switch_to_block(fast);
-        self.assumed = usual.assumed;
-        make(self, &usual.parts(parts))
+        self.assumptions = specialized.assumptions;
+        make(self, &specialized.parts(parts))
     }
 
     /// Goes to `other` if a tuple is not what is assumed. By branches that are never taken: what is asked here is not
     /// kept then.
-    fn ask_usual(&mut self, assumed: Assumed, other: clif::Block) {
-        for (nth, wanted) in words(assumed.present) {
+    fn check_assumptions(&mut self, assumptions: Assumptions, other: clif::Block) {
+        for (nth, wanted) in words(assumptions.present) {
             let present = self.load_cx(I64, present_at(nth));
             let wanted = self.int(wanted as i64);
             let found = self.builder.ins().band(present, wanted);
-            self.ask(IntCC::Equal, found, wanted, other);
+            self.check(IntCC::Equal, found, wanted, other);
         }
         let region_len = self.frame_len();
         let mut ends: Vec<(clif::Value, clif::Value)> = Vec::new();
-        for at in assumed.whole {
+        for at in assumptions.whole {
             let Some(len) = self.whole_len(at) else { continue };
             let found = self.load_slot(at, offset_of!(Slot, b));
-            self.ask(IntCC::Equal, found, len, other);
+            self.check(IntCC::Equal, found, len, other);
             let known = ends.iter().find(|(of, _)| *of == len).map(|(_, last)| *last);
             let last = known.unwrap_or_else(|| {
-                self.ask(IntCC::UnsignedGreaterThanOrEqual, region_len, len, other);
+                self.check(IntCC::UnsignedGreaterThanOrEqual, region_len, len, other);
                 let last = self.builder.ins().isub(region_len, len);
                 ends.push((len, last));
                 last
             });
             let offset = self.load_slot(at, offset_of!(Slot, a));
-            self.ask(IntCC::UnsignedLessThanOrEqual, offset, last, other);
+            self.check(IntCC::UnsignedLessThanOrEqual, offset, last, other);
         }
     }
 
     /// Goes on if a comparison holds.
-    fn ask(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
+    fn check(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
         let holds = self.builder.ins().icmp(cc, a, b);
         self.go_on_if(holds, other, &[]);
     }

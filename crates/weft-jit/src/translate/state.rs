@@ -42,13 +42,13 @@ pub(super) struct Undo {
 
 /// A column of a table.
 #[derive(Clone, Copy)]
-struct Place {
+struct TableColumn {
     table: TableId,
     at: ColumnRef,
     ty: Ty,
 }
 
-impl Place {
+impl TableColumn {
     /// Byte offset of a word of the row's group.
     fn offset(self) -> i32 {
         i32::from(self.at.word) * 8
@@ -213,13 +213,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.int(i64::from(table.0) | noted)
     }
 
-    fn place(&self, table: TableId, column: ColumnId) -> Result<Place, Unsupported> {
+    fn place(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
         let plan = self.segment.plan;
         let at = column_ref(plan, table, column);
         let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
         let column = spec.and_then(|spec| spec.key.iter().chain(&spec.columns).nth(usize::from(column.0)));
         match (column, at) {
-            (Some(column), Some(at)) => Ok(Place { table, at, ty: Ty::of(column.ty) }),
+            (Some(column), Some(at)) => Ok(TableColumn { table, at, ty: Ty::of(column.ty) }),
             _ => Err(Unsupported { reason: "the state's table lacks a column".into(), line: 0 }),
         }
     }
@@ -271,7 +271,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         act: impl FnOnce(&mut Self, clif::Value),
     ) -> Result<(), Unsupported> {
         let handle = self.get(row)?.two().0;
-        if self.facts.is_present(block, row) {
+        if self.analysis.is_present(block, row) {
             act(self, handle);
             return Ok(());
         }
@@ -285,14 +285,14 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Whether the column is NULL, for a column that is near; the row that is none is not looked for.
-    fn null_bit(&mut self, place: Place, address: clif::Value) -> Option<clif::Value> {
+    fn null_bit(&mut self, place: TableColumn, address: clif::Value) -> Option<clif::Value> {
         let (word, bit) = place.at.null_bit?;
         let nulls = self.ins().load(I64, PLAIN, address, i32::from(word) * 8);
         let masked = self.segment.band_imm(nulls, 1i64 << bit);
         Some(self.segment.icmp_imm(IntCC::NotEqual, masked, 0))
     }
 
-    fn is_null(&mut self, place: Place, row: clif::Value, address: clif::Value) -> clif::Value {
+    fn is_null(&mut self, place: TableColumn, row: clif::Value, address: clif::Value) -> clif::Value {
         if !place.is_near() {
             let (table, column) = (self.table(place.table), self.column_address(place.at));
             return self.segment.call(Helper::ColumnIsNull, &[table, row, column])[0];
@@ -331,12 +331,12 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn column_bytes(
         &mut self,
-        place: Place,
+        place: TableColumn,
         row: clif::Value,
         address: clif::Value,
         result: Option<Value>,
     ) -> Val {
-        let borrowed = result.filter(|result| self.facts.is_borrowed(*result));
+        let borrowed = result.filter(|result| self.analysis.is_borrowed(*result));
         let (Some(result), true) = (borrowed, place.is_near() && self.holds_still(place.table)) else {
             let (frame, table) = (self.segment.frame, self.segment.int(i64::from(place.table.0)));
             let column = self.column_address(place.at);
@@ -359,20 +359,20 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Whether no other worker writes rows of this table that this handler looks at.
     fn holds_still(&self, table: TableId) -> bool {
-        !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.facts.locks(table)
+        !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.analysis.locks(table)
     }
 
     fn set_column(
         &mut self,
         block: BlockId,
-        place: Place,
+        place: TableColumn,
         row: Value,
         value: Value,
         journal: Journal,
     ) -> Result<clif::Value, Unsupported> {
         let (ty, value) = (self.ty(value), self.get(value)?);
         let (handle, address) = self.get(row)?.two();
-        if self.facts.is_present(block, row) {
+        if self.analysis.is_present(block, row) {
             return Ok(self.set_present(place, (handle, address), ty, value, journal));
         }
         let [yes, done] = [(); 2].map(|()| self.segment.builder.create_block());
@@ -389,7 +389,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// Sets a column of a row that is there.
     fn set_present(
         &mut self,
-        place: Place,
+        place: TableColumn,
         (row, address): (clif::Value, clif::Value),
         ty: Ty,
         value: Val,
@@ -460,7 +460,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let max = self.segment.int(i64::from(max));
         let len = self.ins().umin(word, max);
         let start = self.segment.iadd_imm(call, i64::from(offset) + 8);
-        if result.is_some_and(|result| self.facts.is_borrowed(result)) {
+        if result.is_some_and(|result| self.analysis.is_borrowed(result)) {
             return Ok(Val::Two(start, self.segment.take_room(len)));
         }
         let frame = self.segment.frame;
@@ -470,7 +470,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn call_set(&mut self, cell: CallId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let decl = self.cell(cell)?;
         let (at, max) = (decl.word, decl.ty.bytes_max().unwrap_or(0));
-        let literal = self.facts.literal(value).filter(|literal| literal.len() <= SHORT_CELL_BYTES as usize);
+        let literal =
+            self.analysis.literal(value).filter(|literal| literal.len() <= SHORT_CELL_BYTES as usize);
         let (ty, value) = (self.ty(value), self.get(value)?);
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
@@ -579,7 +580,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             (Merge::Min, false) => self.ins().umin(old, value),
         };
         // What it was is known where a roll-back needs it.
-        let journal = if self.facts.merges.contains(&var) { Journal::No } else { journal };
+        let journal = if self.analysis.merges.contains(&var) { Journal::No } else { journal };
         self.set_var(var, new, journal, words, Helper::VarMerge)
     }
 

@@ -1,10 +1,10 @@
 //! Operations on the tuple and on what leaves the pass.
 
-use super::fast_path::Lane;
+use super::fast_path::ParserPaths;
 use super::key::usual_len;
 use super::patch::{Patched, Patches};
 use super::specialize::{present_at, words};
-use super::{Done, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use super::{PLAIN, PartTranslator, Segment, Translated, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, target};
@@ -58,7 +58,7 @@ pub(super) fn input_bytes_max(ty: Type) -> Option<u32> {
 }
 
 /// What a column is that changes: its value, whether it is not NULL, and whether it is to be patched.
-pub(super) type Held = (Val, clif::Value, Option<clif::Value>);
+pub(super) type SavedColumn = (Val, clif::Value, Option<clif::Value>);
 
 impl Segment<'_, '_> {
     /// Finds the types of the columns, and gives those that change a variable.
@@ -114,7 +114,7 @@ impl Segment<'_, '_> {
             }
             if let (Some(value), true) = (column.given, changes[at]) {
                 let present = self.load_present(at);
-                let held = super::held(column.ty);
+                let held = super::clif_types(column.ty);
                 let first = self.builder.declare_var(held[0]);
                 let second = self.builder.declare_var(I64);
                 let is_present = self.builder.declare_var(I8);
@@ -131,7 +131,7 @@ impl Segment<'_, '_> {
     }
 
     /// All columns that change, as they are now.
-    pub(super) fn save_inputs(&mut self) -> Vec<Option<Held>> {
+    pub(super) fn save_inputs(&mut self) -> Vec<Option<SavedColumn>> {
         let columns = self.inputs.clone();
         let held = |column: Column| {
             column.now?;
@@ -142,7 +142,7 @@ impl Segment<'_, '_> {
     }
 
     /// Makes the columns what they were.
-    pub(super) fn restore_inputs(&mut self, saved: &[Option<Held>]) {
+    pub(super) fn restore_inputs(&mut self, saved: &[Option<SavedColumn>]) {
         for (at, saved) in saved.iter().enumerate() {
             let &Some((value, present, due)) = saved else { continue };
             self.define(self.inputs[at], value, present);
@@ -185,7 +185,7 @@ impl Segment<'_, '_> {
         let a = self.load_slot(at, offset_of!(Slot, a));
         let value = match column.ty {
             Ty::Bytes => {
-                if self.assumed.is_whole(at)
+                if self.assumptions.is_whole(at)
                     && let Some(len) = self.whole_len(at)
                 {
                     return Val::Two(self.inside(column.region, a, len).0, len);
@@ -237,7 +237,7 @@ impl Segment<'_, '_> {
     ) -> (clif::Value, clif::Value) {
         let base = region_at(region);
         let start = self.load_cx(I64, base + SLICE_START);
-        if region == REGION_BODY && self.found.holds((offset, len), &self.builder.func.dfg) {
+        if region == REGION_BODY && self.parsed_frame.holds((offset, len), &self.builder.func.dfg) {
             let yes = self.bool(true);
             return (self.builder.ins().iadd(start, offset), yes);
         }
@@ -331,7 +331,7 @@ impl Segment<'_, '_> {
         // Nothing writes to a frame while it is parsed, and nothing else is done; what else may be ends in writing.
         let flags = match self.plan.event {
             // Nor while it is looked ahead: and what of it is not needed there need not be read.
-            _ if self.lane.as_ref().is_some_and(Lane::looks_ahead) => {
+            _ if self.parser_paths.as_ref().is_some_and(ParserPaths::is_prefetch) => {
                 UNALIGNED.with_readonly().with_can_move()
             }
             Event::Parse => UNALIGNED.with_readonly(),
@@ -370,7 +370,7 @@ impl Segment<'_, '_> {
     }
 
     fn is_surely_present(&self, at: usize) -> bool {
-        self.assumed.is_present(at) || self.found.is_present(at)
+        self.assumptions.is_present(at) || self.parsed_frame.is_present(at)
     }
 
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
@@ -396,7 +396,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         number: (u8, Endian),
         result: Option<Value>,
     ) -> Result<Val, Unsupported> {
-        let known = result.and_then(|result| self.facts.inside.get(&result).copied());
+        let known = result.and_then(|result| self.analysis.inside.get(&result).copied());
         let (from, offset) = match known {
             Some(FramePlace { base, offset }) if offset < FRAME_OFFSET_MAX => {
                 let start = self.segment.frame_start();
@@ -415,12 +415,12 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Translates the operations on the tuple and on what leaves the pass.
-    pub(super) fn tuple(&mut self, op: &Op) -> Result<Done, Unsupported> {
+    pub(super) fn tuple(&mut self, op: &Op) -> Result<Translated, Unsupported> {
         let frame = self.segment.frame;
         match op {
             Op::Input(input) => {
                 let (at, column) = self.column(*input)?;
-                return Ok(Done::Value(match (column.now, column.read_by) {
+                return Ok(Translated::Value(match (column.now, column.read_by) {
                     (Some(_), _) => self.segment.current(column).0,
                     (None, Some(helper)) => self.segment.read_of_frame(helper),
                     (None, None) => column.given.unwrap_or_else(|| self.segment.load_input(at, column)),
@@ -430,7 +430,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (at, column) = self.column(*input)?;
                 let arrived = column.given.unwrap_or_else(|| self.segment.load_input(at, column));
                 let is_bytes = self.segment.int(i64::from(column.ty == Ty::Bytes));
-                return Ok(Done::Value(match arrived {
+                return Ok(Translated::Value(match arrived {
                     Val::Two(start, len) => {
                         self.segment.call_two(Helper::Derived, &[frame, start, len, is_bytes])
                     }
@@ -443,7 +443,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::InputPresent(input) => {
                 let (at, column) = self.column(*input)?;
-                return Ok(Done::Value(Val::One(match column.now {
+                return Ok(Translated::Value(Val::One(match column.now {
                     Some(_) => self.segment.current(column).1,
                     None => self.segment.load_present(at),
                 })));
@@ -472,14 +472,14 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.edit(target::reply(name.0), Some(*value))?;
             }
             Op::Reshape(id, parts) => self.reshape(*id, parts)?,
-            Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
+            Op::FrameLen => return Ok(Translated::Value(Val::One(self.segment.frame_len()))),
             Op::FrameSum(at, len) => {
                 let (at, len) = (self.get(*at)?.one(), self.get(*len)?.one());
                 let (start, len) = self.segment.in_region(REGION_BODY, at, len).two();
-                return Ok(Done::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
+                return Ok(Translated::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
             }
             // On the way of usual frames, the pass is given it.
-            Op::Give(..) if self.segment.lane.is_some() => {}
+            Op::Give(..) if self.segment.parser_paths.is_some() => {}
             Op::Give(input, a, b) => {
                 let a = self.get(*a)?.one();
                 let b = b.map(|b| self.get(b)).transpose()?.map(Val::one);
@@ -487,12 +487,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Egress => {
                 let cx = self.segment.cx;
-                return Ok(Done::Value(self.segment.call_two(Helper::Egress, &[cx])));
+                return Ok(Translated::Value(self.segment.call_two(Helper::Egress, &[cx])));
             }
             Op::Now => {
-                return Ok(Done::Value(Val::One(self.segment.load_now())));
+                return Ok(Translated::Value(Val::One(self.segment.load_now())));
             }
-            Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
+            Op::Rand(site) => return Ok(Translated::Value(self.rand(*site))),
             Op::Emit(sink, values) => self.emit(*sink, values)?,
             Op::Delay(nanos) => {
                 let nanos = self.get(*nanos)?.one();
@@ -504,14 +504,14 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.segment.call(Helper::Mark, &[self.segment.cx, what, value]);
             }
             Op::Mirror(to) => {
-                self.segment.save_found();
+                self.segment.save_parsed();
                 let (start, len) = self.get(*to)?.two();
                 self.segment.call(Helper::Mirror, &[frame, start, len]);
             }
             Op::RollBack => self.roll_back(),
-            _ => return Ok(Done::Not),
+            _ => return Ok(Translated::Not),
         }
-        Ok(Done::Effect)
+        Ok(Translated::Effect)
     }
 
     /// Adds to the delay, which is never negative, and stays at the longest.
