@@ -22,14 +22,14 @@ use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::memory::Memory;
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
-use weft_io::packet::{Device, Link, Place};
+use weft_io::packet::{Device, Link, QueueId};
 use world::{ADDRESS_B, Namespace, World};
 
 /// Bytes of a small packet with its Ethernet header.
 const SMALL_BYTES: usize = 64;
 
 /// A way from one end to the other.
-struct Way {
+struct RelaySetup {
     name: &'static str,
     /// `None`: the ends are joined without us.
     open: Option<fn() -> Pair>,
@@ -39,9 +39,9 @@ struct Way {
     link: Link,
 }
 
-const WAYS: [Way; 9] = [
-    Way { name: "direct veth", open: None, has_veth: true, has_offloads: true, link: Link::Ethernet },
-    Way { name: "direct veth", open: None, has_veth: true, has_offloads: false, link: Link::Ethernet },
+const RELAY_SETUPS: [RelaySetup; 9] = [
+    RelaySetup { name: "direct veth", open: None, has_veth: true, has_offloads: true, link: Link::Ethernet },
+    RelaySetup { name: "direct veth", open: None, has_veth: true, has_offloads: false, link: Link::Ethernet },
     veth("AF_PACKET", packet_sockets, true),
     veth("AF_PACKET", packet_sockets, false),
     veth("AF_XDP native", || xdp_sockets(false), false),
@@ -51,19 +51,19 @@ const WAYS: [Way; 9] = [
     made("TUN", || tuns(Link::Ip), Link::Ip, false),
 ];
 
-const fn veth(name: &'static str, open: fn() -> Pair, has_offloads: bool) -> Way {
-    Way { name, open: Some(open), has_veth: true, has_offloads, link: Link::Ethernet }
+const fn veth(name: &'static str, open: fn() -> Pair, has_offloads: bool) -> RelaySetup {
+    RelaySetup { name, open: Some(open), has_veth: true, has_offloads, link: Link::Ethernet }
 }
 
-const fn made(name: &'static str, open: fn() -> Pair, link: Link, has_offloads: bool) -> Way {
-    Way { name, open: Some(open), has_veth: false, has_offloads, link }
+const fn made(name: &'static str, open: fn() -> Pair, link: Link, has_offloads: bool) -> RelaySetup {
+    RelaySetup { name, open: Some(open), has_veth: false, has_offloads, link }
 }
 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
     println!("way              offloads   small packets           TCP");
-    for way in WAYS {
+    for way in RELAY_SETUPS {
         let (small, small_ns) = measured(&way, |world| flood(world, way.link, time));
         let (gbit, stream_ns) = measured(&way, |world| stream(world, time));
         let offloads = if way.has_offloads { "on" } else { "off" };
@@ -80,7 +80,7 @@ fn per_packet(nanos: Option<f64>) -> String {
 }
 
 /// Measures something in a world of its own; and what the relay's thread has spent on each packet, if there is one.
-fn measured(way: &Way, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
+fn measured(way: &RelaySetup, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
     let world = World::new().expect("network namespaces");
     let relay = join(&world, way);
     for (end, name) in [(&world.a, "a"), (&world.b, "b")] {
@@ -98,7 +98,7 @@ fn measured(way: &Way, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>
     (rate, nanos)
 }
 
-fn join(world: &World, way: &Way) -> Option<Relay> {
+fn join(world: &World, way: &RelaySetup) -> Option<Relay> {
     let Some(open) = way.open else {
         world.middle.enter(|| interface::make_veth("a", "b", None).expect("root may"));
         world.move_to_ends();
@@ -116,7 +116,7 @@ fn join(world: &World, way: &Way) -> Option<Relay> {
 
 fn packet_sockets() -> Pair {
     [("to_a", 0), ("to_b", 1)].map(|(name, port)| {
-        let place = Place { port, queue: 0 };
+        let place = QueueId { port, queue: 0 };
         vec![Box::new(PacketSocket::open(name, place, Options::default()).expect("a packet socket")) as _]
     })
 }
@@ -141,10 +141,10 @@ fn flood(world: &World, link: Link, time: Duration) -> f64 {
     let before = received(&world.b);
     world.a.enter(|| {
         let mut device =
-            PacketSocket::open("a", Place::default(), Options::default()).expect("a packet socket");
+            PacketSocket::open("a", QueueId::default(), Options::default()).expect("a packet socket");
         let mut pool = Pool::new(PoolConfig { small: 256, large: 0 });
         let packet = small_packet(link);
-        let mut source = Memory::source(link, Place::default(), [&packet[..]], u64::MAX);
+        let mut source = Memory::source(link, QueueId::default(), [&packet[..]], u64::MAX);
         let (begin, mut frames) = (Instant::now(), Vec::new());
         while begin.elapsed() < time {
             if frames.is_empty() {

@@ -32,5 +32,5 @@ pub mod writer;
 
 pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::{BUSY_POLL_MAX, COALESCE};
-pub use worker::Errand;
+pub use worker::Task;
 pub use writer::{RowSender, TableRow, Writer, timestamp, write_row};

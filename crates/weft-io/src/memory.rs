@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "memory that is zeros without having been written, and a system call")]
 
-use crate::privileges::{self, Keep};
+use crate::privileges::{self, KeptCapabilities};
 use core::sync::atomic::AtomicU64;
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::OnceLock;
@@ -59,7 +59,7 @@ fn soon(words: &[AtomicU64]) {
 
 fn populate(ranges: &Receiver<Range>) {
     // It may be older than the moment at which the node gives up its own. Where that fails, the node says so.
-    let _ = privileges::reduce(Keep::Nothing);
+    let _ = privileges::reduce(KeptCapabilities::Nothing);
     for (start, bytes) in ranges {
         // SAFETY: it reads and writes nothing. If the memory has another owner by now, that one's gets resident; if it
         // has none, the call fails.

@@ -3,7 +3,7 @@
 //! Names are looked up on threads of their own, since a resolver may take seconds. A worker gets what was found by
 //! mail, and chooses among the addresses of a name for each connection.
 
-use crate::privileges::{self, Keep};
+use crate::privileges::{self, KeptCapabilities};
 use crate::race::interleave;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -46,7 +46,7 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
         let (waiting, found) = (Arc::clone(&waiting), found.clone());
         let work = move || {
             // A resolver is a lot of code, and needs none of what the node keeps for changes.
-            let _ = privileges::reduce(Keep::Nothing);
+            let _ = privileges::reduce(KeptCapabilities::Nothing);
             let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
             while let Some(name) = next() {
                 let looked = resolve(&name);

@@ -4,11 +4,11 @@ use crate::clock;
 use crate::descriptors::Descriptors;
 use crate::names::Names;
 use crate::packet::port::OpenPort;
-use crate::packet::workers::Handle;
+use crate::packet::workers::PacketWorkers;
 use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::spin::Spin;
-use crate::worker::{Errand, Mail, Mailbox, Retired, Worker};
+use crate::worker::{Mail, Mailbox, Retired, Task, Worker};
 use crate::writer::{SinkMetrics, TableRow, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
@@ -71,7 +71,7 @@ pub struct Node {
     /// Those of them that carry calls, by whose numbers tables know them: all or none.
     n_calls: usize,
     /// The workers that carry frames, if there are ports.
-    packets: Option<Handle>,
+    packets: Option<PacketWorkers>,
     writer: Writer,
     descriptors: Descriptors,
     listeners: Vec<Listener>,
@@ -136,7 +136,7 @@ pub struct NodeStats {
 
 /// How a node has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct StopReport {
     /// Calls that did not finish in time.
     pub calls_cut: usize,
     /// No worker has panicked or failed.
@@ -145,7 +145,7 @@ pub struct Stopped {
 
 /// How an update went.
 #[derive(Clone, Copy, Debug)]
-pub struct Applied {
+pub struct ApplyReport {
     /// From the call to the last worker's acknowledgement.
     pub total: Duration,
     /// The longest that one worker did nothing else.
@@ -168,7 +168,14 @@ impl Node {
             let Ports { plan, open, first } = ports;
             let seed = config.engine.seed;
             let engine = PacketConfig { worker: first, first, seed, clock: Some(clock::nanos) };
-            Handle::start(engine, spin, config.coalesce, &plan, open, senders.split_off(config.workers))
+            PacketWorkers::start(
+                engine,
+                spin,
+                config.coalesce,
+                &plan,
+                open,
+                senders.split_off(config.workers),
+            )
         });
         let packets = packets.transpose()?;
         let mut polls = Vec::new();
@@ -224,9 +231,9 @@ impl Node {
         &mut self,
         plan: &Arc<Plan>,
         packets: Option<&Arc<PacketPlan>>,
-    ) -> Result<Applied, NodeError> {
+    ) -> Result<ApplyReport, NodeError> {
         let begun = Instant::now();
-        let known = |new: &Listener| self.listeners.iter().position(|old| same_place(old, new));
+        let known = |new: &Listener| self.listeners.iter().position(|old| same_address(old, new));
         let new: Vec<_> = plan.listeners.iter().filter(|l| known(l).is_none()).cloned().collect();
         let sockets = bind_all(&new)?;
         let mut renamed = Vec::new();
@@ -237,7 +244,7 @@ impl Node {
             }
         }
         let renamed: Arc<[_]> = renamed.into();
-        let is_kept = |old: &Listener| plan.listeners.iter().any(|l| same_place(old, l));
+        let is_kept = |old: &Listener| plan.listeners.iter().any(|l| same_address(old, l));
         let gone = self.listeners.extract_if(.., |old| !is_kept(old));
         // Before others are renamed, perhaps to the names that become free.
         for Listener { name, .. } in gone {
@@ -256,8 +263,8 @@ impl Node {
         for _ in &self.workers {
             pause_max = pause_max.max(acknowledged.recv().map_err(|_| NodeError::WorkerLost)?);
         }
-        if let (Some(handle), Some(plan)) = (&self.packets, packets) {
-            pause_max = pause_max.max(handle.apply(plan).ok_or(NodeError::WorkerLost)?);
+        if let (Some(workers), Some(plan)) = (&self.packets, packets) {
+            pause_max = pause_max.max(workers.apply(plan).ok_or(NodeError::WorkerLost)?);
         }
         let total = begun.elapsed();
         for listener in &mut self.listeners {
@@ -271,7 +278,7 @@ impl Node {
         self.listen(sockets)?;
         self.clusters.clone_from(&plan.clusters);
         self.free_old_chains();
-        Ok(Applied { total, pause_max })
+        Ok(ApplyReport { total, pause_max })
     }
 
     /// Tells all workers the addresses of the endpoints' names.
@@ -289,9 +296,9 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn take_up(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
-        let mail = |done| Mail::TakeUp { swap: Arc::clone(swap), done };
-        self.tell(&self.workers, mail, |handle, done| handle.take_up(swap, done))
+    pub fn apply_swap(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
+        let mail = |done| Mail::ApplySwap { swap: Arc::clone(swap), done };
+        self.run_on_all(&self.workers, mail, |workers, done| workers.apply_swap(swap, done))
     }
 
     /// Has each worker that carries something do an errand between two batches, once, and waits until all have. Where
@@ -299,23 +306,23 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn run_errand(&self, errand: &Errand) -> Result<(), NodeError> {
-        let mail = |done| Mail::Errand { errand: Arc::clone(errand), done };
-        self.tell(&self.workers[..self.n_calls], mail, |handle, done| handle.run_errand(errand, done))
+    pub fn run_task(&self, task: &Task) -> Result<(), NodeError> {
+        let mail = |done| Mail::Task { task: Arc::clone(task), done };
+        self.run_on_all(&self.workers[..self.n_calls], mail, |workers, done| workers.run_task(task, done))
     }
 
     /// Tells workers of calls, and those of packets by `packets`, and waits until each has done it.
-    fn tell(
+    fn run_on_all(
         &self,
         workers: &[(Mailbox, JoinHandle<io::Result<usize>>)],
         mail: impl Fn(Sender<()>) -> Mail,
-        packets: impl FnOnce(&Handle, &Sender<()>) -> usize,
+        packets: impl FnOnce(&PacketWorkers, &Sender<()>) -> usize,
     ) -> Result<(), NodeError> {
         let (done, acknowledged) = channel();
         for (mailbox, _) in workers {
             mailbox.send(mail(done.clone())).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
-        let n = workers.len() + self.packets.as_ref().map_or(0, |handle| packets(handle, &done));
+        let n = workers.len() + self.packets.as_ref().map_or(0, |workers| packets(workers, &done));
         // From here on only workers hold it: if one ends before it answers, nobody waits for it.
         drop(done);
         (0..n).try_for_each(|_| acknowledged.recv().map_err(|_| NodeError::WorkerLost))
@@ -325,20 +332,20 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn take_code(&self, packets: &Arc<PacketPlan>) -> Result<(), NodeError> {
-        let Some(handle) = &self.packets else { return Ok(()) };
-        handle.take_code(packets).ok_or(NodeError::WorkerLost)
+    pub fn apply_code(&self, packets: &Arc<PacketPlan>) -> Result<(), NodeError> {
+        let Some(workers) = &self.packets else { return Ok(()) };
+        workers.apply_code(packets).ok_or(NodeError::WorkerLost)
     }
 
     /// Whether all workers run. One that has ended without being told to takes its connections with it.
     pub fn is_alive(&self) -> bool {
         self.workers.iter().all(|(_, thread)| !thread.is_finished())
-            && self.packets.as_ref().is_none_or(Handle::is_alive)
+            && self.packets.as_ref().is_none_or(PacketWorkers::is_alive)
     }
 
     /// Why a worker that carries frames has ended, if it is a device that ended it. The others stop.
     pub fn take_port_error(&mut self) -> Option<PortError> {
-        self.packets.take_if(|handle| !handle.is_alive())?.stop().err().flatten()
+        self.packets.take_if(|workers| !workers.is_alive())?.stop().err().flatten()
     }
 
     /// Connections that were refused for want of a descriptor.
@@ -367,7 +374,7 @@ impl Node {
             node.connect_errors.extend(worker.connect_errors);
         }
         node.packets = match &self.packets {
-            Some(handle) => Some(handle.stats().ok_or(NodeError::WorkerLost)?),
+            Some(workers) => Some(workers.stats().ok_or(NodeError::WorkerLost)?),
             None => None,
         };
         if let Some(packets) = &node.packets {
@@ -388,8 +395,8 @@ impl Node {
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn record(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
-        let Some(handle) = &self.packets else { return Ok(None) };
-        handle.record(link, limits).ok_or(NodeError::WorkerLost)
+        let Some(workers) = &self.packets else { return Ok(None) };
+        workers.record(link, limits).ok_or(NodeError::WorkerLost)
     }
 
     /// Notes from now on what the queues of a link of calls are asked, one of each worker; the limits are those of all
@@ -399,7 +406,7 @@ impl Node {
     /// [`NodeError::WorkerLost`].
     pub fn record_calls(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
         let (link, taken): (Arc<str>, Arc<Taken>) = (link.into(), Arc::default());
-        self.ask(|to| Mail::Record { link: Arc::clone(&link), limits, taken: Arc::clone(&taken), to })
+        self.request(|to| Mail::Record { link: Arc::clone(&link), limits, taken: Arc::clone(&taken), to })
             .map(|answers| answers.into_iter().min().flatten())
     }
 
@@ -409,11 +416,11 @@ impl Node {
     /// [`NodeError::WorkerLost`].
     pub fn recordings(&self) -> Result<Vec<(String, Progress)>, NodeError> {
         let mut found = match &self.packets {
-            Some(handle) => handle.recordings().ok_or(NodeError::WorkerLost)?,
+            Some(workers) => workers.recordings().ok_or(NodeError::WorkerLost)?,
             None => Vec::new(),
         };
         let mut of_calls: BTreeMap<String, Progress> = BTreeMap::new();
-        for (link, progress) in self.ask(|to| Mail::Recordings { to })?.into_iter().flatten() {
+        for (link, progress) in self.request(|to| Mail::Recordings { to })?.into_iter().flatten() {
             of_calls.entry(link).and_modify(|sum| *sum = sum.and(progress)).or_insert(progress);
         }
         found.extend(of_calls);
@@ -425,8 +432,8 @@ impl Node {
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn take_recording(&self, link: &str) -> Result<Option<Recorder>, NodeError> {
-        let Some(handle) = &self.packets else { return Ok(None) };
-        handle.take_recording(link).ok_or(NodeError::WorkerLost)
+        let Some(workers) = &self.packets else { return Ok(None) };
+        workers.take_recording(link).ok_or(NodeError::WorkerLost)
     }
 
     /// What each worker noted of a link of calls, which is noted no more; None where one has nothing.
@@ -435,7 +442,7 @@ impl Node {
     /// [`NodeError::WorkerLost`].
     pub fn take_recordings_of_calls(&self, link: &str) -> Result<Vec<Option<Recorder>>, NodeError> {
         let link: Arc<str> = link.into();
-        self.ask(|to| Mail::TakeRecording { link: Arc::clone(&link), to })
+        self.request(|to| Mail::TakeRecording { link: Arc::clone(&link), to })
     }
 
     /// The values that sinks `TO METRICS` gave.
@@ -445,11 +452,11 @@ impl Node {
 
     /// Stops: no new connections or calls, and the calls under way may finish within this time. Then those that are
     /// left end with UNAVAILABLE.
-    pub fn stop(self, within: Duration) -> Stopped {
+    pub fn stop(self, within: Duration) -> StopReport {
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stop { within });
         }
-        let mut stopped = Stopped { calls_cut: 0, is_clean: true };
+        let mut stopped = StopReport { calls_cut: 0, is_clean: true };
         if let Some(packets) = self.packets {
             stopped.is_clean &= packets.stop().is_ok();
         }
@@ -465,7 +472,7 @@ impl Node {
     }
 
     /// Tells all workers something that each answers; the answers, in the order of the workers.
-    fn ask<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Result<Vec<T>, NodeError> {
+    fn request<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Result<Vec<T>, NodeError> {
         let mut answers = Vec::new();
         for (mailbox, _) in &self.workers {
             let (to, answer) = channel();
@@ -506,7 +513,7 @@ fn n_cores() -> usize {
 }
 
 /// Whether a listener that runs serves what a plan asks for, perhaps under another name. A port of 0 asks for any.
-fn same_place(running: &Listener, wanted: &Listener) -> bool {
+fn same_address(running: &Listener, wanted: &Listener) -> bool {
     match (&running.address, &wanted.address) {
         (Address::Tcp(a), Address::Tcp(b)) if b.port() == 0 => {
             running.name == wanted.name && a.ip() == b.ip()

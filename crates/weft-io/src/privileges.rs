@@ -15,19 +15,19 @@ const FOR_CHANGES: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
 
 /// Which capabilities a thread keeps, of those that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeptCapabilities {
     /// What opens ports, wherever they are: what changes need with any ports, and SYS_PTRACE, which finds the network
     /// namespace of another process.
     ForOpening,
     /// NET_BIND_SERVICE, NET_ADMIN, NET_RAW and BPF, and what some ports need besides.
-    ForChanges(OfPorts),
+    ForChanges(PortNeeds),
     /// None.
     Nothing,
 }
 
 /// What the ports of a program need besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfPorts {
+pub struct PortNeeds {
     /// One is in another network namespace, which SYS_ADMIN enters.
     pub namespace: bool,
     /// One has buffers that XDP shares, which IPC_LOCK lets the kernel lock whatever `RLIMIT_MEMLOCK` says.
@@ -39,16 +39,16 @@ pub struct OfPorts {
 ///
 /// # Errors
 /// The system refuses.
-pub fn reduce(keep: Keep) -> io::Result<()> {
+pub fn reduce(keep: KeptCapabilities) -> io::Result<()> {
     let only_if = |needed: bool, capability| if needed { capability } else { CapabilitySet::empty() };
     let kept = match keep {
-        Keep::ForOpening => {
+        KeptCapabilities::ForOpening => {
             FOR_CHANGES | CapabilitySet::SYS_ADMIN | CapabilitySet::IPC_LOCK | CapabilitySet::SYS_PTRACE
         }
-        Keep::ForChanges(OfPorts { namespace, xdp }) => {
+        KeptCapabilities::ForChanges(PortNeeds { namespace, xdp }) => {
             FOR_CHANGES | only_if(namespace, CapabilitySet::SYS_ADMIN) | only_if(xdp, CapabilitySet::IPC_LOCK)
         }
-        Keep::Nothing => CapabilitySet::empty(),
+        KeptCapabilities::Nothing => CapabilitySet::empty(),
     };
     let held = capabilities(None)?;
     let (effective, permitted) = (held.effective & kept, held.permitted & kept);
@@ -73,22 +73,22 @@ mod tests {
         std::thread::spawn(move || {
             let changes = ["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW", "BPF"];
             let of = |kept: &[&str]| all.iter().copied().filter(|c| kept.contains(c)).collect::<Vec<_>>();
-            reduce(Keep::ForOpening).expect("a thread may give up what it has");
+            reduce(KeptCapabilities::ForOpening).expect("a thread may give up what it has");
             assert_eq!(held(), of(&[&changes[..], &["SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"]].concat()));
             for (namespace, xdp, others) in [
                 (true, true, &["SYS_ADMIN", "IPC_LOCK"][..]),
                 (false, true, &["IPC_LOCK"]),
                 (false, false, &[]),
             ] {
-                let keep = Keep::ForChanges(OfPorts { namespace, xdp });
+                let keep = KeptCapabilities::ForChanges(PortNeeds { namespace, xdp });
                 reduce(keep).expect("a thread may give up what it has");
                 assert_eq!(held(), of(&[&changes[..], others].concat()));
             }
             let younger = std::thread::spawn(held).join().expect("no panic");
             assert_eq!(younger, held(), "a thread begins with those of its parent");
-            reduce(Keep::Nothing).expect("a thread may give up what it has");
+            reduce(KeptCapabilities::Nothing).expect("a thread may give up what it has");
             assert_eq!(held(), [""; 0]);
-            reduce(Keep::ForOpening).expect("it asks for nothing that it has not");
+            reduce(KeptCapabilities::ForOpening).expect("it asks for nothing that it has not");
             assert_eq!(held(), [""; 0], "they do not come back");
             let status = std::process::Command::new("grep").args(["CapEff:", "/proc/self/status"]).output();
             let status = String::from_utf8(status.expect("it is there").stdout).expect("it is text");

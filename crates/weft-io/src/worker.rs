@@ -47,7 +47,7 @@ const WAKE: Token = Token(usize::MAX);
 const LISTENERS: usize = usize::MAX - 1;
 
 /// Something that workers do between two batches; each is given its number, those of packets behind those of calls.
-pub type Errand = Arc<dyn Fn(usize) + Send + Sync>;
+pub type Task = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// What a worker can be told.
 pub(crate) enum Mail {
@@ -57,9 +57,9 @@ pub(crate) enum Mail {
     /// take it on.
     Apply { plan: Arc<Plan>, renamed: Arc<[(String, String)]>, done: Sender<Duration> },
     /// Look at other copies of tables from now on; answered when none looks at what was before.
-    TakeUp { swap: Arc<Swap>, done: Sender<()> },
+    ApplySwap { swap: Arc<Swap>, done: Sender<()> },
     /// Do this between two batches.
-    Errand { errand: Errand, done: Sender<()> },
+    Task { task: Task, done: Sender<()> },
     /// Accept on this socket (worker 0 only).
     Listen { name: Arc<str>, socket: ListenSocket },
     /// Accept no more on the listener with this name.
@@ -244,7 +244,7 @@ impl Worker {
                 self.engine.handle_timeout(now);
             }
             self.act_and_write(now);
-            self.hand_on_rows(now);
+            self.send_rows(now);
             self.free.append(&mut self.freed);
             if self.has_stopped() {
                 return Ok(self.n_cut);
@@ -259,7 +259,7 @@ impl Worker {
         if window > Interval::ZERO {
             let longest = self.wait_max().map_or(window, |longest| Interval(longest.as_nanos() as i64));
             while clock::now() < began + window.min(longest) {
-                self.look(events, Some(Duration::ZERO))?;
+                self.poll(events, Some(Duration::ZERO))?;
                 if !events.is_empty() {
                     return Ok(());
                 }
@@ -267,14 +267,14 @@ impl Worker {
             }
         }
         let longest = self.wait_max();
-        self.look(events, longest)?;
+        self.poll(events, longest)?;
         if longest != Some(Duration::ZERO) {
             self.spin.note_slept(clock::now() - began);
         }
         Ok(())
     }
 
-    fn look(&mut self, events: &mut Events, longest: Option<Duration>) -> io::Result<()> {
+    fn poll(&mut self, events: &mut Events, longest: Option<Duration>) -> io::Result<()> {
         self.syscalls += 1;
         self.poll.poll(events, longest)
     }
@@ -322,11 +322,11 @@ impl Worker {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
             self.syscalls += 1;
             let n = match socket.stream.read(&mut self.buffer) {
-                Ok(0) => return self.lost(now, index, CloseReason::Eof),
+                Ok(0) => return self.close_lost(now, index, CloseReason::Eof),
                 Ok(n) => n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return self.lost(now, index, CloseReason::Reset),
+                Err(_) => return self.close_lost(now, index, CloseReason::Reset),
             };
             // What a closing connection still sends is read, so that its last bytes arrive, and let go.
             if !socket.is_closing {
@@ -365,13 +365,13 @@ impl Worker {
                 Ok(n) => self.engine.advance_output(socket.conn, n),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.lost(now, index, CloseReason::Reset),
+                Err(_) => return self.close_lost(now, index, CloseReason::Reset),
             }
         }
     }
 
     /// The peer or the network has ended a connection.
-    fn lost(&mut self, now: Time, index: usize, reason: CloseReason) {
+    fn close_lost(&mut self, now: Time, index: usize, reason: CloseReason) {
         let Some(socket) = self.forget(index) else { return };
         self.engine.handle_closed(now, socket.conn, reason);
     }
@@ -383,7 +383,7 @@ impl Worker {
         if !core::mem::replace(&mut socket.is_output_ended, true) {
             self.syscalls += 1;
             if socket.stream.end_output().is_err() {
-                self.lost(now, index, CloseReason::Eof);
+                self.close_lost(now, index, CloseReason::Eof);
             }
         }
     }
@@ -573,7 +573,7 @@ impl Worker {
     }
 
     /// Names have other addresses: connections to those that are gone take no further calls.
-    fn take_names(&mut self, now: Time, names: &Names) {
+    fn apply_names(&mut self, now: Time, names: &Names) {
         self.names = names.iter().map(|(name, found)| (name.clone(), found.addresses.clone())).collect();
         let mut moved = Vec::new();
         for socket in self.sockets.iter().flatten().filter(|socket| !socket.is_connecting) {
@@ -664,15 +664,15 @@ impl Worker {
                 self.forget_connect_errors();
                 let _ = done.send(begun.elapsed());
             }
-            Mail::TakeUp { swap, done } => {
+            Mail::ApplySwap { swap, done } => {
                 self.engine.take_up(&swap);
                 // Who answers has let go of it.
                 drop(swap);
                 let _ = done.send(());
             }
-            Mail::Errand { errand, done } => {
-                errand(self.index);
-                drop(errand);
+            Mail::Task { task, done } => {
+                task(self.index);
+                drop(task);
                 let _ = done.send(());
             }
             Mail::Listen { name, mut socket } => {
@@ -690,7 +690,7 @@ impl Worker {
                 }
             }
             Mail::Wake => self.engine.handle_wake(now),
-            Mail::Names { names } => self.take_names(now, &names),
+            Mail::Names { names } => self.apply_names(now, &names),
             Mail::Stats { to } => {
                 let _ = to.send(WorkerStats {
                     stats: self.engine.stats(),
@@ -771,7 +771,7 @@ impl Worker {
 
     // ---- rows ----
 
-    fn hand_on_rows(&mut self, now: Time) {
+    fn send_rows(&mut self, now: Time) {
         let n = self.engine.rows().len();
         if n == 0 {
             return;

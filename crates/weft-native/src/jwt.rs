@@ -1,6 +1,6 @@
 //! Message authentication, and JSON Web Tokens that it vouches for (RFC 7515, RFC 7519).
 
-use crate::{Unprepared, key, option};
+use crate::{PrepareError, key, option};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use core::fmt;
@@ -32,7 +32,7 @@ impl fmt::Debug for Hmac {
 }
 
 impl Hmac {
-    pub(crate) fn new(key: Option<&[u8]>) -> Result<Self, Unprepared> {
+    pub(crate) fn new(key: Option<&[u8]>) -> Result<Self, PrepareError> {
         let secret = key::secret(key)?;
         Ok(Self(HmacSha256::new_from_slice(&secret).expect("a key of any length will do")))
     }
@@ -73,7 +73,7 @@ enum VerifyKey {
 impl Verify {
     /// # Errors
     /// The key is not there or does not belong to the algorithm, or there is no such algorithm.
-    pub(crate) fn new(decl: &NativeDecl, key: Option<&[u8]>) -> Result<Self, Unprepared> {
+    pub(crate) fn new(decl: &NativeDecl, key: Option<&[u8]>) -> Result<Self, PrepareError> {
         let text = |name| match option(decl, name) {
             Some(Value::Bytes(text)) => Some(String::from_utf8_lossy(text).into_owned()),
             _ => None,
@@ -92,7 +92,7 @@ impl Verify {
                 let key = public_key(key, EC_P256, "a key on the curve P-256")?;
                 ("ES256", VerifyKey::Es256(UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key)))
             }
-            _ => return Err(Unprepared::Constant("the algorithm is HS256, RS256 or ES256".into())),
+            _ => return Err(PrepareError::Constant("the algorithm is HS256, RS256 or ES256".into())),
         };
         Ok(Self { key, algorithm, issuer: text("issuer"), audience: text("audience"), leeway })
     }
@@ -165,11 +165,11 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The public key of a PEM file, if it belongs to the algorithm.
-fn public_key(text: Option<&[u8]>, algorithm: &[u8], what: &str) -> Result<Vec<u8>, Unprepared> {
+fn public_key(text: Option<&[u8]>, algorithm: &[u8], what: &str) -> Result<Vec<u8>, PrepareError> {
     let (label, der) = key::pem(text)?;
     if label == "RSA PUBLIC KEY" && algorithm == RSA_ENCRYPTION {
         return Ok(der);
     }
     let found = key::subject_public_key(&der).filter(|(found, _)| *found == algorithm);
-    found.map(|(_, key)| key.to_vec()).ok_or_else(|| Unprepared::Key(format!("the key is not {what}")))
+    found.map(|(_, key)| key.to_vec()).ok_or_else(|| PrepareError::Key(format!("the key is not {what}")))
 }

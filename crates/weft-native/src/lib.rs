@@ -50,27 +50,27 @@ impl fmt::Debug for Secrets<'_> {
 
 /// Why a function cannot be made ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unprepared {
+pub enum PrepareError {
     /// Its key is not there, or not of the form or the length that it needs. It says which, and not what the key is.
     Key(String),
     /// A constant or an option is not what it takes.
     Constant(String),
 }
 
-impl fmt::Display for Unprepared {
+impl fmt::Display for PrepareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Key(why) | Self::Constant(why)) = self;
         f.write_str(why)
     }
 }
 
-impl core::error::Error for Unprepared {}
+impl core::error::Error for PrepareError {}
 
 /// Makes a function ready to be called.
 ///
 /// # Errors
-/// See [`Unprepared`].
-pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepared>, Unprepared> {
+/// See [`PrepareError`].
+pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepared>, PrepareError> {
     let level = option(decl, "level")
         .and_then(|value| if let Value::Int(n) = value { Some(*n as i32) } else { None });
     Ok(match decl.native {
@@ -99,7 +99,7 @@ pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepa
         Native::RandomHex => Arc::new(random::RandomHex { site: decl.site }),
         Native::JsonGet => Arc::new(json::Get::new(constant(decl, 0))?),
         Native::JsonSet => Arc::new(json::Set::new(constant(decl, 0))?),
-        Native::MatchesAny => Arc::new(pattern::Any::new(&decl.constants)?),
+        Native::MatchesAny => Arc::new(pattern::MatchesAny::new(&decl.constants)?),
         Native::RegexMatch => Arc::new(pattern::Matches::new(constant(decl, 0))?),
         Native::RegexCapture => Arc::new(pattern::Capture::new(constant(decl, 0))?),
         Native::RegexReplace => Arc::new(pattern::Replace::new(constant(decl, 0), constant(decl, 1))?),
@@ -123,20 +123,20 @@ fn constant(decl: &NativeDecl, at: usize) -> &str {
 }
 
 /// A function that keeps nothing of its own.
-struct Plain(fn(&Call<'_>, &mut Vec<u8>) -> Ended);
+struct Stateless(fn(&Call<'_>, &mut Vec<u8>) -> Ended);
 
-impl fmt::Debug for Plain {
+impl fmt::Debug for Stateless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Plain")
+        f.write_str("Stateless")
     }
 }
 
-impl Prepared for Plain {
+impl Prepared for Stateless {
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         (self.0)(call, out)
     }
 }
 
 fn plain(function: fn(&Call<'_>, &mut Vec<u8>) -> Ended) -> Arc<dyn Prepared> {
-    Arc::new(Plain(function))
+    Arc::new(Stateless(function))
 }

@@ -9,7 +9,7 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{Given, call, decl, of, plain, with_key};
+use support::{CallResult, call, decl, of, plain, with_key};
 use weft_core::native::{Arg, NATIVE_BYTES_MAX, NATIVES, Native};
 
 /// The functions that take back what others made, and their key.
@@ -24,8 +24,8 @@ fn ready(native: Native, entropy: u8) -> std::sync::Arc<dyn weft_core::native::P
     with_key(&decl(native, &[], &[]), key, entropy).unwrap_or_else(|error| panic!("{native:?}: {error}"))
 }
 
-fn bytes(given: Given) -> Vec<u8> {
-    if let Given::Bytes(bytes) = given { bytes } else { panic!("{given:?}") }
+fn bytes(given: CallResult) -> Vec<u8> {
+    if let CallResult::Bytes(bytes) = given { bytes } else { panic!("{given:?}") }
 }
 
 proptest! {
@@ -38,7 +38,7 @@ proptest! {
         for (make, take_back) in pairs() {
             let made = bytes(call(&*ready(make, 1), &[Arg::Bytes(&data)]));
             let given = call(&*ready(take_back, 2), &[Arg::Bytes(&made)]);
-            prop_assert_eq!(given, Given::Bytes(data.clone()), "{:?}", make);
+            prop_assert_eq!(given, CallResult::Bytes(data.clone()), "{:?}", make);
         }
     }
 
@@ -55,7 +55,7 @@ proptest! {
             made[at] ^= 1 << bit;
             let given = call(&*ready(take_back, 2), &[Arg::Bytes(&made)]);
             if make.info().needs_key {
-                prop_assert_eq!(given, Given::Failed, "{:?}", make);
+                prop_assert_eq!(given, CallResult::Failed, "{:?}", make);
             }
         }
     }
@@ -92,7 +92,10 @@ fn cut_input_is_refused() {
             let is_empty_text = len == 0 && matches!(make, Native::Base64 | Native::Base64Url);
             // Base64 without padding has no end of its own.
             let is_open = make == Native::Base64Url || make == Native::Base64 && len % 4 == 0;
-            assert!(given == Given::Failed || is_empty_text || is_open, "{make:?} cut to {len}: {given:?}");
+            assert!(
+                given == CallResult::Failed || is_empty_text || is_open,
+                "{make:?} cut to {len}: {given:?}"
+            );
         }
     }
 }
@@ -106,24 +109,24 @@ fn decompression_bomb_is_bounded() {
         let fits = vec![0; NATIVE_BYTES_MAX];
         let made = bytes(of(make, &fits));
         assert!(made.len() < fits.len() / 50);
-        assert_eq!(of(take_back, &made), Given::Bytes(fits), "{make:?}");
+        assert_eq!(of(take_back, &made), CallResult::Bytes(fits), "{make:?}");
         let made = bytes(of(make, &vec![0; NATIVE_BYTES_MAX + 1]));
-        assert_eq!(of(take_back, &made), Given::Failed, "{make:?}");
+        assert_eq!(of(take_back, &made), CallResult::Failed, "{make:?}");
         // Many frames that fit one by one.
         let made = bytes(of(make, &vec![0; NATIVE_BYTES_MAX / 2])).repeat(3);
-        assert_eq!(of(take_back, &made), Given::Failed, "{make:?}");
+        assert_eq!(of(take_back, &made), CallResult::Failed, "{make:?}");
     }
     // A frame of Zstandard that says that it holds 2^60 bytes, and one with a window of 2^30.
     for head in [&b"\x28\xb5\x2f\xfd\xe0\0\0\0\0\0\0\0\x10"[..], b"\x28\xb5\x2f\xfd\0\xa0"] {
-        assert_eq!(of(Native::Unzstd, &[head, &[0; 64]].concat()), Given::Failed);
+        assert_eq!(of(Native::Unzstd, &[head, &[0; 64]].concat()), CallResult::Failed);
     }
     let x = plain(
         Native::RegexReplace,
         &["x", "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"],
     );
-    assert_eq!(call(&*x, &[Arg::Bytes(&vec![b'x'; 1 << 20])]), Given::Failed);
+    assert_eq!(call(&*x, &[Arg::Bytes(&vec![b'x'; 1 << 20])]), CallResult::Failed);
     for native in [Native::Hex, Native::Base64, Native::Utf8] {
-        assert_eq!(of(native, &vec![b'x'; NATIVE_BYTES_MAX + 1]), Given::Failed);
+        assert_eq!(of(native, &vec![b'x'; NATIVE_BYTES_MAX + 1]), CallResult::Failed);
     }
 }
 
@@ -139,7 +142,7 @@ fn patterns_take_linear_time() {
     for nested in ["[".repeat(1 << 20), "{\"a\":".repeat(1 << 18)] {
         assert_eq!(
             call(&*plain(Native::JsonGet, &["/a/a"]), &[Arg::Bytes(nested.as_bytes())]),
-            Given::Failed
+            CallResult::Failed
         );
     }
     let deep = format!("{}1{}", "{\"a\":".repeat(1 << 16), "}".repeat(1 << 16));
@@ -152,17 +155,17 @@ fn patterns_match_as_documented() {
     // A guard that lets through what it should not is no guard.
     let text = |text: &'static str| Arg::Bytes(text.as_bytes());
     let matches = plain(Native::RegexMatch, &[r"^\p{Lu}\w+-\d{2}$"]);
-    assert_eq!(call(&*matches, &[text("\u{c4}pfel-42")]), Given::Bool(true));
-    assert_eq!(call(&*matches, &[text("apfel-42")]), Given::Bool(false));
-    assert_eq!(call(&*matches, &[Arg::Bytes(b"A\xff-42")]), Given::Bool(false));
+    assert_eq!(call(&*matches, &[text("\u{c4}pfel-42")]), CallResult::Bool(true));
+    assert_eq!(call(&*matches, &[text("apfel-42")]), CallResult::Bool(false));
+    assert_eq!(call(&*matches, &[Arg::Bytes(b"A\xff-42")]), CallResult::Bool(false));
     let capture = plain(Native::RegexCapture, &[r"user=(\w+)(?:;role=(\w+))?"]);
     let group = |of, n| call(&*capture, &[text(of), Arg::Int(n)]);
     assert_eq!(group("x user=ann;role=ops", 0), "user=ann;role=ops".into());
     assert_eq!(group("x user=ann;role=ops", 2), "ops".into());
-    assert_eq!(group("user=ann", 2), Given::Null);
-    assert_eq!(group("user=ann", 3), Given::Null);
-    assert_eq!(group("user=ann", -1), Given::Null);
-    assert_eq!(group("none", 1), Given::Null);
+    assert_eq!(group("user=ann", 2), CallResult::Null);
+    assert_eq!(group("user=ann", 3), CallResult::Null);
+    assert_eq!(group("user=ann", -1), CallResult::Null);
+    assert_eq!(group("none", 1), CallResult::Null);
     let replace = |pattern, by, of| call(&*plain(Native::RegexReplace, &[pattern, by]), &[text(of)]);
     assert_eq!(replace(r"\d", "#", "a1b22"), "a#b##".into());
     assert_eq!(
@@ -172,8 +175,8 @@ fn patterns_match_as_documented() {
     assert_eq!(replace("", "-", "ab"), "-a-b-".into());
     assert_eq!(replace("x", "y", "abc"), "abc".into());
     let any = plain(Native::MatchesAny, &["union select", "<script", "../"]);
-    assert_eq!(call(&*any, &[text("GET /../etc")]), Given::Bool(true));
-    assert_eq!(call(&*any, &[text("GET /etc")]), Given::Bool(false));
+    assert_eq!(call(&*any, &[text("GET /../etc")]), CallResult::Bool(true));
+    assert_eq!(call(&*any, &[text("GET /etc")]), CallResult::Bool(false));
 }
 
 #[test]
@@ -185,11 +188,11 @@ fn random_ids_depend_on_tuple_and_site() {
     };
     let made = bytes(call(&*id(1), &[Arg::Int(16)]));
     assert_eq!((made.len(), made.iter().all(u8::is_ascii_hexdigit)), (32, true));
-    assert_eq!(call(&*id(1), &[Arg::Int(16)]), Given::Bytes(made.clone()));
-    assert_ne!(call(&*id(2), &[Arg::Int(16)]), Given::Bytes(made.clone()));
-    assert_eq!(call(&*id(1), &[Arg::Int(3)]), Given::Bytes(made[..6].to_vec()));
+    assert_eq!(call(&*id(1), &[Arg::Int(16)]), CallResult::Bytes(made.clone()));
+    assert_ne!(call(&*id(2), &[Arg::Int(16)]), CallResult::Bytes(made.clone()));
+    assert_eq!(call(&*id(1), &[Arg::Int(3)]), CallResult::Bytes(made[..6].to_vec()));
     for wrong in [-1, 1025] {
-        assert_eq!(call(&*id(1), &[Arg::Int(wrong)]), Given::Failed);
+        assert_eq!(call(&*id(1), &[Arg::Int(wrong)]), CallResult::Failed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A module: a net between registers, and what goes in and out.
 
-use crate::convert::{Converter, End, Source};
+use crate::convert::{Converter, HandlerEnd, Source};
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use crate::share::{self, Path};
@@ -29,7 +29,7 @@ pub struct Port {
     /// Its name.
     pub name: String,
     /// What it is.
-    pub is: Is,
+    pub role: PortRole,
     /// How many bits it has.
     pub bits: u32,
     /// The highest of them is a sign.
@@ -38,7 +38,7 @@ pub struct Port {
 
 /// What a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Is {
+pub enum PortRole {
     /// In: which handler runs, 0 for none: then nothing changes.
     Moment,
     /// In: what a word holds.
@@ -67,7 +67,7 @@ pub enum Is {
     Last,
 }
 
-impl Is {
+impl PortRole {
     /// Whether it goes in.
     pub fn is_input(self) -> bool {
         !matches!(
@@ -94,7 +94,7 @@ pub(crate) struct Circuit {
     pub(crate) ports: Vec<Port>,
     pub(crate) registers: Vec<Register>,
     /// What drives the ports that go out.
-    pub(crate) driven: Vec<Driven>,
+    pub(crate) driven: Vec<OutputPort>,
     /// What is divided by roots.
     pub(crate) roots: Option<Roots>,
     pub(crate) moments: Vec<Moment>,
@@ -108,8 +108,8 @@ pub(crate) struct Roots {
 }
 
 /// A port that goes out.
-pub(crate) struct Driven {
-    pub(crate) is: Is,
+pub(crate) struct OutputPort {
+    pub(crate) role: PortRole,
     pub(crate) name: String,
     pub(crate) range: Range,
     pub(crate) wire: Wire,
@@ -165,7 +165,7 @@ impl Circuit {
             name: format!("weft_{}", plain(&program.name)),
             about: program.to_string(),
             inputs: Vec::new(),
-            ports: vec![Port::of(Is::Moment, "moment".into(), moments)],
+            ports: vec![Port::of(PortRole::Moment, "moment".into(), moments)],
             registers: Vec::new(),
             driven: Vec::new(),
             roots: divided,
@@ -173,11 +173,11 @@ impl Circuit {
             net,
         };
         made.add_inputs(&converter, &roots);
-        for ((is, _), wire) in outs.into_iter().zip(roots) {
-            made.add_out(&converter, is, wire)?;
+        for ((role, _), wire) in outs.into_iter().zip(roots) {
+            made.add_out(&converter, role, wire)?;
         }
         if made.roots.is_some() {
-            made.ports.push(Port::of(Is::Ready, "ready".into(), Range::BIT));
+            made.ports.push(Port::of(PortRole::Ready, "ready".into(), Range::BIT));
         }
         Ok(made)
     }
@@ -199,17 +199,17 @@ impl Circuit {
             }
             match converter.var(slot) {
                 Some(_) => self.register(converter, slot).next = None,
-                None => self.ports.push(Port::of(Is::Word(slot), name, converter.holds(slot).1)),
+                None => self.ports.push(Port::of(PortRole::Word(slot), name, converter.holds(slot).1)),
             }
         }
     }
 
     /// # Errors
     /// A variable may not hold all that it would be given.
-    fn add_out(&mut self, converter: &Converter<'_>, is: Is, wire: Wire) -> Result<(), Unsupported> {
+    fn add_out(&mut self, converter: &Converter<'_>, role: PortRole, wire: Wire) -> Result<(), Unsupported> {
         let range = self.net.range(wire);
-        let (name, range) = match is {
-            Is::NewWord(slot) if converter.var(slot).is_some() => {
+        let (name, range) = match role {
+            PortRole::NewWord(slot) if converter.var(slot).is_some() => {
                 let register = self.register(converter, slot);
                 let (bits, held) = (register.range.bits(), register.range);
                 if bits < 64 && !range.is_within(held) {
@@ -221,12 +221,12 @@ impl Circuit {
                 register.next = Some(wire);
                 return Ok(());
             }
-            Is::NewWord(slot) => (format!("new_{}", name(converter, slot)), range),
-            Is::Verdict => ("verdict".into(), Range::bits_of(3)),
+            PortRole::NewWord(slot) => (format!("new_{}", name(converter, slot)), range),
+            PortRole::Verdict => ("verdict".into(), Range::bits_of(3)),
             _ => ("given".into(), range),
         };
-        self.driven.push(Driven { is, name: name.clone(), range, wire });
-        self.ports.push(Port::of(is, name, range));
+        self.driven.push(OutputPort { role, name: name.clone(), range, wire });
+        self.ports.push(Port::of(role, name, range));
         Ok(())
     }
 
@@ -267,13 +267,13 @@ fn roots_of(net: &mut Net, wires: &[Wire], seen: &[Wire]) -> Result<Option<Roots
 }
 
 impl Port {
-    fn of(is: Is, name: String, range: Range) -> Self {
-        Self { name, is, bits: range.bits(), signed: range.is_signed() }
+    fn of(role: PortRole, name: String, range: Range) -> Self {
+        Self { name, role, bits: range.bits(), signed: range.is_signed() }
     }
 }
 
 /// What comes out, and the wires that say what.
-fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, End)]) -> Vec<(Is, Wire)> {
+fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> Vec<(PortRole, Wire)> {
     let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
     let mut outs = Vec::new();
     for slot in written {
@@ -283,16 +283,16 @@ fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, End)]) -> Vec<(Is,
                 wire = converter.net.mux(*is_now, *new, wire);
             }
         }
-        outs.push((Is::NewWord(slot), wire));
+        outs.push((PortRole::NewWord(slot), wire));
     }
-    for (is, gives) in [(Is::Verdict, false), (Is::Given, true)] {
+    for (role, gives) in [(PortRole::Verdict, false), (PortRole::Given, true)] {
         let of_kind: Vec<_> = ends.iter().filter(|(moment, ..)| moment.gives() == gives).collect();
         let mut wire = converter.net.int(Verdict::Pass as i64);
         for (_, is_now, end) in of_kind.iter().rev() {
             wire = converter.net.mux(*is_now, end.result, wire);
         }
         if !of_kind.is_empty() {
-            outs.push((is, wire));
+            outs.push((role, wire));
         }
     }
     outs

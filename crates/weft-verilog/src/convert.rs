@@ -18,7 +18,7 @@ use weft_ir::queue::{
 
 /// What holds at the end of a handler.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
+pub(crate) struct HandlerEnd {
     /// What is in the words that it wrote.
     pub(crate) words: Words,
     /// The number of the verdict, or the number that it gave.
@@ -62,7 +62,7 @@ impl<'c> Converter<'c> {
     ///
     /// # Errors
     /// It takes more than [`GATES_MAX`] gates.
-    pub(crate) fn handler(&mut self, handler: &Handler, path: Path) -> Result<End, Unsupported> {
+    pub(crate) fn handler(&mut self, handler: &Handler, path: Path) -> Result<HandlerEnd, Unsupported> {
         let values = vec![None; handler.types.len()];
         let mut walk = Walk { converter: self, values, types: &handler.types, path };
         let flow = walk.block(&handler.body, Words::new(), 0)?;
@@ -169,7 +169,7 @@ struct Flow {
     /// It has ended before.
     ended: Wire,
     /// What holds if so; None if it cannot be.
-    end: Option<End>,
+    end: Option<HandlerEnd>,
     /// What the words hold if not; None if it must have ended.
     words: Option<Words>,
 }
@@ -198,7 +198,7 @@ impl Walk<'_, '_> {
         steps: &[Step],
         mut words: Words,
         line: u32,
-        ended: &mut Vec<(Wire, End)>,
+        ended: &mut Vec<(Wire, HandlerEnd)>,
     ) -> Result<Flow, Unsupported> {
         for (at, step) in steps.iter().enumerate() {
             let line = next_line(&steps[at..]).unwrap_or(line);
@@ -223,11 +223,11 @@ impl Walk<'_, '_> {
                 }
                 Step::End(verdict, _) => {
                     let result = self.converter.net.int(*verdict as i64);
-                    return Ok(self.ended(End { words, result }));
+                    return Ok(self.ended(HandlerEnd { words, result }));
                 }
                 Step::Give(value) => {
                     let result = get(&self.values, *value);
-                    return Ok(self.ended(End { words, result }));
+                    return Ok(self.ended(HandlerEnd { words, result }));
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn ended(&mut self, end: End) -> Flow {
+    fn ended(&mut self, end: HandlerEnd) -> Flow {
         Flow { ended: self.converter.net.bool(true), end: Some(end), words: None }
     }
 
@@ -283,18 +283,18 @@ impl Walk<'_, '_> {
     }
 
     /// What ended before, or else went on.
-    fn followed(&mut self, ended: Wire, end: End, rest: Flow) -> Flow {
+    fn followed(&mut self, ended: Wire, end: HandlerEnd, rest: Flow) -> Flow {
         let end = self.end_of(ended, Some(end), rest.end);
         let ended = self.converter.net.logic(BoolOp::Or, ended, rest.ended);
         Flow { ended, end, words: rest.words }
     }
 
-    fn end_of(&mut self, by: Wire, a: Option<End>, b: Option<End>) -> Option<End> {
+    fn end_of(&mut self, by: Wire, a: Option<HandlerEnd>, b: Option<HandlerEnd>) -> Option<HandlerEnd> {
         match (a, b) {
             (Some(a), Some(b)) => {
                 let words = self.converter.either(by, a.words, b.words);
                 let result = self.converter.net.mux(by, a.result, b.result);
-                Some(End { words, result })
+                Some(HandlerEnd { words, result })
             }
             (a, b) => a.or(b),
         }

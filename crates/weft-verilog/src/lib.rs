@@ -24,7 +24,7 @@ mod tables;
 mod tests;
 mod tree;
 
-pub use circuit::{Is, Module, Port};
+pub use circuit::{Module, Port, PortRole};
 pub use tree::ENTRIES_MAX;
 
 use weft_ir::backend::Unsupported;

@@ -98,12 +98,12 @@ impl Gate {
 
 /// What a wire carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct WireType {
     pub(crate) ty: Ty,
     pub(crate) range: Range,
 }
 
-impl Kind {
+impl WireType {
     const BOOL: Self = Self { ty: Ty::Bool, range: Range::BIT };
     const FLOAT: Self = Self { ty: Ty::Float, range: Range::FULL };
 
@@ -116,7 +116,7 @@ impl Kind {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Net {
     gates: Vec<Gate>,
-    kinds: Vec<Kind>,
+    kinds: Vec<WireType>,
     built: FxHashMap<Gate, Wire>,
     /// By [`Gate::Table`]: an entry for each value that the bits of its operand can have.
     tables: Vec<Vec<u64>>,
@@ -152,7 +152,7 @@ impl Net {
         self.gates[wire.index()]
     }
 
-    pub(crate) fn kind(&self, wire: Wire) -> Kind {
+    pub(crate) fn kind(&self, wire: Wire) -> WireType {
         self.kinds[wire.index()]
     }
 
@@ -208,33 +208,33 @@ impl Net {
     }
 
     pub(crate) fn int(&mut self, n: i64) -> Wire {
-        self.build(Gate::Const(n), Kind::int(Range::only(n)))
+        self.build(Gate::Const(n), WireType::int(Range::only(n)))
     }
 
     pub(crate) fn bool(&mut self, b: bool) -> Wire {
-        self.build(Gate::Const(i64::from(b)), Kind::int(Range::only(i64::from(b))))
+        self.build(Gate::Const(i64::from(b)), WireType::int(Range::only(i64::from(b))))
     }
 
     pub(crate) fn input(&mut self, nth: u32, ty: Ty, range: Range) -> Wire {
-        self.build(Gate::Input(nth), Kind { ty, range })
+        self.build(Gate::Input(nth), WireType { ty, range })
     }
 
     /// A gate of the same kind on other operands, of which there are as many: simplified.
-    pub(crate) fn again(&mut self, gate: Gate, kind: Kind, on: impl Fn(Wire) -> Wire) -> Wire {
+    pub(crate) fn again(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
             Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
             Gate::Compare(op, a, b) => self.compare(op, on(a), on(b)),
             Gate::Bool(op, a, b) => self.logic(op, on(a), on(b)),
             Gate::Not(a) => self.not(on(a)),
             Gate::Mux(by, a, b) => self.mux(on(by), on(a), on(b)),
-            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), Kind::int(Range::bits_of(32))),
-            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), Kind::int(Range::bits_of(32))),
+            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), WireType::int(Range::bits_of(32))),
+            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), WireType::int(Range::bits_of(32))),
             Gate::Log2(a) => self.log2(on(a)),
-            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), Kind::FLOAT),
-            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), Kind::FLOAT),
-            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), Kind::BOOL),
-            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), Kind::FLOAT),
-            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), Kind::int(Range::FULL)),
+            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), WireType::FLOAT),
+            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), WireType::FLOAT),
+            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), WireType::BOOL),
+            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), WireType::FLOAT),
+            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), WireType::int(Range::FULL)),
             Gate::Table(table, a) => self.build(Gate::Table(table, on(a)), kind),
             Gate::Root(over, a) => self.root(over, on(a)),
             Gate::Const(_) | Gate::Float(_) | Gate::Input(_) => self.build(gate, kind),
@@ -246,21 +246,21 @@ impl Net {
         match *op {
             Op::Int(n) => self.int(n),
             Op::Bool(b) => self.bool(b),
-            Op::Float(x) => self.build(Gate::Float(x.to_bits()), Kind::FLOAT),
+            Op::Float(x) => self.build(Gate::Float(x.to_bits()), WireType::FLOAT),
             Op::Load(_) => unreachable!("a load reads a word"),
             Op::IntBinary(op, a, b) => self.binary(op, get(a), get(b)),
             Op::IntCompare(op, a, b) => self.compare(op, get(a), get(b)),
             Op::BoolBinary(op, a, b) => self.logic(op, get(a), get(b)),
             Op::Not(a) => self.not(get(a)),
             Op::Select(by, a, b) => self.mux(get(by), get(a), get(b)),
-            Op::Hash(a) => self.plain(Gate::Hash(get(a)), Kind::int(Range::bits_of(32))),
-            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), Kind::int(Range::bits_of(32))),
+            Op::Hash(a) => self.plain(Gate::Hash(get(a)), WireType::int(Range::bits_of(32))),
+            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), WireType::int(Range::bits_of(32))),
             Op::Log2(a) => self.log2(get(a)),
-            Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), Kind::FLOAT),
-            Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), Kind::FLOAT),
-            Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), Kind::BOOL),
-            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), Kind::FLOAT),
-            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), Kind::int(Range::FULL)),
+            Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), WireType::FLOAT),
+            Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), WireType::FLOAT),
+            Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), WireType::BOOL),
+            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), WireType::FLOAT),
+            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), WireType::int(Range::FULL)),
         }
     }
 
@@ -304,7 +304,7 @@ impl Net {
             };
             return self.narrowed(chosen, Range::of(op, ra, rb));
         }
-        self.plain(Gate::Int(op, a, b), Kind::int(Range::of(op, ra, rb)))
+        self.plain(Gate::Int(op, a, b), WireType::int(Range::of(op, ra, rb)))
     }
 
     /// A wire of which more is known than its gate shows: as what it is part of does not change what it carries, all
@@ -320,14 +320,14 @@ impl Net {
     pub(crate) fn compare(&mut self, op: IntCmp, a: Wire, b: Wire) -> Wire {
         match Range::decides(op, self.range(a), self.range(b), a == b) {
             Some(known) => self.bool(known),
-            None => self.plain(Gate::Compare(op, a, b), Kind::BOOL),
+            None => self.plain(Gate::Compare(op, a, b), WireType::BOOL),
         }
     }
 
     fn log2(&mut self, a: Wire) -> Wire {
         let Range { lo, hi } = self.range(a);
         let log2 = |n: i64| i64::from(n.max(1).ilog2());
-        self.plain(Gate::Log2(a), Kind::int(Range { lo: log2(lo), hi: log2(hi) }))
+        self.plain(Gate::Log2(a), WireType::int(Range { lo: log2(lo), hi: log2(hi) }))
     }
 
     pub(crate) fn logic(&mut self, op: BoolOp, a: Wire, b: Wire) -> Wire {
@@ -345,14 +345,14 @@ impl Net {
             (BoolOp::Xor, Some(1), _) => self.not(b),
             (BoolOp::And | BoolOp::Or, ..) if a == b => a,
             (BoolOp::Xor, ..) if a == b => self.bool(false),
-            _ => self.plain(Gate::Bool(op, a, b), Kind::BOOL),
+            _ => self.plain(Gate::Bool(op, a, b), WireType::BOOL),
         }
     }
 
     pub(crate) fn not(&mut self, a: Wire) -> Wire {
         match self.gate(a) {
             Gate::Not(other) => other,
-            _ => self.plain(Gate::Not(a), Kind::BOOL),
+            _ => self.plain(Gate::Not(a), WireType::BOOL),
         }
     }
 
@@ -393,9 +393,9 @@ impl Net {
         {
             return wire;
         }
-        let Kind { ty, .. } = self.kind(a);
+        let WireType { ty, .. } = self.kind(a);
         let range = self.range(a).either(self.range(b));
-        self.plain(Gate::Mux(by, a, b), Kind { ty, range })
+        self.plain(Gate::Mux(by, a, b), WireType { ty, range })
     }
 
     /// A number to which another is added, or taken from it, if a condition holds: it is added, and is else 0.
@@ -525,12 +525,12 @@ impl Net {
     pub(crate) fn look_up(&mut self, table: u32, at: Wire, ty: Ty) -> Wire {
         let Range { lo, hi } = self.range(at);
         if ty == Ty::Float && lo == hi {
-            return self.build(Gate::Float(self.entry(table, at, lo as u64)), Kind::FLOAT);
+            return self.build(Gate::Float(self.entry(table, at, lo as u64)), WireType::FLOAT);
         }
         let entries = (lo..=hi).map(|value| self.entry(table, at, value as u64) as i64);
         let range = entries.map(Range::only).reduce(Range::either).unwrap_or(Range::FULL);
         let range = if ty == Ty::Float { Range::FULL } else { range };
-        self.plain(Gate::Table(table, at), Kind { ty, range })
+        self.plain(Gate::Table(table, at), WireType { ty, range })
     }
 
     /// A number that is divided by the root of what is on a wire, which is not below 0.
@@ -539,12 +539,12 @@ impl Net {
         let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
         match lo == hi {
             true => self.int(lo),
-            false => self.build(Gate::Root(over, of), Kind::int(Range { lo, hi })),
+            false => self.build(Gate::Root(over, of), WireType::int(Range { lo, hi })),
         }
     }
 
     /// A gate as it is, but for one of which all is known.
-    fn plain(&mut self, gate: Gate, kind: Kind) -> Wire {
+    fn plain(&mut self, gate: Gate, kind: WireType) -> Wire {
         let known = |wire: Wire| match self.gate(wire) {
             Gate::Const(n) => Some(n as u64),
             Gate::Float(bits) => Some(bits),
@@ -554,7 +554,7 @@ impl Net {
         if let (Some(op), Some(operands)) = (gate.op(), operands) {
             let word = pure(&op, |value| operands[usize::from(value.0)]);
             return match kind.ty {
-                Ty::Float => self.build(Gate::Float(word), Kind::FLOAT),
+                Ty::Float => self.build(Gate::Float(word), WireType::FLOAT),
                 _ => self.int(word as i64),
             };
         }
@@ -564,7 +564,7 @@ impl Net {
         }
     }
 
-    fn build(&mut self, gate: Gate, kind: Kind) -> Wire {
+    fn build(&mut self, gate: Gate, kind: WireType) -> Wire {
         if let Some(wire) = self.built.get(&gate) {
             return *wire;
         }

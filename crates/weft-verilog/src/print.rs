@@ -3,7 +3,7 @@
 //! All vectors are unsigned; where a sign matters, operands are extended by it and compared or divided by `$signed`. So
 //! no width and no sign follows from the context of an expression, where tools have their differences.
 
-use crate::circuit::{Circuit, Driven, Port, Roots};
+use crate::circuit::{Circuit, OutputPort, Port, Roots};
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use crate::roots;
@@ -60,8 +60,8 @@ impl Text<'_> {
         self.line(&format!("module {name} ("));
         self.line("  input  wire clk,");
         self.line("  input  wire reset,");
-        let lines = ports.iter().map(|Port { name, is, bits, .. }| {
-            let way = if is.is_input() { "input " } else { "output" };
+        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
+            let way = if role.is_input() { "input " } else { "output" };
             format!("  {way} wire [{}:0] {name}", bits - 1)
         });
         let lines = lines.collect::<Vec<_>>().join(",\n");
@@ -76,7 +76,7 @@ impl Text<'_> {
     }
 
     fn foot(&mut self) {
-        for Driven { name, range, wire, .. } in &self.circuit.driven {
+        for OutputPort { name, range, wire, .. } in &self.circuit.driven {
             let value = self.fitted(*wire, range.bits());
             self.line(&format!("  assign {name} = {value};"));
         }

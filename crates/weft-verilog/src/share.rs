@@ -19,8 +19,8 @@ const SHARED_MAX: usize = 128;
 /// Behind the wires stand, for each [`Gate::Root`], that and a wire that is true where it is seen.
 pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) -> (Net, Vec<Wire>) {
     let dear = net.cone(roots, |_| false).into_iter().filter(|wire| is_dear(net, *wire));
-    let dear = dear.filter_map(|wire| Some(Dear::new(wire, paths.get(&wire)?.clone())));
-    let mut dear: Vec<Dear> = dear.take(SHARED_MAX).collect();
+    let dear = dear.filter_map(|wire| Some(CostlyGate::new(wire, paths.get(&wire)?.clone())));
+    let mut dear: Vec<CostlyGate> = dear.take(SHARED_MAX).collect();
     let mut shared = Shared { net: net.clone(), roots: roots.to_vec() };
     while let Some((one, other, by)) = shared.pair(&dear) {
         let (a, b) = (dear[one].clone(), dear[other].clone());
@@ -29,7 +29,7 @@ pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) ->
         dear.push(a.or(b));
         dear = dear.into_iter().filter_map(|known| known.renamed(&renamed)).collect();
     }
-    for Dear { wire, places, .. } in &dear {
+    for CostlyGate { wire, places, .. } in &dear {
         if matches!(shared.net.gate(*wire), Gate::Root(..)) {
             let is_seen = shared.any_of(places);
             shared.roots.extend([*wire, is_seen]);
@@ -40,7 +40,7 @@ pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) ->
 
 /// A gate that takes much room.
 #[derive(Clone)]
-struct Dear {
+struct CostlyGate {
     wire: Wire,
     /// What holds wherever it is seen.
     path: Path,
@@ -48,7 +48,7 @@ struct Dear {
     places: Vec<Path>,
 }
 
-impl Dear {
+impl CostlyGate {
     fn new(wire: Wire, path: Path) -> Self {
         Self { wire, places: vec![path.clone()], path }
     }
@@ -88,9 +88,9 @@ impl Shared {
 
     /// Two gates, by their places in the list, that one may stand for, and the wire that tells for which: true for
     /// the first.
-    fn pair(&self, dear: &[Dear]) -> Option<(usize, usize, Wire)> {
-        for (one, Dear { wire: a, path: path_a, .. }) in dear.iter().enumerate() {
-            for (other, Dear { wire: b, path: path_b, .. }) in dear.iter().enumerate().skip(one + 1) {
+    fn pair(&self, dear: &[CostlyGate]) -> Option<(usize, usize, Wire)> {
+        for (one, CostlyGate { wire: a, path: path_a, .. }) in dear.iter().enumerate() {
+            for (other, CostlyGate { wire: b, path: path_b, .. }) in dear.iter().enumerate().skip(one + 1) {
                 let apart = path_a.iter().find(|(by, side)| path_b.contains(&(*by, !side)));
                 let Some((by, side)) = apart else { continue };
                 if !self.net.are_alike(*a, *b) || self.are_tied(*a, *b, *by) {

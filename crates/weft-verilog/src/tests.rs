@@ -1,7 +1,7 @@
 //! The net of a handler does what the interpreter does.
 
 use crate::Widths;
-use crate::circuit::{Circuit, Is};
+use crate::circuit::{Circuit, PortRole};
 use crate::convert::{Converter, Source};
 use crate::net::Gate;
 use crate::range::Range;
@@ -110,10 +110,10 @@ fn differs(
         let result = state.run(handler);
         let told = |what: String| Some(format!("run {nth}, {:?}: {what}", circuit.moments[moment]));
         for driven in &circuit.driven {
-            let expected = match driven.is {
-                Is::NewWord(slot) => *state.word(slot),
-                Is::Verdict if !circuit.moments[moment].gives() => Verdict::of_word(result) as u64,
-                Is::Given if circuit.moments[moment].gives() => result,
+            let expected = match driven.role {
+                PortRole::NewWord(slot) => *state.word(slot),
+                PortRole::Verdict if !circuit.moments[moment].gives() => Verdict::of_word(result) as u64,
+                PortRole::Given if circuit.moments[moment].gives() => result,
                 _ => continue,
             };
             if values[driven.wire.index()] != expected {

@@ -7,7 +7,7 @@
 //!
 //! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3; pFabric (SIGCOMM 2013).
 
-use crate::circuit::{Circuit, Is, Module, Port};
+use crate::circuit::{Circuit, Module, Port, PortRole};
 use crate::range::Range;
 use crate::{Widths, print};
 use core::fmt::Write as _;
@@ -47,7 +47,7 @@ pub(crate) fn build(
         PacketOrder::Rank { bits } => bits,
         PacketOrder::Arrival => level.order.bits,
     };
-    let Some(given) = circuit.driven.iter().find(|driven| driven.is == Is::Given) else {
+    let Some(given) = circuit.driven.iter().find(|driven| driven.role == PortRole::Given) else {
         return Err(refused("the handler gives no rank".into()));
     };
     let has_last = matches!(level.limit.overflow, Overflow::Victim { partition: Victim::HighestRank, .. });
@@ -115,18 +115,18 @@ struct Tree<'t> {
 impl Tree<'_> {
     fn ports(&self) -> Vec<Port> {
         let place = self.entries.ilog2();
-        let port = |name: &str, is, bits| Port { name: name.into(), is, bits, signed: false };
+        let port = |name: &str, role, bits| Port { name: name.into(), role, bits, signed: false };
         let mut ports = vec![
-            port("push", Is::Push, 1),
-            port("push_at", Is::PushAt, place),
-            port("pop", Is::Pop, 1),
-            port("pop_at", Is::PopAt, place),
+            port("push", PortRole::Push, 1),
+            port("push_at", PortRole::PushAt, place),
+            port("pop", PortRole::Pop, 1),
+            port("pop_at", PortRole::PopAt, place),
         ];
-        let words = self.circuit.ports.iter().filter(|port| matches!(port.is, Is::Word(_)));
+        let words = self.circuit.ports.iter().filter(|port| matches!(port.role, PortRole::Word(_)));
         ports.extend(words.cloned());
-        ports.extend([port("some", Is::Some, 1), port("first", Is::First, place)]);
+        ports.extend([port("some", PortRole::Some, 1), port("first", PortRole::First, place)]);
         if self.has_last {
-            ports.push(port("last", Is::Last, place));
+            ports.push(port("last", PortRole::Last, place));
         }
         ports
     }
@@ -135,8 +135,8 @@ impl Tree<'_> {
         let (name, bits, entries) = (&self.name, self.rank.bits(), self.entries);
         let mut text = format!("// Which of {entries} ranks of {bits} bits is the first.\nmodule {name} (\n");
         text.push_str("  input  wire clk,\n  input  wire reset,\n");
-        let lines = ports.iter().map(|Port { name, is, bits, .. }| {
-            let way = if is.is_input() { "input " } else { "output" };
+        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
+            let way = if role.is_input() { "input " } else { "output" };
             format!("  {way} wire [{}:0] {name}", bits - 1)
         });
         text += &lines.collect::<Vec<_>>().join(",\n");
@@ -158,10 +158,10 @@ impl Tree<'_> {
         let Circuit { name, ports, .. } = self.circuit;
         let _ = writeln!(text, "  wire [{}:0] given;", self.rank.given.bits() - 1);
         let _ = write!(text, "  {name} ranked (.clk(clk), .reset(reset), .moment(push), .given(given)");
-        for port in ports.iter().filter(|port| matches!(port.is, Is::Word(_))) {
+        for port in ports.iter().filter(|port| matches!(port.role, PortRole::Word(_))) {
             let _ = write!(text, ", .{0}({0})", port.name);
         }
-        for port in ports.iter().filter(|port| matches!(port.is, Is::NewWord(_))) {
+        for port in ports.iter().filter(|port| matches!(port.role, PortRole::NewWord(_))) {
             let _ = write!(text, ", .{}()", port.name);
         }
         let _ = writeln!(text, ");\n  wire [{}:0] rank = {};", self.rank.bits() - 1, self.rank.text());

@@ -12,7 +12,7 @@ mod programs;
 use bench::{Area, Bench, Events, area};
 use weft_core::rng::Rng;
 use weft_ir::queue::{Handlers, Level, PacketOrder, Partitions, QueueProgram, generate};
-use weft_verilog::{Is, Module, Widths, compile, compile_tree};
+use weft_verilog::{Module, PortRole, Widths, compile, compile_tree};
 
 /// Events of each program.
 const EVENTS: usize = 1_000_000;
@@ -147,7 +147,7 @@ struct Entries {
 
 impl Entries {
     fn new(entries: u32, module: &Module) -> Self {
-        let has_last = module.ports.iter().any(|port| port.is == Is::Last);
+        let has_last = module.ports.iter().any(|port| port.role == PortRole::Last);
         Self { ranks: vec![None; entries as usize], has_last, rng: Rng::from_seed(3) }
     }
 
@@ -185,10 +185,10 @@ fn tree(program: &QueueProgram, entries: u32) -> Module {
 }
 
 fn tree_by_hand(made: &Module, entries: u32) -> Module {
-    let has_last = made.ports.iter().any(|port| port.is == Is::Last);
+    let has_last = made.ports.iter().any(|port| port.role == PortRole::Last);
     let ports: Vec<&str> = made.ports.iter().map(|port| port.name.as_str()).collect();
     let lines = made.ports.iter().map(|port| {
-        let way = if port.is.is_input() { "input" } else { "output" };
+        let way = if port.role.is_input() { "input" } else { "output" };
         format!("{way} wire [{}:0] {}", port.bits - 1, port.name)
     });
     let lines: Vec<String> = lines.collect();
@@ -285,7 +285,7 @@ fn examples_compile_to_gates() {
     }
     // What the library computes with a counter of 32 bits is no table, and takes several clocks.
     let made = module(&programs::library_codel(), &Widths::default());
-    assert!(made.ports.iter().any(|port| port.is == Is::Ready && port.name == "ready"));
+    assert!(made.ports.iter().any(|port| port.role == PortRole::Ready && port.name == "ready"));
     // A float that is kept from packet to packet is for no gates.
     let refused = compile(&programs::queue("library/queues/blue.weft", "blue"), &Widths::default());
     let refused = refused.expect_err("floats that are kept are not for gates");

@@ -38,12 +38,12 @@ use weft_engine::stats::{ChainStats, EndpointStats};
 use weft_engine::{Config, FilterStats};
 use weft_io::descriptors::Descriptors;
 use weft_io::names::{Names, names_of};
-use weft_io::node::{NodeStats, Stopped};
+use weft_io::node::{NodeStats, StopReport};
 use weft_io::packet::interface::LinkState;
 use weft_io::packet::port::{self, Driver, OpenPort, PortConfig};
 use weft_io::packet::xdp::BUFFERED_MTU_MAX;
 use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
-use weft_io::privileges::{self, Keep, OfPorts};
+use weft_io::privileges::{self, KeptCapabilities, PortNeeds};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, Ports};
@@ -166,14 +166,18 @@ impl Running {
         log: Log,
     ) -> Result<Self, Start> {
         // Files of other users are opened no more, at the start as with each update.
-        privileges::reduce(Keep::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
+        privileges::reduce(KeptCapabilities::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
         let backend = backend(args.backend).map_err(Start::Fault)?;
         let opened = |ports: &[PortConfig]| {
-            let of_ports = OfPorts {
+            let of_ports = PortNeeds {
                 namespace: ports.iter().any(|port| port.namespace.is_some()),
                 xdp: ports.iter().any(|port| matches!(port.driver, Driver::Xdp { .. })),
             };
-            let keep = if args.drop_all { Keep::Nothing } else { Keep::ForChanges(of_ports) };
+            let keep = if args.drop_all {
+                KeptCapabilities::Nothing
+            } else {
+                KeptCapabilities::ForChanges(of_ports)
+            };
             privileges::reduce(keep).map_err(not_reduced)
         };
         Self::start_with(backend, network, sources, program, (args, log), opened)
@@ -543,9 +547,9 @@ impl Running {
     }
 
     /// Stops the node; calls that are not over within this time are cut.
-    pub(crate) fn stop(&self, within: Duration) -> Stopped {
+    pub(crate) fn stop(&self, within: Duration) -> StopReport {
         let node = lock(&self.parts.node).take();
-        node.map_or(Stopped { calls_cut: 0, is_clean: true }, |node| node.stop(within))
+        node.map_or(StopReport { calls_cut: 0, is_clean: true }, |node| node.stop(within))
     }
 }
 

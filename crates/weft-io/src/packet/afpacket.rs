@@ -11,7 +11,7 @@
 
 use super::interface::LinkState;
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut};
 use core::ffi::c_int;
 use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
@@ -61,7 +61,7 @@ pub struct Options {
 pub struct PacketSocket {
     name: String,
     link: Link,
-    place: Place,
+    place: QueueId,
     ring: Ring,
     // The ring is part of the socket: it is unmapped first.
     socket: OwnedFd,
@@ -88,11 +88,11 @@ struct Ring {
 }
 
 /// A packet in the ring.
-struct Slot {
+struct RingPacket {
     /// Where its bytes begin in the mapping, and how many there are.
     start: usize,
     length: usize,
-    held: Held,
+    held: PacketLocation,
     is_outgoing: bool,
     header: [u8; VIRTIO_HEADER_BYTES],
     vlan: Option<[u8; VLAN_BYTES]>,
@@ -100,7 +100,7 @@ struct Slot {
 
 /// Where the bytes of a packet are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum PacketLocation {
     InSlot,
     /// It is longer than a slot, and can be read from the socket.
     AtSocket,
@@ -109,7 +109,7 @@ enum Held {
 }
 
 /// What is done with a packet that the kernel has dropped.
-enum AfterDrop {
+enum DropAction {
     /// It is tried again later.
     Wait,
     /// Its segments are in its place.
@@ -125,7 +125,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// There is no such interface, it is not permitted (`CAP_NET_RAW`), or the kernel lacks what is needed.
-    pub fn open(interface: &str, place: Place, options: Options) -> Result<Self, OpenError> {
+    pub fn open(interface: &str, place: QueueId, options: Options) -> Result<Self, OpenError> {
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
             .map_err(|error| fail(interface, "open a packet socket", error))?;
         let index =
@@ -203,9 +203,15 @@ impl PacketSocket {
 
     /// Puts the packet of a slot behind the frames in `out`, unless it is not for us, which is counted where it has to
     /// be. `Err`: there is no buffer for it.
-    fn take(&mut self, pool: &mut Pool, slot: &Slot, now: Time, out: &mut Vec<Frame>) -> Result<(), ()> {
+    fn take(
+        &mut self,
+        pool: &mut Pool,
+        slot: &RingPacket,
+        now: Time,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), ()> {
         let Some(offload) = self.offload_of_ours(pool, slot) else {
-            if slot.held == Held::AtSocket {
+            if slot.held == PacketLocation::AtSocket {
                 self.read_long(&mut []);
             }
             return Ok(());
@@ -216,7 +222,7 @@ impl PacketSocket {
         } else {
             let mut frame = pool.take(slot.length).ok_or(())?;
             let bytes = pool.bytes_mut(&frame);
-            if slot.held == Held::InSlot {
+            if slot.held == PacketLocation::InSlot {
                 self.ring.copy(slot, bytes);
             } else if !self.read_long(bytes) {
                 self.counters.overrun += 1;
@@ -243,7 +249,7 @@ impl PacketSocket {
     fn take_big(
         &mut self,
         pool: &mut Pool,
-        slot: &Slot,
+        slot: &RingPacket,
         offload: &Offload,
         out: &mut Vec<Frame>,
     ) -> Result<(), ()> {
@@ -267,16 +273,16 @@ impl PacketSocket {
     }
 
     /// What is left to be done for a packet that is for us. One that is not is counted.
-    fn offload_of_ours(&mut self, pool: &Pool, slot: &Slot) -> Option<Offload> {
+    fn offload_of_ours(&mut self, pool: &Pool, slot: &RingPacket) -> Option<Offload> {
         if slot.is_outgoing {
             return None;
         }
-        if slot.held == Held::InPart {
+        if slot.held == PacketLocation::InPart {
             self.counters.overrun += 1;
             return None;
         }
         let offload = Offload::from_virtio(&slot.header).ok().filter(|offload| {
-            let may_be_big = slot.held == Held::AtSocket && pool.config().large > 0;
+            let may_be_big = slot.held == PacketLocation::AtSocket && pool.config().large > 0;
             let max = match offload.gso {
                 Some(_) if may_be_big => BIG_PACKET_MAX,
                 _ => pool.packet_max(),
@@ -290,18 +296,18 @@ impl PacketSocket {
     /// The kernel has dropped the packet at `at` of those to be sent, of which we still have the bytes: what is
     /// done now. It says the same of a device without room or carrier, of another end that takes no packet of that
     /// length, and of a packet that would have to be cut, which it does not do past the queue discipline.
-    fn meet_drop(
+    fn handle_drop(
         &mut self,
         pool: &mut Pool,
         frames: &mut Vec<Frame>,
         at: usize,
         since: Option<Instant>,
-    ) -> AfterDrop {
+    ) -> DropAction {
         if frames[at].meta.offload.gso.is_some() {
             return match cut(pool, frames, at, self.link) {
-                Ok(()) => AfterDrop::Cut,
-                Err(SegmentError::NoBuffer) => AfterDrop::Wait,
-                Err(SegmentError::Malformed) => AfterDrop::GiveUp,
+                Ok(()) => DropAction::Cut,
+                Err(SegmentError::NoBuffer) => DropAction::Wait,
+                Err(SegmentError::Malformed) => DropAction::GiveUp,
             };
         }
         let bytes = frames[at].len();
@@ -309,16 +315,16 @@ impl PacketSocket {
             let since = since.unwrap_or_else(Instant::now);
             if since.elapsed() < PATIENCE {
                 self.dropped_since = Some(since);
-                return AfterDrop::Wait;
+                return DropAction::Wait;
             }
         }
         // It is asked this late because the answer takes a lock that the whole system shares.
         if !self.state.is_up() {
             self.given_up = Some(0);
-            return AfterDrop::Down;
+            return DropAction::Down;
         }
         self.given_up = Some(bytes.min(self.given_up.unwrap_or(bytes)));
-        AfterDrop::GiveUp
+        DropAction::GiveUp
     }
 
     /// Packets were sent.
@@ -406,17 +412,17 @@ impl Device for PacketSocket {
                         self.counters.full += 1;
                         break Ok(());
                     }
-                    Some(libc::ENOBUFS) => match self.meet_drop(pool, frames, done, dropped_since) {
-                        AfterDrop::Cut => (),
-                        AfterDrop::GiveUp => {
+                    Some(libc::ENOBUFS) => match self.handle_drop(pool, frames, done, dropped_since) {
+                        DropAction::Cut => (),
+                        DropAction::GiveUp => {
                             self.counters.refused_out += 1;
                             done += 1;
                         }
-                        AfterDrop::Wait => {
+                        DropAction::Wait => {
                             self.counters.full += 1;
                             break Ok(());
                         }
-                        AfterDrop::Down => break Err(io::Error::from_raw_os_error(libc::ENETDOWN)),
+                        DropAction::Down => break Err(io::Error::from_raw_os_error(libc::ENETDOWN)),
                     },
                     Some(libc::ENETDOWN) if is_gone(&self.socket) => {
                         break Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -454,7 +460,7 @@ impl Device for PacketSocket {
 
 impl Ring {
     /// The next packet, if there is one.
-    fn peek(&self) -> Option<Slot> {
+    fn peek(&self) -> Option<RingPacket> {
         let at = Self::at(self.next);
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
@@ -466,12 +472,12 @@ impl Ring {
             self.read(at + size_of::<libc::tpacket2_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype))?;
         let has = |flag: u32| status & flag != 0;
         let held = if has(libc::TP_STATUS_COPY) {
-            Held::AtSocket
+            PacketLocation::AtSocket
         } else if header.tp_snaplen < header.tp_len {
-            Held::InPart
+            PacketLocation::InPart
         } else {
             assert!(start + length <= at + SLOT_BYTES, "the kernel keeps packets within a slot");
-            Held::InSlot
+            PacketLocation::InSlot
         };
         let vlan = has(libc::TP_STATUS_VLAN_VALID).then(|| {
             let known = has(libc::TP_STATUS_VLAN_TPID_VALID);
@@ -479,7 +485,7 @@ impl Ring {
             let ([a, b], [c, d]) = (ethertype.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
             [a, b, c, d]
         });
-        Some(Slot {
+        Some(RingPacket {
             start,
             length,
             held,
@@ -520,7 +526,7 @@ impl Ring {
     }
 
     /// Copies the bytes of a packet, of which there are as many as `to` has.
-    fn copy(&self, slot: &Slot, to: &mut [u8]) {
+    fn copy(&self, slot: &RingPacket, to: &mut [u8]) {
         assert!(to.len() == slot.length && slot.start + slot.length <= self.mapping.len());
         // SAFETY: both are valid for the length, which was just compared; they do not overlap, as the mapping is no
         // memory of a pool; the slot is ours.

@@ -1,6 +1,6 @@
 //! Captures as ports: packets of a pcap or pcapng file come in, or what is sent is written to one.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, lacks_buffers};
 use crate::file::open_regular;
 use core::fmt;
 use std::borrow::Cow;
@@ -47,16 +47,16 @@ pub struct FileSource {
     link: Link,
     /// What the file says that its first packet begins with; None: it is cut short in front of that.
     link_type: Option<LinkType>,
-    place: Place,
+    place: QueueId,
     pace: Pace,
     /// When the first packet was captured, and when it was given.
     begin: Option<(Time, Time)>,
     /// When the packet before was captured: one without a time was captured then.
     last: Time,
     /// A packet that was read, and whose time has not come.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingPacket>,
     is_starved: bool,
-    end: End,
+    end: InputState,
     truncated: u64,
     /// What a device was to do to a packet is done, and its checksums count as right.
     trusts_checksums: bool,
@@ -88,7 +88,7 @@ pub struct FileSink {
     counters: DeviceCounters,
 }
 
-struct Waiting {
+struct PendingPacket {
     at: Time,
     bytes: Vec<u8>,
     /// Bytes that the capture has not.
@@ -96,7 +96,7 @@ struct Waiting {
 }
 
 /// How far the input is.
-enum End {
+enum InputState {
     /// There may be more.
     Open,
     /// It ended in a fault that nobody was told.
@@ -109,7 +109,7 @@ impl FileSource {
     ///
     /// # Errors
     /// The file cannot be read, is no capture, or has a link type that is not known.
-    pub fn open(path: &Path, link: Link, place: Place, pace: Pace) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, link: Link, place: QueueId, pace: Pace) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let open = || {
             let file = open_regular(path)?;
@@ -131,7 +131,7 @@ impl FileSource {
         input: Box<dyn Read + Send>,
         total: Option<u64>,
         link: Link,
-        (place, pace): (Place, Pace),
+        (place, pace): (QueueId, Pace),
     ) -> Result<Self, OpenError> {
         let mut source = Self {
             name,
@@ -147,7 +147,7 @@ impl FileSource {
             last: Time::default(),
             waiting: None,
             is_starved: false,
-            end: End::Open,
+            end: InputState::Open,
             truncated: 0,
             trusts_checksums: false,
             unfinished: UnfinishedCounts::default(),
@@ -197,7 +197,7 @@ impl FileSource {
             let cut = cut_of(&record);
             self.truncated += u64::from(cut > 0);
             match packet_of(&record, self.link) {
-                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.into_owned(), cut }),
+                Some(bytes) => self.waiting = Some(PendingPacket { at, bytes: bytes.into_owned(), cut }),
                 None => {
                     self.counters.refused_in += 1;
                     return Ok(());
@@ -210,7 +210,7 @@ impl FileSource {
                 if !matches!(error.fault, Fault::Cut { .. }) {
                     return Err(invalid(error));
                 }
-                self.end = End::Fault(invalid(error));
+                self.end = InputState::Fault(invalid(error));
             }
             if let Some(interface) = self.reader.interfaces().first() {
                 self.link_type = Some(known(interface.link)?);
@@ -260,7 +260,7 @@ impl FileSource {
                     continue;
                 }
                 self.reader.finish().map_err(invalid)?;
-                self.end = End::Done;
+                self.end = InputState::Done;
                 return Ok(None);
             };
             let at = record.at.unwrap_or(self.last);
@@ -275,7 +275,7 @@ impl FileSource {
                 self.last = at;
                 return Ok(Some(self.described(pool, frame, cut, at)));
             }
-            self.waiting = Some(Waiting { at, bytes: bytes.into_owned(), cut });
+            self.waiting = Some(PendingPacket { at, bytes: bytes.into_owned(), cut });
         }
     }
 
@@ -301,8 +301,8 @@ impl FileSource {
     }
 
     /// A frame of a packet whose time has come. `None`, and counted: no buffer of the pool would ever hold it.
-    fn frame(&mut self, pool: &mut Pool, waiting: &Waiting, now: Time) -> Option<Frame> {
-        let Waiting { at, bytes, cut } = waiting;
+    fn frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
+        let PendingPacket { at, bytes, cut } = waiting;
         self.begin.get_or_insert((*at, now));
         self.last = *at;
         if !fits(pool, bytes.len()) {
@@ -325,14 +325,14 @@ impl Device for FileSource {
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
-        match core::mem::replace(&mut self.end, End::Open) {
-            End::Open => (),
-            End::Fault(error) => {
-                self.end = End::Done;
+        match core::mem::replace(&mut self.end, InputState::Open) {
+            InputState::Open => (),
+            InputState::Fault(error) => {
+                self.end = InputState::Done;
                 return Err(error);
             }
-            End::Done => {
-                self.end = End::Done;
+            InputState::Done => {
+                self.end = InputState::Done;
                 return Ok(0);
             }
         }
@@ -342,11 +342,11 @@ impl Device for FileSource {
                 Ok(None) => return Ok(n),
                 // What is whole is given first.
                 Err(error) if n > 0 => {
-                    self.end = End::Fault(error);
+                    self.end = InputState::Fault(error);
                     return Ok(n);
                 }
                 Err(error) => {
-                    self.end = End::Done;
+                    self.end = InputState::Done;
                     return Err(error);
                 }
             }
@@ -371,7 +371,7 @@ impl Device for FileSource {
     }
 
     fn is_finished(&self) -> bool {
-        matches!(self.end, End::Done)
+        matches!(self.end, InputState::Done)
     }
 
     fn counters(&mut self) -> DeviceCounters {
@@ -553,7 +553,7 @@ mod tests {
     fn source(file: Vec<u8>, link: Link, pace: Pace) -> Result<FileSource, OpenError> {
         let total = Some(file.len() as u64);
         let input = Box::new(io::Cursor::new(file));
-        FileSource::new("test.pcapng".to_owned(), input, total, link, (Place::default(), pace))
+        FileSource::new("test.pcapng".to_owned(), input, total, link, (QueueId::default(), pace))
     }
 
     fn take(source: &mut FileSource, pool: &mut Pool, now: i64) -> Vec<(Time, Vec<u8>)> {
@@ -709,7 +709,7 @@ mod tests {
         let (mut pool, mut frames) = (Pool::new(PoolConfig::default()), Vec::new());
         let (mut packets, mut refused) = (0, 0);
         for path in &files {
-            let mut source = match FileSource::open(path, Link::Ethernet, Place::default(), Pace::Full) {
+            let mut source = match FileSource::open(path, Link::Ethernet, QueueId::default(), Pace::Full) {
                 Ok(source) => source,
                 Err(error) => {
                     eprintln!("{error}");

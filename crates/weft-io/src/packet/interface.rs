@@ -2,7 +2,7 @@
 
 use super::namespace::Namespace;
 use super::netlink::{self, Message, Request};
-use super::sys::{self, Channels, Driver, ETHTOOL, InterfaceRequest, fail};
+use super::sys::{self, Driver, ETHTOOL, EthtoolChannels, InterfaceRequest, fail};
 use super::{Device, OpenError};
 use core::ffi::{c_int, c_ulong};
 use core::net::IpAddr;
@@ -346,8 +346,8 @@ pub fn has_feature(name: &str, feature: Feature) -> Option<bool> {
 
 /// Queues on which packets come in at an interface; None where it does not say.
 pub fn receive_queues(name: &str) -> Option<u16> {
-    let mut channels = Channels::default();
-    ioctl(ETHTOOL, name, &mut InterfaceRequest::Channels(&mut channels)).ok()?;
+    let mut channels = EthtoolChannels::default();
+    ioctl(ETHTOOL, name, &mut InterfaceRequest::EthtoolChannels(&mut channels)).ok()?;
     Some(u16::try_from(channels.receiving().max(1)).unwrap_or(u16::MAX))
 }
 

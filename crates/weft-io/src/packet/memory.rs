@@ -1,6 +1,6 @@
 //! Packets from memory, and a sink that counts: a port without a device, for benchmarks.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, Place};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, QueueId};
 use core::ops::Range;
 use std::io;
 use weft_core::Time;
@@ -11,7 +11,7 @@ use weft_core::frame::{Frame, Offload, Pool};
 pub struct Memory {
     name: String,
     link: Link,
-    place: Place,
+    place: QueueId,
     /// The packets, one behind the other.
     bytes: Vec<u8>,
     packets: Vec<Range<usize>>,
@@ -24,7 +24,12 @@ pub struct Memory {
 
 impl Memory {
     /// A source of `n` packets: the given ones in order, and again from the first. Without any there are none.
-    pub fn source<'a>(link: Link, place: Place, packets: impl IntoIterator<Item = &'a [u8]>, n: u64) -> Self {
+    pub fn source<'a>(
+        link: Link,
+        place: QueueId,
+        packets: impl IntoIterator<Item = &'a [u8]>,
+        n: u64,
+    ) -> Self {
         let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
         for packet in packets {
             ranges.push(bytes.len()..bytes.len() + packet.len());
@@ -37,7 +42,7 @@ impl Memory {
 
     /// A sink.
     pub fn sink(link: Link) -> Self {
-        Self::source(link, Place::default(), [], 0)
+        Self::source(link, QueueId::default(), [], 0)
     }
 }
 
@@ -100,7 +105,7 @@ mod tests {
         // If this failed, a benchmark would measure other traffic than it says.
         let mut pool = Pool::new(PoolConfig { small: 50, large: 0 });
         let packets: [&[u8]; 3] = [b"a", b"bb", b"ccc"];
-        let mut memory = Memory::source(Link::Ip, Place { port: 3, queue: 1 }, packets, 100);
+        let mut memory = Memory::source(Link::Ip, QueueId { port: 3, queue: 1 }, packets, 100);
         let (mut frames, mut n) = (Vec::new(), 0);
         while !memory.is_finished() {
             assert!(memory.receive(&mut pool, &mut frames, Time(7)).expect("it has no faults") > 0);

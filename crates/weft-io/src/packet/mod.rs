@@ -13,12 +13,12 @@
 //! * [`stamp`]: when datagrams came in, for measurements.
 //! * [`port`]: ports as a program declares them, and their devices.
 //! * [`namespace`]: where interfaces are.
-//! * `worker`: the loop that carries frames between ports; `workers`: several of them; `gate`: how they hand frames to
+//! * `worker`: the loop that carries frames between ports; `workers`: several of them; `handoff`: how they hand frames to
 //!   each other.
 
 pub mod afpacket;
 pub mod file;
-mod gate;
+mod handoff;
 pub mod interface;
 pub mod memory;
 pub mod namespace;
@@ -26,8 +26,8 @@ mod netlink;
 pub mod port;
 mod recovery;
 mod report;
-pub mod stamp;
 mod sys;
+pub mod timestamp;
 pub mod tun;
 mod worker;
 pub(crate) mod workers;
@@ -138,14 +138,14 @@ impl Link {
 
 /// Which queue of which port a device is; its frames say so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueId {
     /// The number of the port.
     pub port: u16,
     /// The number of the queue on the port.
     pub queue: u16,
 }
 
-impl Place {
+impl QueueId {
     /// What is known of a packet of so many bytes that came in here. It is counted.
     fn received(
         self,

@@ -6,7 +6,7 @@ use super::interface::{LinkState, Pair};
 use super::namespace::Namespace;
 use super::tun::{self, Tun};
 use super::xdp::{self, XdpSocket};
-use super::{Device, Link, OpenError, Place, interface};
+use super::{Device, Link, OpenError, QueueId, interface};
 use core::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub struct PortConfig {
     /// that the interface has. A capture has one.
     pub queues: Option<u16>,
     /// How a device is to be that the port makes.
-    pub made: Made,
+    pub made: DeviceSettings,
 }
 
 /// How a device is to be that does not exist before its port is opened; what is not said is the system's choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct DeviceSettings {
     /// Bytes of its longest packet.
     pub mtu: Option<u16>,
     /// The host's address on it, of a TAP device; ours, of a pair.
@@ -201,7 +201,7 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
 
 /// Makes the pair of a port, with both ends up, if its own end is not there: what somebody else made stays as it is.
 fn make_pair(config: &PortConfig) -> Result<Option<Pair>, OpenError> {
-    let PortConfig { device, namespace, made: Made { mtu, mac, peer }, .. } = config;
+    let PortConfig { device, namespace, made: DeviceSettings { mtu, mac, peer }, .. } = config;
     let Some(peer) = peer.as_ref().filter(|_| !interface::is_there(device)) else { return Ok(None) };
     let there = peer.namespace.as_deref().map(Namespace::open).transpose()?;
     let pair = Pair::make(device, &peer.name, namespace.as_deref(), there.as_ref())?;
@@ -250,7 +250,7 @@ fn open(
             let queues = queues.unwrap_or(workers);
             let fanout = (queues > 1).then(|| fanout_group(port));
             let options = afpacket::Options { fanout, ..afpacket::Options::default() };
-            let socket = |queue| PacketSocket::open(device, Place { port, queue }, options);
+            let socket = |queue| PacketSocket::open(device, QueueId { port, queue }, options);
             boxed((0..queues).map(socket).collect::<Result<Vec<_>, _>>()?)
         }
         Driver::Xdp { is_zero_copy_tried } => {
@@ -262,16 +262,19 @@ fn open(
         }
         Driver::Tun => boxed(open_tun(config, Link::Ip, port, workers)?),
         Driver::Tap => boxed(open_tun(config, Link::Ethernet, port, workers)?),
-        Driver::Read(pace) => {
-            boxed(vec![FileSource::open(Path::new(device), Link::Ethernet, Place { port, queue: 0 }, pace)?])
-        }
+        Driver::Read(pace) => boxed(vec![FileSource::open(
+            Path::new(device),
+            Link::Ethernet,
+            QueueId { port, queue: 0 },
+            pace,
+        )?]),
         Driver::Write => boxed(vec![FileSink::create(Path::new(device), link, Style::of_name(device))?]),
     })
 }
 
 /// A device that we make is as the port says, and of no use until it is up.
 fn open_tun(config: &PortConfig, link: Link, port: u16, workers: u16) -> Result<Vec<Tun>, OpenError> {
-    let PortConfig { device, queues, made: Made { mtu, mac, .. }, .. } = config;
+    let PortConfig { device, queues, made: DeviceSettings { mtu, mac, .. }, .. } = config;
     let (is_old, queues) = (interface::is_there(device), *queues);
     let opened = match (Tun::open(device, link, port, queues.unwrap_or(workers)), queues) {
         // One that is there already may have been made for a single queue.

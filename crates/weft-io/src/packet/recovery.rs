@@ -4,7 +4,7 @@
 //! new one cannot join them on an interface of the same name. So whoever finds the device gone tells the others, each
 //! closes what it has, and only then does the owner of the port open all queues anew and deal them out.
 
-use super::gate::Bell;
+use super::handoff::Doorbell;
 use super::port::{self, PortConfig};
 use super::{Device, OpenError};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,27 +14,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Recovery {
     /// The number of times that the device went or came: odd while it is gone.
     turn: AtomicU32,
-    held: Mutex<Held>,
+    held: Mutex<RecoveryState>,
     /// Of the workers.
-    bells: Vec<Arc<Bell>>,
+    doorbells: Vec<Arc<Doorbell>>,
     /// The worker that opens queues, and has the first of them.
     owner: usize,
 }
 
 #[derive(Default)]
-struct Held {
+struct RecoveryState {
     /// Why the device is gone.
     why: String,
     /// Workers that have not closed their queues.
     n_open: usize,
     /// What is dealt out and not yet taken, a place for each worker.
-    dealt: Vec<Vec<Box<dyn Device>>>,
+    assigned: Vec<Vec<Box<dyn Device>>>,
 }
 
 impl Recovery {
     /// For a port whose device is there, and the workers with these bells.
-    pub(super) fn new(bells: Vec<Arc<Bell>>, owner: usize) -> Self {
-        Self { turn: AtomicU32::new(0), held: Mutex::default(), bells, owner }
+    pub(super) fn new(doorbells: Vec<Arc<Doorbell>>, owner: usize) -> Self {
+        Self { turn: AtomicU32::new(0), held: Mutex::default(), doorbells, owner }
     }
 
     /// The worker that opens queues.
@@ -53,8 +53,8 @@ impl Recovery {
     pub(super) fn lose(&self, why: String) -> u32 {
         let mut held = self.lock();
         if is_there(self.turn()) {
-            *held = Held { why, n_open: self.bells.len(), dealt: Vec::new() };
-            self.go_on();
+            *held = RecoveryState { why, n_open: self.doorbells.len(), assigned: Vec::new() };
+            self.next_turn();
         }
         self.turn()
     }
@@ -71,31 +71,31 @@ impl Recovery {
     /// # Errors
     /// It cannot be opened.
     pub(super) fn open(&self, config: &PortConfig, at: u16) -> Result<(), OpenError> {
-        let n_workers = self.bells.len();
+        let n_workers = self.doorbells.len();
         if self.lock().n_open > 0 {
             return Ok(());
         }
         let opened = port::reopen(config, at, n_workers as u16)?;
-        let mut dealt: Vec<Vec<Box<dyn Device>>> = (0..n_workers).map(|_| Vec::new()).collect();
+        let mut assigned: Vec<Vec<Box<dyn Device>>> = (0..n_workers).map(|_| Vec::new()).collect();
         for (queue, device) in opened.into_iter().enumerate() {
-            dealt[(self.owner + queue) % n_workers].push(device);
+            assigned[(self.owner + queue) % n_workers].push(device);
         }
-        self.lock().dealt = dealt;
-        self.go_on();
+        self.lock().assigned = assigned;
+        self.next_turn();
         Ok(())
     }
 
     /// The queues that a worker has from now on.
     pub(super) fn take(&self, worker: usize) -> Vec<Box<dyn Device>> {
-        core::mem::take(&mut self.lock().dealt[worker])
+        core::mem::take(&mut self.lock().assigned[worker])
     }
 
-    fn go_on(&self) {
+    fn next_turn(&self) {
         self.turn.fetch_add(1, Ordering::Release);
-        self.bells.iter().for_each(|bell| bell.call());
+        self.doorbells.iter().for_each(|doorbell| doorbell.wake());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, RecoveryState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -176,7 +176,7 @@ pub(super) fn interface_ioctl(
         *to = from as _;
     }
     let mut ethtool = [0_u32; 2];
-    let mut channels = Channels::default();
+    let mut channels = EthtoolChannels::default();
     match request {
         InterfaceRequest::Flags(flags) => argument.ifr_ifru.ifru_flags = *flags,
         InterfaceRequest::Mtu(mtu) => argument.ifr_ifru.ifru_mtu = *mtu,
@@ -189,7 +189,7 @@ pub(super) fn interface_ioctl(
             ethtool = [*command, **value];
             argument.ifr_ifru.ifru_data = ethtool.as_mut_ptr().cast();
         }
-        InterfaceRequest::Channels(_) => {
+        InterfaceRequest::EthtoolChannels(_) => {
             channels.0[0] = GET_CHANNELS;
             argument.ifr_ifru.ifru_data = channels.0.as_mut_ptr().cast();
         }
@@ -212,7 +212,7 @@ pub(super) fn interface_ioctl(
                 address.iter_mut().zip(given.sa_data).for_each(|(to, from)| *to = from as u8);
             }
             InterfaceRequest::Ethtool { value, .. } => **value = ethtool[1],
-            InterfaceRequest::Channels(to) => **to = channels,
+            InterfaceRequest::EthtoolChannels(to) => **to = channels,
             // It was written where it is.
             InterfaceRequest::Driver(_) => {}
         }
@@ -240,7 +240,7 @@ pub(super) enum InterfaceRequest<'a> {
         value: &'a mut u32,
     },
     /// How many queues it has.
-    Channels(&'a mut Channels),
+    EthtoolChannels(&'a mut EthtoolChannels),
     /// What drives it.
     Driver(&'a mut Driver),
 }
@@ -272,9 +272,9 @@ const GET_CHANNELS: u32 = 0x3c;
 /// The words of `ethtool_channels`: the command, four maxima, and the queues that receive, send, do other things, and
 /// do both.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Channels([u32; 9]);
+pub(super) struct EthtoolChannels([u32; 9]);
 
-impl Channels {
+impl EthtoolChannels {
     /// Queues on which packets come in.
     pub(super) fn receiving(&self) -> u32 {
         self.0[5] + self.0[8]

@@ -4,7 +4,7 @@
 //! streams to be cut, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
 
 use super::sys::{self, InterfaceRequest, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, lacks_buffers};
 use core::ffi::c_ulong;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -29,7 +29,7 @@ const UDP_OFFLOADS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 pub struct Tun {
     name: String,
     link: Link,
-    place: Place,
+    place: QueueId,
     file: File,
     /// What a small buffer has no room for.
     overflow: Vec<u8>,
@@ -53,13 +53,13 @@ impl Tun {
         let mut opened: Vec<Self> = Vec::new();
         for queue in 0..queues {
             let name = opened.first().map_or(name, |first| first.name());
-            let tun = Self::open_queue(name, link, Place { port, queue }, queues > 1)?;
+            let tun = Self::open_queue(name, link, QueueId { port, queue }, queues > 1)?;
             opened.push(tun);
         }
         Ok(opened)
     }
 
-    fn open_queue(name: &str, link: Link, place: Place, has_others: bool) -> Result<Self, OpenError> {
+    fn open_queue(name: &str, link: Link, place: QueueId, has_others: bool) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open("/dev/net/tun").map_err(|error| fail(name, "open /dev/net/tun", error))?;

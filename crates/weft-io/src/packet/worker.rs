@@ -1,12 +1,12 @@
 //! The loop of a worker that carries frames: take a batch from each queue, run it, send what leaves.
 //!
 //! It knows all ports of a node, so that an element may send a frame from any to any, and has some queues of each, or
-//! none: then it hands what leaves by the port to the worker that owns it ([`super::gate`]). It shares nothing else
+//! none: then it hands what leaves by the port to the worker that owns it ([`super::handoff`]). It shares nothing else
 //! with other workers but tables. Devices are polled level-triggered: a ring that was not emptied is readable at once.
 
 #![expect(unsafe_code, reason = "poll(2) has no safe form in the standard library")]
 
-use super::gate::{Bell, Gates, Taken};
+use super::handoff::{Doorbell, HandoffBatch, PortHandoffs};
 use super::interface::LinkState;
 use super::port::PortConfig;
 use super::recovery::{Recovery, is_there};
@@ -14,7 +14,7 @@ use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters, sys};
 use crate::clock;
 use crate::spin::Spin;
-use crate::worker::Errand;
+use crate::worker::Task;
 use crate::writer::RowSender;
 use core::ffi::c_int;
 use core::mem;
@@ -44,7 +44,7 @@ const RESERVE: usize = 1024;
 /// A port that had no room is tried again after this time at the latest.
 const RETRY: Interval = Interval::from_millis(1);
 /// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
-const LOOK_EVERY: Interval = Interval::from_secs(1);
+const POLL_EVERY: Interval = Interval::from_secs(1);
 /// Frames that come one behind the other, behind which a worker rests.
 const BURST_MIN: usize = 8;
 /// The links of ports that stand in a group are asked for so often: this long, frames still leave by one that is down.
@@ -58,15 +58,15 @@ pub(super) enum Mail {
         plan: Arc<PacketPlan>,
         done: Sender<Duration>,
     },
-    TakeUp {
+    ApplySwap {
         swap: Arc<Swap>,
         done: Sender<()>,
     },
-    Errand {
-        errand: Errand,
+    Task {
+        task: Task,
         done: Sender<()>,
     },
-    TakeCode {
+    ApplyCode {
         plan: Arc<PacketPlan>,
         done: Sender<()>,
     },
@@ -104,10 +104,10 @@ pub(super) struct WorkerConfig {
 }
 
 /// The other ends of what a worker is told by.
-pub(super) struct Ears {
+pub(super) struct WorkerChannels {
     pub(super) mail: Receiver<Mail>,
     pub(super) wake: UnixStream,
-    pub(super) bell: Arc<Bell>,
+    pub(super) doorbell: Arc<Doorbell>,
 }
 
 /// A worker, with what it owns.
@@ -115,7 +115,7 @@ pub(super) struct Worker {
     engine: PacketEngine,
     pool: Pool,
     ports: Vec<Port>,
-    ears: Ears,
+    channels: WorkerChannels,
     /// Nothing more is taken from devices: it is about to stop.
     is_quiet: bool,
     rows: RowSender,
@@ -125,15 +125,15 @@ pub(super) struct Worker {
     /// Frames on their way; empty between two batches.
     batch: Vec<Frame>,
     /// When links are asked for next; None where no port stands in a group.
-    look_at_links: Option<Time>,
+    next_link_poll: Option<Time>,
     polls: Vec<libc::pollfd>,
 }
 
 /// A device that is gone.
-struct Gone {
+struct LostDevice {
     why: String,
     /// When it is looked for next.
-    look_at: Time,
+    retry_at: Time,
 }
 
 /// A port, as one worker has it.
@@ -150,17 +150,17 @@ pub(super) struct Port {
     worker: usize,
     turn: u32,
     /// To the owner; None where there is one worker alone.
-    gates: Option<Arc<Gates>>,
+    handoffs: Option<Arc<PortHandoffs>>,
     /// What the owner has taken out of them.
-    arriving: Taken,
-    leaving: Taken,
+    arriving: HandoffBatch,
+    leaving: HandoffBatch,
     /// What its links say is to be done without a device.
     on_failure: Option<OnFailure>,
-    gone: Option<Gone>,
+    gone: Option<LostDevice>,
     /// The device is there, but down or without a carrier; when it is asked next, where a link says what is to be
     /// done meanwhile.
     is_down: bool,
-    look_at: Time,
+    next_carrier_check: Time,
     /// What devices that are gone have counted, and what was dropped in front of one that is down.
     counted: DeviceCounters,
     /// Frames dropped for want of a device.
@@ -187,7 +187,7 @@ impl Worker {
         config: WorkerConfig,
         plan: Arc<PacketPlan>,
         ports: Vec<Port>,
-        ears: Ears,
+        channels: WorkerChannels,
         rows: RowSender,
     ) -> Result<Self, PortError> {
         let links = plan.links.clone();
@@ -196,18 +196,18 @@ impl Worker {
             pool: Pool::new(pool_for(owned)),
             engine: PacketEngine::new(clock::now(), config.engine, plan),
             ports,
-            ears,
+            channels,
             is_quiet: false,
             rows,
             rows_since: None,
             spin: config.spin,
             coalesce: config.coalesce,
             batch: Vec::with_capacity(BATCH_MAX),
-            look_at_links: None,
+            next_link_poll: None,
             polls: Vec::new(),
         };
-        worker.look_at_links(clock::now());
-        worker.take_links(&links).map(|()| worker)
+        worker.poll_links(clock::now());
+        worker.apply_links(&links).map(|()| worker)
     }
 
     /// Runs until it is told to stop.
@@ -224,18 +224,18 @@ impl Worker {
             let mut moved = self.receive(now)?;
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
                 self.engine.handle_timeout(now, &mut self.pool, None);
-                moved += self.leave()?;
+                moved += self.send_outputs()?;
             }
-            moved += self.take_handed(now)?;
-            if self.look_at_links.is_some_and(|at| at <= now) {
-                self.look_at_links(now);
+            moved += self.receive_handoffs(now)?;
+            if self.next_link_poll.is_some_and(|at| at <= now) {
+                self.poll_links(now);
             }
             moved += self.run_links(now)?;
             moved += self.send()?;
             for (nth, port) in self.ports.iter_mut().enumerate() {
-                port.mend(nth as u16, now);
+                port.recover(nth as u16, now);
             }
-            self.hand_on_rows(now, false);
+            self.send_rows(now, false);
             if !self.read_mail()? {
                 return self.finish();
             }
@@ -291,7 +291,7 @@ impl Worker {
                         continue;
                     }
                     self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
-                    self.leave()?;
+                    self.send_outputs()?;
                 }
             }
         }
@@ -299,40 +299,40 @@ impl Worker {
     }
 
     /// Sends what the engine has made; how many frames that were.
-    fn leave(&mut self) -> Result<usize, PortError> {
+    fn send_outputs(&mut self) -> Result<usize, PortError> {
         let mut moved = 0;
         while let Some(to) = self.engine.poll_output(&mut self.batch) {
             let port = &mut self.ports[usize::from(to)];
             moved += self.batch.len();
             if let Some(link) = &mut port.egress {
                 let now = clock::now();
-                self.batch.drain(..).for_each(|frame| hand_to(link, frame, &mut self.pool, now));
+                self.batch.drain(..).for_each(|frame| enqueue_on(link, frame, &mut self.pool, now));
                 port.run_egress(&mut self.pool, now)?;
                 continue;
             }
             port.waiting.append(&mut self.batch);
             port.send(&mut self.pool)?;
-            port.bound(&mut self.pool);
+            port.drop_excess(&mut self.pool);
         }
         Ok(moved)
     }
 
     /// Goes on with what other workers have handed to the owner of a port; how many frames that were.
-    fn take_handed(&mut self, now: Time) -> Result<usize, PortError> {
+    fn receive_handoffs(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
             let at = &mut self.ports[port];
-            let Some(gates) = at.gates.clone().filter(|_| at.is_owner) else { continue };
-            gates.leaving.take(&mut at.leaving);
+            let Some(handoffs) = at.handoffs.clone().filter(|_| at.is_owner) else { continue };
+            handoffs.leaving.take(&mut at.leaving);
             while at.egress.is_some() || at.waiting.len() < BATCH_MAX {
                 let Some(frame) = at.leaving.next(&mut self.pool) else { break };
                 moved += 1;
                 match &mut at.egress {
-                    Some(link) => hand_to(link, frame, &mut self.pool, now),
+                    Some(link) => enqueue_on(link, frame, &mut self.pool, now),
                     None => at.waiting.push(frame),
                 }
             }
-            gates.arriving.take(&mut at.arriving);
+            handoffs.arriving.take(&mut at.arriving);
             while self.batch.len() < BATCH_MAX {
                 let Some(frame) = at.arriving.next(&mut self.pool) else { break };
                 self.batch.push(frame);
@@ -341,7 +341,7 @@ impl Worker {
             // The link may be gone meanwhile.
             if !self.batch.is_empty() && !at.hold(&mut self.batch, &mut self.pool, now) {
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
-                self.leave()?;
+                self.send_outputs()?;
             }
         }
         Ok(moved)
@@ -362,7 +362,7 @@ impl Worker {
             if !self.batch.is_empty() {
                 moved += self.batch.len();
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
-                self.leave()?;
+                self.send_outputs()?;
             }
         }
         Ok(moved)
@@ -370,7 +370,7 @@ impl Worker {
 
     /// Has ports go on with these links: what waits in one that is replaced stays, what waits in one that is gone goes
     /// on as if there had been none.
-    fn take_links(&mut self, plans: &[LinkPlan]) -> Result<(), PortError> {
+    fn apply_links(&mut self, plans: &[LinkPlan]) -> Result<(), PortError> {
         let now = clock::now();
         let mut released = Vec::new();
         for (nth, port) in self.ports.iter_mut().enumerate() {
@@ -405,20 +405,20 @@ impl Worker {
             while frames.peek().is_some() {
                 self.batch.extend(frames.by_ref().take(BATCH_MAX));
                 self.engine.handle_batch(now, port, &mut self.batch, &mut self.pool, None);
-                self.leave()?;
+                self.send_outputs()?;
             }
         }
         Ok(())
     }
 
     /// Tells the engine which of the ports that stand in a group have a link that is up.
-    fn look_at_links(&mut self, now: Time) {
+    fn poll_links(&mut self, now: Time) {
         let plan = Arc::clone(self.engine.plan());
         for member in plan.groups.iter().flat_map(|group| &group.members) {
             let link = &self.ports[usize::from(member.port)].link;
             self.engine.set_port_up(member.port, link.as_ref().is_none_or(|link| link.is_up()));
         }
-        self.look_at_links = (!plan.groups.is_empty()).then(|| now + LINKS_EVERY);
+        self.next_link_poll = (!plan.groups.is_empty()).then(|| now + LINKS_EVERY);
     }
 
     /// Tries again what ports had no room for; how many frames left.
@@ -449,7 +449,7 @@ impl Worker {
 
     /// Lets more come, so that it comes together.
     fn rest(&mut self, now: Time) {
-        let until = self.look_for(now).min(now + self.coalesce);
+        let until = self.wakeup_time(now).min(now + self.coalesce);
         if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
             std::thread::sleep(Duration::from_nanos(nanos));
         }
@@ -458,12 +458,14 @@ impl Worker {
     /// Waits until a device is readable, mail has come, or it is time for something.
     fn sleep(&mut self) {
         let now = clock::now();
-        let until = self.look_for(now);
-        self.ears.bell.sleeps();
+        let until = self.wakeup_time(now);
+        self.channels.doorbell.set_asleep();
         // Whoever hands over a frame behind this look wakes it.
-        let is_handed = |port: &Port| port.is_owner && port.gates.as_ref().is_some_and(|g| g.has_frames());
-        let until = if self.ports.iter().any(is_handed) { now } else { until };
-        let left = (until - now).0.clamp(0, LOOK_EVERY.0);
+        let has_handoffs = |port: &Port| {
+            port.is_owner && port.handoffs.as_ref().is_some_and(|handoffs| handoffs.has_frames())
+        };
+        let until = if self.ports.iter().any(has_handoffs) { now } else { until };
+        let left = (until - now).0.clamp(0, POLL_EVERY.0);
         let timeout = libc::timespec {
             tv_sec: (left / 1_000_000_000) as libc::time_t,
             tv_nsec: (left % 1_000_000_000) as libc::c_long,
@@ -480,22 +482,26 @@ impl Worker {
         };
         if n > 0 && self.polls[0].revents != 0 {
             // What was written says only that there is something.
-            let _ = self.ears.wake.read(&mut [0; 64]);
+            let _ = self.channels.wake.read(&mut [0; 64]);
         }
-        self.ears.bell.wakes();
+        self.channels.doorbell.set_awake();
     }
 
     /// Notes in `polls` what can wake it; the time at which it is to look even if nothing does.
-    fn look_for(&mut self, now: Time) -> Time {
+    fn wakeup_time(&mut self, now: Time) -> Time {
         self.polls.clear();
-        self.polls.push(libc::pollfd { fd: self.ears.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        self.polls.push(libc::pollfd {
+            fd: self.channels.wake.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
         let has_waiting = self.has_waiting();
-        let mut until = now + LOOK_EVERY;
+        let mut until = now + POLL_EVERY;
         let mut no_later = |at: Time| until = until.min(at);
         if let Some(at) = self.engine.poll_timeout() {
             no_later(at);
         }
-        if let Some(at) = self.look_at_links {
+        if let Some(at) = self.next_link_poll {
             no_later(at);
         }
         if let Some(since) = self.rows_since {
@@ -504,7 +510,7 @@ impl Worker {
         for port in &self.ports {
             let is_tried = !port.waiting.is_empty() && !port.is_cut_off();
             if port.is_cut_off() && port.gone.is_none() {
-                no_later(port.look_at);
+                no_later(port.next_carrier_check);
             }
             if is_tried || port.arriving.has_frames() || port.leaving.has_frames() {
                 no_later(now + RETRY);
@@ -530,26 +536,26 @@ impl Worker {
     /// False: it is to stop.
     fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
-            match self.ears.mail.try_recv() {
+            match self.channels.mail.try_recv() {
                 Ok(Mail::Apply { plan, done }) => {
                     let begun = Instant::now();
-                    self.take_links(&plan.links)?;
+                    self.apply_links(&plan.links)?;
                     self.engine.apply(clock::now(), plan, &mut self.pool);
-                    self.look_at_links(clock::now());
+                    self.poll_links(clock::now());
                     let _ = done.send(begun.elapsed());
                 }
-                Ok(Mail::TakeUp { swap, done }) => {
+                Ok(Mail::ApplySwap { swap, done }) => {
                     self.engine.take_up(&swap);
                     // Who answers has let go of it.
                     drop(swap);
                     let _ = done.send(());
                 }
-                Ok(Mail::Errand { errand, done }) => {
-                    errand(self.engine.worker());
-                    drop(errand);
+                Ok(Mail::Task { task, done }) => {
+                    task(self.engine.worker());
+                    drop(task);
                     let _ = done.send(());
                 }
-                Ok(Mail::TakeCode { plan, done }) => {
+                Ok(Mail::ApplyCode { plan, done }) => {
                     self.engine.take_code(&plan);
                     let _ = done.send(());
                 }
@@ -588,15 +594,15 @@ impl Worker {
     }
 
     fn finish(mut self) -> Result<(), PortError> {
-        self.take_handed(clock::now())?;
+        self.receive_handoffs(clock::now())?;
         self.run_links(clock::now())?;
         self.send()?;
         self.flush()?;
-        self.hand_on_rows(clock::now(), true);
+        self.send_rows(clock::now(), true);
         Ok(())
     }
 
-    fn hand_on_rows(&mut self, now: Time, is_last: bool) {
+    fn send_rows(&mut self, now: Time, is_last: bool) {
         let n = self.engine.rows().len();
         if n == 0 {
             return;
@@ -614,7 +620,7 @@ impl Worker {
 }
 
 /// Has a frame wait in a link, if there are buffers to spare for that.
-fn hand_to(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
+fn enqueue_on(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
     match pool.free_small() < RESERVE {
         true => link.refuse_frame(frame, pool),
         false => link.handle_frame(frame, pool, now),
@@ -624,12 +630,12 @@ fn hand_to(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
 /// Buffers for what drivers and chains have in hand, and for what waits in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
-    let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + on_the_way(link)).sum::<u32>();
+    let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + in_flight_max(link)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
 }
 
 /// Frames that the path of a link may have on it.
-fn on_the_way(link: &LinkPlan) -> u32 {
+fn in_flight_max(link: &LinkPlan) -> u32 {
     /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two of full size.
     const FRAME_BYTES: u64 = 500;
     let Some(path) = &link.path else { return 0 };
@@ -652,7 +658,7 @@ impl Port {
         config: PortConfig,
         queues: Vec<Box<dyn Device>>,
         link: Option<Arc<LinkState>>,
-        gates: Option<Arc<Gates>>,
+        handoffs: Option<Arc<PortHandoffs>>,
         (worker, recovery): (usize, Arc<Recovery>),
     ) -> Self {
         Self {
@@ -660,12 +666,12 @@ impl Port {
             queues,
             link,
             is_owner: recovery.owner() == worker,
-            gates,
+            handoffs,
             recovery,
             worker,
             turn: 0,
-            arriving: Taken::default(),
-            leaving: Taken::default(),
+            arriving: HandoffBatch::default(),
+            leaving: HandoffBatch::default(),
             waiting: Vec::new(),
             egress: None,
             ingress: None,
@@ -674,7 +680,7 @@ impl Port {
             on_failure: None,
             gone: None,
             is_down: false,
-            look_at: Time(0),
+            next_carrier_check: Time(0),
             counted: DeviceCounters::default(),
             full: 0,
             lost: 0,
@@ -690,13 +696,13 @@ impl Port {
     /// Puts frames that came in where they wait before the chains see them. False: there is no such place.
     fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
-            frames.drain(..).for_each(|frame| hand_to(link, frame, pool, now));
+            frames.drain(..).for_each(|frame| enqueue_on(link, frame, pool, now));
             return true;
         }
-        let Some(gates) = self.gates.as_ref().filter(|_| self.has_ingress && !self.is_owner) else {
+        let Some(handoffs) = self.handoffs.as_ref().filter(|_| self.has_ingress && !self.is_owner) else {
             return false;
         };
-        gates.arriving.put(pool, frames);
+        handoffs.arriving.put(pool, frames);
         self.full += frames.len() as u64;
         frames.drain(..).for_each(|frame| pool.give(frame));
         true
@@ -704,7 +710,7 @@ impl Port {
 
     /// What leaves goes to the owner: it has the link, or the only queues. While the device is gone, what waits stays
     /// with its worker, or the rest of its flow would be faster when the device is back.
-    fn is_left_to_owner(&self) -> bool {
+    fn sends_by_owner(&self) -> bool {
         !self.is_owner && (self.has_egress || self.queues.is_empty() && self.gone.is_none())
     }
 
@@ -753,10 +759,10 @@ impl Port {
 
     /// Sends what waits; how many frames left. Of the queues that the worker has, one is enough to leave by.
     fn send(&mut self, pool: &mut Pool) -> Result<usize, PortError> {
-        if self.is_left_to_owner()
-            && let Some(gates) = &self.gates
+        if self.sends_by_owner()
+            && let Some(handoffs) = &self.handoffs
         {
-            return Ok(gates.leaving.put(pool, &mut self.waiting));
+            return Ok(handoffs.leaving.put(pool, &mut self.waiting));
         }
         if self.is_cut_off() {
             if !self.is_holding() {
@@ -772,7 +778,7 @@ impl Port {
                 Ok(n) => moved += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::NetworkDown => {
-                    self.meet_down(pool);
+                    self.drop_or_hold(pool);
                     break;
                 }
                 Err(error) => {
@@ -792,7 +798,7 @@ impl Port {
     }
 
     /// Drops those that came last, if too many wait.
-    fn bound(&mut self, pool: &mut Pool) {
+    fn drop_excess(&mut self, pool: &mut Pool) {
         if self.waiting.len() > WAITING_MAX {
             self.full += (self.waiting.len() - WAITING_MAX) as u64;
             self.waiting.drain(WAITING_MAX..).for_each(|frame| pool.give(frame));
@@ -811,10 +817,10 @@ impl Port {
 
     /// The device is down. Where no link says what is to be done then, nothing leaves by it, as nothing would from the
     /// host.
-    fn meet_down(&mut self, pool: &mut Pool) {
+    fn drop_or_hold(&mut self, pool: &mut Pool) {
         if self.on_failure.is_some() {
             // It may be up again: a socket tells once that it was not.
-            (self.is_down, self.look_at) = (true, Time(0));
+            (self.is_down, self.next_carrier_check) = (true, Time(0));
             return;
         }
         self.counted.refused_out += self.waiting.len() as u64;
@@ -822,11 +828,11 @@ impl Port {
     }
 
     /// Asks the device whether it is up, where a link says what is to be done while it is not.
-    fn look_whether_up(&mut self, now: Time) {
-        let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.look_at <= now;
+    fn check_carrier(&mut self, now: Time) {
+        let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.next_carrier_check <= now;
         let Some(link) = self.link.as_ref().filter(|_| is_asked) else { return };
         self.is_down = !link.is_up();
-        self.look_at = now + if self.is_down { LINKS_EVERY } else { LOOK_EVERY };
+        self.next_carrier_check = now + if self.is_down { LINKS_EVERY } else { POLL_EVERY };
     }
 
     /// Nothing can leave, and a link says what is to be done meanwhile.
@@ -840,8 +846,8 @@ impl Port {
     }
 
     /// Follows the other workers when a device goes or comes back; the owner looks whether it is back.
-    fn mend(&mut self, nth: u16, now: Time) {
-        self.look_whether_up(now);
+    fn recover(&mut self, nth: u16, now: Time) {
+        self.check_carrier(now);
         let turn = self.recovery.turn();
         if turn != self.turn {
             if is_there(turn) {
@@ -856,10 +862,10 @@ impl Port {
             }
             return;
         }
-        let Some(gone) = self.gone.as_mut().filter(|gone| self.is_owner && gone.look_at <= now) else {
+        let Some(gone) = self.gone.as_mut().filter(|gone| self.is_owner && gone.retry_at <= now) else {
             return;
         };
-        gone.look_at = now + LOOK_EVERY;
+        gone.retry_at = now + POLL_EVERY;
         // While it cannot be opened it is as good as gone.
         let _ = self.recovery.open(&self.config, nth);
     }
@@ -870,7 +876,7 @@ impl Port {
         for mut device in self.queues.drain(..) {
             self.counted.add(&device.counters());
         }
-        self.gone = Some(Gone { why: self.recovery.close(), look_at: now + LOOK_EVERY });
+        self.gone = Some(LostDevice { why: self.recovery.close(), retry_at: now + POLL_EVERY });
         self.is_down = false;
         self.turn = turn;
     }
@@ -899,8 +905,8 @@ mod tests {
     use super::*;
     use crate::packet::file::Pace;
     use crate::packet::memory::Memory;
-    use crate::packet::port::{Driver, Made};
-    use crate::packet::{Link, Place};
+    use crate::packet::port::{DeviceSettings, Driver};
+    use crate::packet::{Link, QueueId};
     use crate::writer::Writer;
     use std::sync::mpsc::channel;
     use weft_engine::packet::link::Link as QueueLink;
@@ -916,7 +922,7 @@ mod tests {
             device: device_name,
             namespace: None,
             queues: None,
-            made: Made::default(),
+            made: DeviceSettings::default(),
         };
         let recovery = Arc::new(Recovery::new(Vec::new(), 0));
         Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
@@ -926,19 +932,19 @@ mod tests {
     fn worker(ports: Vec<Port>) -> (Writer, Worker) {
         let (writer, mut senders) = Writer::start(1, None).expect("a thread");
         let (waker, wake) = UnixStream::pair().expect("two sockets");
-        let ears = Ears { mail: channel().1, wake, bell: Arc::new(Bell::new(waker)) };
+        let channels = WorkerChannels { mail: channel().1, wake, doorbell: Arc::new(Doorbell::new(waker)) };
         let worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
             pool: Pool::new(PoolConfig::default()),
             ports,
-            ears,
+            channels,
             is_quiet: false,
             rows: senders.pop().expect("there is one"),
             rows_since: None,
             spin: Spin::new(Interval::ZERO, 1, 1),
             coalesce: Interval::ZERO,
             batch: Vec::new(),
-            look_at_links: None,
+            next_link_poll: None,
             polls: Vec::new(),
         };
         (writer, worker)
@@ -978,30 +984,30 @@ mod tests {
     /// A core would be burnt while a port has no room for what a capture gives.
     #[test]
     fn full_port_stops_capture_polling() {
-        let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+        let capture = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![
             port(Driver::Read(Pace::Full), capture),
             port(Driver::Tap, Memory::sink(Link::Ethernet)),
         ]);
         let now = Time(1_000_000_000);
-        assert_eq!(worker.look_for(now), now);
+        assert_eq!(worker.wakeup_time(now), now);
         let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
         worker.ports[1].waiting.push(frame);
-        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.wakeup_time(now), now + RETRY);
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
     }
 
     /// A core would be burnt while there are no buffers for what comes in.
     #[test]
     fn no_buffers_stop_device_polling() {
-        let device = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+        let device = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, device)]);
         worker.pool = Pool::new(PoolConfig { small: 1, large: 0 });
         let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
         let now = Time(1_000_000_000);
-        assert_eq!(worker.look_for(now), now);
+        assert_eq!(worker.wakeup_time(now), now);
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
-        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.wakeup_time(now), now + RETRY);
         worker.pool.give(frame);
     }
 
@@ -1034,12 +1040,12 @@ mod tests {
         worker.ports[0].egress = Some(link);
         // The link has been free again for long.
         let (now, free_at) = (Time(1_000_000_000), Time(480));
-        assert_eq!(worker.look_for(now), free_at);
+        assert_eq!(worker.wakeup_time(now), free_at);
         worker.ports[0].waiting.push(first);
-        assert_eq!(worker.look_for(now), free_at);
+        assert_eq!(worker.wakeup_time(now), free_at);
         for _ in 1..BATCH_MAX {
             worker.ports[0].waiting.push(worker.pool.take_filled(&[0; 60]).expect("a buffer"));
         }
-        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.wakeup_time(now), now + RETRY);
     }
 }

@@ -20,7 +20,7 @@ use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
-use weft_io::packet::{Device, DeviceCounters, Link, Place};
+use weft_io::packet::{Device, DeviceCounters, Link, QueueId};
 use world::{ADDRESS_B, PREFIX, World};
 
 /// Nothing takes longer, or it is lost.
@@ -42,8 +42,8 @@ fn world_with_tun() -> Option<World> {
     world()
 }
 
-fn place(port: u16) -> Place {
-    Place { port, queue: 0 }
+fn place(port: u16) -> QueueId {
+    QueueId { port, queue: 0 }
 }
 
 fn packet_sockets() -> Pair {
@@ -531,7 +531,7 @@ fn fanout_splits_queues_by_flow() {
     let Some(world) = world() else { return };
     world.join_by_veth();
     let options = Options { fanout: Some(1), ..Options::default() };
-    let open = |queue| PacketSocket::open("to_a", Place { port: 0, queue }, options).expect("it is there");
+    let open = |queue| PacketSocket::open("to_a", QueueId { port: 0, queue }, options).expect("it is there");
     let mut queues = world.middle.enter(|| [open(0), open(1)]);
     let mut pool = Pool::new(PoolConfig::default());
     let address = Ipv4Addr::new(10, 76, 0, 9);
@@ -658,7 +658,7 @@ fn simultaneous_link_loss_is_seen() {
 fn open_error_names_cause_and_remedy() {
     // If this failed, a user would be left alone with the number of an error.
     let Some(world) = world() else { return };
-    let socket = world.middle.enter(|| PacketSocket::open("nosuch0", Place::default(), Options::default()));
+    let socket = world.middle.enter(|| PacketSocket::open("nosuch0", QueueId::default(), Options::default()));
     let shown = socket.expect_err("there is none").to_string();
     assert!(shown.starts_with("`nosuch0`: cannot find the interface: No such device"), "{shown}");
     assert!(

@@ -122,7 +122,7 @@ impl<'f> Slice<'f> {
 
     /// Whether it is a look-up whose key is known.
     fn is_known_lookup(&self, op: &Op) -> bool {
-        let knows = |value: &Value| self.known[value.0 as usize];
+        let is_known = |value: &Value| self.known[value.0 as usize];
         match op {
             Op::Find(_, key) => is_known(key) || self.keys[key.0 as usize],
             Op::Match(_, _, keys) => {

@@ -163,7 +163,7 @@ impl Condition {
 }
 
 /// Branches that were taken, each with the way.
-type Facts = BTreeSet<(Value, bool)>;
+type TakenBranches = BTreeSet<(Value, bool)>;
 
 /// The condition of each block.
 pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) -> Vec<Condition> {
@@ -172,7 +172,7 @@ pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) ->
         return vec![Condition::default(); n];
     }
     let facts = facts(function, flow);
-    let of = |facts: &Option<Facts>| {
+    let of = |facts: &Option<TakenBranches>| {
         let mut condition = Condition::default();
         for (value, is_true) in facts.iter().flatten() {
             literal(names, (*value, *is_true), &mut condition, true);
@@ -183,9 +183,9 @@ pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) ->
 }
 
 /// What holds on every way to each block; None for blocks that no way leads to.
-fn facts(function: &Function, flow: &Flow) -> Vec<Option<Facts>> {
-    let mut facts: Vec<Option<Facts>> = vec![None; function.blocks.len()];
-    facts[0] = Some(Facts::new());
+fn facts(function: &Function, flow: &Flow) -> Vec<Option<TakenBranches>> {
+    let mut facts: Vec<Option<TakenBranches>> = vec![None; function.blocks.len()];
+    facts[0] = Some(TakenBranches::new());
     let mut changed = true;
     while core::mem::take(&mut changed) {
         for (at, block) in function.blocks.iter().enumerate().filter(|(at, _)| flow.is_reached(*at)) {
@@ -194,7 +194,7 @@ fn facts(function: &Function, flow: &Flow) -> Vec<Option<Facts>> {
                 let mut there = here.clone();
                 there.extend(fact);
                 let known = facts[to].as_ref();
-                let met: Facts = known.map_or_else(|| there.clone(), |known| known & &there);
+                let met: TakenBranches = known.map_or_else(|| there.clone(), |known| known & &there);
                 if known != Some(&met) {
                     facts[to] = Some(met);
                     changed = true;

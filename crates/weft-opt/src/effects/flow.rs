@@ -2,7 +2,7 @@
 
 use weft_ir::ir::{Function, Terminator, Value};
 
-use super::known::Known;
+use super::known_values::KnownValues;
 
 /// Blocks of a function that is looked at in detail. In a larger one every block is taken to lead to every other, and
 /// every condition to decide about everything.
@@ -22,7 +22,7 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn of(function: &Function) -> Self {
         let blocks = &function.blocks;
-        let known = Known::of(function);
+        let known = KnownValues::of(function);
         let successors: Vec<Vec<usize>> = blocks.iter().map(|block| taken(&block.end, &known)).collect();
         let mut entries = vec![Vec::new(); blocks.len()];
         for (from, successors) in successors.iter().enumerate() {
@@ -111,7 +111,7 @@ impl Flow {
 }
 
 /// The blocks that a terminator can go to.
-fn taken(end: &Terminator, known: &Known<'_>) -> Vec<usize> {
+fn taken(end: &Terminator, known: &KnownValues<'_>) -> Vec<usize> {
     match end {
         Terminator::Branch(by, yes, no) if known.truth(*by).is_some() => {
             let jump = if known.truth(*by) == Some(true) { yes } else { no };

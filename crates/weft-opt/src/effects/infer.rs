@@ -17,7 +17,7 @@ use super::condition::{Condition, conditions};
 use super::flow::Flow;
 use super::key::Names;
 use super::source::Provenance;
-use super::{Cell, CellUse, Effects, EndKind, Ending, Lines, Look, RowSet, Sources};
+use super::{Cell, CellUse, Effects, EndKind, Ending, RowSet, SourceLines, Sources, TableRead};
 
 /// The effects of a handler. A failure of an element that fails open ends no tuple.
 pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, function: &Function) -> Effects {
@@ -110,11 +110,12 @@ impl Walk<'_> {
 
     fn answer(&mut self, inst: &Inst, goes_on: bool) {
         let effects = &mut self.effects;
-        let (name, all, left): (NameId, &mut BTreeMap<_, Lines>, &mut BTreeMap<_, Lines>) = match inst.op {
-            Op::SetAnswer(name, _) => (name, &mut effects.answers, &mut effects.answers_left),
-            Op::SetReply(name, _) => (name, &mut effects.replies, &mut effects.replies_left),
-            _ => return,
-        };
+        let (name, all, left): (NameId, &mut BTreeMap<_, SourceLines>, &mut BTreeMap<_, SourceLines>) =
+            match inst.op {
+                Op::SetAnswer(name, _) => (name, &mut effects.answers, &mut effects.answers_left),
+                Op::SetReply(name, _) => (name, &mut effects.replies, &mut effects.replies_left),
+                _ => return,
+            };
         all.entry(name).or_default().insert(inst.line);
         if goes_on {
             left.entry(name).or_default().insert(inst.line);
@@ -180,9 +181,9 @@ impl Walk<'_> {
     /// A look at which rows there are. An expired or evicted row of any key may be met, so it is of all rows.
     fn look(&mut self, table: TableId, key: Option<Value>, line: u32) {
         let key = key.map(|key| self.names.key(key, &self.provenance));
-        let look = Look { table, key, line };
-        if !self.effects.looks.contains(&look) {
-            self.effects.looks.push(look);
+        let look = TableRead { table, key, line };
+        if !self.effects.table_reads.contains(&look) {
+            self.effects.table_reads.push(look);
         }
         self.reads(Cell::Rows(table), line, None);
     }

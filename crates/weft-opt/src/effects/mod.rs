@@ -17,7 +17,7 @@ mod condition;
 mod flow;
 mod infer;
 mod key;
-mod known;
+mod known_values;
 mod repeat;
 mod source;
 #[cfg(test)]
@@ -37,7 +37,7 @@ pub use repeat::{Unrepeatable, repeats};
 
 /// The source lines that cause an effect, in the file of the element; 0 stands for what has no line of its own. An
 /// effect that a handler cannot have has none.
-pub type Lines = BTreeSet<u32>;
+pub type SourceLines = BTreeSet<u32>;
 
 /// Something that a value may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,43 +86,43 @@ pub struct ElementEffects {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects {
     /// Inputs whose value at the start of the handler it looks at.
-    pub reads: BTreeMap<InputId, Lines>,
+    pub reads: BTreeMap<InputId, SourceLines>,
     /// Inputs that it changes.
     pub writes: BTreeMap<InputId, Write>,
     /// Headers and trailers of an answer that it sets.
-    pub answers: BTreeMap<NameId, Lines>,
+    pub answers: BTreeMap<NameId, SourceLines>,
     /// Those of them that are still set when it lets the tuple go on, so an ABORT of another element would carry them.
-    pub answers_left: BTreeMap<NameId, Lines>,
+    pub answers_left: BTreeMap<NameId, SourceLines>,
     /// Fields of a reply that it sets.
-    pub replies: BTreeMap<NameId, Lines>,
+    pub replies: BTreeMap<NameId, SourceLines>,
     /// Those of them that are still set when it lets the tuple go on.
-    pub replies_left: BTreeMap<NameId, Lines>,
+    pub replies_left: BTreeMap<NameId, SourceLines>,
     /// State that it touches.
     pub cells: BTreeMap<Cell, CellUse>,
     /// Each look at a table by key, or over all of its rows.
-    pub looks: Vec<Look>,
+    pub table_reads: Vec<TableRead>,
     /// Sinks that it gives rows to.
-    pub sinks: BTreeMap<SinkId, Lines>,
+    pub sinks: BTreeMap<SinkId, SourceLines>,
     /// By sink: one of these is met wherever it gives it a row.
     pub sinks_only: BTreeMap<SinkId, Vec<Condition>>,
     /// Where it copies the tuple to another target.
-    pub mirrors: Lines,
+    pub mirrors: SourceLines,
     /// Where it changes the structure of the frame: it looks at and changes all inputs that are of the frame.
-    pub reshapes: Lines,
+    pub reshapes: SourceLines,
     /// Where it holds the tuple up.
-    pub delays: Lines,
+    pub delays: SourceLines,
     /// Where it marks the tuple.
-    pub marks: Lines,
+    pub marks: SourceLines,
     /// Where it names the target of the tuple.
-    pub redirects: Lines,
+    pub redirects: SourceLines,
     /// Where it asks for the target that elements in front have named.
-    pub egress: Lines,
+    pub egress: SourceLines,
     /// Where it asks for the time.
-    pub clock: Lines,
+    pub clock: SourceLines,
     /// Where it draws, by site.
-    pub draws: BTreeMap<u64, Lines>,
+    pub draws: BTreeMap<u64, SourceLines>,
     /// Where it takes room in the scratch of the pass, or asks about it.
-    pub room: Lines,
+    pub room: SourceLines,
     /// How it may end the tuple, one for each verdict in its text.
     pub ends: Vec<Ending>,
 }
@@ -131,7 +131,7 @@ pub struct Effects {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
     /// Where.
-    pub lines: Lines,
+    pub lines: SourceLines,
     /// On every way on which the handler lets the tuple go on.
     pub always: bool,
     /// Always, and without a look at what was there.
@@ -161,11 +161,11 @@ pub enum Cell {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CellUse {
     /// Where it is read.
-    pub reads: Lines,
+    pub reads: SourceLines,
     /// Where it is written.
-    pub writes: Lines,
+    pub writes: SourceLines,
     /// Where a MERGE variable takes up a value.
-    pub merges: Lines,
+    pub merges: SourceLines,
     /// Which rows, for a column or the rows of a table.
     pub rows: RowSet,
     /// What is written, in which row, and whether at all, may depend on.
@@ -173,7 +173,7 @@ pub struct CellUse {
     /// One of these is met wherever it is changed.
     pub only: Vec<Condition>,
     /// For the rows of a table: where rows come and go. What else is written there is their age.
-    pub moves: Lines,
+    pub moves: SourceLines,
     /// A write other than the time of a read. Reads of one pass all store the same time.
     pub is_changed: bool,
 }
@@ -200,7 +200,7 @@ pub struct Key {
 
 /// A look at a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
+pub struct TableRead {
     /// Which.
     pub table: TableId,
     /// The key; None for a SCAN or a count.

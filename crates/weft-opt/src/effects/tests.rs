@@ -50,8 +50,8 @@ fn allows(effects: &Effects, access: &Access) -> bool {
         Access::WriteVar(id) => cell(Cell::Var(*id)).is_some_and(|used| !used.writes.is_empty()),
         Access::MergeVar(id) => cell(Cell::Var(*id)).is_some_and(|used| !used.merges.is_empty()),
         Access::ReadRows(table, key) => {
-            let looks = effects.looks.iter().filter(|look| look.table == *table);
-            let mut fits = looks.filter(|look| match (&look.key, key) {
+            let reads_of_table = effects.table_reads.iter().filter(|look| look.table == *table);
+            let mut fits = reads_of_table.filter(|look| match (&look.key, key) {
                 (Some(inferred), Some(real)) => inferred.known.as_ref().is_none_or(|known| known == real),
                 (None, None) => true,
                 _ => false,
@@ -212,7 +212,7 @@ fn missing_effects_are_detected() {
         ("clock", |e| e.clock.clear()),
         ("draws", |e| e.draws.clear()),
         ("room", |e| e.room.clear()),
-        ("looks", |e| e.looks.clear()),
+        ("table_reads", |e| e.table_reads.clear()),
         ("columns", |e| e.cells.retain(|cell, _| !matches!(cell, Cell::Column(..)))),
         ("rows", |e| e.cells.retain(|cell, _| !matches!(cell, Cell::Rows(_)))),
         ("variables", |e| e.cells.retain(|cell, _| !matches!(cell, Cell::Var(_)))),

@@ -6,7 +6,7 @@ use weft_ir::ir::{FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Ty
 use weft_lang::hir::{ArithOp, Expr};
 
 use super::body::Body;
-use super::logic::{Raised, Val};
+use super::logic::{RaisedFault, Val};
 
 impl Body<'_, '_> {
     pub(super) fn arith(&mut self, op: ArithOp, left: &Expr, right: &Expr, ty: Type) -> Val {
@@ -39,7 +39,13 @@ impl Body<'_, '_> {
     }
 
     /// Integers, SIZE, INTERVAL and TIMESTAMP. `ty` is the type of the result, and its signedness that of all.
-    pub(super) fn int_arith(&mut self, op: ArithOp, a: Value, b: Value, ty: Type) -> (Value, Option<Raised>) {
+    pub(super) fn int_arith(
+        &mut self,
+        op: ArithOp,
+        a: Value,
+        b: Value,
+        ty: Type,
+    ) -> (Value, Option<RaisedFault>) {
         let signed = signedness(ty);
         let ir = match (op, signed) {
             (ArithOp::Add, _) => IntOp::Add,
@@ -66,7 +72,7 @@ impl Body<'_, '_> {
     }
 
     /// Whether an operation leaves 64 bits; None where operands of this type cannot make it.
-    fn wraps(&mut self, op: IntOp, ty: Type, a: Value, b: Value) -> Option<Raised> {
+    fn wraps(&mut self, op: IntOp, ty: Type, a: Value, b: Value) -> Option<RaisedFault> {
         let bits = bits(ty);
         let may_wrap = match op {
             IntOp::Add | IntOp::Sub | IntOp::SDiv => bits == 64,
@@ -81,7 +87,7 @@ impl Body<'_, '_> {
     }
 
     /// Whether a result that did not leave 64 bits leaves its type.
-    pub(super) fn out_of_type(&mut self, value: Value, ty: Type) -> Option<Raised> {
+    pub(super) fn out_of_type(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
         let (low, high) = match ty {
             Type::Int(bits) if bits < 64 => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),
             Type::Uint(bits) if bits < 64 => (0, (1i64 << bits) - 1),
@@ -94,7 +100,7 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::Overflow)
     }
 
-    pub(super) fn zero_divisor(&mut self, b: Value) -> Option<Raised> {
+    pub(super) fn zero_divisor(&mut self, b: Value) -> Option<RaisedFault> {
         let zero = self.b.int(0);
         let is = self.b.int_compare(IntCmp::Eq, b, zero);
         self.b.raise(is, Fault::DivideByZero)
@@ -113,7 +119,7 @@ impl Body<'_, '_> {
     }
 
     /// INTERVAL times or divided by F64.
-    fn scaled_interval(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<Raised>) {
+    fn scaled_interval(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<RaisedFault>) {
         let a = self.b.get(Op::IntToFloat(Signed::Yes, a), Ty::Float);
         let by_zero = (op == ArithOp::Div).then(|| {
             let zero = self.b.float(0.0);
@@ -126,7 +132,7 @@ impl Body<'_, '_> {
     }
 
     /// Cut toward zero; what does not fit 64 bits is an overflow.
-    pub(super) fn float_to_int(&mut self, value: Value, signed: Signed) -> (Value, Option<Raised>) {
+    pub(super) fn float_to_int(&mut self, value: Value, signed: Signed) -> (Value, Option<RaisedFault>) {
         let fits = self.b.get(Op::FloatFits(signed, value), Ty::Bool);
         let is = self.b.not(fits);
         let fault = self.b.raise(is, Fault::Overflow);

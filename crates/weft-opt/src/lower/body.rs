@@ -13,8 +13,8 @@ use weft_lang::source::Span;
 use super::build::Builder;
 use super::list::Item;
 use super::locks::{Lock, key_text};
-use super::logic::{Raised, Val};
-use super::reshape::Front;
+use super::logic::{RaisedFault, Val};
+use super::reshape::FrameStart;
 use super::walk::Mentions;
 use super::{Lowering, Scope, places};
 
@@ -26,7 +26,7 @@ pub(super) struct Body<'b, 'n> {
     /// Which handler the function is; ON ERROR is part of the function in whose place it runs.
     pub(super) kind: HandlerKind,
     pub(super) locals: Vec<Option<Val>>,
-    pub(super) rows: Vec<Option<Bound>>,
+    pub(super) rows: Vec<Option<BoundRow>>,
     pub(super) mentions: Mentions<'n>,
     /// The code of the fault, in ON ERROR.
     pub(super) fault: Option<Value>,
@@ -39,7 +39,7 @@ pub(super) struct Body<'b, 'n> {
 
 /// A row that was found, with the values that its columns had then.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct BoundRow {
     pub(super) columns: BTreeMap<usize, Val>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Path {
     /// Rows that were found by keys which have not changed since.
     found: BTreeMap<(TableId, String), Value>,
     /// What the frame begins with.
-    pub(super) front: Front,
+    pub(super) front: FrameStart,
 }
 
 /// Where errors go.
@@ -107,7 +107,7 @@ impl<'b, 'n> Body<'b, 'n> {
             body.start_call();
         }
         if kind == HandlerKind::Request {
-            body.pass_other_ways();
+            body.skip_other_routes();
         }
         body.pass_others();
         if let Some(handler) = handler {
@@ -212,7 +212,7 @@ impl<'b, 'n> Body<'b, 'n> {
         self.locals[local.0]
     }
 
-    pub(super) fn bind(&mut self, row: RowId, bound: Bound) {
+    pub(super) fn bind(&mut self, row: RowId, bound: BoundRow) {
         self.rows[row.0] = Some(bound);
     }
 
@@ -338,10 +338,10 @@ impl<'b, 'n> Body<'b, 'n> {
     // ---- errors ----
 
     /// Goes to the element's error path where an error was raised, or where the scratch was full.
-    pub(super) fn fail_if(&mut self, fault: Option<Raised>) {
+    pub(super) fn fail_if(&mut self, fault: Option<RaisedFault>) {
         let full = self.b.take_scratch_used().then(|| self.b.get(Op::ScratchFull, Ty::Bool));
         let full = full.and_then(|full| self.b.raise(full, Fault::TooLong));
-        let Some(Raised { is, code }) = self.b.first(fault, full) else { return };
+        let Some(RaisedFault { is, code }) = self.b.first(fault, full) else { return };
         let (target, args) = self.error_target(code);
         let go_on = self.b.block();
         self.b.branch_with(is, (target, args), (go_on, Vec::new()));

@@ -23,7 +23,7 @@ pub(super) struct Steering<'n> {
 
 /// Where a stage stands among the ways of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum StageRoute {
     /// All frames come to it.
     Only,
     /// So they do, and it is the first that may steer them.
@@ -50,8 +50,8 @@ impl<'n> Steering<'n> {
         Self { chain, cell }
     }
 
-    pub(super) fn way_of(&self, at: usize) -> Way {
-        let Some(cell) = self.cell else { return Way::Only };
+    pub(super) fn route_of(&self, at: usize) -> StageRoute {
+        let Some(cell) = self.cell else { return StageRoute::Only };
         let branches = &self.chain.branches;
         let first = branches.iter().map(|branch| branch.from).min().unwrap_or(0);
         let to = |edge: usize| branches.iter().position(|branch| (branch.from, branch.edge) == (at, edge));
@@ -59,11 +59,11 @@ impl<'n> Steering<'n> {
         let to = (0..n_edges.unwrap_or(0)).map(|edge| to(edge).map(number)).collect();
         let edges = Edges { cell, to };
         match at.cmp(&first) {
-            core::cmp::Ordering::Less => Way::Only,
-            core::cmp::Ordering::Equal => Way::First(edges),
+            core::cmp::Ordering::Less => StageRoute::Only,
+            core::cmp::Ordering::Equal => StageRoute::First(edges),
             core::cmp::Ordering::Greater => {
                 let own = branches.iter().position(|branch| branch.stages.contains(&at));
-                Way::On(own.map_or(0, number), edges)
+                StageRoute::On(own.map_or(0, number), edges)
             }
         }
     }
@@ -76,14 +76,14 @@ fn number(branch: usize) -> i64 {
 
 impl Body<'_, '_> {
     /// Frames that are on another way pass.
-    pub(super) fn pass_other_ways(&mut self) {
-        match self.lowering.way.clone() {
-            Way::Only => {}
-            Way::First(edges) => {
+    pub(super) fn skip_other_routes(&mut self) {
+        match self.lowering.route.clone() {
+            StageRoute::Only => {}
+            StageRoute::First(edges) => {
                 let main = self.b.int(0);
                 self.b.act(Op::CallSet(edges.cell, main, Journal::No));
             }
-            Way::On(own, edges) => {
+            StageRoute::On(own, edges) => {
                 let way = self.b.get(Op::CallGet(edges.cell), Ty::Int);
                 let own = self.b.int(own);
                 let is_here = self.b.int_compare(IntCmp::Eq, way, own);
@@ -98,7 +98,7 @@ impl Body<'_, '_> {
 
     /// Sends the frame on by an edge of the element.
     pub(super) fn steer(&mut self, edge: usize) {
-        let (Way::First(edges) | Way::On(_, edges)) = &self.lowering.way else { return };
+        let (StageRoute::First(edges) | StageRoute::On(_, edges)) = &self.lowering.route else { return };
         let cell = edges.cell;
         let Some(Some(way)) = edges.to.get(edge) else { return };
         let way = self.b.int(*way);

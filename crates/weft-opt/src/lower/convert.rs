@@ -8,7 +8,7 @@ use weft_lang::hir::{ArithOp, CompareOp, Expr, Function};
 
 use super::arith::signedness;
 use super::body::Body;
-use super::logic::{Raised, Val};
+use super::logic::{RaisedFault, Val};
 
 impl Body<'_, '_> {
     // ---- conversions ----
@@ -61,7 +61,7 @@ impl Body<'_, '_> {
         }
     }
 
-    fn text_to_int(&mut self, text: Value, to: Type) -> (Value, Option<Raised>) {
+    fn text_to_int(&mut self, text: Value, to: Type) -> (Value, Option<RaisedFault>) {
         let signed = signedness(to);
         let is_number = self.b.get(Op::IsIntText(signed, text), Ty::Bool);
         let is = self.b.not(is_number);
@@ -71,7 +71,7 @@ impl Body<'_, '_> {
         (value, self.b.first(bad, leaves))
     }
 
-    fn text_to_float(&mut self, text: Value) -> (Value, Option<Raised>) {
+    fn text_to_float(&mut self, text: Value) -> (Value, Option<RaisedFault>) {
         let is_number = self.b.get(Op::IsFloatText(text), Ty::Bool);
         let is = self.b.not(is_number);
         let bad = self.b.raise(is, Fault::BadCast);
@@ -79,7 +79,7 @@ impl Body<'_, '_> {
     }
 
     /// Overflow where an integer of one type is none of another.
-    fn misfit(&mut self, value: Value, from: Type, to: Type) -> Option<Raised> {
+    fn misfit(&mut self, value: Value, from: Type, to: Type) -> Option<RaisedFault> {
         let sign = match (from.is_signed(), to.is_signed()) {
             // As signed 64 bits: a U64 above I64's range and a negative number both look negative.
             (true, false) | (false, true) => {
@@ -95,7 +95,7 @@ impl Body<'_, '_> {
     }
 
     /// Too long where bytes do not fit a type with a length.
-    pub(super) fn longer_than(&mut self, value: Value, ty: Type) -> Option<Raised> {
+    pub(super) fn longer_than(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
         if ty.repr() != Repr::Bytes {
             return None;
         }
@@ -106,7 +106,7 @@ impl Body<'_, '_> {
     }
 
     /// The error of a value, or else that it is too long for where it goes.
-    pub(super) fn too_long(&mut self, value: Val, ty: Type) -> Option<Raised> {
+    pub(super) fn too_long(&mut self, value: Val, ty: Type) -> Option<RaisedFault> {
         let own = self.longer_than(value.value, ty);
         let own = match (own, value.null) {
             (Some(own), Some(null)) => {
@@ -156,7 +156,7 @@ impl Body<'_, '_> {
         weft_core::hash::mix(instance, u64::from(nth))
     }
 
-    fn of_one(&mut self, function: Function, a: Value, ty: Type) -> (Value, Option<Raised>) {
+    fn of_one(&mut self, function: Function, a: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         let float = |op| move |body: &mut Self| (body.b.float_unary(op, a), None);
         match function {
             Function::Seconds => (self.in_units(a, 1e9), None),
@@ -278,7 +278,7 @@ impl Body<'_, '_> {
         hash.unwrap_or_else(|| self.b.int(0))
     }
 
-    fn slot(&mut self, hash: Value, n: Value) -> (Value, Option<Raised>) {
+    fn slot(&mut self, hash: Value, n: Value) -> (Value, Option<RaisedFault>) {
         let one = self.b.int(1);
         let is = self.b.int_compare(IntCmp::SLt, n, one);
         let fault = self.b.raise(is, Fault::DivideByZero);

@@ -402,7 +402,7 @@ impl<'n> Body<'_, 'n> {
     /// leads from each to one place behind them all.
     fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
         let operand = operand.map(|operand| (self.expr(operand), operand.ty));
-        let mut ways = Ways::default();
+        let mut ways = Branches::default();
         // An error in a condition is the error of the whole, whichever way was taken on its account: those of all ways,
         // and those that only later arms know.
         let (mut of_all, mut before) = (None, None);
@@ -439,7 +439,7 @@ impl<'n> Body<'_, 'n> {
         let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
         // Behind the last argument that costs something, all are computed, whether they are needed or not.
         let n_dear = args.iter().rposition(|arg| !self.is_cheap(arg)).unwrap_or(0);
-        let mut ways = Ways::default();
+        let mut ways = Branches::default();
         let mut computed = Vec::new();
         let mut rest = None;
         for (nth, arg) in firsts.iter().enumerate() {
@@ -475,7 +475,12 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Where a flag is as it is to be, goes the way of a value; else on without it.
-    fn fork(&mut self, (by, holds): (Value, bool), ways: &mut Ways, value: impl FnOnce(&mut Self) -> Val) {
+    fn fork(
+        &mut self,
+        (by, holds): (Value, bool),
+        ways: &mut Branches,
+        value: impl FnOnce(&mut Self) -> Val,
+    ) {
         let [yes, no] = [(); 2].map(|()| self.b.block());
         let (taken, other) = if holds { (yes, no) } else { (no, yes) };
         let before = self.path.clone();
@@ -490,7 +495,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// The value of the way that was taken, where all ways meet; `last` is that of this one.
-    fn meet_at_end(&mut self, mut ways: Ways, last: Val, ty: Type) -> Val {
+    fn meet_at_end(&mut self, mut ways: Branches, last: Val, ty: Type) -> Val {
         let Some(here) = self.b.here().filter(|_| !ways.ends.is_empty()) else { return last };
         ways.ends.push((here, last));
         let path = core::mem::take(&mut self.path);
@@ -519,7 +524,7 @@ impl<'n> Body<'_, 'n> {
 
 /// Ways to values of which one is taken, and what is known on all of them.
 #[derive(Default)]
-struct Ways {
+struct Branches {
     ends: Vec<(BlockId, Val)>,
     path: Option<Path>,
 }

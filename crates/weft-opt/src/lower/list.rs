@@ -9,7 +9,7 @@ use weft_lang::ast::ListForm;
 use weft_lang::hir::{BoundPlace, Expr};
 
 use super::body::Body;
-use super::logic::{Raised, Val};
+use super::logic::{RaisedFault, Val};
 
 /// The element that a condition is about.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Body<'_, '_> {
             ListForm::Any | ListForm::All => (Ty::Bool, self.b.bool(false)),
         };
         let state = self.b.param(head, ty);
-        let known = Raised { is: self.b.param(head, Ty::Bool), code: self.b.param(head, Ty::Int) };
+        let known = RaisedFault { is: self.b.param(head, Ty::Bool), code: self.b.param(head, Ty::Int) };
         let no = self.b.bool(false);
         self.b.jump(head, vec![zero, start, no, zero]);
 

@@ -32,7 +32,7 @@ pub(super) enum Lock {
 
 /// Something that has a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Held {
+pub(super) enum LockedItem {
     Table(TableId),
     /// An index into the chain's variables.
     Var(u16),
@@ -42,7 +42,7 @@ pub(super) enum Held {
 #[derive(Debug)]
 pub(super) struct Touches {
     pub(super) kind: HandlerKind,
-    pub(super) held: BTreeSet<Held>,
+    pub(super) held: BTreeSet<LockedItem>,
     /// It looks at one key alone.
     pub(super) is_one_key: bool,
 }
@@ -63,17 +63,22 @@ impl Touches {
             let effects = &handler.effects;
             let mentions = Mentions::of(handler, n_keys);
             held.extend(
-                effects.vars_read.iter().chain(&effects.vars_written).filter_map(|v| var(*v)).map(Held::Var),
+                effects
+                    .vars_read
+                    .iter()
+                    .chain(&effects.vars_written)
+                    .filter_map(|v| var(*v))
+                    .map(LockedItem::Var),
             );
             for (of, key) in &mentions.keys {
                 let Some(id) = table(*of) else { continue };
-                held.insert(Held::Table(id));
+                held.insert(LockedItem::Table(id));
                 is_one_key &= key.iter().all(|part| is_fixed(part, handler, &mentions, scope));
                 keys.insert(key_text(key));
             }
             for scanned in mentions.scans.iter().chain(&mentions.counts) {
                 let Some(id) = table(*scanned) else { continue };
-                held.insert(Held::Table(id));
+                held.insert(LockedItem::Table(id));
                 is_one_key = false;
             }
         }
@@ -146,10 +151,10 @@ fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
     }
 }
 
-fn tables(held: &BTreeSet<Held>) -> impl Iterator<Item = TableId> {
+fn tables(held: &BTreeSet<LockedItem>) -> impl Iterator<Item = TableId> {
     held.iter().filter_map(|held| match held {
-        Held::Table(table) => Some(*table),
-        Held::Var(_) => None,
+        LockedItem::Table(table) => Some(*table),
+        LockedItem::Var(_) => None,
     })
 }
 
@@ -157,21 +162,22 @@ fn tables(held: &BTreeSet<Held>) -> impl Iterator<Item = TableId> {
 mod tests {
     use super::*;
 
-    fn touches(kind: HandlerKind, held: &[Held], is_one_key: bool) -> Touches {
+    fn touches(kind: HandlerKind, held: &[LockedItem], is_one_key: bool) -> Touches {
         Touches { kind, held: held.iter().copied().collect(), is_one_key }
     }
 
     #[test]
     fn table_locks_have_one_order() {
         // Two handlers that took two locks in different orders could wait for each other for ever.
-        let (a, b, c) = (Held::Table(TableId(0)), Held::Table(TableId(1)), Held::Table(TableId(2)));
-        let var = Held::Var(0);
+        let (a, b, c) =
+            (LockedItem::Table(TableId(0)), LockedItem::Table(TableId(1)), LockedItem::Table(TableId(2)));
+        let var = LockedItem::Var(0);
         let handlers = [
             touches(HandlerKind::Request, &[b], true),
             touches(HandlerKind::Response, &[c], true),
             touches(HandlerKind::Request, &[a, b, var], true),
             touches(HandlerKind::Every, &[c], false),
-            touches(HandlerKind::Request, &[Held::Var(1)], true),
+            touches(HandlerKind::Request, &[LockedItem::Var(1)], true),
             touches(HandlerKind::Close, &[], true),
         ];
         // The names of the tables may be in another order than their numbers.

@@ -15,12 +15,12 @@ pub(super) struct Val {
     /// A Bool: it is NULL. None if it never is.
     pub(super) null: Option<Value>,
     /// None if it is never an error.
-    pub(super) fault: Option<Raised>,
+    pub(super) fault: Option<RaisedFault>,
 }
 
 /// An error that may have been raised.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Raised {
+pub(super) struct RaisedFault {
     /// A Bool: whether it was.
     pub(super) is: Value,
     /// An Int: the fault's code.
@@ -61,35 +61,35 @@ impl Builder {
     }
 
     /// An error that is raised where `is` is true.
-    pub(super) fn raise(&mut self, is: Value, fault: Fault) -> Option<Raised> {
+    pub(super) fn raise(&mut self, is: Value, fault: Fault) -> Option<RaisedFault> {
         if self.known_bool(is) == Some(false) {
             return None;
         }
         let code = self.fault(fault);
-        Some(Raised { is, code })
+        Some(RaisedFault { is, code })
     }
 
     /// The first error of two.
-    pub(super) fn first(&mut self, a: Option<Raised>, b: Option<Raised>) -> Option<Raised> {
+    pub(super) fn first(&mut self, a: Option<RaisedFault>, b: Option<RaisedFault>) -> Option<RaisedFault> {
         match (a, b) {
             (Some(a), Some(b)) => {
                 let is = self.or(a.is, b.is);
                 let code = self.select(a.is, a.code, b.code);
-                Some(Raised { is, code })
+                Some(RaisedFault { is, code })
             }
             (one, None) | (None, one) => one,
         }
     }
 
     /// An error that counts only where `when` is true.
-    pub(super) fn fault_when(&mut self, fault: Option<Raised>, when: Value) -> Option<Raised> {
-        let Raised { is, code } = fault?;
+    pub(super) fn fault_when(&mut self, fault: Option<RaisedFault>, when: Value) -> Option<RaisedFault> {
+        let RaisedFault { is, code } = fault?;
         let is = self.and(is, when);
-        (self.known_bool(is) != Some(false)).then_some(Raised { is, code })
+        (self.known_bool(is) != Some(false)).then_some(RaisedFault { is, code })
     }
 
     /// The NULL and the error that an operation on these has before it does anything.
-    pub(super) fn strict(&mut self, operands: &[Val]) -> (Option<Value>, Option<Raised>) {
+    pub(super) fn strict(&mut self, operands: &[Val]) -> (Option<Value>, Option<RaisedFault>) {
         let (mut null, mut fault) = (None, None);
         for operand in operands {
             null = self.either(null, operand.null);
@@ -99,11 +99,11 @@ impl Builder {
     }
 
     /// The result of an operation on operands: NULL if one is; an error if one is, or else if the operation failed.
-    pub(super) fn result(&mut self, operands: &[Val], value: Value, own: Option<Raised>) -> Val {
+    pub(super) fn result(&mut self, operands: &[Val], value: Value, own: Option<RaisedFault>) -> Val {
         let (null, fault) = self.strict(operands);
         let own = own.and_then(|own| {
             let is = self.unless(own.is, null);
-            (self.known_bool(is) != Some(false)).then_some(Raised { is, code: own.code })
+            (self.known_bool(is) != Some(false)).then_some(RaisedFault { is, code: own.code })
         });
         let fault = self.first(fault, own);
         Val { value, null, fault }
@@ -167,7 +167,7 @@ impl Builder {
         let null = ways.iter().any(|(_, val)| val.null.is_some()).then(|| self.param(block, Ty::Bool));
         let fault = ways.iter().any(|(_, val)| val.fault.is_some()).then(|| {
             let is = self.param(block, Ty::Bool);
-            Raised { is, code: self.param(block, Ty::Int) }
+            RaisedFault { is, code: self.param(block, Ty::Int) }
         });
         for (from, val) in ways {
             self.switch(*from);

@@ -56,7 +56,7 @@ use weft_lang::types;
 
 use crate::cost::handler_ops;
 use body::Body;
-use branch::{Steering, Way};
+use branch::{StageRoute, Steering};
 use locks::{Lock, Touches};
 use names::Stage;
 use oneof::Displaced;
@@ -162,9 +162,9 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     let steering = Steering::of(chain_decl, &mut lowering);
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
         lowering.is_last = at + 1 == scopes.len();
-        lowering.way = steering.way_of(at);
+        lowering.route = steering.route_of(at);
         let changes = |direction| move |scope: &Scope<'_>| scope.changes(direction);
-        lowering.changed = Changed {
+        lowering.changed = ChangedFields {
             request: scopes[..=at].iter().any(changes(hir::Direction::Request)),
             response: scopes[at..].iter().any(changes(hir::Direction::Response)),
         };
@@ -354,18 +354,18 @@ pub(crate) struct Lowering<'n> {
     /// The element that is being lowered is the last of the chain.
     is_last: bool,
     /// On which way it stands, where frames may be steered.
-    way: Way,
+    route: StageRoute,
     /// What setting a field displaces.
     displaced: Displaced,
     /// What may have changed where it works on a message.
-    changed: Changed,
+    changed: ChangedFields,
     /// Its frames were cut as they were captured.
     is_cut: bool,
 }
 
 /// Whether fields of a message may have been set by the element itself, or by those that the message has passed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Changed {
+struct ChangedFields {
     request: bool,
     response: bool,
 }
@@ -461,9 +461,9 @@ impl<'n> Lowering<'n> {
             roots,
             outlet: None,
             is_last: false,
-            way: Way::Only,
+            route: StageRoute::Only,
             displaced: Displaced::default(),
-            changed: Changed::default(),
+            changed: ChangedFields::default(),
             is_cut: false,
         }
     }

@@ -71,11 +71,11 @@ impl Displaced {
 }
 
 /// A part of a message that handlers touch, with its type, and whether it may be NULL.
-type Touched = (Direction, Place, Type, bool);
+type TouchedField = (Direction, Place, Type, bool);
 
 /// What the handlers of a chain touch of messages, and the fields that they set.
-fn fields(network: &Network, chain: &hir::Chain) -> (Vec<Touched>, BTreeSet<Field>) {
-    let (mut touched, mut written): (Vec<Touched>, _) = (Vec::new(), BTreeSet::new());
+fn fields(network: &Network, chain: &hir::Chain) -> (Vec<TouchedField>, BTreeSet<Field>) {
+    let (mut touched, mut written): (Vec<TouchedField>, _) = (Vec::new(), BTreeSet::new());
     for instance in &chain.instances {
         let element = &network.elements[instance.element];
         for handler in element.handlers.iter() {

@@ -25,7 +25,7 @@ use super::places;
 use super::wire;
 
 /// What a frame may begin with: None for what frames of the chain begin with when they come in.
-pub(super) type Front = Option<Vec<ProtocolId>>;
+pub(super) type FrameStart = Option<Vec<ProtocolId>>;
 
 /// What frames begin with, by where in a chain.
 #[derive(Clone, Debug, Default)]

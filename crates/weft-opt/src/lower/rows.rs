@@ -10,8 +10,8 @@ use weft_ir::program::MatchDecl;
 use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, Join, Query, RowId, TableRef};
 
 use super::arith::signedness;
-use super::body::{Body, Bound};
-use super::logic::{Raised, Val};
+use super::body::{Body, BoundRow};
+use super::logic::{RaisedFault, Val};
 
 /// A key that was computed.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ impl Body<'_, '_> {
     // ---- by key ----
 
     /// The key as the table takes it, and the error in it.
-    pub(super) fn key(&mut self, parts: &[Expr]) -> (Key, Option<Raised>) {
+    pub(super) fn key(&mut self, parts: &[Expr]) -> (Key, Option<RaisedFault>) {
         let parts: Vec<Val> = parts.iter().map(|part| self.expr(part)).collect();
         let (null, fault) = self.b.strict(&parts);
         let value = match parts.as_slice() {
@@ -59,7 +59,7 @@ impl Body<'_, '_> {
 
     /// Reads the columns that the handler mentions, as they are now.
     pub(super) fn load(&mut self, row_id: RowId, table: TableRef, row: Value, is_optional: bool) {
-        let mut bound = Bound::default();
+        let mut bound = BoundRow::default();
         let missing = is_optional.then(|| {
             let there = self.b.is_row(row);
             self.b.not(there)
@@ -89,7 +89,7 @@ impl Body<'_, '_> {
     /// A look by key within an expression: whether there is a row, and the error of key and condition.
     ///
     /// Nothing branches: the row that is none has columns, too, all zero.
-    fn look(&mut self, find: &Find) -> (Value, Option<Raised>) {
+    fn look(&mut self, find: &Find) -> (Value, Option<RaisedFault>) {
         let (key, fault) = self.key(&find.key);
         let row = self.find(find.table, &find.key, key);
         let (id, _) = self.table(find.table);
@@ -272,7 +272,7 @@ impl Body<'_, '_> {
             body.turn_of(aggregate, filter, state, ty)
         });
         let (state, fault) = end.split_at(end.len() - 2);
-        let fault = Some(Raised { is: fault[0], code: fault[1] });
+        let fault = Some(RaisedFault { is: fault[0], code: fault[1] });
         match *state {
             [n] => Val { value: n, null: None, fault },
             [sum, seen, n] => {
@@ -319,7 +319,7 @@ impl Body<'_, '_> {
         ty: Type,
     ) -> Vec<Value> {
         let (state, known) = state.split_at(state.len() - 2);
-        let mut fault = Some(Raised { is: known[0], code: known[1] });
+        let mut fault = Some(RaisedFault { is: known[0], code: known[1] });
         let mut counts = self.b.bool(true);
         if let Some(filter) = filter {
             let filter = self.expr(filter);
@@ -339,7 +339,7 @@ impl Body<'_, '_> {
         state: &[Value],
         counts: Value,
         ty: Type,
-    ) -> (Vec<Value>, Option<Raised>) {
+    ) -> (Vec<Value>, Option<RaisedFault>) {
         match aggregate {
             Aggregate::Count => {
                 let more = self.b.get(Op::BoolToInt(counts), Ty::Int);
@@ -420,7 +420,7 @@ impl Body<'_, '_> {
         self.b.or(less, before_nan)
     }
 
-    fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<Raised>) {
+    fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         if Ty::of(ty) == Ty::Float {
             return (self.b.float_binary(FloatOp::Add, sum, value), None);
         }
@@ -435,7 +435,12 @@ impl Body<'_, '_> {
     }
 
     /// Why an insertion gave no row: a part of its key is too long, or the table is full.
-    pub(super) fn insert_fault(&mut self, table: TableRef, parts: &[Val], no_row: Value) -> Option<Raised> {
+    pub(super) fn insert_fault(
+        &mut self,
+        table: TableRef,
+        parts: &[Val],
+        no_row: Value,
+    ) -> Option<RaisedFault> {
         let (_, decl) = self.table(table);
         let columns = decl.columns.iter().take(decl.n_keys);
         let mut too_long = None;
@@ -445,9 +450,9 @@ impl Body<'_, '_> {
         }
         let full = self.b.fault(Fault::TableFull);
         let code = match too_long {
-            Some(Raised { is, code }) => self.b.select(is, code, full),
+            Some(RaisedFault { is, code }) => self.b.select(is, code, full),
             None => full,
         };
-        Some(Raised { is: no_row, code })
+        Some(RaisedFault { is: no_row, code })
     }
 }

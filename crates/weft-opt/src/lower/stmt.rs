@@ -8,7 +8,7 @@ use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::Place as IrPlace;
 use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
-use super::body::{Body, Bound, Path};
+use super::body::{Body, BoundRow, Path};
 use super::logic::Val;
 use super::oneof::Member;
 use super::places;
@@ -269,7 +269,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Hides the rows of a query where it has none.
-    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<Bound>)> {
+    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<BoundRow>)> {
         query.joins.iter().map(|join| (join.row, self.rows[join.row.0].take())).collect()
     }
 

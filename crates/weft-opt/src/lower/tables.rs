@@ -8,14 +8,14 @@ use weft_core::table::Evict;
 use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
 use weft_lang::hir::{Expr, ExprKind, Function, Place, RowId, Stmt, TableRef};
 
-use super::body::{Body, Bound};
+use super::body::{Body, BoundRow};
 use super::logic::Val;
 
 /// A look at the row of a statement: the table, the row's name, the key, and what else must be true.
-type Found<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
+type RowTarget<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
 
 /// A way to a row: where it ends, the row, and the columns that are known there.
-type Way = (BlockId, Value, Vec<(usize, Val)>);
+type RowBranch = (BlockId, Value, Vec<(usize, Val)>);
 
 impl<'n> Body<'_, 'n> {
     /// A new row; a key that is there is an error.
@@ -115,11 +115,11 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Joins the ways to a row, with the columns that each knows of it, and binds it.
-    fn meet_rows(&mut self, row_id: RowId, table: TableRef, ways: Vec<Way>) -> Value {
+    fn meet_rows(&mut self, row_id: RowId, table: TableRef, ways: Vec<RowBranch>) -> Value {
         let (_, decl) = self.table(table);
         let block = self.b.block();
         let row = self.b.param(block, Ty::Row);
-        let mut bound = Bound::default();
+        let mut bound = BoundRow::default();
         let columns: Vec<usize> = ways[0].2.iter().map(|(column, _)| *column).collect();
         for &column in &columns {
             let value = self.b.param(block, Ty::of(decl.columns[column].ty));
@@ -147,7 +147,7 @@ impl<'n> Body<'_, 'n> {
 
     pub(super) fn update(
         &mut self,
-        (table, row_id, key_parts, condition): Found<'n>,
+        (table, row_id, key_parts, condition): RowTarget<'n>,
         set: &'n [(usize, Expr)],
         returning: &'n [(usize, Place)],
         otherwise: &'n [Stmt],

@@ -27,14 +27,14 @@ use core::ops::Range;
 
 use weft_lang::hir;
 
-use crate::effects::Lines;
+use crate::effects::SourceLines;
 
 pub use dead::{DeadField, dead_fields, drop_dead_fields};
 pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
 pub use header::{Header, HeaderField, ID_BYTES, VERSION_BYTES, headers};
 pub use inverse::{Crossing, crossings};
-pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, NotTaken, Plan, choose};
-pub use parallel::{COPY_NS, Copied, HAND_OFF_NS, MERGE_NS, Overlap, Together, gain_ns, overlaps, steps};
+pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, Plan, RejectedOrder, choose};
+pub use parallel::{COPY_NS, Copied, HAND_OFF_NS, MERGE_NS, Overlap, ParallelStep, gain_ns, overlaps, steps};
 pub use search::{BEAM_WIDTH, EXACT_MAX};
 pub use shard::{Sharding, TableSharding, tables};
 pub use swap::pairs;
@@ -159,9 +159,9 @@ pub struct Clash {
     /// In words, with the names of the elements.
     pub why: String,
     /// The lines of the element that comes first as written.
-    pub first: Lines,
+    pub first: SourceLines,
     /// The lines of the other one.
-    pub second: Lines,
+    pub second: SourceLines,
 }
 
 /// Two elements of a chain.

@@ -39,14 +39,14 @@ pub struct Plan {
     /// The same, in this order.
     pub planned_ns: f64,
     /// The best that was found, where the gain was too small to be taken.
-    pub not_taken: Option<NotTaken>,
+    pub not_taken: Option<RejectedOrder>,
     /// Pairs that stand the other way round than written though a rule keeps them in order.
     pub licences: Vec<Licence>,
 }
 
 /// An order that would save too little.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NotTaken {
+pub struct RejectedOrder {
     /// As [`Plan::order`].
     pub order: Vec<usize>,
     /// As [`Plan::planned_ns`].
@@ -131,7 +131,7 @@ pub fn choose(input: &Input<'_>) -> Plan {
     let (order, planned_ns, not_taken) = if pays {
         (found.order, found_ns, None)
     } else {
-        let other = (found.order != stays).then_some(NotTaken { order: found.order, ns: found_ns });
+        let other = (found.order != stays).then_some(RejectedOrder { order: found.order, ns: found_ns });
         (stays.to_vec(), stays_ns, other)
     };
     let licences = licences(input, &order);

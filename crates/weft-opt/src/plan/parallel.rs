@@ -32,12 +32,12 @@ pub struct Overlap {
     /// The one behind.
     pub behind: usize,
     /// How, or why not.
-    pub verdict: Result<Together, String>,
+    pub verdict: Result<ParallelStep, String>,
 }
 
 /// What it takes for two elements to work side by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Together {
+pub struct ParallelStep {
     /// What the one behind works on.
     pub copy: Copied,
     /// It leaves traces, which are kept or thrown away when it is known whether the call reaches it.
@@ -116,8 +116,8 @@ fn overlap(
     level: Level,
     front: usize,
     behind: usize,
-) -> Result<Together, String> {
-    let mut how = Together::default();
+) -> Result<ParallelStep, String> {
+    let mut how = ParallelStep::default();
     let [first, second] = [front, behind].map(|at| requests(effects, at));
     // Only requests overlap.
     for clash in pair.blocking(level).filter(|clash| matches!(clash.side, Side::Request | Side::Chain)) {

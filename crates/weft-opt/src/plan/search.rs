@@ -25,7 +25,7 @@ pub(super) struct Constraints {
 
 /// An order, and whether it is known to be the best.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct SearchResult {
     pub(super) order: Vec<usize>,
     pub(super) is_exact: bool,
 }
@@ -62,8 +62,8 @@ impl Constraints {
 }
 
 /// The best order that is found.
-pub(super) fn search(figures: &Figures, constraints: &Constraints) -> Found {
-    let mut found = Found { order: Vec::new(), is_exact: true };
+pub(super) fn search(figures: &Figures, constraints: &Constraints) -> SearchResult {
+    let mut found = SearchResult { order: Vec::new(), is_exact: true };
     let mut from = 0;
     for to in constraints.cuts() {
         let part = Part { figures, constraints, from, to, front: (1u64 << from) - 1 };
@@ -90,7 +90,7 @@ struct Part<'f> {
 
 /// The best way that is known to have a set of elements in front.
 #[derive(Clone, Copy)]
-struct Way {
+struct BestPrefix {
     cost: f64,
     /// The share of calls that come through.
     reach: f64,
@@ -107,38 +107,38 @@ impl Part<'_> {
         self.constraints.allow(self.from + element, set << self.from | self.front)
     }
 
-    fn behind(&self, way: Way, element: usize) -> Way {
+    fn append(&self, prefix: BestPrefix, element: usize) -> BestPrefix {
         let figures = &self.figures.elements[self.from + element];
-        Way {
-            cost: way.cost + way.reach * figures.ns,
-            reach: way.reach * (1.0 - figures.ends),
+        BestPrefix {
+            cost: prefix.cost + prefix.reach * figures.ns,
+            reach: prefix.reach * (1.0 - figures.ends),
             last: element,
         }
     }
 
     /// Whether a way is better than the one that is known. Of two that cost the same, the one that ends like the
     /// written order is.
-    fn is_better(&self, way: &Way, known: &Way) -> bool {
+    fn is_better(&self, prefix: &BestPrefix, known: &BestPrefix) -> bool {
         let slack = EQUAL * known.cost.max(1.0);
-        way.cost < known.cost - slack || (way.cost <= known.cost + slack && way.last > known.last)
+        prefix.cost < known.cost - slack || (prefix.cost <= known.cost + slack && prefix.last > known.last)
     }
 
     /// By dynamic programming over all sets, the lesser first.
     fn exact(&self) -> Vec<usize> {
         let all = (1u64 << self.len()) - 1;
-        let mut ways: Vec<Option<Way>> = vec![None; 1 << self.len()];
-        ways[0] = Some(Way { cost: 0.0, reach: 1.0, last: 0 });
+        let mut prefixes: Vec<Option<BestPrefix>> = vec![None; 1 << self.len()];
+        prefixes[0] = Some(BestPrefix { cost: 0.0, reach: 1.0, last: 0 });
         for set in 0..=all {
-            let Some(way) = ways[set as usize] else { continue };
+            let Some(prefix) = prefixes[set as usize] else { continue };
             for element in (0..self.len()).filter(|element| self.allows(*element, set)) {
-                let next = self.behind(way, element);
-                let known = &mut ways[(set | 1 << element) as usize];
+                let next = self.append(prefix, element);
+                let known = &mut prefixes[(set | 1 << element) as usize];
                 if known.as_ref().is_none_or(|known| self.is_better(&next, known)) {
                     *known = Some(next);
                 }
             }
         }
-        let last_of = |set: u64| ways[set as usize].map_or(0, |way| way.last);
+        let last_of = |set: u64| prefixes[set as usize].map_or(0, |prefix| prefix.last);
         self.back(all, last_of)
     }
 
@@ -158,8 +158,9 @@ impl Part<'_> {
     /// two others may leave every set that is kept without a way on: then the written order is it.
     fn beam(&self) -> Vec<usize> {
         let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
-        let mut beam = vec![Kept { set: 0, way: Way { cost: 0.0, reach: 1.0, last: 0 }, rest, by: 0 }];
-        let mut layers: Vec<Vec<Kept>> = Vec::new();
+        let mut beam =
+            vec![BeamEntry { set: 0, prefix: BestPrefix { cost: 0.0, reach: 1.0, last: 0 }, rest, by: 0 }];
+        let mut layers: Vec<Vec<BeamEntry>> = Vec::new();
         for _ in 0..self.len() {
             let mut next = self.layer(&beam);
             if next.is_empty() {
@@ -173,7 +174,7 @@ impl Part<'_> {
         let mut order = Vec::with_capacity(self.len());
         let mut at = 0;
         for layer in layers.iter().skip(1).rev() {
-            order.push(self.from + layer[at].way.last);
+            order.push(self.from + layer[at].prefix.last);
             at = layer[at].by;
         }
         order.reverse();
@@ -181,23 +182,23 @@ impl Part<'_> {
     }
 
     /// Each set with one more element, once.
-    fn layer(&self, beam: &[Kept]) -> Vec<Kept> {
-        let mut next: Vec<Kept> = Vec::with_capacity(beam.len() * 4);
-        for (by, kept) in beam.iter().enumerate() {
-            for element in (0..self.len()).filter(|element| self.allows(*element, kept.set)) {
-                let rest = kept.rest - self.figures.elements[self.from + element].ns;
-                next.push(Kept {
-                    set: kept.set | 1 << element,
-                    way: self.behind(kept.way, element),
+    fn layer(&self, beam: &[BeamEntry]) -> Vec<BeamEntry> {
+        let mut next: Vec<BeamEntry> = Vec::with_capacity(beam.len() * 4);
+        for (by, entry) in beam.iter().enumerate() {
+            for element in (0..self.len()).filter(|element| self.allows(*element, entry.set)) {
+                let rest = entry.rest - self.figures.elements[self.from + element].ns;
+                next.push(BeamEntry {
+                    set: entry.set | 1 << element,
+                    prefix: self.append(entry.prefix, element),
                     rest,
                     by,
                 });
             }
         }
-        next.sort_by_key(|kept| kept.set);
+        next.sort_by_key(|entry| entry.set);
         next.dedup_by(|new, known| {
             let is_same = new.set == known.set;
-            if is_same && self.is_better(&new.way, &known.way) {
+            if is_same && self.is_better(&new.prefix, &known.prefix) {
                 *known = *new;
             }
             is_same
@@ -208,19 +209,19 @@ impl Part<'_> {
 
 /// A set in the beam.
 #[derive(Clone, Copy)]
-struct Kept {
+struct BeamEntry {
     set: u64,
-    way: Way,
+    prefix: BestPrefix,
     /// What the elements that are left cost if a call reaches them all.
     rest: f64,
     /// The set in the layer before that it was made of.
     by: usize,
 }
 
-impl Kept {
+impl BeamEntry {
     /// What the whole would cost if nothing that is left ended a call.
     fn promise(&self) -> f64 {
-        self.way.cost + self.way.reach * self.rest
+        self.prefix.cost + self.prefix.reach * self.rest
     }
 }
 

@@ -15,7 +15,7 @@ use weft_ir::program::{ChainProgram, Direction, Meta, Place};
 
 use super::{Clash, Clause, Context, Level, Pair, Side};
 use crate::effects::{
-    Cell, CellUse, ChainEffects, Condition, Effects, ElementEffects, EndKind, Ending, Lines,
+    Cell, CellUse, ChainEffects, Condition, Effects, ElementEffects, EndKind, Ending, SourceLines,
 };
 
 /// All pairs of a chain, in the order of the chain.
@@ -39,18 +39,26 @@ pub(super) fn pair(
         effects: &elements[index],
         shared_calls: &shared_calls,
     };
-    let mut found = Found { all: elements, chain, parties: [of(first), of(second)], clashes: Vec::new() };
+    let mut found =
+        ClashFinder { all: elements, chain, parties: [of(first), of(second)], clashes: Vec::new() };
     for side in [Side::Request, Side::Response, Side::Close] {
         found.in_one_pass(side);
     }
     found.every();
     if context.orders.contains(&(first, second)) {
         let why = format!("the chain says that {} comes before {}", found.name(0), found.name(1));
-        found.clash(Clause::Order, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+        found.clash(Clause::Order, Level::Relaxed, Side::Chain, why, SourceLines::new(), SourceLines::new());
     }
     if let Some((_, filter)) = context.filters.iter().find(|(at, _)| (first + 1..=second).contains(at)) {
         let why = format!("{filter} stands between them: a filter wraps what is behind it");
-        found.clash(Clause::Filters, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+        found.clash(
+            Clause::Filters,
+            Level::Relaxed,
+            Side::Chain,
+            why,
+            SourceLines::new(),
+            SourceLines::new(),
+        );
     }
     let mut clashes = found.clashes;
     clashes.sort_by_key(|clash| (clash.rule, clash.side));
@@ -82,12 +90,12 @@ struct Trace {
     clause: Clause,
     what: String,
     until: Level,
-    lines: Lines,
+    lines: SourceLines,
     /// One of these is met wherever it is left.
     only: Vec<Condition>,
 }
 
-struct Found<'e> {
+struct ClashFinder<'e> {
     /// Of all elements of the chain.
     all: &'e [ElementEffects],
     chain: &'e ChainProgram,
@@ -115,24 +123,24 @@ impl<'e> Party<'e> {
     fn lines<K: Ord + Copy + 'e>(
         &self,
         side: Side,
-        of: impl Fn(&'e Effects) -> &'e BTreeMap<K, Lines>,
-    ) -> BTreeMap<K, Lines> {
-        let mut all: BTreeMap<K, Lines> = BTreeMap::new();
+        of: impl Fn(&'e Effects) -> &'e BTreeMap<K, SourceLines>,
+    ) -> BTreeMap<K, SourceLines> {
+        let mut all: BTreeMap<K, SourceLines> = BTreeMap::new();
         for (key, lines) in self.handlers(side).into_iter().flat_map(of) {
             all.entry(*key).or_default().extend(lines);
         }
         all
     }
 
-    fn writes(&self, side: Side) -> BTreeMap<InputId, Lines> {
-        let mut all: BTreeMap<InputId, Lines> = BTreeMap::new();
+    fn writes(&self, side: Side) -> BTreeMap<InputId, SourceLines> {
+        let mut all: BTreeMap<InputId, SourceLines> = BTreeMap::new();
         for (id, write) in self.handlers(side).into_iter().flat_map(|effects| &effects.writes) {
             all.entry(*id).or_default().extend(&write.lines);
         }
         all
     }
 
-    fn at(&self, side: Side, of: impl Fn(&'e Effects) -> &'e Lines) -> Lines {
+    fn at(&self, side: Side, of: impl Fn(&'e Effects) -> &'e SourceLines) -> SourceLines {
         self.handlers(side).into_iter().flat_map(of).copied().collect()
     }
 
@@ -163,28 +171,36 @@ impl<'e> Party<'e> {
     }
 
     /// What its ends matter to.
-    fn ends_until(&self, side: Side) -> Option<(Level, Lines)> {
+    fn ends_until(&self, side: Side) -> Option<(Level, SourceLines)> {
         until(&self.ends(side))
     }
 }
 
-impl<'e> Found<'e> {
+impl<'e> ClashFinder<'e> {
     fn name(&self, which: usize) -> &'e str {
         self.parties[which].name
     }
 
     /// Notes a clash; `lines` are those of the first and of the second party.
-    fn clash(&mut self, clause: Clause, until: Level, side: Side, why: String, first: Lines, second: Lines) {
+    fn clash(
+        &mut self,
+        clause: Clause,
+        until: Level,
+        side: Side,
+        why: String,
+        first: SourceLines,
+        second: SourceLines,
+    ) {
         self.clashes.push(Clash { rule: clause.rule(), clause, until, side, why, first, second });
     }
 
-    /// As [`Found::clash`], for lines of one party and of the other.
+    /// As [`ClashFinder::clash`], for lines of one party and of the other.
     fn clash_of(
         &mut self,
         (clause, until, side): (Clause, Level, Side),
         who: usize,
         why: String,
-        lines: [Lines; 2],
+        lines: [SourceLines; 2],
     ) {
         let [own, others] = lines;
         let (first, second) = if who == 0 { (own, others) } else { (others, own) };
@@ -219,7 +235,7 @@ impl<'e> Found<'e> {
     fn writes_what_the_other_reads(&mut self, side: Side, who: usize) {
         let (writer, reader) = (&self.parties[who], &self.parties[1 - who]);
         let reads = reader.lines(side, |effects| &effects.reads);
-        let mut both: Vec<(InputId, Lines, InputId, Lines)> = Vec::new();
+        let mut both: Vec<(InputId, SourceLines, InputId, SourceLines)> = Vec::new();
         for (id, lines) in writer.writes(side) {
             let is_met = |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
             let met = reads.iter().filter(|(read, _)| is_met(**read));
@@ -254,7 +270,7 @@ impl<'e> Found<'e> {
                 } else {
                     continue;
                 };
-                let lines = [a_lines, b_lines].map(Lines::clone);
+                let lines = [a_lines, b_lines].map(SourceLines::clone);
                 self.clash_of((Clause::BothWrite, Level::Relaxed, side), 0, why, lines);
             }
         }
@@ -293,11 +309,11 @@ impl<'e> Found<'e> {
         };
         let ends = other.ends(side);
         for (is_reply, (left, set, what)) in left.into_iter().enumerate() {
-            let own: Lines = left.values().flatten().copied().collect();
+            let own: SourceLines = left.values().flatten().copied().collect();
             let given = ends.iter().filter(|end| gives(end, is_reply == 1)).map(|end| end.line);
             let same =
                 set.iter().filter(|(name, _)| left.contains_key(name)).flat_map(|(_, l)| l.iter().copied());
-            let others: Lines = given.chain(same).collect();
+            let others: SourceLines = given.chain(same).collect();
             if !own.is_empty() && !others.is_empty() {
                 let (name, other) = (self.name(who), self.name(1 - who));
                 let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
@@ -312,7 +328,14 @@ impl<'e> Found<'e> {
     }
 
     /// A clash if both do the same thing.
-    fn both(&mut self, clause: Clause, until: Level, side: Side, why: &str, of: fn(&Effects) -> &Lines) {
+    fn both(
+        &mut self,
+        clause: Clause,
+        until: Level,
+        side: Side,
+        why: &str,
+        of: fn(&Effects) -> &SourceLines,
+    ) {
         let [first, second] = [0, 1].map(|who| self.parties[who].at(side, of));
         if !first.is_empty() && !second.is_empty() {
             self.clash(clause, until, side, why.to_owned(), first, second);
@@ -338,7 +361,7 @@ impl<'e> Found<'e> {
             if only_touches(a) && only_touches(b) {
                 continue;
             }
-            let lines = |used: &CellUse| -> Lines {
+            let lines = |used: &CellUse| -> SourceLines {
                 if changed(used) {
                     used.writes.union(&used.merges).copied().collect()
                 } else {
@@ -396,7 +419,7 @@ impl<'e> Found<'e> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
         let mut traces = Vec::new();
-        let mut trace = |clause, what: String, lines: Lines, only: Vec<Condition>| {
+        let mut trace = |clause, what: String, lines: SourceLines, only: Vec<Condition>| {
             if !lines.is_empty() {
                 let until = if clause == Clause::EndsRows { Level::Observable } else { Level::Stochastic };
                 traces.push(Trace { clause, what, until, lines, only });
@@ -423,7 +446,7 @@ impl<'e> Found<'e> {
             trace(Clause::EndsCopies, format!("copies the tuple{when}"), copies, always());
         }
         if side != Side::Response {
-            let edits: Lines = party.writes(Side::Close).into_values().flatten().collect();
+            let edits: SourceLines = party.writes(Side::Close).into_values().flatten().collect();
             trace(Clause::EndsTrailers, "changes the end of the call".to_owned(), edits, always());
         }
         traces
@@ -447,14 +470,14 @@ impl<'e> Found<'e> {
         party: &Party<'_>,
         side: Side,
         shared_calls: bool,
-    ) -> (Vec<String>, Lines, Vec<Condition>) {
+    ) -> (Vec<String>, SourceLines, Vec<Condition>) {
         let is_wanted = |cell: &Cell| match cell {
             Cell::Call(id) => shared_calls && party.shared_calls.contains(id),
             _ => !shared_calls,
         };
-        let (mut names, mut lines, mut only) = (BTreeSet::new(), Lines::new(), Vec::new());
+        let (mut names, mut lines, mut only) = (BTreeSet::new(), SourceLines::new(), Vec::new());
         for (cell, used) in party.cells(side).into_iter().filter(|(cell, _)| is_wanted(cell)) {
-            let changes: Lines = used.writes.union(&used.merges).copied().collect();
+            let changes: SourceLines = used.writes.union(&used.merges).copied().collect();
             if !changes.is_empty() {
                 names.insert(self.owner_of(cell));
                 lines.extend(changes);
@@ -556,7 +579,7 @@ impl<'e> Found<'e> {
 
     fn copies(&mut self, side: Side, who: usize) {
         let mirrors = self.parties[who].at(side, |effects| &effects.mirrors);
-        let writes: Lines = self.parties[1 - who].writes(side).into_values().flatten().collect();
+        let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
         if !mirrors.is_empty() && !writes.is_empty() {
             let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
             self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
@@ -607,11 +630,11 @@ impl<'e> Found<'e> {
 }
 
 /// What ends matter to, and where they stand: one for want of room is promised at no level but the strictest.
-fn until(ends: &[&Ending]) -> Option<(Level, Lines)> {
+fn until(ends: &[&Ending]) -> Option<(Level, SourceLines)> {
     if ends.is_empty() {
         return None;
     }
-    let own: Lines = ends.iter().filter(|end| !end.is_room).map(|end| end.line).collect();
+    let own: SourceLines = ends.iter().filter(|end| !end.is_room).map(|end| end.line).collect();
     if own.is_empty() {
         return Some((Level::Strict, ends.iter().map(|end| end.line).collect()));
     }

@@ -95,7 +95,7 @@ fn long(mut pass: Pass) -> Pass {
 }
 
 /// What a call left behind, pass by pass, and whether the scratch was full in one of them.
-struct Story {
+struct CallTrace {
     passes: Vec<(Pass, Observation)>,
     is_full: bool,
     /// The tables that sinks fill, as they are then.
@@ -103,13 +103,13 @@ struct Story {
 }
 
 /// Runs a call as the engine does, on a worker.
-fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> Story {
+fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> CallTrace {
     node.begin(worker);
-    let mut story = Story { passes: Vec::new(), is_full: false, tables: Vec::new() };
+    let mut trace = CallTrace { passes: Vec::new(), is_full: false, tables: Vec::new() };
     let mut pass = |pass: &Pass| {
         let (seen, noted) = node.run(chain, pass);
-        story.is_full |= noted.iter().any(|(_, access)| *access == Access::Full);
-        story.passes.push((pass.clone(), seen.clone()));
+        trace.is_full |= noted.iter().any(|(_, access)| *access == Access::Full);
+        trace.passes.push((pass.clone(), seen.clone()));
         seen
     };
     let mut seen = pass(&call.request);
@@ -129,8 +129,8 @@ fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -
             });
         }
     }
-    story.tables = node.sent();
-    story
+    trace.tables = node.sent();
+    trace
 }
 
 /// The CLOSE of a call that has come to this.
@@ -204,13 +204,13 @@ fn tuple(chain: &ChainProgram, pass: &Pass, seen: &Observation, level: Level) ->
 }
 
 /// The sink rows of a call, as far as a level promises them.
-fn rows(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
-    let ended = story.passes.iter().any(|(_, seen)| is_ended(seen));
+fn rows(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
+    let ended = trace.passes.iter().any(|(_, seen)| is_ended(seen));
     if level >= Level::Relaxed || (level >= Level::Output && ended) {
         return Vec::new();
     }
     let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (sink, cells) in story.passes.iter().flat_map(|(_, seen)| &seen.rows) {
+    for (sink, cells) in trace.passes.iter().flat_map(|(_, seen)| &seen.rows) {
         let target: &SinkTarget = &chain.sinks[usize::from(*sink)].target;
         // Rows of tables are state.
         if target.table().is_some() {
@@ -230,9 +230,9 @@ fn own_tables(seen: &Observation) -> &[Vec<Vec<Seen>>] {
 }
 
 /// What a level promises of a call.
-fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
-    let mut seen = rows(chain, story, level);
-    for (given, pass) in &story.passes {
+fn promise(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
+    let mut seen = rows(chain, trace, level);
+    for (given, pass) in &trace.passes {
         match (given.event, level) {
             (Event::OpenRequest | Event::Response, _) => seen.push(tuple(chain, given, pass, level)),
             (_, Level::Relaxed) => {}
@@ -244,10 +244,10 @@ fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
         }
     }
     if level < Level::Relaxed
-        && let Some((_, last)) = story.passes.last()
+        && let Some((_, last)) = trace.passes.last()
     {
         seen.push(format!("{:?} {:?}", own_tables(last), last.vars));
-        seen.extend(story.tables.iter().cloned());
+        seen.extend(trace.tables.iter().cloned());
     }
     seen
 }
@@ -390,9 +390,9 @@ impl Case {
             let call = Call::random(&mut self.rng, &self.other, nth);
             let seen = nodes.each_mut().map(|node| {
                 node.change_chain();
-                let story = run(node, &self.other, &call, nth);
+                let trace = run(node, &self.other, &call, nth);
                 node.change_chain();
-                promise(&self.other, &story, Level::Strict)
+                promise(&self.other, &trace, Level::Strict)
             });
             if seen[0] != seen[1] {
                 return Some(format!("another chain behind call {nth}, {order:?}: {seen:#?}"));
@@ -468,7 +468,8 @@ impl Feature {
             let mut sinks = handler.sinks.keys().map(|sink| &case.chain.sinks[usize::from(sink.0)]);
             sinks.any(|sink| sink.target.table().is_some())
         };
-        let looks = |handler: &Effects| handler.looks.iter().any(|look| look.table == generate::SENT);
+        let reads_of_table =
+            |handler: &Effects| handler.table_reads.iter().any(|look| look.table == generate::SENT);
         let sets = |handler: &Effects| handler.writes.contains_key(&generate::ONEOF[0]);
         let reads = |handler: &Effects| handler.reads.contains_key(&generate::ONEOF[1]);
         let reads_list = |handler: &Effects| handler.reads.contains_key(&generate::LIST);
@@ -486,7 +487,7 @@ impl Feature {
         };
         let has = |feature: &Self| match feature {
             Self::BothSend => two(&sends, &sends),
-            Self::SendsWhatIsRead => two(&sends, &looks),
+            Self::SendsWhatIsRead => two(&sends, &reads_of_table),
             Self::ReadsDisplaced => two(&sets, &reads),
             Self::ReadsDisplacedList => two(&sets, &reads_list),
             Self::ReadsSize => two(&|handler| !handler.writes.is_empty(), &reads_size),
@@ -515,10 +516,10 @@ impl Covered {
         *self.workers.entry(case.workers).or_default() += 1;
     }
 
-    fn call(&mut self, story: &Story) {
+    fn call(&mut self, trace: &CallTrace) {
         self.calls += 1;
-        self.ended += u64::from(story.passes.iter().any(|(_, pass)| is_ended(pass)));
-        for (_, pass) in &story.passes {
+        self.ended += u64::from(trace.passes.iter().any(|(_, pass)| is_ended(pass)));
+        for (_, pass) in &trace.passes {
             let verdict = match pass.verdict {
                 Verdict::Abort(_) => "Abort".to_owned(),
                 verdict => format!("{verdict:?}"),

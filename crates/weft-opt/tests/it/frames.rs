@@ -18,13 +18,17 @@ use weft_ir::program::{ChainProgram, Frames, StoreAt};
 use crate::vectors::Token;
 
 /// A frame, and what else is said of it: `port='wan'`.
-pub(crate) struct Said {
+pub(crate) struct FrameVector {
     pub(crate) bytes: Vec<u8>,
     pub(crate) known: Vec<(String, Token)>,
 }
 
 /// The frame that tokens say; `literal` gives the value of a type that a token says.
-pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token, Type) -> Value) -> Said {
+pub(crate) fn said(
+    protocols: &[Protocol],
+    tokens: &[Token],
+    literal: fn(&Token, Type) -> Value,
+) -> FrameVector {
     let (mut headers, mut payload, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let mut tokens = tokens;
     while let Some((first, rest)) = tokens.split_first() {
@@ -61,7 +65,7 @@ pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token,
     }
     let bytes =
         build(protocols, &headers, &payload).unwrap_or_else(|error| panic!("{error:?} in {headers:?}"));
-    Said { bytes, known }
+    FrameVector { bytes, known }
 }
 
 fn header(

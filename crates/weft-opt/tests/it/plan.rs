@@ -6,8 +6,8 @@ use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{
-    Context, Copied, Figures, Input, Level, LicensedBy, Pair, Plan, Together, choose, crossings, dead_fields,
-    drop_dead_fields, headers, overlaps, pairs, steps,
+    Context, Copied, Figures, Input, Level, LicensedBy, Pair, ParallelStep, Plan, choose, crossings,
+    dead_fields, drop_dead_fields, headers, overlaps, pairs, steps,
 };
 
 use crate::swap::Inline;
@@ -38,12 +38,13 @@ CREATE ELEMENT light ON rpc (quantity I32) AS ON REQUEST SET quantity = 7; END;
 ";
 
 /// What is counted of an element: nanoseconds, and calls that it ends of a thousand.
-type Counted = (&'static str, u64, u64);
+type MeasuredElement = (&'static str, u64, u64);
 
-const MEASURED: [Counted; 4] = [("heavy", 1000, 0), ("guard", 10, 500), ("sized", 10, 500), ("count", 5, 0)];
+const MEASURED: [MeasuredElement; 4] =
+    [("heavy", 1000, 0), ("guard", 10, 500), ("sized", 10, 500), ("count", 5, 0)];
 
 /// A chain with what is known of it.
-struct Known {
+struct AnalyzedChain {
     chain: ChainProgram,
     effects: ChainEffects,
     context: Context,
@@ -51,7 +52,7 @@ struct Known {
     level: Level,
 }
 
-fn known(stages: &str) -> Known {
+fn known(stages: &str) -> AnalyzedChain {
     let program =
         format!("{ELEMENTS}CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS {stages} END;");
     let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
@@ -63,13 +64,13 @@ fn known(stages: &str) -> Known {
     let context = Context::new(&network.chains[0]);
     let pairs = pairs(&chain, &effects, &context);
     let level = Level::from(network.chains[0].equivalence);
-    Known { chain, effects, context, pairs, level }
+    AnalyzedChain { chain, effects, context, pairs, level }
 }
 
 /// The plan of a chain with these stages and options, and its order in words.
-fn plan(stages: &str, counted: &[Counted], running: Option<&[usize]>) -> (String, Plan) {
-    let Known { chain, effects, context, pairs, level } = known(stages);
-    let counters = |(name, ns, ended): &Counted| {
+fn plan(stages: &str, counted: &[MeasuredElement], running: Option<&[usize]>) -> (String, Plan) {
+    let AnalyzedChain { chain, effects, context, pairs, level } = known(stages);
+    let counters = |(name, ns, ended): &MeasuredElement| {
         let counters = Counters {
             seen: 100_000,
             aborted: ended * 100,
@@ -199,7 +200,7 @@ fn enough_samples_replace_estimates() {
 fn dead_field_is_dropped() {
     // Work that nobody can see is work for nothing; a field that somebody looks at, or that is sent, is not.
     let dead = |stages: &str| {
-        let Known { mut chain, effects, context, level, .. } = known(stages);
+        let AnalyzedChain { mut chain, effects, context, level, .. } = known(stages);
         let order: Vec<usize> = (0..chain.elements.len()).collect();
         let dead = dead_fields(&chain, &effects, &context, level, &order);
         let sets = |chain: &ChainProgram| {
@@ -221,8 +222,8 @@ fn dead_field_is_dropped() {
 
 /// How the second of two elements could run beside the first.
 #[track_caller]
-fn overlap(stages: &str, expected: Result<Together, &str>) {
-    let Known { chain, effects, pairs, level, .. } = known(stages);
+fn overlap(stages: &str, expected: Result<ParallelStep, &str>) {
+    let AnalyzedChain { chain, effects, pairs, level, .. } = known(stages);
     let found = overlaps(&chain, &effects, &pairs, level, &[0, 1]).remove(0);
     assert_eq!(found.verdict, expected.map_err(ToOwned::to_owned), "{stages}");
     let steps = steps(&[found], &[0, 1]);
@@ -232,19 +233,19 @@ fn overlap(stages: &str, expected: Result<Together, &str>) {
 #[test]
 fn parallel_steps_show_their_price() {
     // A copy that is forgotten shows one element the other's bytes; a merge that is, keeps state of a refused call.
-    let shared = Together::default();
+    let shared = ParallelStep::default();
     overlap("guard -> light;", Ok(shared));
     overlap("heavy -> sized;", Err("heavy writes payload, which sized reads"));
-    overlap("sized -> heavy;", Ok(Together { copy: Copied::All, ..shared }));
-    overlap("looks -> labels;", Ok(Together { copy: Copied::Headers, ..shared }));
+    overlap("sized -> heavy;", Ok(ParallelStep { copy: Copied::All, ..shared }));
+    overlap("looks -> labels;", Ok(ParallelStep { copy: Copied::Headers, ..shared }));
     // The second writes the field whatever was there; the first only adds to it.
-    overlap("light -> light AS again;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("light -> light AS again;", Ok(ParallelStep { copy: Copied::All, ..shared }));
     overlap("heavy -> heavy AS again;", Err("both write payload"));
-    overlap("guard -> count;", Ok(Together { commits_at_merge: true, ..shared }));
+    overlap("guard -> count;", Ok(ParallelStep { commits_at_merge: true, ..shared }));
     overlap("count -> guard;", Ok(shared));
     // A copy that was sent cannot be taken back.
     overlap("guard -> copies;", Err("guard may end the call, and copies copies the tuple"));
-    overlap("copies -> heavy;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("copies -> heavy;", Ok(ParallelStep { copy: Copied::All, ..shared }));
     overlap("heavy -> copies;", Err("copies copies the tuple, which heavy changes"));
     overlap("light -> guard; ORDER light BEFORE guard;", Err("the chain says that light comes before guard"));
 }
@@ -252,7 +253,7 @@ fn parallel_steps_show_their_price() {
 #[test]
 fn header_has_only_fields_read_later() {
     // A field that is missing makes the next node parse the message; one too many is carried for nothing.
-    let Known { chain, effects, .. } = known("guard -> light -> keyed -> looks;");
+    let AnalyzedChain { chain, effects, .. } = known("guard -> light -> keyed -> looks;");
     let told = |order: &[usize]| -> Vec<(Vec<String>, u64)> {
         let name = |at: usize| chain.request.inputs[at].name.clone();
         let header = |header: weft_opt::plan::Header| {
@@ -275,7 +276,7 @@ fn header_has_only_fields_read_later() {
         ]
     );
     // What is written beyond the cut before anybody looks need not travel.
-    let Known { chain, effects, .. } = known("labels -> looks;");
+    let AnalyzedChain { chain, effects, .. } = known("labels -> looks;");
     assert_eq!(headers(&chain, &effects, &[0, 1])[0].bytes(), own);
     assert_eq!(headers(&chain, &effects, &[0, 1])[1].bytes(), own + 2);
 }

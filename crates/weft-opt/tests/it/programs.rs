@@ -36,7 +36,7 @@ use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
 use crate::frames;
 use crate::schema::{Disk, library, root};
-use crate::vectors::{Line, Token, lines, pairs, rows};
+use crate::vectors::{Token, VectorLine, lines, pairs, rows};
 
 #[test]
 fn program_vectors_hold_on_every_backend() {
@@ -322,7 +322,7 @@ impl Test {
         Self { file, chain, lanes: lanes.into(), protocols: Vec::new(), now: Time(0), rand: 0, last: None }
     }
 
-    pub(crate) fn run(&mut self, lines: &[Line]) {
+    pub(crate) fn run(&mut self, lines: &[VectorLine]) {
         for line in lines {
             self.line(line);
         }
@@ -330,7 +330,7 @@ impl Test {
         assert!(self.last.is_some(), "{}: no pass", self.file);
     }
 
-    fn line(&mut self, line: &Line) {
+    fn line(&mut self, line: &VectorLine) {
         let at = format!("{}:{}", self.file, line.number);
         let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
         let tokens = line.tokens.as_slice();
@@ -394,7 +394,7 @@ impl Test {
 
     // ---- passes ----
 
-    fn pass(&mut self, line: &Line) {
+    fn pass(&mut self, line: &VectorLine) {
         self.check_all_said();
         let mut tokens = line.tokens.as_slice();
         let mut next_word = || {

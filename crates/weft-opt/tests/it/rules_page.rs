@@ -58,13 +58,13 @@ impl Example {
 }
 
 /// What the compiler knows of an example.
-struct Judged {
+struct AnalyzedExample {
     names: Vec<String>,
     pairs: Vec<Pair>,
     crossings: Vec<Crossing>,
 }
 
-fn judged(example: &Example) -> Judged {
+fn judged(example: &Example) -> AnalyzedExample {
     let declared = example.program.lines().filter_map(|line| line.strip_prefix("CREATE ELEMENT "));
     let stages: Vec<&str> = declared.filter_map(|rest| rest.split(' ').next()).collect();
     let chain = match example.program.contains("CREATE CHAIN ") {
@@ -82,14 +82,14 @@ fn judged(example: &Example) -> Judged {
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
     let effects = effects(&chain);
     let context = Context::new(&network.chains[0]);
-    Judged {
+    AnalyzedExample {
         names: chain.elements.iter().map(|element| element.name.clone()).collect(),
         pairs: pairs(&chain, &effects, &context),
         crossings: crossings(&chain, &effects, &context, Level::default()),
     }
 }
 
-impl Judged {
+impl AnalyzedExample {
     /// The lines that an example should end with: the same pairs, with what is said of them now.
     fn lines(&self, example: &Example) -> Vec<String> {
         let asked = |line: &'_ str| {

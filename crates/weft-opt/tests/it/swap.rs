@@ -37,7 +37,7 @@ impl Resolver for Inline {
 }
 
 /// What is known of a chain `a -> b` of elements with these bodies.
-pub(crate) struct Known {
+pub(crate) struct AnalyzedPair {
     pub(crate) chain: ChainProgram,
     pub(crate) effects: ChainEffects,
     pair: Pair,
@@ -47,15 +47,15 @@ pub(crate) struct Known {
 const COLUMNS: &str = "user TEXT, object_id I64, quantity I32, payload BYTES, address TEXT?, locker I64?";
 
 /// As [`known`], of elements with the column `user` alone: `payload` is the whole message then.
-fn known_of_users(a: &str, b: &str) -> Known {
+fn known_of_users(a: &str, b: &str) -> AnalyzedPair {
     known_with("user TEXT", "", a, b, "")
 }
 
-pub(crate) fn known(shared: &str, a: &str, b: &str, options: &str) -> Known {
+pub(crate) fn known(shared: &str, a: &str, b: &str, options: &str) -> AnalyzedPair {
     known_with(COLUMNS, shared, a, b, options)
 }
 
-fn known_with(columns: &str, shared: &str, a: &str, b: &str, options: &str) -> Known {
+fn known_with(columns: &str, shared: &str, a: &str, b: &str, options: &str) -> AnalyzedPair {
     let program = format!(
         "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:7070';
@@ -81,7 +81,7 @@ CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS a -> b; {options} END;
     let tables = tables(&chain, &effects);
     let name = |table: usize| chain.tables[table].spec.name.clone();
     let tables = tables.into_iter().map(|t| (name(t.table), t.sharding)).collect();
-    Known { chain, effects, pair, tables }
+    AnalyzedPair { chain, effects, pair, tables }
 }
 
 /// Holds the rules that keep `a -> b` in order at a level.

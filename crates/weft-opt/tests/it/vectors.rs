@@ -26,7 +26,7 @@
 
 /// A line of a test.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct VectorLine {
     /// Its number in the file.
     pub(crate) number: usize,
     /// What stands before the colon, in words.
@@ -47,14 +47,14 @@ pub(crate) enum Token {
 }
 
 /// The lines of a program's text.
-pub(crate) fn lines(text: &str) -> Vec<Line> {
+pub(crate) fn lines(text: &str) -> Vec<VectorLine> {
     let marked =
         text.lines().enumerate().filter_map(|(at, line)| Some((at + 1, line.trim().strip_prefix("--@")?)));
     marked
         .map(|(number, line)| {
             let (head, rest) = line.split_once(':').unwrap_or((line, ""));
             let words = head.split_whitespace().map(str::to_owned).collect();
-            Line { number, words, tokens: tokens(rest) }
+            VectorLine { number, words, tokens: tokens(rest) }
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use weft_core::rng::Rng;
 use weft_ir::queue::run::handle;
 use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, VarDecl, Verdict, Words, word};
-use weft_verilog::{Is, Module, Port};
+use weft_verilog::{Module, Port, PortRole};
 
 /// Clocks that a decision takes, at most.
 const CLOCKS_MAX: u32 = 200;
@@ -25,7 +25,7 @@ pub(crate) enum Events {
 
 /// What was decided.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct VerdictCounts {
     /// How often, by the number of the verdict.
     pub(crate) verdicts: [u64; 7],
 }
@@ -79,8 +79,8 @@ impl Bench {
         module: &Module,
         events: Events,
         n: usize,
-    ) -> Told {
-        let mut meaning = Meaning::new(program, module);
+    ) -> VerdictCounts {
+        let mut meaning = ReferenceModel::new(program, module);
         self.compare(nth, module, n, || meaning.event(events));
         meaning.told
     }
@@ -112,7 +112,7 @@ impl Bench {
 }
 
 /// The interpreter, and what it was told.
-struct Meaning<'m> {
+struct ReferenceModel<'m> {
     level: &'m Level,
     module: &'m Module,
     words: BTreeMap<Scope, Vec<u64>>,
@@ -122,10 +122,10 @@ struct Meaning<'m> {
     drops: u64,
     /// How long packets wait now.
     wait: u64,
-    told: Told,
+    told: VerdictCounts,
 }
 
-impl<'m> Meaning<'m> {
+impl<'m> ReferenceModel<'m> {
     fn new(program: &'m QueueProgram, module: &'m Module) -> Self {
         let level = &program.levels[0];
         let starts = |n_before: u16, vars: &[VarDecl]| {
@@ -139,7 +139,16 @@ impl<'m> Meaning<'m> {
             (Scope::Event, vec![0; usize::from(word::EVENT_WORDS)]),
         ];
         let rng = Rng::from_seed(7);
-        Self { level, module, words: words.into(), rng, now: 1, drops: 0, wait: 0, told: Told::default() }
+        Self {
+            level,
+            module,
+            words: words.into(),
+            rng,
+            now: 1,
+            drops: 0,
+            wait: 0,
+            told: VerdictCounts::default(),
+        }
     }
 
     /// All inputs of an event, and for each output what it should be and whether that matters.
@@ -149,9 +158,9 @@ impl<'m> Meaning<'m> {
         let moment = if events == Events::Traffic && self.rng.percent(98) { 0 } else { moment };
         self.time(events);
         let mut record = Vec::new();
-        for port in self.module.ports.iter().filter(|port| port.is.is_input()) {
-            let value = match port.is {
-                Is::Word(slot) => {
+        for port in self.module.ports.iter().filter(|port| port.role.is_input()) {
+            let value = match port.role {
+                PortRole::Word(slot) => {
                     let value = self.word(events, slot, port);
                     *self.held(slot) = value;
                     value
@@ -171,9 +180,9 @@ impl<'m> Meaning<'m> {
             self.now += self.rng.below(1 << 31) as u64;
         }
         for port in told(self.module) {
-            let (value, matters) = match port.is {
-                Is::NewWord(slot) => (*self.held(slot), true),
-                Is::Verdict => (Verdict::of_word(result) as u64, !moment.gives()),
+            let (value, matters) = match port.role {
+                PortRole::NewWord(slot) => (*self.held(slot), true),
+                PortRole::Verdict => (Verdict::of_word(result) as u64, !moment.gives()),
                 _ => (result, moment.gives()),
             };
             record.extend([value, u64::from(matters)]);
@@ -239,8 +248,8 @@ fn top(modules: &[&Module]) -> String {
     let mut inside = String::new();
     for (nth, module) in modules.iter().enumerate() {
         let _ = write!(inside, "  {} m{nth} (.clk(clk), .reset(reset)", module.name);
-        for Port { name, is, bits, .. } in &module.ports {
-            let way = if is.is_input() { "input" } else { "output" };
+        for Port { name, role, bits, .. } in &module.ports {
+            let way = if role.is_input() { "input" } else { "output" };
             ports.push(format!("{way} wire [{}:0] m{nth}_{name}", bits - 1));
             let _ = write!(inside, ", .{name}(m{nth}_{name})");
         }
@@ -251,7 +260,7 @@ fn top(modules: &[&Module]) -> String {
 
 /// What comes out and is compared.
 fn told(module: &Module) -> impl Iterator<Item = &Port> {
-    module.ports.iter().filter(|port| !port.is.is_input() && port.is != Is::Ready)
+    module.ports.iter().filter(|port| !port.role.is_input() && port.role != PortRole::Ready)
 }
 
 /// Reads records for one of the modules, and ends with 1 at the first output that is not as it should be.
@@ -264,18 +273,19 @@ fn main(modules: &[&Module]) -> String {
     );
     for (nth, module) in modules.iter().enumerate() {
         let _ = writeln!(text, "static int run{nth}() {{\n  long clocks = 0, longest = 0;");
-        let words = module.ports.iter().filter(|port| port.is.is_input()).count() + 2 * told(module).count();
+        let words =
+            module.ports.iter().filter(|port| port.role.is_input()).count() + 2 * told(module).count();
         let _ = writeln!(
             text,
             "  uint64_t r[{words}];\n  for (long n = 0; fread(r, 8, {words}, stdin) == {words}; n++) {{"
         );
         let mut at = 0;
-        for Port { name, bits, .. } in module.ports.iter().filter(|port| port.is.is_input()) {
+        for Port { name, bits, .. } in module.ports.iter().filter(|port| port.role.is_input()) {
             let _ = writeln!(text, "    top->m{nth}_{name} = cut(r[{at}], {bits});");
             at += 1;
         }
         text.push_str("    top->clk = 0; top->eval();\n");
-        if module.ports.iter().any(|port| port.is == Is::Ready) {
+        if module.ports.iter().any(|port| port.role == PortRole::Ready) {
             let _ = writeln!(
                 text,
                 "    long waits = 0;\n    for (; !top->m{nth}_ready; waits++) {{\n      \

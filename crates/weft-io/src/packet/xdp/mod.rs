@@ -14,7 +14,7 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut, interface, lacks_buffers};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut, interface, lacks_buffers};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -76,7 +76,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct XdpSocket {
     name: String,
-    place: Place,
+    place: QueueId,
     is_zero_copy: bool,
     /// The interface was down when the kernel was last told to send; what is in the ring waits for it to come up.
     is_down: bool,
@@ -95,12 +95,12 @@ pub struct XdpSocket {
     // What the kernel uses is closed first: the program, the socket, then the memory.
     attachment: Arc<Attachment>,
     socket: OwnedFd,
-    memory: Memory,
+    memory: Umem,
 }
 
 /// The buffers.
 #[derive(Debug)]
-struct Memory {
+struct Umem {
     mapping: Mapping,
     buffer_bytes: u32,
 }
@@ -146,7 +146,7 @@ impl XdpSocket {
             Sockets::new(most).map_err(|error| fail(interface, "make the map of the XDP program", error))?;
         let mut parts = Vec::new();
         for queue in 0..most {
-            let part = match Part::new(index, queue, buffer_bytes, options) {
+            let part = match UnfedSocket::new(index, queue, buffer_bytes, options) {
                 Err(error) if queue >= least && error.raw_os_error() == Some(libc::EINVAL) => break,
                 part => part.map_err(|error| {
                     fail_or(interface, "open an XDP socket on the queue", IF_NO_QUEUE, error)
@@ -159,8 +159,8 @@ impl XdpSocket {
         }
         // The sockets are ready before the first packet is handed to them.
         let attachment = Arc::new(Attachment::new(interface, index, &sockets, !options.is_generic)?);
-        let finish = |(queue, part): (usize, Part)| {
-            let place = Place { port, queue: queue as u16 };
+        let finish = |(queue, part): (usize, UnfedSocket)| {
+            let place = QueueId { port, queue: queue as u16 };
             part.finish(interface.to_owned(), place, Arc::clone(&attachment))
         };
         Ok(parts.into_iter().enumerate().map(finish).collect())
@@ -345,7 +345,7 @@ impl Device for XdpSocket {
     }
 }
 
-impl Memory {
+impl Umem {
     fn new(buffer_bytes: u32) -> io::Result<Self> {
         let mapping = Mapping::anonymous(BUFFERS as usize * buffer_bytes as usize)?;
         Ok(Self { mapping, buffer_bytes })
@@ -388,9 +388,9 @@ impl Memory {
 }
 
 /// A socket that is ready, but for the program that feeds it.
-struct Part {
+struct UnfedSocket {
     socket: OwnedFd,
-    memory: Memory,
+    memory: Umem,
     fill: Ring<u64>,
     completed: Ring<u64>,
     received: Ring<libc::xdp_desc>,
@@ -398,7 +398,7 @@ struct Part {
     is_zero_copy: bool,
 }
 
-impl Part {
+impl UnfedSocket {
     fn new(index: u32, queue: u16, buffer_bytes: u32, options: Options) -> io::Result<Self> {
         let tries = if options.is_tried_once { 1 } else { RELEASE_TRIES };
         let bound = |mode| Self::bound(index, queue, buffer_bytes, (mode, tries));
@@ -412,7 +412,7 @@ impl Part {
 
     fn bound(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-        let memory = Memory::new(buffer_bytes)?;
+        let memory = Umem::new(buffer_bytes)?;
         let region = libc::xdp_umem_reg {
             addr: memory.mapping.address() as u64,
             len: memory.mapping.len() as u64,
@@ -451,7 +451,7 @@ impl Part {
         Ok(Self { socket, memory, fill, completed, received, to_send, is_zero_copy })
     }
 
-    fn finish(self, name: String, place: Place, attachment: Arc<Attachment>) -> XdpSocket {
+    fn finish(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
         let buffer_bytes = u64::from(self.memory.buffer_bytes);
         XdpSocket {
             name,

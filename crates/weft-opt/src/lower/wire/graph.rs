@@ -12,9 +12,9 @@ pub(super) type Node = (ProtocolId, u8);
 
 /// Something that the chain wants to know of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedField {
     pub(super) input: InputId,
-    pub(super) what: What,
+    pub(super) what: WantedPart,
     /// Of the last such layer, and not of the first.
     pub(super) last: bool,
     /// Both words of its slot, and not a number or a truth alone.
@@ -23,7 +23,7 @@ pub(super) struct Wanted {
 
 /// What is wanted of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum WantedPart {
     /// Whether it is there.
     Presence,
     /// A field.
@@ -39,7 +39,7 @@ pub(super) struct Graph<'n> {
     /// What may stand at the start of a frame.
     pub(super) roots: Vec<Node>,
     /// What is wanted of each, in the order of the inputs.
-    pub(super) wanted: BTreeMap<Node, Vec<Wanted>>,
+    pub(super) wanted: BTreeMap<Node, Vec<WantedField>>,
     /// All that are looked at, in an order in which each stands before those that it leads to, but for `backs`.
     pub(super) order: Vec<Node>,
     /// Edges that lead back: from a layer to one that may stand before it.
@@ -53,7 +53,7 @@ impl<'n> Graph<'n> {
     pub(super) fn new(
         protocols: &'n [Protocol],
         roots: &[ProtocolId],
-        wanted: BTreeMap<Node, Vec<Wanted>>,
+        wanted: BTreeMap<Node, Vec<WantedField>>,
     ) -> Self {
         let level_max = wanted.keys().map(|(_, level)| *level).max().unwrap_or(0);
         let mut graph = Self {
@@ -149,12 +149,12 @@ impl<'n> Graph<'n> {
     /// The inputs that a layer gives whenever it is there.
     fn gives(&self, node: Node) -> InputSet {
         let fields = &self.protocols[usize::from(node.0.0)].fields;
-        let is_sure = |what: What| match what {
-            What::Field(field) => {
+        let is_sure = |what: WantedPart| match what {
+            WantedPart::Field(field) => {
                 let field = &fields[usize::from(field.0)];
                 !field.optional && !field.repeated
             }
-            What::Presence | What::Header => true,
+            WantedPart::Presence | WantedPart::Header => true,
         };
         let wanted = self.wanted.get(&node).into_iter().flatten();
         wanted.filter(|wanted| is_sure(wanted.what)).map(|wanted| wanted.input).collect()

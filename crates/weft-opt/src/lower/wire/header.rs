@@ -8,7 +8,7 @@ use weft_core::wire::{
 use weft_ir::ir::{BlockId, Endian, IntCmp, IntOp, Op, Signed, Terminator, Ty, Value};
 use weft_ir::program::Check;
 
-use super::graph::{Wanted, What};
+use super::graph::{WantedField, WantedPart};
 use super::stores::{Container, container};
 use crate::lower::build::Builder;
 
@@ -18,7 +18,7 @@ const SUM_INLINE_MAX: u32 = 64;
 const ONES_INVERSE: i64 = 0xfffe_fffe_fffe_ffff_u64.cast_signed();
 
 /// The function that is being made, and what makes a frame malformed.
-pub(super) struct Out {
+pub(super) struct ParserBuilder {
     pub(super) b: Builder,
     pub(super) checks: Vec<Check>,
     /// Where a frame that breaks a check ends, by check.
@@ -37,7 +37,7 @@ pub(super) struct Extent {
 }
 
 /// What is known when a header has been read.
-pub(super) struct Read {
+pub(super) struct HeaderResult {
     /// As it was given, and with what this header says of it.
     pub(super) slack: Option<Value>,
     /// Where what it carries begins and ends.
@@ -63,7 +63,7 @@ struct Cursor {
 
 /// A field that has been passed.
 #[derive(Clone, Copy)]
-struct Found {
+struct ParsedField {
     /// Its number, 0 if it is missing; of bytes, where they begin.
     value: Value,
     /// Whether it is there; None for always.
@@ -74,8 +74,8 @@ struct Found {
 
 /// What is known on the way through the header.
 #[derive(Clone, Default)]
-struct Known {
-    fields: BTreeMap<FieldId, Found>,
+struct HeaderState {
+    fields: BTreeMap<FieldId, ParsedField>,
     /// Rounds of each REPEAT.
     counts: BTreeMap<String, Value>,
     /// Where the round of the REPEAT that is being read began.
@@ -84,9 +84,9 @@ struct Known {
 
 /// A header that is being read.
 struct Header<'h, 'n> {
-    out: &'h mut Out,
+    out: &'h mut ParserBuilder,
     protocol: &'n Protocol,
-    wanted: &'h [Wanted],
+    wanted: &'h [WantedField],
     slack: Option<Value>,
     /// Where frames go of which the header is longer than it must be, or that have more in other frames, if this is
     /// code for all others; nothing that was given in front of it does any harm there.
@@ -102,15 +102,15 @@ struct Header<'h, 'n> {
     /// Bytes in front of the cursor's base, as far as they are a sum: behind a part that may be missing or repeated
     /// they are not.
     passed: Option<Num>,
-    known: Known,
+    known: HeaderState,
     /// Where the header ends, once that is known, and its bytes, if they are a sum.
     header_end: Option<Value>,
     header_bytes: Option<Num>,
     /// What is given when the header has been found to be right.
-    gives: Vec<(Wanted, Value, Value)>,
+    gives: Vec<(WantedField, Value, Value)>,
 }
 
-impl Out {
+impl ParserBuilder {
     pub(super) fn new(name: &str) -> Self {
         Self { b: Builder::new(name.to_owned()), checks: Vec::new(), refusals: Vec::new(), payload: None }
     }
@@ -144,14 +144,14 @@ impl Out {
 /// how many bytes more than there are the layer may say that it has, if that may be any. Where there is a place for
 /// frames that are `unusual`, it reads the header of the others.
 pub(super) fn read(
-    out: &mut Out,
+    out: &mut ParserBuilder,
     protocol: &Protocol,
     layer: Extent,
-    wanted: &[Wanted],
+    wanted: &[WantedField],
     next: &[usize],
     (is_first, slack): (Option<Value>, Option<Value>),
     unusual: Option<(BlockId, Vec<Value>)>,
-) -> Read {
+) -> HeaderResult {
     let cursor = Cursor { base: layer.at, bits: 0 };
     let passed = Some(Num { value: out.b.int(0), min: 0, max: 0 });
     let mut header = Header {
@@ -166,7 +166,7 @@ pub(super) fn read(
         layer,
         cursor,
         passed,
-        known: Known::default(),
+        known: HeaderState::default(),
         header_end: None,
         header_bytes: None,
         gives: Vec::new(),
@@ -177,13 +177,13 @@ pub(super) fn read(
 /// Fields that something looks at.
 fn needed(
     protocol: &Protocol,
-    wanted: &[Wanted],
+    wanted: &[WantedField],
     next: &[usize],
     follows_fragments: bool,
 ) -> BTreeSet<FieldId> {
     let mut needed: BTreeSet<FieldId> = wanted
         .iter()
-        .filter_map(|wanted| if let What::Field(id) = wanted.what { Some(id) } else { None })
+        .filter_map(|wanted| if let WantedPart::Field(id) = wanted.what { Some(id) } else { None })
         .collect();
     let mut add = |expr: &Expr| {
         expr.each(&mut |e| {
@@ -218,11 +218,11 @@ fn needed(
 }
 
 impl<'n> Header<'_, 'n> {
-    fn read(&mut self, next: &[usize]) -> Read {
+    fn read(&mut self, next: &[usize]) -> HeaderResult {
         let Extent { at, end } = self.layer;
         let first = self.after(at, u64::from(self.protocol.header_min));
         self.refuse_behind(first, end, "truncated", self.protocol.line);
-        for wanted in self.wanted.iter().filter(|wanted| wanted.what == What::Presence) {
+        for wanted in self.wanted.iter().filter(|wanted| wanted.what == WantedPart::Presence) {
             let one = self.out.b.int(1);
             self.gives.push((*wanted, one, at));
         }
@@ -249,7 +249,7 @@ impl<'n> Header<'_, 'n> {
         for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
             self.verify(FieldId(at as u16), field);
         }
-        for wanted in self.wanted.iter().filter(|wanted| wanted.what == What::Header) {
+        for wanted in self.wanted.iter().filter(|wanted| wanted.what == WantedPart::Header) {
             let bytes = self.out.b.int_binary(IntOp::Sub, header_end, at);
             let by = self.out.b.int(32);
             let end = self.out.b.int_binary(IntOp::Shl, self.layer.end, by);
@@ -260,7 +260,7 @@ impl<'n> Header<'_, 'n> {
         let slack = self.slack_behind();
         let gives = core::mem::take(&mut self.gives);
         self.give(&gives);
-        Read { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
+        HeaderResult { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
     }
 
     /// A first fragment has less behind it than what follows says.
@@ -365,10 +365,10 @@ impl<'n> Header<'_, 'n> {
     /// Notes a field that has been passed, and gives it to those who want it.
     fn found(&mut self, id: FieldId, value: Value, slot: (Value, Value)) {
         let after = self.cursor;
-        self.known.fields.insert(id, Found { value, present: None, after });
+        self.known.fields.insert(id, ParsedField { value, present: None, after });
         let field = &self.protocol.fields[usize::from(id.0)];
-        let wanted: Vec<Wanted> =
-            self.wanted.iter().filter(|wanted| wanted.what == What::Field(id)).copied().collect();
+        let wanted: Vec<WantedField> =
+            self.wanted.iter().filter(|wanted| wanted.what == WantedPart::Field(id)).copied().collect();
         for wanted in wanted {
             match field.optional || field.repeated {
                 // Not on all ways to the end of the header.
@@ -378,7 +378,7 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
-    fn give(&mut self, gives: &[(Wanted, Value, Value)]) {
+    fn give(&mut self, gives: &[(WantedField, Value, Value)]) {
         let (of_last, of_first): (Vec<_>, Vec<_>) = gives.iter().partition(|(wanted, ..)| wanted.last);
         let if_first = match (self.is_first.filter(|_| !of_first.is_empty()), self.gives_if) {
             (Some(first), Some(condition)) => Some(self.out.b.and(first, condition)),
@@ -388,8 +388,8 @@ impl<'n> Header<'_, 'n> {
         self.give_if(self.gives_if, &of_last);
     }
 
-    fn give_if(&mut self, condition: Option<Value>, gives: &[(Wanted, Value, Value)]) {
-        let all = |out: &mut Out| {
+    fn give_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
+        let all = |out: &mut ParserBuilder| {
             for (wanted, a, b) in gives {
                 out.b.act(Op::Give(wanted.input, *a, wanted.place.then_some(*b)));
             }
@@ -438,7 +438,7 @@ impl<'n> Header<'_, 'n> {
         for id in ids {
             let [value, present, end] = [Ty::Int, Ty::Bool, Ty::Int].map(|ty| self.out.b.param(after, ty));
             let after = Cursor { base: end, bits: 0 };
-            self.known.fields.insert(id, Found { value, present: Some(present), after });
+            self.known.fields.insert(id, ParsedField { value, present: Some(present), after });
         }
         for name in repeats {
             let rounds = self.out.b.param(after, Ty::Int);
@@ -542,7 +542,7 @@ impl<'n> Header<'_, 'n> {
     }
 
     /// Refuses frames in which a field is there and wrong.
-    fn refuse_found(&mut self, found: Found, wrong: Value, what: &str, line: u32) {
+    fn refuse_found(&mut self, found: ParsedField, wrong: Value, what: &str, line: u32) {
         let wrong = match found.present {
             Some(present) => self.out.b.and(present, wrong),
             None => wrong,
@@ -551,7 +551,7 @@ impl<'n> Header<'_, 'n> {
     }
 
     /// Whether a field is not what its rule says, and what is to be told then.
-    fn breaks_rule(&mut self, id: FieldId, field: &'n Field, found: Found) -> Option<(Value, String)> {
+    fn breaks_rule(&mut self, id: FieldId, field: &'n Field, found: ParsedField) -> Option<(Value, String)> {
         let name = &field.name;
         match &field.rule {
             Rule::Constant(n) => {
@@ -583,9 +583,9 @@ impl<'n> Header<'_, 'n> {
     }
 
     /// Whether a field is not what it must be, which frames are refused for. If that is a constant, it is known behind.
-    fn is_not(&mut self, id: FieldId, found: Found, wanted: Value) -> Value {
+    fn is_not(&mut self, id: FieldId, found: ParsedField, wanted: Value) -> Value {
         if found.present.is_none() && self.out.b.known_int(wanted).is_some() {
-            self.known.fields.insert(id, Found { value: wanted, ..found });
+            self.known.fields.insert(id, ParsedField { value: wanted, ..found });
         }
         self.out.b.int_compare(IntCmp::Ne, found.value, wanted)
     }

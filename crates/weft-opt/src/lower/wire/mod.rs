@@ -24,8 +24,8 @@ use weft_core::wire::{
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
 use weft_ir::program::{Carried, Check, Element, Frames, Input, Place, Store, overlaps_at};
 
-use self::graph::{Graph, Node, Wanted, What};
-use self::header::{Extent, Out};
+use self::graph::{Graph, Node, WantedField, WantedPart};
+use self::header::{Extent, ParserBuilder};
 pub(super) use self::stores::{leads_to, settable, unfit};
 use weft_ir::passes;
 
@@ -75,16 +75,16 @@ pub(super) fn frames(
     let usual = graph.usual(&layers, asked);
     let mut parser = Parser {
         graph: &graph,
-        out: Out::new("parse"),
+        out: ParserBuilder::new("parse"),
         blocks: BTreeMap::new(),
-        round: None,
-        gate: None,
+        loop_header: None,
+        preheader: None,
         usual: layers,
         copies: Vec::new(),
         entered: BTreeSet::new(),
     };
     parser.make(are_cut);
-    let Out { b, mut checks, .. } = parser.out;
+    let ParserBuilder { b, mut checks, .. } = parser.out;
     let parser = b
         .finish()
         .ok_or_else(|| format!("its parser takes more than {SEGMENT_STEPS_MAX} steps once it is compiled"))?;
@@ -236,8 +236,8 @@ fn placed(stores: &[Option<Store>], carried: &[Carried]) -> InputSet {
 }
 
 /// What is wanted of each layer.
-fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<Wanted>> {
-    let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
+fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<WantedField>> {
+    let mut wanted: BTreeMap<Node, Vec<WantedField>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {
             Place::Frame(field) => (&field.layer, Some(&field.fields), field.last),
@@ -247,20 +247,25 @@ fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMa
         for (nth, protocol) in layer.protocols.iter().enumerate() {
             let field = |fields: &Option<Vec<FieldId>>| fields.as_ref()?.get(nth).copied();
             let what = match fields.map(field) {
-                None => What::Header,
-                Some(None) => What::Presence,
-                Some(Some(field)) => What::Field(field),
+                None => WantedPart::Header,
+                Some(None) => WantedPart::Presence,
+                Some(Some(field)) => WantedPart::Field(field),
             };
             let is_one_word = match what {
-                What::Header => false,
-                What::Presence => true,
-                What::Field(FieldId(id)) => {
+                WantedPart::Header => false,
+                WantedPart::Presence => true,
+                WantedPart::Field(FieldId(id)) => {
                     let fields = &protocols[usize::from(protocol.0)].fields;
                     matches!(fields[usize::from(id)].width, Width::Bits { .. })
                 }
             };
             let (input, place) = (InputId(at as u16), !is_one_word || placed.contains(at));
-            wanted.entry((*protocol, layer.level)).or_default().push(Wanted { input, what, last, place });
+            wanted.entry((*protocol, layer.level)).or_default().push(WantedField {
+                input,
+                what,
+                last,
+                place,
+            });
         }
     }
     wanted
@@ -269,15 +274,15 @@ fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMa
 /// A parser that is being made.
 struct Parser<'g, 'n> {
     graph: &'g Graph<'n>,
-    out: Out,
+    out: ParserBuilder,
     /// Where each layer is read. Parameters: where it begins and ends and, if layers may go in a circle, how many have
     /// been met and which of them.
     blocks: BTreeMap<Node, BlockId>,
     /// Where layers are counted. Parameters: which layer, by its index in the order, and those of its block.
-    round: Option<BlockId>,
+    loop_header: Option<BlockId>,
     /// By which all ways from usual layers lead there, with the same parameters. What a compiler makes in front of a
     /// loop is made there, and not for usual frames.
-    gate: Option<BlockId>,
+    preheader: Option<BlockId>,
     /// The layers that most frames have, which are read a second time in front of all others, each for the ways to it:
     /// where they lie is known there.
     usual: Vec<Vec<Node>>,
@@ -291,14 +296,14 @@ struct Parser<'g, 'n> {
 struct UsualLayer {
     block: BlockId,
     node: Node,
-    way: Way,
+    state: LayerState,
     /// How many layers are in front of it.
     nth: usize,
 }
 
 /// What is passed from layer to layer.
 #[derive(Clone, Debug)]
-struct Way {
+struct LayerState {
     extent: Extent,
     /// If layers may stand behind a first fragment: how many bytes they may be longer than what is there.
     slack: Option<Value>,
@@ -306,7 +311,7 @@ struct Way {
     met: Option<(Value, Value)>,
 }
 
-impl Way {
+impl LayerState {
     fn args(&self) -> Vec<Value> {
         let met = self.met.iter().flat_map(|(n, which)| [*n, *which]);
         [self.extent.at, self.extent.end].into_iter().chain(self.slack).chain(met).collect()
@@ -319,19 +324,19 @@ impl Parser<'_, '_> {
         let is_cyclic = self.graph.is_cyclic();
         let slack = if are_cut { self.out.b.int(CUT_BYTES_MAX) } else { at };
         let slack = self.graph.has_fragments.then_some(slack);
-        let start = Way { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
+        let start = LayerState { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
         for node in &self.graph.order {
             let block = self.out.b.block();
             self.blocks.insert(*node, block);
         }
         if is_cyclic {
-            self.round = Some(self.out.b.scan_block(u64::from(LAYERS_MAX) + 1));
-            self.gate = Some(self.out.b.block());
+            self.loop_header = Some(self.out.b.scan_block(u64::from(LAYERS_MAX) + 1));
+            self.preheader = Some(self.out.b.block());
         }
         self.enter(&start);
-        while let Some(UsualLayer { block, node, way, nth }) = self.copies.pop() {
+        while let Some(UsualLayer { block, node, state, nth }) = self.copies.pop() {
             self.out.b.switch(block);
-            self.read(node, way, Some(nth + 1));
+            self.read(node, state, Some(nth + 1));
         }
         self.count();
         for node in self.graph.order.clone() {
@@ -340,19 +345,19 @@ impl Parser<'_, '_> {
     }
 
     /// The first layer of the frame: the only root, or the one that the first bits name.
-    fn enter(&mut self, way: &Way) {
+    fn enter(&mut self, state: &LayerState) {
         let roots = self.graph.roots.clone();
         let Some((last, others)) = roots.split_last() else {
             return self.out.b.end(Terminator::Forward);
         };
         for root in others {
-            let is_it = self.begins_with(*root, way.extent.at);
+            let is_it = self.begins_with(*root, state.extent.at);
             let other = self.out.b.block();
-            let (block, args) = self.usual_way_to(*root, way, Some(0));
+            let (block, args) = self.usual_entry(*root, state, Some(0));
             self.out.b.branch_with(is_it, (block, args), (other, Vec::new()));
             self.out.b.switch(other);
         }
-        let (block, args) = self.usual_way_to(*last, way, Some(0));
+        let (block, args) = self.usual_entry(*last, state, Some(0));
         self.out.b.jump(block, args);
     }
 
@@ -369,54 +374,54 @@ impl Parser<'_, '_> {
         self.out.b.int_compare(IntCmp::Eq, number, wanted)
     }
 
-    /// As [`Parser::way_to`]; a layer that is usual as the `nth` is read by code of its own.
-    fn usual_way_to(&mut self, to: Node, way: &Way, nth: Option<usize>) -> (BlockId, Vec<Value>) {
+    /// As [`Parser::entry_of`]; a layer that is usual as the `nth` is read by code of its own.
+    fn usual_entry(&mut self, to: Node, state: &LayerState, nth: Option<usize>) -> (BlockId, Vec<Value>) {
         let is_payload = self.graph.protocols[usize::from(to.0.0)].malformed_is_payload;
-        let Some(nth) = nth else { return self.way_to(to, way, self.round) };
+        let Some(nth) = nth else { return self.entry_of(to, state, self.loop_header) };
         if !self.is_usual(to, nth) || is_payload {
             return match self.is_counted(to) {
-                true => self.way_to(to, way, self.gate),
-                false => self.way_in(to, way),
+                true => self.entry_of(to, state, self.preheader),
+                false => self.uncounted_entry(to, state),
             };
         }
-        let (block, mut way) = (self.out.b.block(), way.clone());
-        if let Some((n, _)) = &mut way.met
+        let (block, mut state) = (self.out.b.block(), state.clone());
+        if let Some((n, _)) = &mut state.met
             && self.is_counted(to)
         {
             // No way is as long as too many.
             let one = self.out.b.int(1);
             *n = self.out.b.int_binary(IntOp::Add, *n, one);
         }
-        self.copies.push(UsualLayer { block, node: to, way, nth });
+        self.copies.push(UsualLayer { block, node: to, state, nth });
         (block, Vec::new())
     }
 
     /// Where a way from usual layers to another begins, which is not counted again: where layers may go in a circle,
     /// all that may be met again stands behind the block that counts.
-    fn way_in(&mut self, to: Node, way: &Way) -> (BlockId, Vec<Value>) {
-        let (Some(gate), Some((n, met))) = (self.gate, way.met) else {
-            return (self.blocks[&to], way.args());
+    fn uncounted_entry(&mut self, to: Node, state: &LayerState) -> (BlockId, Vec<Value>) {
+        let (Some(preheader), Some((n, met))) = (self.preheader, state.met) else {
+            return (self.blocks[&to], state.args());
         };
         self.entered.insert(to);
         let (which, one) = (self.out.b.int(self.index(to)), self.out.b.int(1));
         let n = self.out.b.int_binary(IntOp::Sub, n, one);
-        let way = Way { met: Some((n, met)), ..way.clone() };
-        (gate, [which].into_iter().chain(way.args()).collect())
+        let state = LayerState { met: Some((n, met)), ..state.clone() };
+        (preheader, [which].into_iter().chain(state.args()).collect())
     }
 
     /// Whether most frames have a layer as the `nth`.
     fn is_usual(&self, layer: Node, nth: usize) -> bool {
-        nth < USUAL_MAX && self.usual.get(nth).is_some_and(|alike| alike.contains(&layer))
+        nth < USUAL_MAX && self.usual.get(nth).is_some_and(|protocols| protocols.contains(&layer))
     }
 
     /// Where the way to a layer begins: its block, or, if it may be met again, the one that counts or leads there.
-    fn way_to(&mut self, to: Node, way: &Way, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
+    fn entry_of(&mut self, to: Node, state: &LayerState, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
         match count {
-            Some(round) if self.is_counted(to) => {
+            Some(loop_header) if self.is_counted(to) => {
                 let which = self.out.b.int(self.index(to));
-                (round, [which].into_iter().chain(way.args()).collect())
+                (loop_header, [which].into_iter().chain(state.args()).collect())
             }
-            _ => (self.blocks[&to], way.args()),
+            _ => (self.blocks[&to], state.args()),
         }
     }
 
@@ -431,15 +436,15 @@ impl Parser<'_, '_> {
 
     /// The block through which all layers go that may be met again.
     fn count(&mut self) {
-        let Some((round, gate)) = self.round.zip(self.gate) else { return };
+        let Some((loop_header, preheader)) = self.loop_header.zip(self.preheader) else { return };
         let n_params = 5 + usize::from(self.graph.has_fragments);
-        let args = (0..n_params).map(|_| self.out.b.param(gate, Ty::Int)).collect();
-        self.out.b.switch(gate);
-        self.out.b.jump(round, args);
-        let [which, at, end] = [(); 3].map(|()| self.out.b.param(round, Ty::Int));
-        let slack = self.graph.has_fragments.then(|| self.out.b.param(round, Ty::Int));
-        let [n, met] = [(); 2].map(|()| self.out.b.param(round, Ty::Int));
-        self.out.b.switch(round);
+        let args = (0..n_params).map(|_| self.out.b.param(preheader, Ty::Int)).collect();
+        self.out.b.switch(preheader);
+        self.out.b.jump(loop_header, args);
+        let [which, at, end] = [(); 3].map(|()| self.out.b.param(loop_header, Ty::Int));
+        let slack = self.graph.has_fragments.then(|| self.out.b.param(loop_header, Ty::Int));
+        let [n, met] = [(); 2].map(|()| self.out.b.param(loop_header, Ty::Int));
+        self.out.b.switch(loop_header);
         let max = self.out.b.int(i64::from(LAYERS_MAX));
         let over = self.out.b.int_compare(IntCmp::ULe, max, n);
         let [too_many, goes_on] = [(); 2].map(|()| self.out.b.block());
@@ -447,14 +452,14 @@ impl Parser<'_, '_> {
         self.out.b.switch(goes_on);
         let one = self.out.b.int(1);
         let n = self.out.b.int_binary(IntOp::Add, n, one);
-        let way = Way { extent: Extent { at, end }, slack, met: Some((n, met)) };
+        let state = LayerState { extent: Extent { at, end }, slack, met: Some((n, met)) };
         let backs = self.graph.backs.iter().map(|(_, to)| *to);
         let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
         targets.sort_unstable();
         targets.dedup();
         let entered = self.entered.iter().copied().filter(|to| !targets.contains(to));
         let entries: Vec<Node> = targets.iter().copied().chain(entered).collect();
-        let blocks = entries.iter().map(|target| (self.blocks[target], way.args())).collect();
+        let blocks = entries.iter().map(|target| (self.blocks[target], state.args())).collect();
         self.choose(which, &entries, blocks);
         self.out.b.switch(too_many);
         let ends = targets.iter().map(|target| (self.end_of_too_many(*target), Vec::new())).collect();
@@ -491,17 +496,17 @@ impl Parser<'_, '_> {
         let block = self.blocks[&node];
         let [at, end] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
         let slack = self.graph.has_fragments.then(|| self.out.b.param(block, Ty::Int));
-        let met = self.round.is_some().then(|| {
+        let met = self.loop_header.is_some().then(|| {
             let [n, which] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
             (n, which)
         });
         self.out.b.switch(block);
-        self.read(node, Way { extent: Extent { at, end }, slack, met }, None);
+        self.read(node, LayerState { extent: Extent { at, end }, slack, met }, None);
     }
 
     /// The header of a layer, and the way to the next: to a usual one where the layer stands in front of the `behind`th
     /// that may be.
-    fn read(&mut self, node: Node, way: Way, behind: Option<usize>) {
+    fn read(&mut self, node: Node, state: LayerState, behind: Option<usize>) {
         let graph = self.graph;
         let protocol = &graph.protocols[usize::from(node.0.0)];
         let wanted = graph.wanted.get(&node).map(Vec::as_slice).unwrap_or_default();
@@ -517,28 +522,28 @@ impl Parser<'_, '_> {
         edges.sort_by_key(|(_, to)| (!is_usual(*to), self.is_counted(*to), graph.edges(*to).count()));
         let goes_on = edges.iter().any(|(_, to)| is_usual(*to));
         let is_plain = behind.is_some() && (goes_on || protocol.more_fragments().is_some());
-        let unusual = is_plain.then(|| self.way_in(node, &way));
+        let unusual = is_plain.then(|| self.uncounted_entry(node, &state));
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
-        let Way { extent, slack, met } = way;
+        let LayerState { extent, slack, met } = state;
         let (first, met) = self.meet(node, met, wanted.iter().any(|wanted| !wanted.last));
         if protocol.malformed_is_payload {
-            self.look_first(protocol, extent, slack);
+            self.check_first(protocol, extent, slack);
         }
         let read = header::read(&mut self.out, protocol, extent, wanted, &next, (first, slack), unusual);
         self.out.payload = None;
-        let way = Way { extent: read.payload, slack: read.slack, met };
+        let state = LayerState { extent: read.payload, slack: read.slack, met };
         for ((at, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
             if protocol.next[*at].or_bytes {
                 let look = self.out.b.block();
                 self.out.b.branch(condition, look, other);
                 self.out.b.switch(look);
-                self.look_first(&graph.protocols[usize::from(to.0.0)], way.extent, way.slack);
+                self.check_first(&graph.protocols[usize::from(to.0.0)], state.extent, state.slack);
                 self.out.payload = None;
-                let (block, args) = self.usual_way_to(*to, &way, behind);
+                let (block, args) = self.usual_entry(*to, &state, behind);
                 self.out.b.jump(block, args);
             } else {
-                let (block, args) = self.usual_way_to(*to, &way, behind);
+                let (block, args) = self.usual_entry(*to, &state, behind);
                 self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
             }
             self.out.b.switch(other);
@@ -548,7 +553,7 @@ impl Parser<'_, '_> {
 
     /// Ends the way in front of a header that breaks a rule. Nothing is given of such a one, so it is looked at as a
     /// whole before it is read.
-    fn look_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
+    fn check_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
         self.out.payload = Some(self.out.b.block_that(Terminator::Forward));
         header::read(&mut self.out, protocol, extent, &[], &[], (None, slack), None);
     }

@@ -154,7 +154,7 @@ fn protocols() -> Vec<Protocol> {
 }
 
 /// What is looked at: level, protocol, field by name; "" for the layer.
-type Asked = (u8, u16, &'static str);
+type AskedField = (u8, u16, &'static str);
 
 /// A parser on both back ends.
 struct Parsers {
@@ -165,8 +165,8 @@ struct Parsers {
     compiled: Box<dyn Program>,
 }
 
-fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
-    let input = |(level, at, name): &Asked| {
+fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[AskedField]) -> Parsers {
+    let input = |(level, at, name): &AskedField| {
         let protocol = &protocols[usize::from(*at)];
         let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
         let layer = LayerRef { level: *level, protocols: vec![ProtocolId(*at)] };
@@ -258,7 +258,7 @@ fn udp(dst: u16, payload: &[u8]) -> Vec<u8> {
     [&[0x30, 0x39][..], &dst.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
 }
 
-const ASKED: &[Asked] = &[
+const ASKED: &[AskedField] = &[
     (0, ETHERNET, "src"),
     (0, VLAN, "vid"),
     (0, IPV4, "ttl"),
@@ -284,10 +284,10 @@ fn parser_finds_fields() {
 #[test]
 fn usual_frames_have_usual_fields() {
     // Code for frames that are not usual would be taken by all of them.
-    let usual = |asked: &[Asked]| -> Vec<usize> {
+    let usual = |asked: &[AskedField]| -> Vec<usize> {
         chain(&protocols(), ROOT, asked).chain.frames.as_ref().unwrap().usual.iter().collect()
     };
-    let of_tunnel: &[Asked] = &[(0, VXLAN, "vni"), (0, VLAN, "vid"), (1, ETHERNET, "src")];
+    let of_tunnel: &[AskedField] = &[(0, VXLAN, "vni"), (0, VLAN, "vid"), (1, ETHERNET, "src")];
     assert_eq!(usual(ASKED), [0, 2, 3, 4, 5], "no tag");
     assert_eq!(usual(of_tunnel), [0, 2]);
     // Where an option may be missing.
@@ -427,14 +427,14 @@ fn optional_and_repeated_parts_parse() {
 fn by_reading(
     protocols: &[Protocol],
     root: ProtocolId,
-    asked: &[Asked],
+    asked: &[AskedField],
     frame: &[u8],
 ) -> Result<Vec<Option<Vec<u8>>>, String> {
     let reading = read(protocols, &[root], frame);
     if let Some(wrong) = reading.malformed {
         return Err(format!("{}: {}", protocols[usize::from(wrong.protocol.0)].name, wrong.what));
     }
-    let find = |(level, at, name): &Asked| {
+    let find = |(level, at, name): &AskedField| {
         let layer = reading.layers.iter().find(|l| (l.level, l.protocol) == (*level, ProtocolId(*at)))?;
         let Some(id) = protocols[usize::from(*at)].field(name) else { return Some(b"1".to_vec()) };
         let found = layer.fields.iter().find(|found| found.field == id)?;
@@ -447,7 +447,7 @@ fn by_reading(
 }
 
 /// All that there is, so that a parser looks at all layers.
-const ALL: &[Asked] = &[
+const ALL: &[AskedField] = &[
     (0, ETHERNET, "dst"),
     (0, VLAN, "vid"),
     (0, VLAN, "pcp"),
@@ -531,7 +531,7 @@ fn built_frames_parse_back() {
 }
 
 /// Stores of a chain that changes the first thing that it looks at, as text.
-fn stores(asked: &[Asked]) -> String {
+fn stores(asked: &[AskedField]) -> String {
     let protocols = protocols();
     let mut inputs = chain(&protocols, ROOT, asked).chain.request.inputs.clone();
     inputs[0].written = true;

@@ -12,7 +12,7 @@ use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::resolve::{SchemaFault, SchemaSource};
 
-use super::{Asked, by_reading, chain, parse, shown};
+use super::{AskedField, by_reading, chain, parse, shown};
 
 /// Fields that one parser is asked for.
 const FIELDS: usize = 40;
@@ -80,7 +80,7 @@ fn library_parsers_match_full_decoding() {
     let root = ethernet(&protocols);
     // Each parser asks for all layers, so that it looks at all, and for some of the fields.
     let name = |name: &str| -> &'static str { Box::leak(name.to_owned().into_boxed_str()) };
-    let all: Vec<Asked> = (0..protocols.len() as u16)
+    let all: Vec<AskedField> = (0..protocols.len() as u16)
         .flat_map(|at| {
             let fields = protocols[usize::from(at)].fields.iter().filter(|field| !field.name.is_empty());
             let fields: Vec<&'static str> = fields.map(|field| name(&field.name)).collect();

@@ -14,12 +14,12 @@ enum Constant {
 }
 
 /// What is known of the values of a function.
-pub(super) struct Known<'f> {
+pub(super) struct KnownValues<'f> {
     definitions: Vec<Option<&'f Op>>,
     constants: Vec<Option<Constant>>,
 }
 
-impl<'f> Known<'f> {
+impl<'f> KnownValues<'f> {
     pub(super) fn of(function: &'f Function) -> Self {
         let n = function.types.len();
         let mut known = Self { definitions: vec![None; n], constants: vec![None; n] };
@@ -156,7 +156,7 @@ mod tests {
             types: ops.iter().map(|(ty, _)| *ty).collect(),
             blocks: vec![Block { insts, end: Terminator::Forward, ..Block::default() }],
         };
-        let known = Known::of(&function);
+        let known = KnownValues::of(&function);
         let truths: Vec<Option<bool>> = [5, 6, 9, 10, 11, 12, 13].map(|v| known.truth(Value(v))).to_vec();
         // A draw may be 0, and cut text may be longer than nothing.
         assert_eq!(truths, [Some(false), None, Some(false), None, Some(true), Some(false), None]);

@@ -16,9 +16,9 @@ const WAITING_BYTES: i32 = 32 << 20;
 
 /// A socket whose datagrams are stamped by the kernel.
 #[derive(Debug)]
-pub struct StampedSocket(OwnedFd);
+pub struct TimestampedSocket(OwnedFd);
 
-impl StampedSocket {
+impl TimestampedSocket {
     /// Has the kernel stamp what a socket gets.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ mod tests {
     fn datagram_carries_arrival_time() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
         let to = socket.local_addr().expect("it is bound");
-        let stamped = StampedSocket::new(socket).expect("any kernel does");
+        let stamped = TimestampedSocket::new(socket).expect("any kernel does");
         let from = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
         let mut last = Time::default();
         for text in [&b"one"[..], b"longer than the room"] {

@@ -2,7 +2,7 @@
 //!
 //! Each worker has its own pool, devices and engine. Where a port has fewer queues than there are workers, one worker
 //! has its device for those that have none, and where a port has a link, one worker has the link for all. The others
-//! hand their frames to it through a [`Gate`], in order: the bytes are copied, so that no buffer leaves its pool.
+//! hand their frames to it through a [`HandoffQueue`], in order: the bytes are copied, so that no buffer leaves its pool.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -17,45 +17,45 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Wakes a worker, but only if it sleeps.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct Doorbell {
     is_asleep: AtomicBool,
     wake: UnixStream,
 }
 
 /// Frames on their way to the worker that owns a port.
 #[derive(Debug)]
-pub(super) struct Gate {
-    held: Mutex<Held>,
+pub(super) struct HandoffQueue {
+    held: Mutex<HandoffFrames>,
     /// Frames in `held`: nobody takes the lock to find none.
     n: AtomicUsize,
-    owner: Arc<Bell>,
+    owner: Arc<Doorbell>,
 }
 
 /// The gates of a port.
 #[derive(Debug)]
-pub(super) struct Gates {
+pub(super) struct PortHandoffs {
     /// To the link in front of the chains.
-    pub(super) arriving: Gate,
+    pub(super) arriving: HandoffQueue,
     /// To the device, and the link in front of it.
-    pub(super) leaving: Gate,
+    pub(super) leaving: HandoffQueue,
 }
 
 /// What an owner has taken out of a gate and not yet put into buffers.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    held: Held,
+pub(super) struct HandoffBatch {
+    held: HandoffFrames,
     /// The next frame, and where its bytes begin.
     frame: usize,
     byte: usize,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HandoffFrames {
     bytes: Vec<u8>,
     frames: Vec<(FrameMeta, usize)>,
 }
 
-impl Bell {
+impl Doorbell {
     pub(super) fn new(wake: UnixStream) -> Self {
         Self { is_asleep: AtomicBool::new(false), wake }
     }
@@ -63,30 +63,30 @@ impl Bell {
     /// There is something in a gate.
     pub(super) fn ring(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
-            self.call();
+            self.wake();
         }
     }
 
     /// There is mail.
-    pub(super) fn call(&self) {
+    pub(super) fn wake(&self) {
         // If there is no room for a byte, it has not read those before, and will.
         let _ = (&self.wake).write(&[0]);
     }
 
     /// The worker is about to sleep. It looks into its gates once more behind this.
-    pub(super) fn sleeps(&self) {
+    pub(super) fn set_asleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
     }
 
     /// The worker is awake.
-    pub(super) fn wakes(&self) {
+    pub(super) fn set_awake(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
     }
 }
 
-impl Gates {
-    pub(super) fn new(owner: &Arc<Bell>) -> Self {
-        Self { arriving: Gate::new(owner), leaving: Gate::new(owner) }
+impl PortHandoffs {
+    pub(super) fn new(owner: &Arc<Doorbell>) -> Self {
+        Self { arriving: HandoffQueue::new(owner), leaving: HandoffQueue::new(owner) }
     }
 
     /// Something lies in one of them.
@@ -95,8 +95,8 @@ impl Gates {
     }
 }
 
-impl Gate {
-    fn new(owner: &Arc<Bell>) -> Self {
+impl HandoffQueue {
+    fn new(owner: &Arc<Doorbell>) -> Self {
         Self { held: Mutex::default(), n: AtomicUsize::new(0), owner: Arc::clone(owner) }
     }
 
@@ -129,24 +129,24 @@ impl Gate {
     }
 
     /// Takes all that lies in it, if nothing of what was taken before is left.
-    pub(super) fn take(&self, taken: &mut Taken) {
-        if taken.has_frames() || !self.has_frames() {
+    pub(super) fn take(&self, batch: &mut HandoffBatch) {
+        if batch.has_frames() || !self.has_frames() {
             return;
         }
-        taken.held.bytes.clear();
-        taken.held.frames.clear();
-        (taken.frame, taken.byte) = (0, 0);
+        batch.held.bytes.clear();
+        batch.held.frames.clear();
+        (batch.frame, batch.byte) = (0, 0);
         let mut held = self.lock();
-        core::mem::swap(&mut *held, &mut taken.held);
+        core::mem::swap(&mut *held, &mut batch.held);
         self.n.store(0, Ordering::SeqCst);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, HandoffFrames> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl HandoffBatch {
     /// Not all is in buffers.
     pub(super) fn has_frames(&self) -> bool {
         self.frame < self.held.frames.len()
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
     use weft_core::frame::PoolConfig;
 
-    fn gate() -> Gate {
+    fn handoff() -> HandoffQueue {
         let (wake, _woken) = UnixStream::pair().expect("two sockets");
-        Gate::new(&Arc::new(Bell::new(wake)))
+        HandoffQueue::new(&Arc::new(Doorbell::new(wake)))
     }
 
     fn frames(pool: &mut Pool, n: usize, length: usize) -> Vec<Frame> {
@@ -186,21 +186,21 @@ mod tests {
     #[test]
     fn gate_keeps_order_and_pools() {
         let (mut ours, mut theirs) = (Pool::new(PoolConfig::default()), Pool::new(PoolConfig::default()));
-        let (gate, mut taken) = (gate(), Taken::default());
+        let (handoff, mut batch) = (handoff(), HandoffBatch::default());
         let mut seen = 0;
         for round in 0..3 {
             let mut sent = frames(&mut ours, 5 + round, 60 + round);
-            assert_eq!(gate.put(&mut ours, &mut sent), 5 + round);
-            gate.take(&mut taken);
-            assert!(!gate.has_frames());
+            assert_eq!(handoff.put(&mut ours, &mut sent), 5 + round);
+            handoff.take(&mut batch);
+            assert!(!handoff.has_frames());
             for at in 0..5 + round {
-                let frame = taken.next(&mut theirs).expect("a buffer");
+                let frame = batch.next(&mut theirs).expect("a buffer");
                 assert_eq!(theirs.bytes(&frame), vec![at as u8; 60 + round]);
                 assert_eq!(frame.meta.sequence, at as u64);
                 theirs.give(frame);
                 seen += 1;
             }
-            assert!(taken.next(&mut theirs).is_none() && !taken.has_frames());
+            assert!(batch.next(&mut theirs).is_none() && !batch.has_frames());
         }
         assert_eq!((seen, ours.in_use(), theirs.in_use()), (18, 0, 0));
     }
@@ -209,17 +209,17 @@ mod tests {
     #[test]
     fn full_gate_takes_no_more() {
         let mut pool = Pool::new(PoolConfig::default());
-        let gate = gate();
+        let handoff = handoff();
         let mut sent = frames(&mut pool, FRAMES_MAX + 9, 60);
-        assert_eq!(gate.put(&mut pool, &mut sent), FRAMES_MAX);
-        assert_eq!((gate.put(&mut pool, &mut sent), sent.len()), (0, 9));
-        let mut taken = Taken::default();
-        gate.take(&mut taken);
-        assert_eq!(gate.put(&mut pool, &mut sent), 9);
+        assert_eq!(handoff.put(&mut pool, &mut sent), FRAMES_MAX);
+        assert_eq!((handoff.put(&mut pool, &mut sent), sent.len()), (0, 9));
+        let mut batch = HandoffBatch::default();
+        handoff.take(&mut batch);
+        assert_eq!(handoff.put(&mut pool, &mut sent), 9);
         // What was taken before comes first.
-        gate.take(&mut taken);
-        assert!(gate.has_frames());
-        let long = self::gate();
+        handoff.take(&mut batch);
+        assert!(handoff.has_frames());
+        let long = self::handoff();
         let mut sent = frames(&mut pool, 100, 60_000);
         let n = long.put(&mut pool, &mut sent);
         assert!((BYTES_MAX / 60_000..BYTES_MAX / 60_000 + 2).contains(&n), "{n}");
