@@ -272,8 +272,8 @@ helpers! {
     MatchValues = match_values(I64, I64, I64) -> (I64, I64);
     PackPart = pack_part(I64, I64, I64, I64, I64) -> ();
     Remove = remove(I64, I64, I64, I64) -> ();
-    TouchNoted = touch_noted(I64, I64, I64) -> ();
-    TouchReadNoted = touch_read_noted(I64, I64, I64) -> ();
+    TouchNoted = touch_journaled(I64, I64, I64) -> ();
+    TouchReadNoted = touch_read_journaled(I64, I64, I64) -> ();
     ColumnWord = column_word(I64, I64, I64) -> (I64);
     ColumnBytes = column_bytes(I64, I64, I64, I64) -> (I64, I64);
     ColumnIsNull = column_is_null(I64, I64, I64) -> (I8);
@@ -904,13 +904,13 @@ extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u
     rows.remove(Row(row));
 }
 
-extern "C" fn touch_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
+extern "C" fn touch_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
     rows.touch(Row(row), frame.cx.now);
 }
 
-extern "C" fn touch_read_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
+extern "C" fn touch_read_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
     rows.touch_read(Row(row), frame.cx.now);

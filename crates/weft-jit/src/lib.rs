@@ -430,7 +430,7 @@ impl Segment {
     /// # Safety
     /// The shape of the pass has been checked, and the notes are as many as code of this segment writes.
     #[inline(always)]
-    unsafe fn note(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
+    unsafe fn run_prefetch(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
         // SAFETY: as in `enter`; it changes no frame, and of the notes the caller vouches.
         unsafe {
             let entry: PrefetchEntry = core::mem::transmute(code.entry());
@@ -590,7 +590,7 @@ impl Program for Segment {
         self.shape.check(cx);
         let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
         // SAFETY: the shape of the pass is that of the code, and `start_ahead` has made room for its notes.
-        unsafe { self.note(&prefetcher.code, cx, notes) };
+        unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
     }
 
     fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
@@ -599,7 +599,7 @@ impl Program for Segment {
         batch.each(cx, |cx, nth| {
             let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
             // SAFETY: as in `parse_all`, and in `look_ahead`.
-            unsafe { self.note(&prefetcher.code, cx, notes) };
+            unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
         });
     }
 

@@ -80,26 +80,26 @@ impl PrefetchLayout {
 
     /// Where a handler notes what it asks this table for. It has one note for look-ups on ways that exclude each other.
     /// None where there is no room.
-    pub(crate) fn find(&mut self, of: u16) -> Option<usize> {
-        self.found(of).or_else(|| self.add(FIND_WORDS, |at| Prefetch::Find { table: of, at }))
+    pub(crate) fn add_find(&mut self, of: u16) -> Option<usize> {
+        self.find_slot(of).or_else(|| self.add(FIND_WORDS, |at| Prefetch::Find { table: of, at }))
     }
 
-    /// As [`PrefetchLayout::find`], for a matcher.
-    pub(crate) fn matching(&mut self, of: u16, words: usize, packing: u64) -> Option<usize> {
+    /// As [`PrefetchLayout::add_find`], for a matcher.
+    pub(crate) fn add_match(&mut self, of: u16, words: usize, packing: u64) -> Option<usize> {
         let prefetch = |at| Prefetch::Match { matcher: of, at, words, packing };
-        self.matched(of).or_else(|| self.add(1 + words + 2, prefetch))
+        self.match_slot(of).or_else(|| self.add(1 + words + 2, prefetch))
     }
 
     /// Where it has noted what it asks this table for.
-    pub(crate) fn found(&self, of: u16) -> Option<usize> {
+    pub(crate) fn find_slot(&self, of: u16) -> Option<usize> {
         self.prefetches.iter().find_map(|prefetch| match *prefetch {
             Prefetch::Find { table, at } if table == of => Some(at),
             _ => None,
         })
     }
 
-    /// As [`PrefetchLayout::found`], for a matcher.
-    pub(crate) fn matched(&self, of: u16) -> Option<usize> {
+    /// As [`PrefetchLayout::find_slot`], for a matcher.
+    pub(crate) fn match_slot(&self, of: u16) -> Option<usize> {
         self.prefetches.iter().find_map(|prefetch| match *prefetch {
             Prefetch::Match { matcher, at, .. } if matcher == of => Some(at),
             _ => None,

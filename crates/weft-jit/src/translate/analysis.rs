@@ -166,7 +166,7 @@ impl<'p> Analysis<'p> {
     }
 
     /// Whether a jump from one block to another goes back.
-    pub(super) fn is_behind(&self, to: BlockId, from: BlockId) -> bool {
+    pub(super) fn is_back_edge(&self, to: BlockId, from: BlockId) -> bool {
         let at = |block| self.order.iter().position(|other| *other == block);
         at(to) <= at(from)
     }
@@ -199,10 +199,10 @@ pub(super) fn needs_frame(function: &Function) -> bool {
                 | Op::Native(..)
                 | Op::Derived(_)
         );
-        is_used || asks_room(function, inst)
+        is_used || may_use_scratch(function, inst)
     });
     let fails = function.blocks.iter().any(|block| matches!(block.end, Terminator::Fail { .. }));
-    uses.next().is_some() || fails && leaves(function)
+    uses.next().is_some() || fails && has_effects(function)
 }
 
 /// Whether the operation makes its bytes in the scratch.
@@ -214,17 +214,17 @@ pub(super) fn makes_bytes(op: &Op) -> bool {
 }
 
 /// Whether the handler may keep bytes in the scratch.
-pub(super) fn keeps(function: &Function) -> bool {
-    all_insts(function).any(|inst| asks_room(function, inst))
+pub(super) fn may_keep(function: &Function) -> bool {
+    all_insts(function).any(|inst| may_use_scratch(function, inst))
 }
 
 /// Whether there is something that a roll-back to the start of the pass would undo, when the handler is done.
-pub(super) fn leaves(function: &Function) -> bool {
+pub(super) fn has_effects(function: &Function) -> bool {
     all_insts(function).any(|inst| has_effect(&inst.op))
 }
 
 /// Whether the operation may take room in the scratch.
-fn asks_room(function: &Function, inst: &Inst) -> bool {
+fn may_use_scratch(function: &Function, inst: &Inst) -> bool {
     let makes = matches!(
         inst.op,
         Op::Concat(_)
@@ -404,7 +404,7 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
 }
 
 /// Where a block goes, but for ways that are never taken.
-fn ways<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
+fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
     match end {
         Terminator::Branch(by, yes, no) => match known_flags[by.0 as usize] {
             Some(true) => vec![yes],
@@ -424,7 +424,7 @@ fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<Block
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, followed)) = stack.pop() {
-        let jumps = ways(&function.blocks[block.0 as usize].end, known_flags);
+        let jumps = successors(&function.blocks[block.0 as usize].end, known_flags);
         match jumps.get(followed) {
             Some(jump) => {
                 stack.push((block, followed + 1));
@@ -466,7 +466,7 @@ fn reach_backward(
         changes = false;
         for block in order.iter().rev() {
             let at = block.0 as usize;
-            let behind = ways(&blocks[at].end, known_flags).iter().any(|jump| {
+            let behind = successors(&blocks[at].end, known_flags).iter().any(|jump| {
                 let to = jump.block.0 as usize;
                 reach[to].1 || blocks[to].insts.iter().any(&is_it)
             });
@@ -507,7 +507,7 @@ fn in_place(
             };
             in_place[id][at] = match inst.op {
                 Op::SetColumn(table, _, column, value, Journal::Yes) => {
-                    let at = column_ref(plan, table, column).filter(is_near);
+                    let at = column_ref(plan, table, column).filter(is_direct);
                     let is_word = function.ty(value) != Ty::Bytes;
                     is_word && stays(table) && at.is_some_and(|at| at.null_bit.is_none())
                 }
@@ -528,7 +528,7 @@ pub(super) fn column_ref(plan: &Plan<'_>, table: TableId, column: ColumnId) -> O
 }
 
 /// Whether compiled code may reach a column through the address that comes with a row.
-pub(super) fn is_near(at: &ColumnRef) -> bool {
+pub(super) fn is_direct(at: &ColumnRef) -> bool {
     let words = 1 + (at.bytes_max as usize).div_ceil(8);
     at.group == 0 && usize::from(at.word) + words <= ZERO_ROW_WORDS
 }
@@ -585,11 +585,11 @@ fn borrowed(function: &Function) -> Vec<bool> {
     let loads: Vec<Option<&Op>> = definitions(function);
     for inst in all_insts(function).filter(|inst| !is_select(&inst.op)) {
         for operand in inst.op.operands() {
-            let stays = || loads[operand.0 as usize].is_some_and(|load| may_look(&inst.op, load));
+            let stays = || loads[operand.0 as usize].is_some_and(|load| may_read(&inst.op, load));
             borrowed[operand.0 as usize] &= stays();
         }
     }
-    let looked_at = looked_at(function);
+    let is_read = is_read(function);
     for (value, becomes) in flows(function) {
         // What the handler does not write it has nothing of to roll back.
         let is_written_over = || {
@@ -597,7 +597,7 @@ fn borrowed(function: &Function) -> Vec<bool> {
             let mut ops = all_insts(function).map(|inst| &inst.op).filter(|op| !matches!(op, Op::RollBack));
             load.is_none_or(|load| ops.any(|op| writes_over(op, load)))
         };
-        borrowed[value.0 as usize] &= looked_at[becomes.0 as usize] && !is_written_over();
+        borrowed[value.0 as usize] &= is_read[becomes.0 as usize] && !is_written_over();
     }
     for (block, at, inst) in numbered_insts(function) {
         if let Some(result) = inst.result.filter(|result| borrowed[result.0 as usize]) {
@@ -608,23 +608,23 @@ fn borrowed(function: &Function) -> Vec<bool> {
 }
 
 /// Which values that others become are bytes that every use only looks at: parameters of blocks, and what is selected.
-fn looked_at(function: &Function) -> Vec<bool> {
-    let mut looked_at = vec![false; function.types.len()];
+fn is_read(function: &Function) -> Vec<bool> {
+    let mut is_read = vec![false; function.types.len()];
     for (_, to) in flows(function) {
-        looked_at[to.0 as usize] = function.ty(to) == Ty::Bytes;
+        is_read[to.0 as usize] = function.ty(to) == Ty::Bytes;
     }
-    for inst in all_insts(function).filter(|inst| !only_looks(&inst.op) && !is_select(&inst.op)) {
-        inst.op.operands().into_iter().for_each(|operand| looked_at[operand.0 as usize] = false);
+    for inst in all_insts(function).filter(|inst| !only_reads(&inst.op) && !is_select(&inst.op)) {
+        inst.op.operands().into_iter().for_each(|operand| is_read[operand.0 as usize] = false);
     }
     let mut is_new = true;
     while is_new {
         is_new = false;
         for (from, to) in flows(function) {
-            is_new |= looked_at[from.0 as usize] && !looked_at[to.0 as usize];
-            looked_at[from.0 as usize] &= looked_at[to.0 as usize];
+            is_new |= is_read[from.0 as usize] && !is_read[to.0 as usize];
+            is_read[from.0 as usize] &= is_read[to.0 as usize];
         }
     }
-    looked_at
+    is_read
 }
 
 /// The values that become others as they are, and which: given to blocks, or selected. The text of a verdict becomes
@@ -701,7 +701,7 @@ fn loads_bytes(function: &Function, inst: &Inst) -> bool {
 }
 
 /// Whether the operation is done with its bytes when it ends, and does not write while it looks at them.
-fn only_looks(op: &Op) -> bool {
+fn only_reads(op: &Op) -> bool {
     matches!(
         op,
         Op::Len(_)
@@ -733,11 +733,11 @@ fn only_looks(op: &Op) -> bool {
 
 /// Whether an operation may use the bytes of a load where they lie: it only looks at them, or it copies them to where
 /// they cannot lie themselves.
-fn may_look(op: &Op, load: &Op) -> bool {
+fn may_read(op: &Op, load: &Op) -> bool {
     match (op, load) {
         (Op::SetColumn(to, ..) | Op::Insert(to, ..), Op::Column(from, ..)) => to != from,
         (Op::SetColumn(..) | Op::Insert(..), Op::CallGet(_)) | (Op::CallSet(..), Op::Column(..)) => true,
-        _ => only_looks(op),
+        _ => only_reads(op),
     }
 }
 

@@ -23,7 +23,7 @@ impl Segment<'_, '_> {
     }
 
     /// Takes room in the scratch for bytes that stay where they are: their length, or 0 if there is no room.
-    pub(super) fn take_room(&mut self, len: clif::Value) -> clif::Value {
+    pub(super) fn take_scratch(&mut self, len: clif::Value) -> clif::Value {
         if self.is_roomy {
             return len;
         }

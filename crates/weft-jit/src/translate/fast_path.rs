@@ -5,7 +5,7 @@
 //! nobody asks whether fields lie in the frame, since the parser just has. A frame that leaves those ways leaves the
 //! code as if it had not been there, and is parsed by the code for all.
 
-use super::key::usual_len;
+use super::key::expected_len;
 use super::specialize::{Specialized, metas, present_at, words};
 use super::tuple::region_at;
 use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, path_merge, prefetch};
@@ -411,7 +411,7 @@ fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &Exit, at:
     let (from, len) = exit.gives[&InputId(at as u16)];
     let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
     run.is_some_and(|(from, len)| {
-        let is_usual = usual_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
+        let is_usual = expected_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
         is_usual && (0..=exit.frame_min as i64 - len).contains(from)
     })
 }

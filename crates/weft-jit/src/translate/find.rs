@@ -98,7 +98,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let key_of = match (value, made) {
             (_, Some(made)) => {
                 let usual = self.segment.builder.create_block();
-                self.ins().brif(made.is_usual, usual, [], far, []);
+                self.ins().brif(made.has_expected_lengths, usual, [], far, []);
                 self.segment.builder.switch_to_block(usual);
                 let words = made.words(self.segment);
                 Key { hash: Hash::Of(hash, made), is: RowPattern::Words(words) }
@@ -114,8 +114,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
-        if let Some(note) = self.segment.prefetch_layout.found(table.0) {
-            self.take_found(note, near, (base, offset as i32), &key_of, (far, done));
+        if let Some(note) = self.segment.prefetch_layout.find_slot(table.0) {
+            self.take_prefetched_row(note, near, (base, offset as i32), &key_of, (far, done));
         }
         self.probe(near, (base, offset as i32), &key_of, far, done);
 
@@ -221,7 +221,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Goes to `done` with the row that was found when code looked ahead, if there was one, it lives, and it has this
     /// key; or to `far`, if it may have expired.
-    fn take_found(
+    fn take_prefetched_row(
         &mut self,
         note: usize,
         near: Near,
@@ -246,7 +246,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(differs, other, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        self.go_far_if_over(near.age_words, base, address, far);
+        self.branch_if_over(near.age_words, base, address, far);
         self.ins().jump(done, &[row.into(), address.into()]);
         self.segment.builder.switch_to_block(other);
     }
@@ -301,7 +301,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(differs, far, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        self.go_far_if_over(near.age_words, (base, offset), address, far);
+        self.branch_if_over(near.age_words, (base, offset), address, far);
         let row = self.segment.iadd_imm(at, 1);
         self.ins().jump(done, &[row.into(), address.into()]);
     }
@@ -340,7 +340,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Goes to `far` if the row at this address may have expired.
-    fn go_far_if_over(
+    fn branch_if_over(
         &mut self,
         words: AgeWords,
         (base, offset): (clif::Value, i32),
@@ -396,7 +396,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(is_live, lives, [], far, []);
 
         self.segment.builder.switch_to_block(lives);
-        self.go_far_if_over(steps.age_words, (base, offset), at, far);
+        self.branch_if_over(steps.age_words, (base, offset), at, far);
         let found = self.segment.iadd_imm(cursor, 1);
         self.ins().jump(done, &[found.into(), at.into()]);
 

@@ -1,6 +1,6 @@
 //! Keys of several columns, spelled out: their bytes, their hash and what a row has to hold are made in registers.
 //!
-//! That is done for keys whose parts have the lengths that nearly all values of their types have ([`usual_len`]); the
+//! That is done for keys whose parts have the lengths that nearly all values of their types have ([`expected_len`]); the
 //! way to others leads through a helper, and then the table is asked.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
@@ -28,7 +28,7 @@ pub(super) struct RegisterKey {
     /// Whose key it is.
     pub(super) table: TableId,
     /// Whether it was: if not, the parts mean nothing.
-    pub(super) is_usual: clif::Value,
+    pub(super) has_expected_lengths: clif::Value,
     /// The parts, each as the word that a row holds of it.
     parts: Vec<(KeyPart, clif::Value)>,
     /// Room for its bytes, which are there once they have been asked for.
@@ -67,7 +67,7 @@ fn bytes_of<'c>(parts: impl IntoIterator<Item = &'c KeyPart>) -> u32 {
 }
 
 /// How long nearly all values of a type of bytes are; None if that cannot be told.
-pub(super) fn usual_len(ty: Type) -> Option<u32> {
+pub(super) fn expected_len(ty: Type) -> Option<u32> {
     match ty {
         Type::IpAddr => Some(4),
         Type::Mac => Some(6),
@@ -78,22 +78,22 @@ pub(super) fn usual_len(ty: Type) -> Option<u32> {
 impl PartTranslator<'_, '_, '_, '_> {
     /// The canonical bytes of a key of several columns.
     pub(super) fn key(&mut self, parts: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
-        let usual = result.and_then(|result| Some((result, self.usual_parts(parts, result)?)));
+        let usual = result.and_then(|result| Some((result, self.expected_parts(parts, result)?)));
         let Some((result, (table, columns))) = usual else { return self.key_by_helper(parts) };
         let [made, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
         let [start, len] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
-        let is_usual = self.segment.builder.append_block_param(done, I8);
+        let has_expected_lengths = self.segment.builder.append_block_param(done, I8);
         let (is_it, values) = self.parts(parts, &columns)?;
         self.ins().brif(is_it, made, [], other, []);
 
         self.segment.builder.switch_to_block(made);
-        let held = self.words_held(&values, &columns);
+        let held = self.row_words(&values, &columns);
         let total = bytes_of(&columns);
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, total.next_multiple_of(8), 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let address = self.ins().stack_addr(I64, slot, 0);
         let total = self.segment.int(i64::from(total));
-        let taken = self.segment.take_room(total);
+        let taken = self.segment.take_scratch(total);
         let fits = self.segment.icmp_imm(IntCC::NotEqual, taken, 0);
         let mut args: Vec<BlockArg> = [address, taken, fits].map(BlockArg::from).into();
         args.extend(held.iter().map(|(_, word)| BlockArg::from(*word)));
@@ -110,7 +110,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let mut param = || self.segment.builder.append_block_param(done, I64);
         let parts = columns.into_iter().map(|column| (column, param())).collect();
         self.segment.builder.switch_to_block(done);
-        self.made_keys[result.0 as usize] = Some(RegisterKey { table, is_usual, parts, slot });
+        self.made_keys[result.0 as usize] = Some(RegisterKey { table, has_expected_lengths, parts, slot });
         Ok(Val::Two(start, len))
     }
 
@@ -128,12 +128,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         });
         let Some(parts) = parts else { return Ok(None) };
-        let Some((_, columns)) = self.usual_parts(parts, key) else { return Ok(None) };
-        let (is_usual, values) = self.parts(parts, &columns)?;
+        let Some((_, columns)) = self.expected_parts(parts, key) else { return Ok(None) };
+        let (has_expected_lengths, values) = self.parts(parts, &columns)?;
         let made = self.segment.builder.create_block();
-        self.ins().brif(is_usual, made, [], other, []);
+        self.ins().brif(has_expected_lengths, made, [], other, []);
         self.segment.builder.switch_to_block(made);
-        let parts = self.words_held(&values, &columns);
+        let parts = self.row_words(&values, &columns);
         Ok(Some(self.hash_of_parts(by, &parts)))
     }
 
@@ -157,7 +157,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Parts that have the usual lengths, as the words that a row holds of them.
-    fn words_held(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Vec<(KeyPart, clif::Value)> {
+    fn row_words(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Vec<(KeyPart, clif::Value)> {
         values.iter().zip(columns).map(|(value, column)| (*column, self.word_of(*value, *column))).collect()
     }
 
@@ -167,17 +167,17 @@ impl PartTranslator<'_, '_, '_, '_> {
         parts: &[Value],
         columns: &[KeyPart],
     ) -> Result<(clif::Value, Vec<(Ty, Val)>), Unsupported> {
-        let mut is_usual = self.segment.bool(true);
+        let mut has_expected_lengths = self.segment.bool(true);
         let mut values = Vec::new();
         for (part, column) in parts.iter().zip(columns) {
             let (ty, value) = (self.ty(*part), self.get(*part)?);
             if let Some(len) = column.len {
                 let same = self.segment.icmp_imm(IntCC::Equal, value.two().1, i64::from(len));
-                is_usual = self.ins().band(is_usual, same);
+                has_expected_lengths = self.ins().band(has_expected_lengths, same);
             }
             values.push((ty, value));
         }
-        Ok((is_usual, values))
+        Ok((has_expected_lengths, values))
     }
 
     fn key_by_helper(&mut self, parts: &[Value]) -> Result<Val, Unsupported> {
@@ -188,7 +188,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The table that is looked into with a key, and its columns, if the key can be made in registers. In a handler
     /// with loops one key would take the place of another.
-    fn usual_parts(&self, parts: &[Value], result: Value) -> Option<(TableId, Vec<KeyPart>)> {
+    fn expected_parts(&self, parts: &[Value], result: Value) -> Option<(TableId, Vec<KeyPart>)> {
         let blocks = &self.function.blocks;
         if blocks.iter().any(|block| block.scan_rows_max.is_some()) {
             return None;
@@ -198,7 +198,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         });
         let table = finds.next()?;
-        let columns = usual_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
+        let columns = expected_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
         let is_of =
             |(part, column): (&Value, &KeyPart)| (self.ty(*part) == Ty::Bytes) == column.len.is_some();
         let bytes = bytes_of(&columns);
@@ -325,11 +325,11 @@ impl Segment<'_, '_> {
 }
 
 /// The columns of a key that has several, if the usual length of each is known.
-fn usual_columns(table: &Table) -> Option<Vec<KeyPart>> {
+fn expected_columns(table: &Table) -> Option<Vec<KeyPart>> {
     let NearKey::Columns(n) = table.near().key else { return None };
     let columns = table.columns().take(usize::from(n)).map(|(column, at)| match at.bytes_max {
         0 => Some(KeyPart { at, len: None }),
-        _ => Some(KeyPart { at, len: Some(usual_len(column.ty)?) }),
+        _ => Some(KeyPart { at, len: Some(expected_len(column.ty)?) }),
     });
     columns.collect()
 }

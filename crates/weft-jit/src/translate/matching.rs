@@ -97,14 +97,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         let words = self.key_words(key, held.key_words(), &packed);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
-        if let Some(note) = self.segment.prefetch_layout.matched(id.0) {
-            self.take_noted(note, &words, done);
+        if let Some(note) = self.segment.prefetch_layout.match_slot(id.0) {
+            self.take_prefetched_match(note, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
         if let Some(way) = held.way() {
             let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
             let row = match &way {
-                Way::Few(few) => self.one_by_one(held, base, *few, &words),
+                Way::Few(few) => self.compare_rows(held, base, *few, &words),
                 Way::Chunks(chunks) => self.first_bit(held, base, chunks, &packed),
                 Way::Trie(field) => self.interval(held, base, field, (&packed, other)),
             };
@@ -124,7 +124,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Gives the row that was found when code looked ahead, if that was for the same key.
-    fn take_noted(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
+    fn take_prefetched_match(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
         let [noted, other] = [(); 2].map(|()| self.segment.builder.create_block());
         let (notes, first) = (self.segment.notes, note as i32 * 8);
         let word = |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, notes, first + nth as i32 * 8);
@@ -351,7 +351,13 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The first row of few of which all bits are as they have to be.
-    fn one_by_one(&mut self, held: &Arc<Matcher>, base: clif::Value, few: Few, words: &[clif::Value]) -> Val {
+    fn compare_rows(
+        &mut self,
+        held: &Arc<Matcher>,
+        base: clif::Value,
+        few: Few,
+        words: &[clif::Value],
+    ) -> Val {
         let offset = arc_offset(held);
         let [looked_at, bits] = [MATCHER_FEW, MATCHER_BITS]
             .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));

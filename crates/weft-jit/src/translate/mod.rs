@@ -205,7 +205,7 @@ struct Segment<'a, 'f> {
     /// The scratch has room for all that the segment may keep.
     is_roomy: bool,
     /// Something may have left the pass, or may be noted in its journal, before the part that is being translated.
-    has_left: bool,
+    may_have_effects: bool,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
     /// How cold helpers are called, and where their code is.
     cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
@@ -259,7 +259,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             fields: Vec::new(),
             room: ScratchBound::NONE,
             is_roomy: false,
-            has_left: false,
+            may_have_effects: false,
             signatures: [None; Helper::COUNT],
             cold: [const { None }; Cold::ALL.len()],
             inputs: Vec::new(),
@@ -277,7 +277,7 @@ impl<'a, 'f> Segment<'a, 'f> {
 
     /// Lays the parts one behind the other, from this block on.
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
-        (self.room, self.has_left) = (ScratchBound::NONE, false);
+        (self.room, self.may_have_effects) = (ScratchBound::NONE, false);
         let after = |room: ScratchBound, part: &Part<'_>| room.after(part.function, self.plan);
         self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).is_there();
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
@@ -325,7 +325,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             self.store_frame(self.cx, offset_of!(Frame<'_, '_>, cx));
             self.store_frame(used, offset_of!(Frame<'_, '_>, scratch_used));
         }
-        if functions().any(analysis::keeps) {
+        if functions().any(analysis::may_keep) {
             let capacity = self.load_out(I64, offset_of!(Outcome, scratch) + self.plan.vec_words.capacity);
             let max = self.load_out(I64, offset_of!(Outcome, scratch_max));
             let wanted = self.iadd_imm(max, SCRATCH_MARGIN as i64);
@@ -707,11 +707,11 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         }
         let order = self.analysis.order.clone();
         for id in order {
-            if self.way_out(id).is_none() {
+            if self.exit_block(id).is_none() {
                 self.block(id)?;
             }
         }
-        self.segment.has_left |= analysis::leaves(self.function);
+        self.segment.may_have_effects |= analysis::has_effects(self.function);
         Ok(())
     }
 
@@ -724,7 +724,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             self.count(offset_of!(Counters, seen));
         }
         if self.analysis.undoes {
-            if self.segment.has_left {
+            if self.segment.may_have_effects {
                 let frame = self.segment.frame;
                 self.segment.call(Helper::Begin, &[frame]);
             }
@@ -855,7 +855,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 return Err(Unsupported { reason: "a block has no end".into(), line: 0 });
             }
             Terminator::Jump(jump) => {
-                if let Some(out) = self.way_out(jump.block) {
+                if let Some(out) = self.exit_block(jump.block) {
                     self.segment.builder.ins().jump(out, []);
                     return Ok(());
                 }
@@ -885,14 +885,14 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                     (by, true) => self.ins().brif(by, no_block, &no_args, yes_block, &yes_args),
                 };
                 for (jump, way) in [(yes, yes_block), (no, no_block)] {
-                    if self.has_own_way(jump) {
+                    if self.has_own_path(jump) {
                         self.segment.builder.switch_to_block(way);
                         self.terminator(from, &Terminator::Jump(jump.clone()))?;
                     }
                 }
             }
             Terminator::Forward => {
-                self.leave();
+                self.leave_pass();
                 match self.segment.parser_paths.as_ref().and_then(|parser_paths| parser_paths.end_of(from)) {
                     Some((pass, args)) => {
                         let args = args.into_iter().map(|arg| match arg {
@@ -910,12 +910,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 if self.counts {
                     self.add_to(offset_of!(Counters, seen), -1);
                 }
-                self.leave();
+                self.leave_pass();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Steer { .. } => {
                 self.count(offset_of!(Counters, diverted));
-                self.leave();
+                self.leave_pass();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Drop { line } => self.verdict(verdict::DROP, None, None, *line),
@@ -931,7 +931,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Terminator::Redirect { to, line } => {
                 self.count(offset_of!(Counters, diverted));
                 self.redirect(*to, *line)?;
-                self.leave();
+                self.leave_pass();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Fail { fault, line } => {
@@ -946,7 +946,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.roll_back();
         if self.fail_open {
             self.count(offset_of!(Counters, failed));
-            self.leave();
+            self.leave_pass();
             self.segment.builder.ins().jump(self.next, []);
         } else {
             self.verdict(verdict::FAILED, Some(fault), None, line);
@@ -958,16 +958,16 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 
     /// Where frames go in the place of a block that is not on the way of usual ones.
-    fn way_out(&self, block: BlockId) -> Option<clif::Block> {
+    fn exit_block(&self, block: BlockId) -> Option<clif::Block> {
         self.segment.parser_paths.as_ref()?.out_to(block)
     }
 
     /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
     fn branch_block(&mut self, jump: &Jump) -> clif::Block {
-        if let Some(out) = self.way_out(jump.block) {
+        if let Some(out) = self.exit_block(jump.block) {
             return out;
         }
-        if !self.has_own_way(jump) {
+        if !self.has_own_path(jump) {
             return self.blocks[jump.block.0 as usize];
         }
         let way = self.segment.builder.create_block();
@@ -978,7 +978,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
-        if self.has_own_way(jump) || self.way_out(jump.block).is_some() {
+        if self.has_own_path(jump) || self.exit_block(jump.block).is_some() {
             Ok(Vec::new())
         } else {
             self.args(jump)
@@ -987,8 +987,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     /// Whether there is a block between a branch and where it goes: scans are counted there, and what a failure hands
     /// on is computed there, and not on the way that does not fail.
-    fn has_own_way(&self, jump: &Jump) -> bool {
-        if self.way_out(jump.block).is_some() {
+    fn has_own_path(&self, jump: &Jump) -> bool {
+        if self.exit_block(jump.block).is_some() {
             return false;
         }
         let fails = matches!(self.function.blocks[jump.block.0 as usize].end, Terminator::Fail { .. });
@@ -1004,7 +1004,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             None => *self.visits[to.0 as usize].insert(self.segment.builder.declare_var(I64)),
         };
         let mut count = self.segment.int(0);
-        if self.analysis.is_behind(to, from) {
+        if self.analysis.is_back_edge(to, from) {
             let before = self.segment.builder.use_var(visits);
             count = self.segment.iadd_imm(before, 1);
             let max = self.segment.int(max.saturating_add(1) as i64);
@@ -1052,7 +1052,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 
     /// The handler ends: gives back its locks, and takes the time on sampled passes.
-    fn leave(&mut self) {
+    fn leave_pass(&mut self) {
         self.unlock();
         if self.segment.is_fast_path {
             return;
@@ -1075,7 +1075,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         if !self.analysis.undoes {
             return;
         }
-        let (frame, to_start) = (self.segment.frame, self.segment.int(i64::from(!self.segment.has_left)));
+        let (frame, to_start) =
+            (self.segment.frame, self.segment.int(i64::from(!self.segment.may_have_effects)));
         self.segment.call_cold(Cold::RollBack, &[frame, to_start]);
         self.segment.restore_inputs(&self.saved);
     }

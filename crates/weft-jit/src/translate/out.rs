@@ -49,7 +49,7 @@ impl Segment<'_, '_> {
         let lens: Vec<clif::Value> = parts.iter().map(|(part, _)| part.two().1).collect();
         let sum = lens.iter().copied().reduce(|sum, len| self.builder.ins().iadd(sum, len));
         let sum = sum.unwrap_or_else(|| self.int(0));
-        let len = self.take_room(sum);
+        let len = self.take_scratch(sum);
         let start = self.load_vec(offset, self.plan.vec_words.len);
         let base = self.scratch();
         let mut to = self.builder.ins().iadd(base, start);
@@ -214,7 +214,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> ScratchRange {
         if self.in_scratch[value.0 as usize] {
             let ScratchRange { start, len } = self.segment.range_of(bytes);
-            return ScratchRange { start, len: self.segment.take_room(len) };
+            return ScratchRange { start, len: self.segment.take_scratch(len) };
         }
         let literal = self.analysis.literal(value);
         self.segment.keep(&[(bytes, literal)])

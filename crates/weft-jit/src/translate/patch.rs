@@ -356,7 +356,7 @@ impl Segment<'_, '_> {
         let present = self.load_present(at);
         let is_there = self.both(present, is_inside);
         self.go_on_if(is_there, done, &[]);
-        self.go_on_if_complete(place, done);
+        self.check_fields_in_frame(place, done);
         let old = self.load_number(from, 0, 2, Endian::Big);
         let ones = self.int(0xffff);
         let before = self.builder.ins().bxor(old, ones);
@@ -379,7 +379,7 @@ impl Segment<'_, '_> {
     }
 
     /// Goes on, or to `other` where the checksum at this place is one that a device is still to complete.
-    fn go_on_if_complete(&mut self, place: clif::Value, other: clif::Block) {
+    fn check_fields_in_frame(&mut self, place: clif::Value, other: clif::Block) {
         let which = self.load_offload(0);
         let [partial, complete] = [(); 2].map(|()| self.builder.create_block());
         let is_partial = self.icmp_imm(IntCC::Equal, which, checksum::PARTIAL);
@@ -449,7 +449,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if !self.segment.is_roomy {
             // It takes as much of the scratch as an edit would.
             let bytes = self.segment.int(MAC_BYTES);
-            let taken = self.segment.take_room(bytes);
+            let taken = self.segment.take_scratch(bytes);
             self.segment.go_on_if(taken, other, &[]);
         }
         // What it points to may change before the pass ends.

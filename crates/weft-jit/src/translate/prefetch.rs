@@ -34,7 +34,7 @@ struct Slice<'f> {
     reached: Vec<bool>,
     /// Blocks on whose ways to the end of the pass nothing is asked for: that they are not taken may be taken for
     /// granted.
-    idle: Vec<bool>,
+    without_lookups: Vec<bool>,
 }
 
 impl<'f> Slice<'f> {
@@ -54,7 +54,7 @@ impl<'f> Slice<'f> {
             known: vec![false; function.types.len()],
             keys: vec![false; function.types.len()],
             reached: vec![false; n_blocks],
-            idle: if is_usual { idle(function, order) } else { vec![false; n_blocks] },
+            without_lookups: if is_usual { without_lookups(function, order) } else { vec![false; n_blocks] },
         };
         // A parameter is known until a way is found on which it is not.
         for param in function.blocks.iter().flat_map(|block| &block.params) {
@@ -89,14 +89,14 @@ impl<'f> Slice<'f> {
         }
         for id in order.iter().rev() {
             if slice.reached[id.0 as usize] {
-                slice.need_of(*id);
+                slice.mark_needed(*id);
             }
         }
         slice
     }
 
     /// What a block needs, if it is known what those behind it do.
-    fn need_of(&mut self, id: BlockId) {
+    fn mark_needed(&mut self, id: BlockId) {
         let block = &self.function.blocks[id.0 as usize];
         let paths = self.paths(&block.end);
         if let ([_, _], Terminator::Branch(by, ..)) = (&paths[..], &block.end) {
@@ -116,7 +116,7 @@ impl<'f> Slice<'f> {
     }
 
     /// Whether the slice makes a value.
-    fn makes(&self, value: Value) -> bool {
+    fn computes(&self, value: Value) -> bool {
         self.known[value.0 as usize] && self.needed[value.0 as usize]
     }
 
@@ -140,7 +140,7 @@ impl<'f> Slice<'f> {
             return vec![if flag { yes } else { no }];
         }
         let is_known = self.known[by.0 as usize];
-        match [yes, no].map(|side| self.idle[side.block.0 as usize]) {
+        match [yes, no].map(|side| self.without_lookups[side.block.0 as usize]) {
             [true, false] => vec![no],
             [false, true] => vec![yes],
             _ if is_known && looks_up_same_key(self.function, yes, no) => vec![yes],
@@ -242,7 +242,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let function = self.function;
         let block = &function.blocks[id.0 as usize];
         let target = self.blocks[id.0 as usize];
-        let makes = |value: &Value| slice.makes(*value);
+        let makes = |value: &Value| slice.computes(*value);
         for param in block.params.iter().filter(|param| makes(param)) {
             let values: Vec<clif::Value> = clif_types(function.ty(*param))
                 .iter()
@@ -340,7 +340,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             _ => None,
         };
-        if let Some((hash, at)) = hash.zip(layout.find(table.0)) {
+        if let Some((hash, at)) = hash.zip(layout.add_find(table.0)) {
             let (notes, pointer) = (self.segment.notes, self.table(table));
             let base = self.ins().load(I64, PLAIN, pointer, 0);
             let slots = self.home(near, (base, offset), hash).slots;
@@ -367,7 +367,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let Some(at) = layout.matching(id.0, n_words, matcher.packing()) else { return Ok(()) };
+        let Some(at) = layout.add_match(id.0, n_words, matcher.packing()) else { return Ok(()) };
         let notes = self.segment.notes;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
@@ -380,8 +380,8 @@ impl PartTranslator<'_, '_, '_, '_> {
 }
 
 /// Which blocks lead to the end of the pass without a look-up on the way.
-fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
-    let mut idle = vec![false; function.blocks.len()];
+fn without_lookups(function: &Function, order: &[BlockId]) -> Vec<bool> {
+    let mut without_lookups = vec![false; function.blocks.len()];
     for id in order.iter().rev() {
         let block = &function.blocks[id.0 as usize];
         let looks_up = |inst: &Inst| matches!(inst.op, Op::Find(..) | Op::Match(..));
@@ -391,7 +391,7 @@ fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
             | Terminator::Reply { .. }
             | Terminator::Fail { .. } => true,
             Terminator::Jump(_) | Terminator::Branch(..) => {
-                block.end.jumps().iter().all(|jump| idle[jump.block.0 as usize])
+                block.end.jumps().iter().all(|jump| without_lookups[jump.block.0 as usize])
             }
             Terminator::Missing
             | Terminator::Forward
@@ -399,9 +399,9 @@ fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
             | Terminator::Steer { .. }
             | Terminator::Redirect { .. } => false,
         };
-        idle[id.0 as usize] = ends && !block.insts.iter().any(looks_up);
+        without_lookups[id.0 as usize] = ends && !block.insts.iter().any(looks_up);
     }
-    idle
+    without_lookups
 }
 
 /// Steps from a branch to a look-up, or from one value to what it is made of, that are looked at.
@@ -468,9 +468,9 @@ mod tests {
         let order: Vec<BlockId> = (0..5).map(BlockId).collect();
         let slice = |is_usual| Slice::of(&function, (&order, |_| None), &mut [false; 2], is_usual);
         let usual = slice(true);
-        assert_eq!(usual.idle, [false, true, false, true, false]);
+        assert_eq!(usual.without_lookups, [false, true, false, true, false]);
         assert_eq!(usual.reached, [true, false, true, false, true]);
-        let made: Vec<u32> = (0..7).filter(|at| usual.makes(Value(*at))).collect();
+        let made: Vec<u32> = (0..7).filter(|at| usual.computes(Value(*at))).collect();
         assert_eq!(made, [0, 3], "the keys alone");
         // What is not known of others ends their slice, and of them a value may be what another frame had.
         assert_eq!(slice(false).reached, [true, false, false, false, false]);

@@ -228,7 +228,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let rest = self.rest_of_frame(other);
         for stack in stacks {
             let next = self.segment.builder.create_block();
-            self.go_on_if_begun(stack.begins, rest, next);
+            self.check_begins(stack.begins, rest, next);
             self.write(stack, rest, parts, other)?;
             self.ins().jump(done, []);
             self.segment.builder.switch_to_block(next);
@@ -311,7 +311,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Goes on where what is left of the frame begins with these bits, else to `other`.
-    fn go_on_if_begun(&mut self, begins: Option<(u8, u64)>, rest: InnerFrame, other: clif::Block) {
+    fn check_begins(&mut self, begins: Option<(u8, u64)>, rest: InnerFrame, other: clif::Block) {
         let Some((bits, value)) = begins else { return };
         self.segment.go_on_if(rest.len, other, &[]);
         let first = self.ins().uload8(I64, UNALIGNED, rest.start, 0);
@@ -442,7 +442,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The number that spreads the flows of what is carried.
     fn spread(&mut self, spread: &SpreadAt, rest: InnerFrame) -> Option<HeaderStore> {
         let place = StoreTarget::of_number(spread.place)?;
-        let flow = self.segment.ask_of_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
+        let flow = self.segment.call_on_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
         let n = spread.spread.n;
         let among = match n.is_power_of_two() {
             true => self.segment.band_imm(flow, (n - 1) as i64),

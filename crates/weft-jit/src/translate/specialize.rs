@@ -4,7 +4,7 @@
 //! lie in it. Where a chain says which inputs frames usually have ([`weft_ir::program::Frames::usual`]), all of that is
 //! asked once, in front of code in which the answers are known; other frames take the code in which nothing is.
 
-use super::key::usual_len;
+use super::key::expected_len;
 use super::{Plan, Segment};
 use crate::arithmetic::known;
 use core::mem::offset_of;
@@ -65,7 +65,7 @@ impl Specialized {
         let inputs = &plan.chain.request.inputs;
         let present = (frames.usual | metas(inputs)) & asked & !cleared;
         let is_whole =
-            |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
+            |at: usize| matches!(inputs[at].place, Place::Frame(_)) && expected_len(inputs[at].ty).is_some();
         let whole = (present & used).iter().filter(|at| is_whole(*at)).collect();
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
         frames
@@ -160,7 +160,7 @@ impl Segment<'_, '_> {
 
     /// The length of an input that is taken to be whole.
     pub(super) fn whole_len(&mut self, at: usize) -> Option<clif::Value> {
-        let len = usual_len(self.plan.chain.request.inputs[at].ty)?;
+        let len = expected_len(self.plan.chain.request.inputs[at].ty)?;
         Some(self.int(i64::from(len)))
     }
 }

@@ -55,8 +55,8 @@ impl TableColumn {
     }
 
     /// Whether compiled code may reach it through the address that comes with a row.
-    fn is_near(self) -> bool {
-        analysis::is_near(&self.at)
+    fn is_direct(self) -> bool {
+        analysis::is_direct(&self.at)
     }
 }
 
@@ -116,7 +116,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 Some(Val::One(self.segment.icmp_imm(IntCC::NotEqual, row, 0)))
             }
             Op::Insert(table, key, journal) => {
-                let table = self.noted_table(*table, *journal);
+                let table = self.journaled_table(*table, *journal);
                 let (ty, key) = (self.ty(*key), self.get(*key)?);
                 Some(match key {
                     Val::Two(start, len) => {
@@ -130,7 +130,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Remove(table, row, journal) => {
                 let table = self.segment.int(i64::from(table.0));
-                let journal = self.segment.int(i64::from(self.notes(*journal)));
+                let journal = self.segment.int(i64::from(self.is_journaled(*journal)));
                 self.on_row(block, *row, |this, row| {
                     this.segment.call(Helper::Remove, &[frame, table, row, journal]);
                 })?;
@@ -158,7 +158,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::CountInto(table, row, column, bin, journal) => {
                 let place = self.place(*table, *column)?;
-                let at = self.noted_table(*table, *journal);
+                let at = self.journaled_table(*table, *journal);
                 let (column, bin) = (self.column_address(place.at), self.get(*bin)?.one());
                 self.on_row(block, *row, |this, row| {
                     this.segment.call(Helper::CountInto, &[frame, at, row, column, bin]);
@@ -167,7 +167,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetColumnNull(table, row, column, journal) => {
                 let place = self.place(*table, *column)?;
-                let at = self.noted_table(*table, *journal);
+                let at = self.journaled_table(*table, *journal);
                 let column = self.column_address(place.at);
                 self.on_row(block, *row, |this, row| {
                     this.segment.call(Helper::SetNull, &[frame, at, row, column]);
@@ -194,7 +194,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Whether a write is noted: it is not if nothing can fail after it.
-    fn notes(&self, journal: Journal) -> bool {
+    fn is_journaled(&self, journal: Journal) -> bool {
         journal == Journal::Yes && self.may_fail_later
     }
 
@@ -208,8 +208,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The index of a table, with a bit in the upper half if the write is noted.
-    fn noted_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
-        let noted = i64::from(self.notes(journal)) << 32;
+    fn journaled_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
+        let noted = i64::from(self.is_journaled(journal)) << 32;
         self.segment.int(i64::from(table.0) | noted)
     }
 
@@ -258,7 +258,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 return;
             }
             for word in words.into_iter().flatten() {
-                this.store_undone(address, i32::from(word) * 8, now);
+                this.store_with_undo(address, i32::from(word) * 8, now);
             }
         })
     }
@@ -293,7 +293,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     fn is_null(&mut self, place: TableColumn, row: clif::Value, address: clif::Value) -> clif::Value {
-        if !place.is_near() {
+        if !place.is_direct() {
             let (table, column) = (self.table(place.table), self.column_address(place.at));
             return self.segment.call(Helper::ColumnIsNull, &[table, row, column])[0];
         }
@@ -316,7 +316,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if place.ty == Ty::Bytes {
             return Ok(self.column_bytes(place, row, address, result));
         }
-        if !place.is_near() {
+        if !place.is_direct() {
             let (table, column) = (self.table(table), self.column_address(place.at));
             let word = self.segment.call(Helper::ColumnWord, &[table, row, column])[0];
             return Ok(self.segment.unpack(place.ty, word));
@@ -337,7 +337,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         result: Option<Value>,
     ) -> Val {
         let borrowed = result.filter(|result| self.analysis.is_borrowed(*result));
-        let (Some(result), true) = (borrowed, place.is_near() && self.holds_still(place.table)) else {
+        let (Some(result), true) = (borrowed, place.is_direct() && self.is_stable(place.table)) else {
             let (frame, table) = (self.segment.frame, self.segment.int(i64::from(place.table.0)));
             let column = self.column_address(place.at);
             return self.segment.call_two(Helper::ColumnBytes, &[frame, table, row, column]);
@@ -349,7 +349,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let max = self.segment.int(i64::from(place.at.bytes_max));
         let cut = self.ins().umin(said, max);
-        let len = self.segment.take_room(cut);
+        let len = self.segment.take_scratch(cut);
         let start = self.segment.iadd_imm(address, i64::from(place.offset()) + 8);
         let said = if len == cut { said } else { len };
         self.cells_in_rows[result.0 as usize] =
@@ -358,7 +358,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Whether no other worker writes rows of this table that this handler looks at.
-    fn holds_still(&self, table: TableId) -> bool {
+    fn is_stable(&self, table: TableId) -> bool {
         !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.analysis.locks(table)
     }
 
@@ -397,14 +397,14 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> clif::Value {
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
-            let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
+            let (table, column) = (self.journaled_table(place.table, journal), self.column_address(place.at));
             return self.segment.call(Helper::SetBytes, &[frame, table, row, column, start, len])[0];
         }
         let word = self.segment.pack(ty, value);
         if self.undone_in_place {
-            self.store_undone(address, place.offset(), word);
-        } else if self.notes(journal) || !place.is_near() {
-            let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
+            self.store_with_undo(address, place.offset(), word);
+        } else if self.is_journaled(journal) || !place.is_direct() {
+            let (table, column) = (self.journaled_table(place.table, journal), self.column_address(place.at));
             self.segment.call(Helper::SetWord, &[frame, table, row, column, word]);
         } else {
             self.ins().store(PLAIN, word, address, place.offset());
@@ -419,7 +419,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Stores a word, and keeps what was there if the handler may be rolled back.
-    fn store_undone(&mut self, address: clif::Value, offset: i32, word: clif::Value) {
+    fn store_with_undo(&mut self, address: clif::Value, offset: i32, word: clif::Value) {
         if self.may_fail_later {
             let old = self.ins().load(I64, PLAIN, address, offset);
             let [is_done, at, kept] = [I8, I64, I64].map(|ty| self.segment.builder.declare_var(ty));
@@ -432,7 +432,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, word, address, offset);
     }
 
-    /// Takes back what [`Self::store_undone`] stored, the latest first.
+    /// Takes back what [`Self::store_with_undo`] stored, the latest first.
     pub(super) fn undo_stores(&mut self) {
         for Undo { is_done, at, offset, kept } in self.undos.clone().into_iter().rev() {
             let [was_done, at, kept] = [is_done, at, kept].map(|var| self.segment.builder.use_var(var));
@@ -461,7 +461,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let len = self.ins().umin(word, max);
         let start = self.segment.iadd_imm(call, i64::from(offset) + 8);
         if result.is_some_and(|result| self.analysis.is_borrowed(result)) {
-            return Ok(Val::Two(start, self.segment.take_room(len)));
+            return Ok(Val::Two(start, self.segment.take_scratch(len)));
         }
         let frame = self.segment.frame;
         Ok(self.segment.call_two(Helper::Keep, &[frame, start, len]))
@@ -476,16 +476,16 @@ impl PartTranslator<'_, '_, '_, '_> {
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
             match literal.filter(|literal| literal.len() <= max as usize) {
-                Some(literal) if !self.notes(journal) => self.call_set_literal(at, literal),
-                _ => self.call_set_bytes(at, max, (start, len), self.notes(journal)),
+                Some(literal) if !self.is_journaled(journal) => self.call_set_literal(at, literal),
+                _ => self.call_set_bytes(at, max, (start, len), self.is_journaled(journal)),
             }
             return Ok(());
         }
         let word = self.segment.pack(ty, value);
         if self.undone_in_place {
             let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
-            self.store_undone(call, at as i32 * 8, word);
-        } else if self.notes(journal) {
+            self.store_with_undo(call, at as i32 * 8, word);
+        } else if self.is_journaled(journal) {
             let at = self.segment.int(i64::from(at));
             self.segment.call(Helper::CallSetWord, &[frame, at, word]);
         } else {
@@ -558,7 +558,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         noted: Helper,
     ) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
-        if self.notes(journal) {
+        if self.is_journaled(journal) {
             let (frame, at) = (self.segment.frame, self.segment.int(i64::from(decl.word)));
             self.segment.call(noted, &[frame, at, word]);
         } else {
@@ -634,7 +634,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
                         let hash = self.segment.builder.append_block_param(done, I64);
                         let of_made = self.hash_of_made(by, &made);
-                        self.ins().brif(made.is_usual, done, &[of_made.into()], other, []);
+                        self.ins().brif(made.has_expected_lengths, done, &[of_made.into()], other, []);
                         self.segment.builder.set_cold_block(other);
                         self.segment.builder.switch_to_block(other);
                         let of_bytes = self.hash_of_bytes(pointer, (start, len));

@@ -1,7 +1,7 @@
 //! Operations on the tuple and on what leaves the pass.
 
 use super::fast_path::ParserPaths;
-use super::key::usual_len;
+use super::key::expected_len;
 use super::patch::{Patched, Patches};
 use super::specialize::{present_at, words};
 use super::{PLAIN, PartTranslator, Segment, Translated, UNALIGNED, Val};
@@ -54,7 +54,7 @@ pub(super) struct Column {
 /// How long the bytes of an input are at most, where that is known of its type. What arrives is cut to that, so that
 /// room can be reckoned with it: what is read as an address is never longer.
 pub(super) fn input_bytes_max(ty: Type) -> Option<u32> {
-    usual_len(ty).and(ty.bytes_max())
+    expected_len(ty).and(ty.bytes_max())
 }
 
 /// What a column is that changes: its value, whether it is not NULL, and whether it is to be patched.
@@ -200,7 +200,7 @@ impl Segment<'_, '_> {
             }
             ty => self.unpack(ty, a),
         };
-        if self.is_surely_present(at) {
+        if self.is_known_present(at) {
             return value;
         }
         let present = self.load_present_bit(at);
@@ -255,7 +255,7 @@ impl Segment<'_, '_> {
         let (start, len) = (self.frame_start(), self.frame_len());
         let frames = self.plan.chain.frames.as_ref();
         if !matches!(helper, Helper::IsIcmpError | Helper::IsIntact | Helper::TunnelDepth) {
-            return self.ask_of_frame(helper, (start, len), frames.is_some_and(|frames| frames.is_ip));
+            return self.call_on_frame(helper, (start, len), frames.is_some_and(|frames| frames.is_ip));
         }
         let formats = frames.and_then(|frames| frames.formats.clone()).unwrap_or_default();
         let address = Arc::as_ptr(&formats).expose_provenance() as u64;
@@ -270,7 +270,7 @@ impl Segment<'_, '_> {
     }
 
     /// What a helper reads of a frame, or of a packet, that begins here and is so long.
-    pub(super) fn ask_of_frame(
+    pub(super) fn call_on_frame(
         &mut self,
         helper: Helper,
         (start, len): (clif::Value, clif::Value),
@@ -369,12 +369,12 @@ impl Segment<'_, '_> {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
 
-    fn is_surely_present(&self, at: usize) -> bool {
+    fn is_known_present(&self, at: usize) -> bool {
         self.assumptions.is_present(at) || self.parsed_frame.is_present(at)
     }
 
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
-        if self.is_surely_present(at) {
+        if self.is_known_present(at) {
             return self.bool(true);
         }
         let bit = self.load_present_bit(at);
