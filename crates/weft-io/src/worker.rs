@@ -511,7 +511,7 @@ impl Worker {
             let endpoint = race.endpoint().clone();
             let Some(address) = race.next_address(now) else { return };
             self.syscalls += 1;
-            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note(error));
+            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note_refused(error));
             let admitted = connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
                 true => Ok(stream),
                 false => Err(io::Error::other("the last descriptors are not for calls")),
@@ -614,7 +614,7 @@ impl Worker {
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Out of descriptors, most likely: the connection waits in the backlog.
                 Err(error) => {
-                    self.note(&error);
+                    self.note_refused(&error);
                     return self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
                 }
             }
@@ -623,7 +623,7 @@ impl Worker {
     }
 
     /// Counts errors that are a want of descriptors, of the process or of the system.
-    fn note(&self, error: &io::Error) {
+    fn note_refused(&self, error: &io::Error) {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             self.descriptors.note_refused();
         }

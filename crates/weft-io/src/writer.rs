@@ -264,7 +264,7 @@ impl Target {
     }
 
     /// Opens the path anew if it no longer names the file that is open. The buffer must be empty.
-    fn follow(&mut self, path: &str, every: Duration) {
+    fn reopen_if_rotated(&mut self, path: &str, every: Duration) {
         let Self::Open { n_buffered: 0, id, seen, .. } = self else { return };
         if seen.elapsed() < every {
             return;
@@ -280,7 +280,7 @@ impl Target {
         Self::Failed { since: Instant::now(), why: error.to_string() }
     }
 
-    fn is_to_be_tried(&self) -> bool {
+    fn is_retry_due(&self) -> bool {
         matches!(self, Self::Failed { since, .. } if since.elapsed() >= RETRY_EVERY)
     }
 
@@ -289,7 +289,7 @@ impl Target {
         let Self::Open { file, n_buffered, .. } = self else { return 1 };
         *n_buffered += 1;
         let written = file.write_all(line);
-        self.after(written)
+        self.note_outcome(written)
     }
 
     /// Writes what is in the buffer; returns how many rows are lost.
@@ -299,10 +299,10 @@ impl Target {
         if flushed.is_ok() {
             *n_buffered = 0;
         }
-        self.after(flushed)
+        self.note_outcome(flushed)
     }
 
-    fn after(&mut self, outcome: io::Result<()>) -> u64 {
+    fn note_outcome(&mut self, outcome: io::Result<()>) -> u64 {
         let Err(error) = outcome else { return 0 };
         match core::mem::replace(self, Self::failed(&error)) {
             Self::Open { file, n_buffered, .. } => {
@@ -366,7 +366,7 @@ impl Files {
     }
 
     fn append(&mut self, path: &str) {
-        if self.targets.get(path).is_none_or(Target::is_to_be_tried) {
+        if self.targets.get(path).is_none_or(Target::is_retry_due) {
             self.targets.insert(path.to_owned(), Target::open(path));
         }
         if let Some(target) = self.targets.get_mut(path) {
@@ -409,7 +409,7 @@ impl Files {
         let _ = io::stdout().flush();
         for (path, target) in &mut self.targets {
             self.rows_lost.fetch_add(target.flush(), Relaxed);
-            target.follow(path, ROTATION_EVERY);
+            target.reopen_if_rotated(path, ROTATION_EVERY);
         }
         let failed = self.targets.iter().filter_map(|(path, target)| match target {
             Target::Failed { why, .. } => Some((path.clone(), why.clone())),
@@ -701,7 +701,7 @@ mod tests {
         let mut target = Target::open(&path);
         let mut write = |line: &str| {
             assert_eq!(target.append(line.as_bytes()) + target.flush(), 0);
-            target.follow(&path, Duration::ZERO);
+            target.reopen_if_rotated(&path, Duration::ZERO);
         };
         write("one\n");
         std::fs::rename(&path, &old).expect("the folder is ours");

@@ -86,7 +86,7 @@ pub fn cost(chain: &ChainProgram) -> Cost {
 
 /// The worst case of the handlers of an element.
 pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
-    by_handler(handlers, longest_way)
+    by_handler(handlers, longest_path)
 }
 
 fn by_handler(handlers: &Handlers, of: impl Fn(&Function) -> u64) -> HandlerOps {
@@ -206,7 +206,7 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
 /// Operations on the longest way, each block weighed by the rows of the scans that it is in.
 ///
 /// It is an upper bound: every block counts as often as all scans whose heads can lead to it and back allow.
-fn longest_way(function: &Function) -> u64 {
+fn longest_path(function: &Function) -> u64 {
     longest(function, |at| function.blocks[at].insts.len() as u64 + 1)
 }
 
@@ -215,7 +215,7 @@ fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
     let mut behind = vec![0_u64; function.blocks.len()];
     // Without recursion: a way is as long as a handler. From the end on, so that what a block leads to is known; a jump
     // back is not, and its turns are in the weights.
-    for at in last_first(function) {
+    for at in reverse_postorder(function) {
         let jumps = function.blocks[at].end.jumps();
         let most = jumps.iter().map(|jump| behind[jump.block.0 as usize]).max().unwrap_or(0);
         behind[at] = of_block(at).saturating_mul(weights[at]).saturating_add(most);
@@ -224,7 +224,7 @@ fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
 }
 
 /// The blocks that are reached, each behind all that it leads to but by a jump back.
-fn last_first(function: &Function) -> Vec<usize> {
+fn reverse_postorder(function: &Function) -> Vec<usize> {
     let next = |at: usize, nth: usize| -> Option<usize> {
         function.blocks[at].end.jumps().get(nth).map(|jump| jump.block.0 as usize)
     };

@@ -151,7 +151,7 @@ impl<'c> Converter<'c> {
     }
 
     /// One of two states.
-    fn either(&mut self, by: Wire, a: Words, b: Words) -> Words {
+    fn select_words(&mut self, by: Wire, a: Words, b: Words) -> Words {
         let slots: Vec<Slot> = a.keys().chain(b.keys()).copied().collect();
         let mut words = Words::new();
         for slot in slots {
@@ -189,7 +189,7 @@ impl Walk<'_, '_> {
         let mut ended = Vec::new();
         let last = self.steps(steps, words, line, &mut ended)?;
         self.path = path;
-        Ok(ended.into_iter().rev().fold(last, |rest, (ended, end)| self.followed(ended, end, rest)))
+        Ok(ended.into_iter().rev().fold(last, |rest, (ended, end)| self.merge_ended(ended, end, rest)))
     }
 
     /// What may have happened behind the conditions in it on which it ends; these are put into a list.
@@ -262,19 +262,19 @@ impl Walk<'_, '_> {
 
     fn branch(&mut self, by: Wire, ways: [&[Step]; 2], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let [then, otherwise] = ways;
-        let a = self.aside(by, true, |walk| walk.block(then, words.clone(), line))?;
-        let b = self.aside(by, false, |walk| walk.block(otherwise, words, line))?;
+        let a = self.under_condition(by, true, |walk| walk.block(then, words.clone(), line))?;
+        let b = self.under_condition(by, false, |walk| walk.block(otherwise, words, line))?;
         let ended = self.converter.net.mux(by, a.ended, b.ended);
         let end = self.end_of(by, a.end, b.end);
         let words = match (a.words, b.words) {
-            (Some(a), Some(b)) => Some(self.converter.either(by, a, b)),
+            (Some(a), Some(b)) => Some(self.converter.select_words(by, a, b)),
             (a, b) => a.or(b),
         };
         Ok(Flow { ended, end, words })
     }
 
     /// What is done where a condition holds, or does not.
-    fn aside<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
+    fn under_condition<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
         let path = self.path.clone();
         self.path.insert(self.converter.net.condition(by, side));
         let made = walk(self);
@@ -283,7 +283,7 @@ impl Walk<'_, '_> {
     }
 
     /// What ended before, or else went on.
-    fn followed(&mut self, ended: Wire, end: HandlerEnd, rest: Flow) -> Flow {
+    fn merge_ended(&mut self, ended: Wire, end: HandlerEnd, rest: Flow) -> Flow {
         let end = self.end_of(ended, Some(end), rest.end);
         let ended = self.converter.net.logic(BoolOp::Or, ended, rest.ended);
         Flow { ended, end, words: rest.words }
@@ -292,7 +292,7 @@ impl Walk<'_, '_> {
     fn end_of(&mut self, by: Wire, a: Option<HandlerEnd>, b: Option<HandlerEnd>) -> Option<HandlerEnd> {
         match (a, b) {
             (Some(a), Some(b)) => {
-                let words = self.converter.either(by, a.words, b.words);
+                let words = self.converter.select_words(by, a.words, b.words);
                 let result = self.converter.net.mux(by, a.result, b.result);
                 Some(HandlerEnd { words, result })
             }

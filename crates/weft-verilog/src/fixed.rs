@@ -42,7 +42,7 @@ pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
             _ => {
                 let (a, b) = (fixed(net, a)?, fixed(net, b)?);
                 let power = a.power.min(b.power);
-                let (a, b) = (moved(net, a, power)?, moved(net, b, power)?);
+                let (a, b) = (rescaled(net, a, power)?, rescaled(net, b, power)?);
                 let op = match op {
                     FloatCmp::Eq => IntCmp::Eq,
                     FloatCmp::Ne => IntCmp::Ne,
@@ -96,7 +96,7 @@ fn whole(net: &mut Net, Fixed { number, power }: Fixed) -> Option<Wire> {
 }
 
 /// The number with which it is a multiple of a lower power.
-fn moved(net: &mut Net, fixed: Fixed, power: i32) -> Option<Wire> {
+fn rescaled(net: &mut Net, fixed: Fixed, power: i32) -> Option<Wire> {
     let places = u32::try_from(fixed.power - power).ok()?;
     let Range { lo, hi } = net.range(fixed.number);
     let most = i64::MAX.checked_shr(places).unwrap_or(0);

@@ -138,8 +138,8 @@ impl Net {
         let mut new = Self { shares: true, ..self.emptied() };
         let mut wires = vec![Wire(0); self.len()];
         for wire in self.cone(roots, |_| false) {
-            let again = new.again(self.gate(wire), self.kind(wire), |wire| wires[wire.index()]);
-            wires[wire.index()] = new.narrowed(again, self.range(wire));
+            let rebuild = new.rebuild(self.gate(wire), self.kind(wire), |wire| wires[wire.index()]);
+            wires[wire.index()] = new.narrowed(rebuild, self.range(wire));
         }
         (new, roots.iter().map(|root| wires[root.index()]).collect())
     }
@@ -220,7 +220,7 @@ impl Net {
     }
 
     /// A gate of the same kind on other operands, of which there are as many: simplified.
-    pub(crate) fn again(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
+    pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
             Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
             Gate::Compare(op, a, b) => self.compare(op, on(a), on(b)),

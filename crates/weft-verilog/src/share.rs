@@ -121,7 +121,7 @@ impl Shared {
         let first = old.cone(&taken, |_| false);
         self.copy(&old, &first, &mut new);
         let [one, other] =
-            [a, b].map(|wire| self.net.again(old.gate(wire), old.kind(wire), |wire| new[&wire]));
+            [a, b].map(|wire| self.net.rebuild(old.gate(wire), old.kind(wire), |wire| new[&wire]));
         let one_for_both = self.net.merged(0, new[&by], one, other).unwrap_or(one);
         new.insert(a, one_for_both);
         new.insert(b, one_for_both);
@@ -134,8 +134,8 @@ impl Shared {
     fn copy(&mut self, old: &Net, wires: &[Wire], new: &mut FxHashMap<Wire, Wire>) {
         for wire in wires {
             if !new.contains_key(wire) {
-                let again = self.net.again(old.gate(*wire), old.kind(*wire), |wire| new[&wire]);
-                new.insert(*wire, self.net.narrowed(again, old.range(*wire)));
+                let rebuild = self.net.rebuild(old.gate(*wire), old.kind(*wire), |wire| new[&wire]);
+                new.insert(*wire, self.net.narrowed(rebuild, old.range(*wire)));
             }
         }
     }

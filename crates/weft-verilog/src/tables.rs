@@ -47,7 +47,7 @@ pub(crate) fn lower(
         lowering.line = lines.get(&wire).copied().unwrap_or(lowering.line);
         let gate = net.gate(wire);
         let table = |wire: Wire| lowered[&wire];
-        let new = lowering.net.again(gate, net.kind(wire), table);
+        let new = lowering.net.rebuild(gate, net.kind(wire), table);
         let mut new = lowering.net.narrowed(new, net.range(wire));
         if matches!(gate, Gate::ToInt(_) | Gate::FloatCompare(..)) {
             new = lowering.resolve(new)?;
@@ -91,7 +91,7 @@ impl Lowering {
             Gate::ToInt(a) => match self.net.gate(a) {
                 Gate::Mux(by, x, y) => {
                     let [x, y] =
-                        [x, y].map(|from| self.net.again(Gate::ToInt(from), self.net.kind(wire), |w| w));
+                        [x, y].map(|from| self.net.rebuild(Gate::ToInt(from), self.net.kind(wire), |w| w));
                     let (x, y) = (self.resolve(x)?, self.resolve(y)?);
                     self.net.mux(by, x, y)
                 }
@@ -193,7 +193,7 @@ impl Lowering {
         for leaf in leaves {
             let bits = self.net.range(*leaf).bits();
             let (mask, shift) = (self.net.int((1 << bits) - 1), self.net.int(below));
-            let of = |net: &mut Net, op, a, b| net.again(Gate::Int(op, a, b), net.kind(a), |w| w);
+            let of = |net: &mut Net, op, a, b| net.rebuild(Gate::Int(op, a, b), net.kind(a), |w| w);
             let masked = of(&mut self.net, IntOp::And, *leaf, mask);
             let moved = of(&mut self.net, IntOp::Shl, masked, shift);
             address = of(&mut self.net, IntOp::Or, address, moved);

@@ -212,8 +212,8 @@ impl Running {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
                 remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
-                remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(found_pair));
-                remarks.extend(open.iter().filter(|port| port.unseen_queues() > 0).map(passes_by));
+                remarks.extend(open.iter().filter(|port| port.is_pair_reused()).map(found_pair));
+                remarks.extend(open.iter().filter(|port| port.unserved_queues() > 0).map(passes_by));
                 remarks.extend(open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck));
                 remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(unfinished));
                 devices = devices::of(&open);
@@ -420,7 +420,7 @@ impl Running {
     /// Ports whose interface may have longer packets than their buffers hold, and what is to be told of it.
     pub(crate) fn outgrown(&self) -> BTreeMap<String, String> {
         let told = |(port, link): &(String, Arc<LinkState>)| {
-            Some((port.clone(), too_long(link.name(), link.outgrown()?)))
+            Some((port.clone(), too_long(link.name(), link.mtu_excess()?)))
         };
         self.parts.devices.iter().filter_map(told).collect()
     }
@@ -1013,7 +1013,7 @@ fn unfinished(port: &OpenPort) -> String {
 /// Of a port that has fewer queues than its interface.
 fn passes_by(port: &OpenPort) -> String {
     let (name, device, n) = (&port.config().name, port.device(), port.queues());
-    let there = n + usize::from(port.unseen_queues());
+    let there = n + usize::from(port.unserved_queues());
     let help = match port.config().queues {
         Some(_) => "leave `queues` out, which opens all",
         None => "a port has no more",

@@ -210,7 +210,7 @@ impl PacketSocket {
         now: Time,
         out: &mut Vec<Frame>,
     ) -> Result<(), ()> {
-        let Some(offload) = self.offload_of_ours(pool, slot) else {
+        let Some(offload) = self.accept_packet(pool, slot) else {
             if slot.held == PacketLocation::AtSocket {
                 self.read_long(&mut []);
             }
@@ -218,7 +218,7 @@ impl PacketSocket {
         };
         let first = out.len();
         if offload.gso.is_some() && slot.length > IP_PACKET_MAX {
-            self.take_big(pool, slot, &offload, out)?;
+            self.segment_oversized(pool, slot, &offload, out)?;
         } else {
             let mut frame = pool.take(slot.length).ok_or(())?;
             let bytes = pool.bytes_mut(&frame);
@@ -246,7 +246,7 @@ impl PacketSocket {
 
     /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as
     /// [`PacketSocket::take`].
-    fn take_big(
+    fn segment_oversized(
         &mut self,
         pool: &mut Pool,
         slot: &RingPacket,
@@ -273,7 +273,7 @@ impl PacketSocket {
     }
 
     /// What is left to be done for a packet that is for us. One that is not is counted.
-    fn offload_of_ours(&mut self, pool: &Pool, slot: &RingPacket) -> Option<Offload> {
+    fn accept_packet(&mut self, pool: &Pool, slot: &RingPacket) -> Option<Offload> {
         if slot.is_outgoing {
             return None;
         }

@@ -153,7 +153,7 @@ impl FileSource {
             unfinished: UnfinishedCounts::default(),
             counters: DeviceCounters::default(),
         };
-        match source.look() {
+        match source.read_first() {
             Ok(()) => Ok(source),
             Err(error) => {
                 let help = (error.kind() == io::ErrorKind::Unsupported).then_some(LINKS_KNOWN);
@@ -189,10 +189,10 @@ impl FileSource {
     }
 
     /// Reads the first packet, which says of what link type the file is.
-    fn look(&mut self) -> io::Result<()> {
+    fn read_first(&mut self) -> io::Result<()> {
         while self.waiting.is_none() && self.fill()? {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
-            self.link_type = Some(known(record.link)?);
+            self.link_type = Some(check_link_type(record.link)?);
             let at = record.at.unwrap_or_default();
             let cut = cut_of(&record);
             self.truncated += u64::from(cut > 0);
@@ -213,7 +213,7 @@ impl FileSource {
                 self.end = InputState::Fault(invalid(error));
             }
             if let Some(interface) = self.reader.interfaces().first() {
-                self.link_type = Some(known(interface.link)?);
+                self.link_type = Some(check_link_type(interface.link)?);
             }
         }
         Ok(())
@@ -235,7 +235,7 @@ impl FileSource {
     }
 
     /// When a packet that was captured then is due.
-    fn due(&self, at: Time) -> Option<Time> {
+    fn due_time(&self, at: Time) -> Option<Time> {
         let (captured, given) = self.begin.filter(|_| self.pace == Pace::Recorded)?;
         Some(given + (at - captured))
     }
@@ -248,7 +248,7 @@ impl FileSource {
                 return Ok(None);
             }
             if let Some(waiting) = &self.waiting {
-                if self.due(waiting.at).is_some_and(|due| due > now) {
+                if self.due_time(waiting.at).is_some_and(|due| due > now) {
                     return Ok(None);
                 }
                 let waiting = self.waiting.take().expect("it is there");
@@ -367,7 +367,7 @@ impl Device for FileSource {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.waiting.as_ref().and_then(|waiting| self.due(waiting.at))
+        self.waiting.as_ref().and_then(|waiting| self.due_time(waiting.at))
     }
 
     fn is_finished(&self) -> bool {
@@ -491,7 +491,7 @@ fn invalid(error: ReadError) -> io::Error {
 }
 
 /// A link type that packets can be taken out of.
-fn known(link: LinkType) -> io::Result<LinkType> {
+fn check_link_type(link: LinkType) -> io::Result<LinkType> {
     let unknown = || io::Error::new(io::ErrorKind::Unsupported, format!("its packets are of {link}"));
     link.is_known().then_some(link).ok_or_else(unknown)
 }

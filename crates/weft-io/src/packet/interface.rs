@@ -110,7 +110,7 @@ impl LinkState {
     /// # Errors
     /// There are too many descriptors.
     pub fn of(name: &str) -> Result<Self, OpenError> {
-        let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
+        let socket = ioctl_socket().map_err(|error| fail(name, "ask for the link", error))?;
         Ok(Self { socket, name: name.to_owned(), pair: None, mtu_max: AtomicU16::new(MTU_ANY) })
     }
 
@@ -157,7 +157,7 @@ impl LinkState {
     }
 
     /// Its MTU, and the longest one for which its port has buffers, if that is less: longer packets do not come in.
-    pub fn outgrown(&self) -> Option<(u16, u16)> {
+    pub fn mtu_excess(&self) -> Option<(u16, u16)> {
         let mtu_max = self.mtu_max.load(Ordering::Relaxed);
         if mtu_max == MTU_ANY {
             return None;
@@ -367,11 +367,11 @@ const NAMESPACE: u16 = 28;
 const LINK_NAME: u16 = 3;
 
 /// A socket by which interfaces of the namespace that the thread is in are asked for.
-pub(super) fn asking() -> io::Result<OwnedFd> {
+pub(super) fn ioctl_socket() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
 }
 
 fn ioctl(operation: c_ulong, name: &str, request: &mut InterfaceRequest<'_>) -> io::Result<()> {
-    let socket = asking()?;
+    let socket = ioctl_socket()?;
     sys::interface_ioctl(&socket, operation, name, request).map(drop)
 }

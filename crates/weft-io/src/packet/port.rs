@@ -101,7 +101,7 @@ pub struct OpenPort {
     pub(crate) config: PortConfig,
     pub(crate) queues: Vec<Box<dyn Device>>,
     /// Queues of the interface whose frames the host has and not the port.
-    pub(crate) unseen_queues: u16,
+    pub(crate) unserved_queues: u16,
     /// Its packets go round the host, and come from the other end of a pair, which may leave them unfinished.
     pub(crate) is_xdp_on_pair: bool,
     /// Of its device; None for a file.
@@ -126,8 +126,8 @@ impl OpenPort {
     }
 
     /// Queues of its interface that it has not, of XDP: their frames go to the host.
-    pub fn unseen_queues(&self) -> u16 {
-        self.unseen_queues
+    pub fn unserved_queues(&self) -> u16 {
+        self.unserved_queues
     }
 
     /// What its interface does to packets that XDP cannot have, and would not stop doing: as `ethtool -K` calls it.
@@ -147,7 +147,7 @@ impl OpenPort {
     }
 
     /// Whether it was to make a pair of interfaces, and its end was there already: that is used as it is, and stays.
-    pub fn is_pair_found(&self) -> bool {
+    pub fn is_pair_reused(&self) -> bool {
         self.config.driver == Driver::Veth && self.link.as_ref().is_some_and(|link| !link.is_of_pair())
     }
 
@@ -187,10 +187,10 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
         Driver::Xdp { .. } => interface::receive_queues(&config.device).unwrap_or(0),
         _ => 0,
     };
-    let unseen_queues = there.saturating_sub(queues.len() as u16);
+    let unserved_queues = there.saturating_sub(queues.len() as u16);
     let is_xdp = matches!(config.driver, Driver::Xdp { .. });
     let is_xdp_on_pair = is_xdp && interface::driver(&config.device).is_some_and(|driver| driver == "veth");
-    let mut open = OpenPort { config: config.clone(), queues, unseen_queues, is_xdp_on_pair, link: None };
+    let mut open = OpenPort { config: config.clone(), queues, unserved_queues, is_xdp_on_pair, link: None };
     if !config.driver.is_file() {
         let link = LinkState::of(open.device())?.of_pair(made);
         link.set_mtu_max(open.queues.first().map(|queue| &**queue));

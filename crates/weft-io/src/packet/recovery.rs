@@ -50,7 +50,7 @@ impl Recovery {
 
     /// The device is gone, for this reason if nobody has said so before; the turn that is now. The worker has yet to
     /// [close](Self::close) its queues.
-    pub(super) fn lose(&self, why: String) -> u32 {
+    pub(super) fn note_lost(&self, why: String) -> u32 {
         let mut held = self.lock();
         if is_there(self.turn()) {
             *held = RecoveryState { why, n_open: self.doorbells.len(), assigned: Vec::new() };
@@ -86,7 +86,7 @@ impl Recovery {
     }
 
     /// The queues that a worker has from now on.
-    pub(super) fn take(&self, worker: usize) -> Vec<Box<dyn Device>> {
+    pub(super) fn take_queues(&self, worker: usize) -> Vec<Box<dyn Device>> {
         core::mem::take(&mut self.lock().assigned[worker])
     }
 

@@ -810,7 +810,7 @@ impl Port {
         if self.on_failure.is_none() {
             return Err(self.failed(error));
         }
-        let turn = self.recovery.lose(error.to_string());
+        let turn = self.recovery.note_lost(error.to_string());
         self.close(turn, now);
         Ok(())
     }
@@ -851,7 +851,7 @@ impl Port {
         let turn = self.recovery.turn();
         if turn != self.turn {
             if is_there(turn) {
-                self.queues = self.recovery.take(self.worker);
+                self.queues = self.recovery.take_queues(self.worker);
                 // It may have another MTU, for which there are other buffers.
                 if let (Some(link), Some(first)) = (&self.link, self.queues.first()) {
                     link.set_mtu_max(Some(&**first));

@@ -53,7 +53,7 @@ impl PacketWorkers {
             senders.push((sender, doorbell));
         }
         let doorbells: Vec<_> = senders.iter().map(|(_, doorbell)| doorbell).collect();
-        let shares = share_out(ports, &doorbells);
+        let shares = assign_queues(ports, &doorbells);
         let mut workers = Vec::new();
         for (nth, (((rows, channels), ports), (sender, doorbell))) in
             rows.into_iter().zip(channels).zip(shares).zip(senders).enumerate()
@@ -171,7 +171,7 @@ impl WorkerHandle {
 }
 
 /// What each worker has of each port.
-fn share_out(ports: Vec<OpenPort>, doorbells: &[&Arc<Doorbell>]) -> Vec<Vec<Port>> {
+fn assign_queues(ports: Vec<OpenPort>, doorbells: &[&Arc<Doorbell>]) -> Vec<Vec<Port>> {
     let n = doorbells.len();
     let mut shares: Vec<Vec<Port>> = (0..n).map(|_| Vec::new()).collect();
     for (at, OpenPort { config, queues, link, .. }) in ports.into_iter().enumerate() {

@@ -52,7 +52,7 @@ fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
 }
 
 /// The rows of the table that a sink sends to, if it sends to one.
-fn sent_to(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
+fn sink_table(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
     let wanted = chain.sinks[usize::from(sink.0)].target.table()?;
     let is_it = |decl: &TableDecl| (&*decl.owner, &*decl.spec.name) == wanted;
     let known = chain.tables.iter().position(is_it).map(|at| Cell::Rows(TableId(at as u16)));
@@ -83,7 +83,7 @@ impl Walk<'_> {
             self.answer(inst, goes_on);
             self.state(at, inst);
             self.rest(at, inst);
-            own = own_behind(own, &inst.op);
+            own = own_after(own, &inst.op);
         }
     }
 
@@ -160,7 +160,7 @@ impl Walk<'_> {
             }
             // A full table takes no further key, so rows of different keys are in each other's way as well.
             Op::Emit(sink, _) => {
-                if let Some(cell) = sent_to(self.chain, sink) {
+                if let Some(cell) = sink_table(self.chain, sink) {
                     self.writes(at, inst, cell, None);
                     self.effects.cells.entry(cell).or_default().moves.insert(line);
                 }
@@ -369,7 +369,7 @@ impl Walk<'_> {
             .enumerate()
             .filter(|(at, (block, _))| block.end.goes_on() && self.flow.is_reached(*at));
         let behind = |(_, (block, own)): (usize, (&Block, &InputSet))| {
-            block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
+            block.insts.iter().fold(*own, |own, inst| own_after(own, &inst.op))
         };
         let always = ways.map(behind).reduce(|a, b| a & b).unwrap_or_default();
         for (id, write) in &mut self.effects.writes {
@@ -390,7 +390,7 @@ fn own_writes(function: &Function) -> Vec<InputSet> {
     loop {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
-            let behind = block.insts.iter().fold(before[at], |own, inst| own_behind(own, &inst.op));
+            let behind = block.insts.iter().fold(before[at], |own, inst| own_after(own, &inst.op));
             for to in weft_ir::passes::targets(&block.end) {
                 changed |= before[to] & behind != before[to];
                 before[to] &= behind;
@@ -402,7 +402,7 @@ fn own_writes(function: &Function) -> Vec<InputSet> {
     }
 }
 
-fn own_behind(own: InputSet, op: &Op) -> InputSet {
+fn own_after(own: InputSet, op: &Op) -> InputSet {
     match *op {
         Op::SetInput(id, _) | Op::ClearInput(id) => own | InputSet::of(id),
         Op::RollBack => InputSet::EMPTY,

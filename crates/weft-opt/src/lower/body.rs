@@ -109,7 +109,7 @@ impl<'b, 'n> Body<'b, 'n> {
         if kind == HandlerKind::Request {
             body.skip_other_routes();
         }
-        body.pass_others();
+        body.skip_other_frames();
         if let Some(handler) = handler {
             body.handler(handler);
             if body.b.is_open() {
@@ -131,13 +131,13 @@ impl<'b, 'n> Body<'b, 'n> {
         self.locals = vec![None; handler.locals.len()];
         self.rows = vec![None; handler.rows.len()];
         if self.kind.is_departure() {
-            self.depart(handler);
+            self.bind_removed_row(handler);
         }
         self.stmts(&handler.body);
     }
 
     /// The columns of the row that has left its table, which is the first of the handler's rows.
-    fn depart(&mut self, handler: &'n Handler) {
+    fn bind_removed_row(&mut self, handler: &'n Handler) {
         self.set_line(handler.span);
         let table = handler.rows[RowId::OLD.0].table;
         let (id, _) = self.table(table);
@@ -146,7 +146,7 @@ impl<'b, 'n> Body<'b, 'n> {
     }
 
     /// Frames that do not have the element's layer pass it unseen.
-    fn pass_others(&mut self) {
+    fn skip_other_frames(&mut self) {
         let (Layer::Packet(Some(layer)), HandlerKind::Request) = (&self.scope.element.layer, self.kind)
         else {
             return;

@@ -124,7 +124,7 @@ impl Builder {
         self.not(not_false)
     }
 
-    fn is_true_for_sure(&mut self, a: Val) -> Value {
+    fn is_surely_true(&mut self, a: Val) -> Value {
         let neither = self.either(a.null, a.fault.map(|fault| fault.is));
         self.unless(a.value, neither)
     }
@@ -142,7 +142,7 @@ impl Builder {
     /// `true OR x` is true whatever x is, an error included; else an error is one, else NULL is NULL.
     pub(super) fn logical_or(&mut self, a: Val, b: Val) -> Val {
         let value = self.or(a.value, b.value);
-        self.absorb(a, b, value, Self::is_true_for_sure)
+        self.absorb(a, b, value, Self::is_surely_true)
     }
 
     fn absorb(&mut self, a: Val, b: Val, value: Value, decides: fn(&mut Self, Val) -> Value) -> Val {

@@ -213,7 +213,7 @@ fn condition_of<'n>(
     let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
     let (element, instance) = &**when;
     let mut lowering = lowering(&format!("{} when", chain.name));
-    lowering.alone(element, instance, ports, chain.span);
+    lowering.lower_standalone(element, instance, ports, chain.span);
     Some(lowering.finish(chain.span))
 }
 
@@ -236,7 +236,7 @@ pub fn lower_group(
     let element_span = instance.span;
     let ports: Vec<usize> = group.members.iter().map(|(port, _)| *port).collect();
     let mut lowering = Lowering::new(network, *options, sources, &format!("{} key", group.name));
-    lowering.alone(element, instance, &ports, group.span);
+    lowering.lower_standalone(element, instance, &ports, group.span);
     let comes_in = |input: &&Input| input.place == Place::Meta(Meta::Port);
     if lowering.program.request.inputs.iter().any(|input| comes_in(&input)) {
         let message = "a group tells frames apart by what is in them";
@@ -790,7 +790,13 @@ impl<'n> Lowering<'n> {
     }
 
     /// An element that is a program of its own, on frames of these ports.
-    fn alone(&mut self, element: &'n hir::Element, instance: &'n hir::Instance, ports: &[usize], span: Span) {
+    fn lower_standalone(
+        &mut self,
+        element: &'n hir::Element,
+        instance: &'n hir::Instance,
+        ports: &[usize],
+        span: Span,
+    ) {
         self.roots = self.roots_of(ports, None);
         let lowered = self.element(&Scope::of(element, instance), &Locks::default());
         self.program.elements.push(lowered);
@@ -829,7 +835,7 @@ impl<'n> Lowering<'n> {
                 .with_help("import it: `IMPORT 'library/protocols/all.weft';`");
             return self.report(diagnostic);
         }
-        let behind = reshape::looked_at_behind_tunnels(&self.program);
+        let behind = reshape::inputs_behind_tunnels(&self.program);
         let ChainProgram { elements, request, .. } = &mut self.program;
         match wire::frames(&network.protocols, (&roots, self.is_cut), &mut request.inputs, elements, &behind)
         {

@@ -74,7 +74,7 @@ impl<'n> Body<'_, 'n> {
                 self.path.front = Some(vec![first.protocol]);
                 stacks.map(|stacks| Reshape::Push { behind: None, stacks })
             }
-            false => self.behind(first, last, &headers, &given, &front, span),
+            false => self.headers_after_first(first, last, &headers, &given, &front, span),
         };
         if let Some(what) = what {
             self.reshape(ReshapeDecl { params, what }, values);
@@ -297,7 +297,7 @@ impl<'n> Body<'_, 'n> {
             let owed = stacks.iter().find_map(|stack| stack.owed.clone());
             stacks.truncate(1);
             stacks.iter_mut().for_each(|stack| (stack.begins, stack.owed) = (None, owed.clone()));
-        } else if let Some((a, b)) = not_told_apart(&stacks) {
+        } else if let Some((a, b)) = ambiguous_stacks(&stacks) {
             let (a, b) = (self.name(front[a]), self.name(front[b]));
             let message =
                 format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
@@ -313,7 +313,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// What is put behind the first header of the frame.
-    fn behind(
+    fn headers_after_first(
         &mut self,
         first: &Pushed,
         last: &Pushed,
@@ -494,7 +494,7 @@ impl<'n> Body<'_, 'n> {
 
 /// The inputs that elements look at behind one that takes packets out of tunnels, then those that they look at behind
 /// two of them, and so on.
-pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
+pub(super) fn inputs_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
         Place::Layer(layer) => layer.level > 0,
         _ => false,
@@ -525,7 +525,7 @@ fn is_same(a: &Stack, b: &Stack) -> bool {
 }
 
 /// Two stacks that differ, for frames that may begin with the same bits.
-fn not_told_apart(stacks: &[Stack]) -> Option<(usize, usize)> {
+fn ambiguous_stacks(stacks: &[Stack]) -> Option<(usize, usize)> {
     let first = |stack: &Stack, bits: u8| stack.begins.map(|(n, value)| value >> (n - bits.min(n)));
     let differ = |a: &Stack, b: &Stack| match (a.begins, b.begins) {
         (Some((n, _)), Some((m, _))) => first(a, m.min(n)) != first(b, m.min(n)),

@@ -265,11 +265,11 @@ impl Body<'_, '_> {
         aggregate: &Aggregate,
         ty: Type,
     ) -> Val {
-        let start = self.start_of(aggregate, ty);
+        let start = self.aggregate_start(aggregate, ty);
         let (no, none) = (self.b.bool(false), self.b.int(0));
         let start: Vec<Value> = start.into_iter().chain([no, none]).collect();
         let end = self.each_row(table, row, rows_max, &start, |body, _, state| {
-            body.turn_of(aggregate, filter, state, ty)
+            body.aggregate_step(aggregate, filter, state, ty)
         });
         let (state, fault) = end.split_at(end.len() - 2);
         let fault = Some(RaisedFault { is: fault[0], code: fault[1] });
@@ -296,7 +296,7 @@ impl Body<'_, '_> {
     }
 
     /// What an aggregate holds before the first row.
-    fn start_of(&mut self, aggregate: &Aggregate, ty: Type) -> Vec<Value> {
+    fn aggregate_start(&mut self, aggregate: &Aggregate, ty: Type) -> Vec<Value> {
         let (no, zero) = (self.b.bool(false), self.b.int(0));
         match aggregate {
             Aggregate::Count => vec![zero],
@@ -311,7 +311,7 @@ impl Body<'_, '_> {
     }
 
     /// What an aggregate holds behind a row; the last two values are the first error and its code.
-    fn turn_of(
+    fn aggregate_step(
         &mut self,
         aggregate: &Aggregate,
         filter: Option<&Expr>,

@@ -214,13 +214,13 @@ impl<'n> Body<'_, 'n> {
             self.b.branch(holds, yes_block, no_block);
             self.b.switch(yes_block);
             self.stmts(body);
-            unchecked |= self.arrive(go_on, &mut met);
+            unchecked |= self.join_path(go_on, &mut met);
             self.path = before;
             self.b.switch(no_block);
         }
         self.stmts(otherwise);
         let Some(go_on) = meeting else { return };
-        unchecked |= self.arrive(go_on, &mut met);
+        unchecked |= self.join_path(go_on, &mut met);
         let Some(path) = met else { return };
         self.path = path;
         self.b.switch(go_on);
@@ -230,7 +230,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Ends a way where ways meet; whether it used the scratch since the last check.
-    pub(super) fn arrive(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
+    pub(super) fn join_path(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
         let is_open = self.b.is_open();
         if is_open {
             self.meet_way(met, self.path.clone());
@@ -251,7 +251,7 @@ impl<'n> Body<'_, 'n> {
         }
         // The way without a row: it knows what was known before, and its rows are not there.
         let matched = (self.b.here(), core::mem::replace(&mut self.path, before), self.b.take_scratch_used());
-        let rows = self.hide(query);
+        let rows = self.hide_rows(query);
         self.b.switch(no);
         self.verdict(otherwise);
         self.check_scratch();
@@ -269,7 +269,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Hides the rows of a query where it has none.
-    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<BoundRow>)> {
+    fn hide_rows(&mut self, query: &Query) -> Vec<(RowId, Option<BoundRow>)> {
         query.joins.iter().map(|join| (join.row, self.rows[join.row.0].take())).collect()
     }
 
@@ -281,7 +281,7 @@ impl<'n> Body<'_, 'n> {
         act(self);
         let go_on = self.b.block();
         let mut met = Some(before);
-        let unchecked = self.arrive(go_on, &mut met);
+        let unchecked = self.join_path(go_on, &mut met);
         self.b.switch(no);
         self.b.jump(go_on, Vec::new());
         self.path = met.unwrap_or_default();

@@ -40,7 +40,7 @@ pub fn dead_fields(
             continue;
         }
         for &input in handler.writes.keys() {
-            let is_candidate = is_plain(chain, level, input) && !looks_at(chain, function, input);
+            let is_candidate = is_plain(chain, level, input) && !reads_field(chain, function, input);
             let by = || overwriter(chain, effects, context, &order[at..], input);
             if let Some(by) = is_candidate.then(by).flatten() {
                 found.push(DeadField { element, by, input });
@@ -73,7 +73,7 @@ fn is_whole(chain: &ChainProgram, input: InputId) -> bool {
 }
 
 /// Whether a handler looks at a field, before it sets it or behind, by itself or as a part of the message.
-fn looks_at(chain: &ChainProgram, function: &Function, input: InputId) -> bool {
+fn reads_field(chain: &ChainProgram, function: &Function, input: InputId) -> bool {
     function.insts().any(|inst| match inst.op {
         Op::Input(id) | Op::InputPresent(id) | Op::Derived(id) => id == input || is_whole(chain, id),
         _ => false,

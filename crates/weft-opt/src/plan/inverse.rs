@@ -46,7 +46,7 @@ pub fn crossings(
     crossings_by(chain, effects, context, level, &without_transform)
 }
 
-/// A handler of a chain without the transform of a field; `takes_back` if the transform undoes another.
+/// A handler of a chain without the transform of a field; `is_inverse` if the transform undoes another.
 pub(super) type Without<'w> = &'w dyn Fn(&ChainProgram, &Function, InputId, bool) -> Option<Function>;
 
 /// As [`crossings`], with another way to leave the transforms out.
@@ -61,7 +61,7 @@ pub(super) fn crossings_by(
     let both = (0..n).flat_map(|first| (first + 1..n).map(move |second| (first, second)));
     let found = both.flat_map(|(first, second)| {
         let sides = [Side::Request, Side::Response].into_iter();
-        sides.filter_map(move |side| Some((first, second, side, undone(chain, first, second, side)?)))
+        sides.filter_map(move |side| Some((first, second, side, inverted_field(chain, first, second, side)?)))
     });
     let crossing = |(first, second, side, field): (usize, usize, Side, InputId)| {
         let is_kept = (first + 1..second).all(|at| !writes(&effects.elements[at], side, field));
@@ -73,7 +73,7 @@ pub(super) fn crossings_by(
                 pair(chain, &without, context, front, behind).may_swap(level)
             };
             // A rewritten message may have another length although its fields hold the same values.
-            let asks = asks_for_the_message(chain, &effects.elements[*other], side);
+            let asks = reads_whole_message(chain, &effects.elements[*other], side);
             stands_outside && !asks && may_pass(first) && may_pass(second)
         };
         let others = (0..n).filter(may_cross).collect();
@@ -83,7 +83,7 @@ pub(super) fn crossings_by(
 }
 
 /// The field that both work on, if what the one that runs first does to it is taken back by the other.
-fn undone(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Option<InputId> {
+fn inverted_field(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Option<InputId> {
     // Responses pass the chain the other way.
     let (does, undoes) = if side == Side::Request { (first, second) } else { (second, first) };
     let inputs = inputs(chain, side);
@@ -93,13 +93,13 @@ fn undone(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Opti
         let by = taken_back.get(field)?;
         let decl = |id: &NativeId| &chain.natives[usize::from(id.0)];
         let is_there = !inputs[usize::from(field.0)].nullable;
-        (is_there && takes_back(decl(by), decl(function))).then_some(*field)
+        (is_there && is_inverse(decl(by), decl(function))).then_some(*field)
     };
     done.iter().find_map(is_undone)
 }
 
 /// Whether `by` gives back what `function` was given. Where a key is involved, both must have it from the same place.
-fn takes_back(by: &NativeDecl, function: &NativeDecl) -> bool {
+fn is_inverse(by: &NativeDecl, function: &NativeDecl) -> bool {
     let keys = |decl: &NativeDecl| {
         let is_key = |(name, _): &&(String, weft_core::Value)| name.starts_with("key");
         decl.options.iter().filter(is_key).cloned().collect::<Vec<_>>()
@@ -145,7 +145,7 @@ fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
 }
 
 /// Whether an element reads the message as a whole, or its size.
-fn asks_for_the_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
+fn reads_whole_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
     let inputs = inputs(chain, side);
     let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_of_message();
     handlers(element, side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
@@ -180,8 +180,8 @@ fn without(
             return None;
         }
         // Requests come to the first element first, responses to the last.
-        let takes_back = (at == pair[1]) == (side == Side::Request);
-        let left = without_transform(chain, self::handler(chain, at, side)?, field, takes_back)?;
+        let is_inverse = (at == pair[1]) == (side == Side::Request);
+        let left = without_transform(chain, self::handler(chain, at, side)?, field, is_inverse)?;
         *handler = of_handler(chain, at as u16, event, &left);
     }
     Some(without)
@@ -195,7 +195,7 @@ pub(super) fn without_transform(
     chain: &ChainProgram,
     function: &Function,
     field: InputId,
-    takes_back: bool,
+    is_inverse: bool,
 ) -> Option<Function> {
     let mut left = function.clone();
     let set = |op: &Op| match op {
@@ -209,7 +209,7 @@ pub(super) fn without_transform(
     for block in &mut left.blocks {
         block.insts.retain(|inst| set(&inst.op).is_none());
         for inst in &mut block.insts {
-            if inst.op == Op::NativeFailed(result) && (takes_back || fails_for_length) {
+            if inst.op == Op::NativeFailed(result) && (is_inverse || fails_for_length) {
                 inst.op = Op::ScratchFull;
             }
         }

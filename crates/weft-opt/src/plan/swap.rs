@@ -140,7 +140,7 @@ impl<'e> Party<'e> {
         all
     }
 
-    fn at(&self, side: Side, of: impl Fn(&'e Effects) -> &'e SourceLines) -> SourceLines {
+    fn lines_of(&self, side: Side, of: impl Fn(&'e Effects) -> &'e SourceLines) -> SourceLines {
         self.handlers(side).into_iter().flat_map(of).copied().collect()
     }
 
@@ -324,11 +324,11 @@ impl<'e> ClashFinder<'e> {
 
     fn marks(&mut self, side: Side) {
         let why = "both mark the tuple, and the last mark stays";
-        self.both(Clause::Marks, Level::Relaxed, side, why, |effects| &effects.marks);
+        self.clash_if_both(Clause::Marks, Level::Relaxed, side, why, |effects| &effects.marks);
     }
 
     /// A clash if both do the same thing.
-    fn both(
+    fn clash_if_both(
         &mut self,
         clause: Clause,
         until: Level,
@@ -336,7 +336,7 @@ impl<'e> ClashFinder<'e> {
         why: &str,
         of: fn(&Effects) -> &SourceLines,
     ) {
-        let [first, second] = [0, 1].map(|who| self.parties[who].at(side, of));
+        let [first, second] = [0, 1].map(|who| self.parties[who].lines_of(side, of));
         if !first.is_empty() && !second.is_empty() {
             self.clash(clause, until, side, why.to_owned(), first, second);
         }
@@ -442,7 +442,7 @@ impl<'e> ClashFinder<'e> {
                 let only = if of == side { party.rows_only(of, id) } else { always() };
                 trace(Clause::EndsRows, format!("gives {sink} a row{when}"), lines, only);
             }
-            let copies = party.at(of, |effects| &effects.mirrors);
+            let copies = party.lines_of(of, |effects| &effects.mirrors);
             trace(Clause::EndsCopies, format!("copies the tuple{when}"), copies, always());
         }
         if side != Side::Response {
@@ -498,7 +498,7 @@ impl<'e> ClashFinder<'e> {
 
     fn delays(&mut self, side: Side, who: usize) {
         let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
-        let delays = self.parties[1 - who].at(side, |effects| &effects.delays);
+        let delays = self.parties[1 - who].lines_of(side, |effects| &effects.delays);
         if !delays.is_empty() {
             let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
             let until = until.min(Level::Stochastic);
@@ -578,7 +578,7 @@ impl<'e> ClashFinder<'e> {
     // ---- rules 5, 8, 9 and 10 ----
 
     fn copies(&mut self, side: Side, who: usize) {
-        let mirrors = self.parties[who].at(side, |effects| &effects.mirrors);
+        let mirrors = self.parties[who].lines_of(side, |effects| &effects.mirrors);
         let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
         if !mirrors.is_empty() && !writes.is_empty() {
             let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
@@ -603,10 +603,10 @@ impl<'e> ClashFinder<'e> {
 
     fn targets(&mut self, side: Side) {
         let why = "both name the target, and the last REDIRECT stays";
-        self.both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);
+        self.clash_if_both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);
         for who in [0, 1] {
-            let named = self.parties[who].at(side, |effects| &effects.redirects);
-            let asked = self.parties[1 - who].at(side, |effects| &effects.egress);
+            let named = self.parties[who].lines_of(side, |effects| &effects.redirects);
+            let asked = self.parties[1 - who].lines_of(side, |effects| &effects.egress);
             if !named.is_empty() && !asked.is_empty() {
                 let why =
                     format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
@@ -617,7 +617,7 @@ impl<'e> ClashFinder<'e> {
 
     fn room(&mut self, side: Side) {
         let why = "both take room in the scratch of the pass";
-        self.both(Clause::Room, Level::Strict, side, why, |effects| &effects.room);
+        self.clash_if_both(Clause::Room, Level::Strict, side, why, |effects| &effects.room);
     }
 
     // ---- EVERY ----

@@ -5,7 +5,7 @@
 //! than a buffer holds, and one that keeps the tag of a packet beside it (802.1Q) hands it over without. Source: Linux
 //! `Documentation/networking/segmentation-offloads.rst`, `linux/ethtool.h`.
 
-use super::super::interface::asking;
+use super::super::interface::ioctl_socket;
 use super::super::sys::{self, InterfaceRequest};
 use std::os::fd::OwnedFd;
 
@@ -45,13 +45,13 @@ impl Offloads {
     /// Turns them off, of an interface in the namespace that the thread is in. None: there are too many descriptors.
     pub(super) fn turn_off(name: &str) -> Option<Self> {
         let mut offloads =
-            Self { socket: asking().ok()?, name: name.to_owned(), off: Vec::new(), stuck: Vec::new() };
+            Self { socket: ioctl_socket().ok()?, name: name.to_owned(), off: Vec::new(), stuck: Vec::new() };
         for (at, setting) in SETTINGS.iter().enumerate() {
             // One that it does not know is off.
             if offloads.value(setting).is_none_or(|value| value & setting.bit == 0) {
                 continue;
             }
-            match offloads.put(setting, false) {
+            match offloads.set(setting, false) {
                 true => offloads.off.push(at),
                 false => offloads.stuck.push(setting.name),
             }
@@ -66,18 +66,18 @@ impl Offloads {
 
     fn value(&self, setting: &Setting) -> Option<u32> {
         let mut value = 0;
-        self.ask(setting.get, &mut value).then_some(value)
+        self.request(setting.get, &mut value).then_some(value)
     }
 
     /// Whether the setting is so afterwards.
-    fn put(&self, setting: &Setting, is_on: bool) -> bool {
+    fn set(&self, setting: &Setting, is_on: bool) -> bool {
         let Some(old) = self.value(setting) else { return false };
         let mut value = if is_on { old | setting.bit } else { old & !setting.bit };
-        self.ask(setting.set, &mut value)
+        self.request(setting.set, &mut value)
             && self.value(setting).is_some_and(|new| (new & setting.bit != 0) == is_on)
     }
 
-    fn ask(&self, command: u32, value: &mut u32) -> bool {
+    fn request(&self, command: u32, value: &mut u32) -> bool {
         let mut request = InterfaceRequest::Ethtool { command, value };
         sys::interface_ioctl(&self.socket, sys::ETHTOOL, &self.name, &mut request).is_ok()
     }
@@ -86,6 +86,6 @@ impl Offloads {
 impl Drop for Offloads {
     fn drop(&mut self) {
         // An interface that is gone has nothing to come back to.
-        self.off.iter().rev().for_each(|at| _ = self.put(&SETTINGS[*at], true));
+        self.off.iter().rev().for_each(|at| _ = self.set(&SETTINGS[*at], true));
     }
 }

@@ -115,11 +115,12 @@ impl<'n> Graph<'n> {
                 }
                 most => nodes.iter().copied().filter(|node| shares(node).len() == most).collect(),
             };
-            let behind: Vec<Node> = alike.iter().flat_map(|node| self.onward(*node)).collect();
+            let behind: Vec<Node> = alike.iter().flat_map(|node| self.forward_edges(*node)).collect();
             let leads = |from: &Node, to: Node| self.all_behind(*from).any(|other| other == to);
             let is_left_out =
                 |node: &Node| self.all_behind(*node).any(|to| alike.iter().all(|from| leads(from, to)));
-            let is_of_all = |to: &Node| alike.iter().all(|node| self.onward(*node).any(|other| other == *to));
+            let is_of_all =
+                |to: &Node| alike.iter().all(|node| self.forward_edges(*node).any(|other| other == *to));
             nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
             usual.push(alike);
         }
@@ -129,7 +130,7 @@ impl<'n> Graph<'n> {
     fn reach(&self, asked: InputSet) -> BTreeMap<Node, InputSet> {
         let mut reach = BTreeMap::new();
         for node in self.order.iter().rev() {
-            let behind = self.onward(*node).map(|to| reach[&to]);
+            let behind = self.forward_edges(*node).map(|to| reach[&to]);
             let all = behind.fold(self.gives(*node) & asked, |all, more: InputSet| all | more);
             reach.insert(*node, all);
         }
@@ -142,7 +143,7 @@ impl<'n> Graph<'n> {
     }
 
     /// The layers that a layer leads to, but for those that may stand before it.
-    fn onward(&self, node: Node) -> impl Iterator<Item = Node> {
+    fn forward_edges(&self, node: Node) -> impl Iterator<Item = Node> {
         self.edges(node).map(|(_, to)| to).filter(move |to| !self.backs.contains(&(node, *to)))
     }
 
