@@ -62,15 +62,15 @@ const fn made(name: &'static str, open: fn() -> Pair, link: Link, has_offloads: 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
-    println!("way              offloads   small packets           TCP");
-    for way in RELAY_SETUPS {
-        let (small, small_ns) = measured(&way, |world| flood(world, way.link, time));
-        let (gbit, stream_ns) = measured(&way, |world| stream(world, time));
-        let offloads = if way.has_offloads { "on" } else { "off" };
+    println!("setup            offloads   small packets           TCP");
+    for setup in RELAY_SETUPS {
+        let (small, small_ns) = measured(&setup, |world| flood(world, setup.link, time));
+        let (gbit, stream_ns) = measured(&setup, |world| stream(world, time));
+        let offloads = if setup.has_offloads { "on" } else { "off" };
         let (small_ns, stream_ns) = (per_packet(small_ns), per_packet(stream_ns));
         println!(
             "{:<16} {offloads:<8} {small:>5.2} Mpps {small_ns}   {gbit:>5.1} Gbit/s {stream_ns}",
-            way.name
+            setup.name
         );
     }
 }
@@ -80,12 +80,12 @@ fn per_packet(nanos: Option<f64>) -> String {
 }
 
 /// Measures something in a world of its own; and what the relay's thread has spent on each packet, if there is one.
-fn measured(way: &RelaySetup, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
+fn measured(setup: &RelaySetup, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
     let world = World::new().expect("network namespaces");
-    let relay = join(&world, way);
+    let relay = join(&world, setup);
     for (end, name) in [(&world.a, "a"), (&world.b, "b")] {
         let set = |feature| {
-            let _ = interface::set_feature(name, feature, way.has_offloads);
+            let _ = interface::set_feature(name, feature, setup.has_offloads);
         };
         end.enter(|| Feature::ALL.into_iter().for_each(set));
     }
@@ -98,17 +98,17 @@ fn measured(way: &RelaySetup, measure: impl FnOnce(&World) -> f64) -> (f64, Opti
     (rate, nanos)
 }
 
-fn join(world: &World, way: &RelaySetup) -> Option<Relay> {
-    let Some(open) = way.open else {
+fn join(world: &World, setup: &RelaySetup) -> Option<Relay> {
+    let Some(open) = setup.open else {
         world.middle.enter(|| interface::make_veth("a", "b", None).expect("root may"));
         world.move_to_ends();
         return None;
     };
-    if way.has_veth {
+    if setup.has_veth {
         world.join_by_veth();
     }
     let relay = Relay::start(&world.middle, open);
-    if !way.has_veth {
+    if !setup.has_veth {
         world.move_to_ends();
     }
     Some(relay)

@@ -365,7 +365,7 @@ fn few_rows_are_compared_in_order() {
         let rank = u64::from_be_bytes(frame);
         (rank != u64::MAX).then_some(rank)
     };
-    let mut ways = Vec::new();
+    let mut layouts = Vec::new();
     for seed in 0..60 {
         let n = seed as usize % 6;
         let rule = |nth| (block(32, 10 * seed + nth), block(16, 1000 * seed + nth));
@@ -378,7 +378,7 @@ fn few_rows_are_compared_in_order() {
         let way = state.matchers[0].way();
         if let Some(Way::Few(few)) = way {
             assert!(few.rows >= n && n <= 4);
-            ways.push((n, few.rows, state.matchers[0].ways()));
+            layouts.push((n, few.rows, state.matchers[0].ways()));
         }
         let code = compiled(&chain, &state);
         let ends = rules.iter().flat_map(|(a, b)| [(a.0, b.0), (a.1, b.1), (a.1 + 1, b.0), (a.0, b.1 + 1)]);
@@ -389,7 +389,7 @@ fn few_rows_are_compared_in_order() {
         }
     }
     // Code stays as it is when the fourth rule comes.
-    let of = |n: usize| ways.iter().filter(move |way| way.0 == n);
-    assert!(of(2).all(|way| way.1 == 2) && of(2).next().is_some(), "{ways:?}");
-    assert!(of(3).any(|three| of(4).any(|four| three.1 == four.1 && three.2 == four.2)), "{ways:?}");
+    let of = |n: usize| layouts.iter().filter(move |layout| layout.0 == n);
+    assert!(of(2).all(|layout| layout.1 == 2) && of(2).next().is_some(), "{layouts:?}");
+    assert!(of(3).any(|three| of(4).any(|four| three.1 == four.1 && three.2 == four.2)), "{layouts:?}");
 }

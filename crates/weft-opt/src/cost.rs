@@ -269,11 +269,11 @@ fn weights(function: &Function) -> Vec<u64> {
 }
 
 /// The blocks that ways lead to from one, itself only if a way leads back.
-fn reached(ways: &[Vec<usize>], from: usize) -> Vec<bool> {
-    let mut reached = vec![false; ways.len()];
+fn reached(successors: &[Vec<usize>], from: usize) -> Vec<bool> {
+    let mut reached = vec![false; successors.len()];
     let mut ahead = vec![from];
     while let Some(at) = ahead.pop() {
-        for &to in &ways[at] {
+        for &to in &successors[at] {
             if !core::mem::replace(&mut reached[to], true) {
                 ahead.push(to);
             }

@@ -61,8 +61,8 @@ impl Text<'_> {
         self.line("  input  wire clk,");
         self.line("  input  wire reset,");
         let lines = ports.iter().map(|Port { name, role, bits, .. }| {
-            let way = if role.is_input() { "input " } else { "output" };
-            format!("  {way} wire [{}:0] {name}", bits - 1)
+            let direction = if role.is_input() { "input " } else { "output" };
+            format!("  {direction} wire [{}:0] {name}", bits - 1)
         });
         let lines = lines.collect::<Vec<_>>().join(",\n");
         self.line(&lines);

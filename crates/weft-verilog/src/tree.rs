@@ -136,8 +136,8 @@ impl Tree<'_> {
         let mut text = format!("// Which of {entries} ranks of {bits} bits is the first.\nmodule {name} (\n");
         text.push_str("  input  wire clk,\n  input  wire reset,\n");
         let lines = ports.iter().map(|Port { name, role, bits, .. }| {
-            let way = if role.is_input() { "input " } else { "output" };
-            format!("  {way} wire [{}:0] {name}", bits - 1)
+            let direction = if role.is_input() { "input " } else { "output" };
+            format!("  {direction} wire [{}:0] {name}", bits - 1)
         });
         text += &lines.collect::<Vec<_>>().join(",\n");
         text.push_str("\n);\n");

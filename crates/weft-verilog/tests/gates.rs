@@ -188,8 +188,8 @@ fn tree_by_hand(made: &Module, entries: u32) -> Module {
     let has_last = made.ports.iter().any(|port| port.role == PortRole::Last);
     let ports: Vec<&str> = made.ports.iter().map(|port| port.name.as_str()).collect();
     let lines = made.ports.iter().map(|port| {
-        let way = if port.role.is_input() { "input" } else { "output" };
-        format!("{way} wire [{}:0] {}", port.bits - 1, port.name)
+        let direction = if port.role.is_input() { "input" } else { "output" };
+        format!("{direction} wire [{}:0] {}", port.bits - 1, port.name)
     });
     let lines: Vec<String> = lines.collect();
     let joined = ports.iter().map(|name| format!(".{name}({name})")).collect::<Vec<_>>().join(", ");

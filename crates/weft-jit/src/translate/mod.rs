@@ -865,17 +865,17 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.segment.builder.ins().jump(block, &args);
             }
             Terminator::Branch(by, yes, no) => {
-                if let Some(told) = self.analysis.known_flag(*by) {
-                    let way = if told { yes } else { no };
-                    return self.terminator(from, &Terminator::Jump(way.clone()));
+                if let Some(flag) = self.analysis.known_flag(*by) {
+                    let side = if flag { yes } else { no };
+                    return self.terminator(from, &Terminator::Jump(side.clone()));
                 }
-                if let Some(way) = self
+                if let Some(side) = self
                     .segment
                     .parser_paths
                     .as_ref()
                     .and_then(|parser_paths| parser_paths.assumed_side(from, [yes, no]))
                 {
-                    return self.terminator(from, &Terminator::Jump(way.clone()));
+                    return self.terminator(from, &Terminator::Jump(side.clone()));
                 }
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);
@@ -884,9 +884,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                     (by, false) => self.ins().brif(by, yes_block, &yes_args, no_block, &no_args),
                     (by, true) => self.ins().brif(by, no_block, &no_args, yes_block, &yes_args),
                 };
-                for (jump, way) in [(yes, yes_block), (no, no_block)] {
+                for (jump, block) in [(yes, yes_block), (no, no_block)] {
                     if self.has_own_path(jump) {
-                        self.segment.builder.switch_to_block(way);
+                        self.segment.builder.switch_to_block(block);
                         self.terminator(from, &Terminator::Jump(jump.clone()))?;
                     }
                 }
@@ -970,11 +970,11 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         if !self.has_own_path(jump) {
             return self.blocks[jump.block.0 as usize];
         }
-        let way = self.segment.builder.create_block();
+        let block = self.segment.builder.create_block();
         if !self.is_scan(jump.block) {
-            self.segment.builder.set_cold_block(way);
+            self.segment.builder.set_cold_block(block);
         }
-        way
+        block
     }
 
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {

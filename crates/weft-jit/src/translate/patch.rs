@@ -57,10 +57,10 @@ impl Patches {
         let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
             return Self::default();
         };
-        let ways: Vec<HandlerPaths> =
+        let paths: Vec<HandlerPaths> =
             parts.iter().map(|part| HandlerPaths::of(chain, part.function)).collect();
-        let edits = edits(&ways);
-        let uses = InputUses::of(parts, &ways, &edits);
+        let edits = edits(&paths);
+        let uses = InputUses::of(parts, &paths, &edits);
         let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
         // One that the program sets itself is told from those that follow by its edit.
         let edited = uses.cleared | uses.mixed | sums.map(|sum| sum.input).collect();
@@ -105,20 +105,20 @@ struct InputUses {
 }
 
 impl InputUses {
-    fn of(parts: &[Part<'_>], ways: &[HandlerPaths], edits: &[Vec<bool>]) -> Self {
+    fn of(parts: &[Part<'_>], paths: &[HandlerPaths], edits: &[Vec<bool>]) -> Self {
         let (mut uses, none) = (Self::default(), InputSet::EMPTY);
         // What the parts behind set where it may be patched.
         let mut later = InputSet::EMPTY;
-        for ((part, ways), edits) in parts.iter().zip(ways).zip(edits).rev() {
+        for ((part, paths), edits) in parts.iter().zip(paths).zip(edits).rev() {
             let blocks = &part.function.blocks;
             let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
             let sets: Vec<InputSet> = blocks.iter().map(set_in).collect();
             let patched: Vec<InputSet> =
                 sets.iter().zip(edits).map(|(set, edit)| if *edit { none } else { *set }).collect();
             for (at, set) in sets.iter().enumerate().filter(|(at, set)| edits[*at] && !set.is_empty()) {
-                let reached = patched.iter().zip(ways.from(at)).filter(|(_, is_reached)| *is_reached);
+                let reached = patched.iter().zip(paths.from(at)).filter(|(_, is_reached)| *is_reached);
                 let behind = reached.fold(none, |all, (set, _)| all | *set);
-                uses.mixed |= *set & (behind | if ways.goes_on[at] { later } else { none });
+                uses.mixed |= *set & (behind | if paths.goes_on[at] { later } else { none });
             }
             let (set, patched) = (union(&sets), union(&patched));
             uses.set |= set;
@@ -214,11 +214,11 @@ impl HandlerPaths {
 }
 
 /// What holds of blocks, and of all to which a way leads from one of which it does.
-fn spread(mut holds: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
+fn spread(mut holds: Vec<bool>, paths: &[(usize, usize)]) -> Vec<bool> {
     let mut is_new = true;
     while is_new {
         is_new = false;
-        for &(from, to) in ways {
+        for &(from, to) in paths {
             is_new |= holds[from] && !holds[to];
             holds[to] |= holds[from];
         }
@@ -228,16 +228,16 @@ fn spread(mut holds: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
 
 /// Where what is set must be an edit, by part and block: on ways of a pass on which the structure of the frame changes,
 /// or a copy is made.
-fn edits(ways: &[HandlerPaths]) -> Vec<Vec<bool>> {
+fn edits(paths: &[HandlerPaths]) -> Vec<Vec<bool>> {
     let goes_on = |part: &HandlerPaths| {
         part.changes.iter().zip(&part.goes_on).any(|(changes, goes_on)| *changes && *goes_on)
     };
     let changes = |part: &HandlerPaths| part.changes.contains(&true);
     let of_part = |(at, part): (usize, &HandlerPaths)| {
-        let others = ways[..at].iter().any(goes_on) || ways[at + 1..].iter().any(changes);
+        let others = paths[..at].iter().any(goes_on) || paths[at + 1..].iter().any(changes);
         part.meets.iter().map(|meets| others || *meets).collect()
     };
-    ways.iter().enumerate().map(of_part).collect()
+    paths.iter().enumerate().map(of_part).collect()
 }
 
 /// Words of a checksum that change, as a sum that is not folded yet.

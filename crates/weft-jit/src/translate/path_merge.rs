@@ -15,18 +15,18 @@ const STEPS_MAX: usize = 6;
 pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
     let (first, others) = exits.split_first()?;
     let numbers = Definitions::of(parser);
-    let alike = |one: Value, other: Value| numbers.are_equal(one, other, STEPS_MAX);
-    let is_alike = |input: &InputId, (a, b): (Value, Option<Value>)| {
+    let equal = |one: Value, other: Value| numbers.are_equal(one, other, STEPS_MAX);
+    let is_equal = |input: &InputId, (a, b): (Value, Option<Value>)| {
         others.iter().all(|other| match (other.gives.get(input), b) {
-            (Some((x, None)), None) => alike(a, *x),
-            (Some((x, Some(y))), Some(b)) => alike(a, *x) && alike(b, *y),
+            (Some((x, None)), None) => equal(a, *x),
+            (Some((x, Some(y))), Some(b)) => equal(a, *x) && equal(b, *y),
             _ => false,
         })
     };
     let gives: Vec<Op> = first
         .gives
         .iter()
-        .filter(|(input, words)| is_alike(input, **words))
+        .filter(|(input, words)| is_equal(input, **words))
         .map(|(input, (a, b))| Op::Give(*input, *a, *b))
         .collect();
     (!gives.is_empty()).then(|| numbers.parser(first, exits, gives))
@@ -52,7 +52,7 @@ impl<'f> Definitions<'f> {
     /// Whether two numbers are made in the same way, of constants and of bytes in known places of the frame.
     fn are_equal(&self, one: Value, other: Value, steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
-        let alike = |one: &Value, other: &Value| self.are_equal(*one, *other, steps);
+        let equal = |one: &Value, other: &Value| self.are_equal(*one, *other, steps);
         match (self.made[one.0 as usize], self.made[other.0 as usize]) {
             (Some(Op::IntConst(one)), Some(Op::IntConst(other))) => one == other,
             (
@@ -63,7 +63,7 @@ impl<'f> Definitions<'f> {
                     && self.place(*at).is_some_and(|at| self.place(*other_at) == Some(at))
             }
             (Some(Op::IntBinary(op, a, b)), Some(Op::IntBinary(other_op, x, y))) => {
-                op == other_op && alike(a, x) && alike(b, y)
+                op == other_op && equal(a, x) && equal(b, y)
             }
             _ => false,
         }
@@ -79,13 +79,13 @@ impl<'f> Definitions<'f> {
 
     /// The parser that does this, by what is made on the first way.
     fn parser(&self, first: &Exit, exits: &[Exit], gives: Vec<Op>) -> Function {
-        let way = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
-        let way: Vec<&Inst> = way.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
+        let path = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
+        let path: Vec<&Inst> = path.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
         let mut needed: Vec<Value> = gives.iter().flat_map(Op::operands).collect();
         let mut insts: Vec<Inst> =
             gives.into_iter().rev().map(|op| Inst { result: None, op, line: 0 }).collect();
         let mut len = exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0);
-        for inst in way.into_iter().rev() {
+        for inst in path.into_iter().rev() {
             if inst.result.is_none_or(|result| !needed.contains(&result)) {
                 continue;
             }
@@ -173,14 +173,14 @@ mod tests {
     #[test]
     fn common_fields_are_set_unchecked() {
         let parser = ports();
-        let alike = of(&parser, &exits(&parser)).expect("some is alike");
-        let [exit] = &exits(&alike)[..] else { panic!("it has one way out") };
+        let merged = of(&parser, &exits(&parser)).expect("they share inputs");
+        let [exit] = &exits(&merged)[..] else { panic!("it has one exit") };
         // Not the flags, which one kind has, nor what two kinds make of other bytes.
         assert_eq!(exit.gives.keys().map(|input| input.0).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!((exit.frame_min, alike.blocks.len()), (14, 3));
-        let reads = alike.blocks.iter().flat_map(|block| &block.insts);
+        assert_eq!((exit.frame_min, merged.blocks.len()), (14, 3));
+        let reads = merged.blocks.iter().flat_map(|block| &block.insts);
         let reads = reads.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
-        assert_eq!((reads, reads_inside(&alike).len()), (2, 2));
+        assert_eq!((reads, reads_inside(&merged).len()), (2, 2));
     }
 
     /// Bytes behind a frame would be read: a way may read more of its frames than all of them have.
@@ -189,9 +189,9 @@ mod tests {
         let parser = ports();
         let mut exits = exits(&parser);
         exits.iter_mut().for_each(|exit| exit.frame_min = 0);
-        let alike = of(&parser, &exits).expect("some is alike");
-        assert_eq!(weft_ir::verify::exits(&alike)[0].frame_min, 11);
-        assert_eq!(reads_inside(&alike).len(), 2);
+        let merged = of(&parser, &exits).expect("they share inputs");
+        assert_eq!(weft_ir::verify::exits(&merged)[0].frame_min, 11);
+        assert_eq!(reads_inside(&merged).len(), 2);
     }
 
     /// Of what is made of the frame's length, or was given to a block, nothing is known here.
@@ -199,8 +199,8 @@ mod tests {
     fn path_dependent_field_is_not_set() {
         let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");
         let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
-        let alike = of(&parser, &exits(&parser)).expect("some is alike");
-        let given: Vec<u16> = exits(&alike)[0].gives.keys().map(|input| input.0).collect();
+        let merged = of(&parser, &exits(&parser)).expect("they share inputs");
+        let given: Vec<u16> = exits(&merged)[0].gives.keys().map(|input| input.0).collect();
         assert_eq!(given, [0, 1]);
     }
 }

@@ -281,9 +281,9 @@ impl PartTranslator<'_, '_, '_, '_> {
             this.args(&Jump { block: jump.block, args })
         };
         match (&slice.paths(&block.end)[..], &block.end) {
-            ([way], _) => {
-                let args = known_args(self, way)?;
-                let to = self.blocks[way.block.0 as usize];
+            ([jump], _) => {
+                let args = known_args(self, jump)?;
+                let to = self.blocks[jump.block.0 as usize];
                 self.ins().jump(to, &args);
             }
             ([yes, no], Terminator::Branch(by, ..)) => {

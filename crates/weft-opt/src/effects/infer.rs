@@ -361,7 +361,7 @@ impl Walk<'_> {
 
     /// Tells which writes happen on all ways that go on.
     fn settle_writes(&mut self, own: &[InputSet]) {
-        let ways = self
+        let paths = self
             .function
             .blocks
             .iter()
@@ -371,7 +371,7 @@ impl Walk<'_> {
         let behind = |(_, (block, own)): (usize, (&Block, &InputSet))| {
             block.insts.iter().fold(*own, |own, inst| own_after(own, &inst.op))
         };
-        let always = ways.map(behind).reduce(|a, b| a & b).unwrap_or_default();
+        let always = paths.map(behind).reduce(|a, b| a & b).unwrap_or_default();
         for (id, write) in &mut self.effects.writes {
             write.always = always.contains(*id);
             write.blind = write.always && !self.effects.reads.contains_key(id);

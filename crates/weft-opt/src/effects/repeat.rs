@@ -102,9 +102,9 @@ impl Volatile {
 }
 
 fn changing(handlers: &[(bool, &Effects)]) -> BTreeSet<Cell> {
-    let cells = |way: fn(&CellUse) -> &SourceLines| -> BTreeSet<Cell> {
+    let cells = |lines_of: fn(&CellUse) -> &SourceLines| -> BTreeSet<Cell> {
         let used = handlers.iter().flat_map(|(_, handler)| &handler.cells);
-        used.filter(|(_, used)| !way(used).is_empty()).map(|(cell, _)| *cell).collect()
+        used.filter(|(_, used)| !lines_of(used).is_empty()).map(|(cell, _)| *cell).collect()
     };
     let (read, changed) = (cells(|used| &used.reads), cells(|used| &used.writes));
     // The age of a row is changed by almost everything, and nothing but its end follows from it.

@@ -197,7 +197,7 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
 #[test]
 fn missing_effects_are_detected() {
     // A test of the inference that let a weaker one pass would prove nothing.
-    let ways: [(&str, Forget); 22] = [
+    let omissions: [(&str, Forget); 22] = [
         ("reads", |e| e.reads.clear()),
         ("writes", |e| e.writes.clear()),
         ("that a write may not happen", |e| e.writes.values_mut().for_each(|write| write.always = true)),
@@ -221,7 +221,7 @@ fn missing_effects_are_detected() {
         ("merges", |e| e.cells.values_mut().for_each(|used| used.merges.clear())),
         ("ends", |e| e.ends.clear()),
     ];
-    for (what, forget) in ways {
+    for (what, forget) in omissions {
         assert!(violation(CHAINS, |chain| without(chain, forget)).is_some(), "nobody missed {what}");
     }
 }

@@ -223,16 +223,16 @@ impl<'b, 'n> Body<'b, 'n> {
     // ---- ways apart and together ----
 
     /// What is known where ways that begin here meet again: what all of those know that get there.
-    pub(super) fn meet_paths(&mut self, paths: impl IntoIterator<Item = Path>) {
+    pub(super) fn join_paths(&mut self, paths: impl IntoIterator<Item = Path>) {
         let mut met = None;
         for path in paths {
-            self.meet_way(&mut met, path);
+            self.join_path(&mut met, path);
         }
         self.path = met.unwrap_or_else(|| core::mem::take(&mut self.path));
     }
 
     /// The same of one more way; `met` is what those before it know.
-    pub(super) fn meet_way(&self, met: &mut Option<Path>, mut path: Path) {
+    pub(super) fn join_path(&self, met: &mut Option<Path>, mut path: Path) {
         if let Some(before) = met.take() {
             path.locked &= before.locked;
             if path.front != before.front {

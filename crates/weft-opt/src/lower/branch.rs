@@ -84,9 +84,9 @@ impl Body<'_, '_> {
                 self.b.act(Op::CallSet(edges.cell, main, Journal::No));
             }
             StageRoute::On(own, edges) => {
-                let way = self.b.get(Op::CallGet(edges.cell), Ty::Int);
+                let route = self.b.get(Op::CallGet(edges.cell), Ty::Int);
                 let own = self.b.int(own);
-                let is_here = self.b.int_compare(IntCmp::Eq, way, own);
+                let is_here = self.b.int_compare(IntCmp::Eq, route, own);
                 let [here, other] = [(); 2].map(|()| self.b.block());
                 self.b.branch(is_here, here, other);
                 self.b.switch(other);
@@ -100,8 +100,8 @@ impl Body<'_, '_> {
     pub(super) fn steer(&mut self, edge: usize) {
         let (StageRoute::First(edges) | StageRoute::On(_, edges)) = &self.lowering.route else { return };
         let cell = edges.cell;
-        let Some(Some(way)) = edges.to.get(edge) else { return };
-        let way = self.b.int(*way);
-        self.b.act(Op::CallSet(cell, way, Journal::No));
+        let Some(Some(route)) = edges.to.get(edge) else { return };
+        let route = self.b.int(*route);
+        self.b.act(Op::CallSet(cell, route, Journal::No));
     }
 }

@@ -394,7 +394,7 @@ impl<'n> Body<'_, 'n> {
         let no = no(self);
         let no_end = self.b.here().unwrap_or(no_block);
         let no_path = core::mem::take(&mut self.path);
-        self.meet_paths([yes_path, no_path]);
+        self.join_paths([yes_path, no_path]);
         self.b.meet(&[(yes_end, yes), (no_end, no)], Ty::of(ty))
     }
 
@@ -402,7 +402,7 @@ impl<'n> Body<'_, 'n> {
     /// leads from each to one place behind them all.
     fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
         let operand = operand.map(|operand| (self.expr(operand), operand.ty));
-        let mut ways = Branches::default();
+        let mut branches = Branches::default();
         // An error in a condition is the error of the whole, whichever way was taken on its account: those of all ways,
         // and those that only later arms know.
         let (mut of_all, mut before) = (None, None);
@@ -413,7 +413,7 @@ impl<'n> Body<'_, 'n> {
                 Some((operand, operand_ty)) => self.comparison(CompareOp::Eq, operand_ty, operand, when),
                 None => when,
             };
-            let known = if ways.ends.is_empty() { &mut of_all } else { &mut before };
+            let known = if branches.ends.is_empty() { &mut of_all } else { &mut before };
             *known = self.b.first(*known, holds.fault);
             let is_true = self.b.is_true(holds);
             match self.b.known_bool(is_true) {
@@ -422,7 +422,7 @@ impl<'n> Body<'_, 'n> {
                     last = Some(then);
                     break;
                 }
-                None => self.fork((is_true, true), &mut ways, |body| {
+                None => self.fork((is_true, true), &mut branches, |body| {
                     let then = body.expr(then);
                     Val { fault: body.b.first(before, then.fault), ..then }
                 }),
@@ -430,7 +430,7 @@ impl<'n> Body<'_, 'n> {
         }
         let last = self.expr(last.unwrap_or(otherwise));
         let last = Val { fault: self.b.first(before, last.fault), ..last };
-        let taken = self.meet_at_end(ways, last, ty);
+        let taken = self.join_at_end(branches, last, ty);
         Val { fault: self.b.first(of_all, taken.fault), ..taken }
     }
 
@@ -439,7 +439,7 @@ impl<'n> Body<'_, 'n> {
         let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
         // Behind the last argument that costs something, all are computed, whether they are needed or not.
         let n_dear = args.iter().rposition(|arg| !self.is_cheap(arg)).unwrap_or(0);
-        let mut ways = Branches::default();
+        let mut branches = Branches::default();
         let mut computed = Vec::new();
         let mut rest = None;
         for (nth, arg) in firsts.iter().enumerate() {
@@ -458,7 +458,7 @@ impl<'n> Body<'_, 'n> {
                     rest = Some(kept);
                     break;
                 }
-                None => self.fork((needs_rest, false), &mut ways, |_| kept),
+                None => self.fork((needs_rest, false), &mut branches, |_| kept),
             }
         }
         let mut rest = match rest {
@@ -471,14 +471,14 @@ impl<'n> Body<'_, 'n> {
             let rest_fault = self.b.fault_when(rest.fault, needs_rest);
             rest = Val { value, null, fault: self.b.first(kept.fault, rest_fault) };
         }
-        self.meet_at_end(ways, rest, ty)
+        self.join_at_end(branches, rest, ty)
     }
 
     /// Where a flag is as it is to be, goes the way of a value; else on without it.
     fn fork(
         &mut self,
         (by, holds): (Value, bool),
-        ways: &mut Branches,
+        branches: &mut Branches,
         value: impl FnOnce(&mut Self) -> Val,
     ) {
         let [yes, no] = [(); 2].map(|()| self.b.block());
@@ -488,20 +488,20 @@ impl<'n> Body<'_, 'n> {
         self.b.switch(taken);
         let value = value(self);
         let end = self.b.here().unwrap_or(taken);
-        ways.ends.push((end, value));
+        branches.ends.push((end, value));
         let path = core::mem::replace(&mut self.path, before);
-        self.meet_way(&mut ways.path, path);
+        self.join_path(&mut branches.path, path);
         self.b.switch(other);
     }
 
     /// The value of the way that was taken, where all ways meet; `last` is that of this one.
-    fn meet_at_end(&mut self, mut ways: Branches, last: Val, ty: Type) -> Val {
-        let Some(here) = self.b.here().filter(|_| !ways.ends.is_empty()) else { return last };
-        ways.ends.push((here, last));
+    fn join_at_end(&mut self, mut branches: Branches, last: Val, ty: Type) -> Val {
+        let Some(here) = self.b.here().filter(|_| !branches.ends.is_empty()) else { return last };
+        branches.ends.push((here, last));
         let path = core::mem::take(&mut self.path);
-        self.meet_way(&mut ways.path, path);
-        self.path = ways.path.unwrap_or_default();
-        self.b.meet(&ways.ends, Ty::of(ty))
+        self.join_path(&mut branches.path, path);
+        self.path = branches.path.unwrap_or_default();
+        self.b.meet(&branches.ends, Ty::of(ty))
     }
 
     /// The inputs of a column that a statement changes.

@@ -161,15 +161,15 @@ impl Builder {
     // ---- ways that meet ----
 
     /// Joins the ways that end in these blocks, each with its value, and goes on behind them.
-    pub(super) fn meet(&mut self, ways: &[(BlockId, Val)], ty: Ty) -> Val {
+    pub(super) fn meet(&mut self, branches: &[(BlockId, Val)], ty: Ty) -> Val {
         let block = self.block();
         let value = self.param(block, ty);
-        let null = ways.iter().any(|(_, val)| val.null.is_some()).then(|| self.param(block, Ty::Bool));
-        let fault = ways.iter().any(|(_, val)| val.fault.is_some()).then(|| {
+        let null = branches.iter().any(|(_, val)| val.null.is_some()).then(|| self.param(block, Ty::Bool));
+        let fault = branches.iter().any(|(_, val)| val.fault.is_some()).then(|| {
             let is = self.param(block, Ty::Bool);
             RaisedFault { is, code: self.param(block, Ty::Int) }
         });
-        for (from, val) in ways {
+        for (from, val) in branches {
             self.switch(*from);
             let mut args = vec![val.value];
             if null.is_some() {

@@ -214,13 +214,13 @@ impl<'n> Body<'_, 'n> {
             self.b.branch(holds, yes_block, no_block);
             self.b.switch(yes_block);
             self.stmts(body);
-            unchecked |= self.join_path(go_on, &mut met);
+            unchecked |= self.join_path_at(go_on, &mut met);
             self.path = before;
             self.b.switch(no_block);
         }
         self.stmts(otherwise);
         let Some(go_on) = meeting else { return };
-        unchecked |= self.join_path(go_on, &mut met);
+        unchecked |= self.join_path_at(go_on, &mut met);
         let Some(path) = met else { return };
         self.path = path;
         self.b.switch(go_on);
@@ -230,10 +230,10 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Ends a way where ways meet; whether it used the scratch since the last check.
-    pub(super) fn join_path(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
+    pub(super) fn join_path_at(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
         let is_open = self.b.is_open();
         if is_open {
-            self.meet_way(met, self.path.clone());
+            self.join_path(met, self.path.clone());
             self.b.jump(go_on, Vec::new());
         }
         self.b.take_scratch_used() && is_open
@@ -281,7 +281,7 @@ impl<'n> Body<'_, 'n> {
         act(self);
         let go_on = self.b.block();
         let mut met = Some(before);
-        let unchecked = self.join_path(go_on, &mut met);
+        let unchecked = self.join_path_at(go_on, &mut met);
         self.b.switch(no);
         self.b.jump(go_on, Vec::new());
         self.path = met.unwrap_or_default();

@@ -72,10 +72,10 @@ impl<'n> Body<'_, 'n> {
         self.b.branch(there, old, new);
 
         self.b.switch(old);
-        let mut ways = Vec::new();
+        let mut branches = Vec::new();
         let columns = mentioned.iter().map(|&c| (c, self.load_column(table, found, c, None))).collect();
         self.check_scratch();
-        ways.push((self.b.here().unwrap_or(old), found, columns));
+        branches.push((self.b.here().unwrap_or(old), found, columns));
 
         self.path = before;
         self.b.switch(new);
@@ -106,27 +106,27 @@ impl<'n> Body<'_, 'n> {
             }
         }
         self.check_scratch();
-        ways.push((self.b.here().unwrap_or(new), made, columns));
+        branches.push((self.b.here().unwrap_or(new), made, columns));
 
-        let row = self.meet_rows(row_id, table, ways);
+        let row = self.join_rows(row_id, table, branches);
         self.forget_rows(id);
         self.remember(id, key_parts, row);
         self.change(table, row, set);
     }
 
     /// Joins the ways to a row, with the columns that each knows of it, and binds it.
-    fn meet_rows(&mut self, row_id: RowId, table: TableRef, ways: Vec<RowBranch>) -> Value {
+    fn join_rows(&mut self, row_id: RowId, table: TableRef, branches: Vec<RowBranch>) -> Value {
         let (_, decl) = self.table(table);
         let block = self.b.block();
         let row = self.b.param(block, Ty::Row);
         let mut bound = BoundRow::default();
-        let columns: Vec<usize> = ways[0].2.iter().map(|(column, _)| *column).collect();
+        let columns: Vec<usize> = branches[0].2.iter().map(|(column, _)| *column).collect();
         for &column in &columns {
             let value = self.b.param(block, Ty::of(decl.columns[column].ty));
             let null = decl.columns[column].nullable.then(|| self.b.param(block, Ty::Bool));
             bound.columns.insert(column, Val { value, null, fault: None });
         }
-        for (from, found, known) in ways {
+        for (from, found, known) in branches {
             self.b.switch(from);
             let mut args = vec![found];
             for &column in &columns {
@@ -168,7 +168,7 @@ impl<'n> Body<'_, 'n> {
         let changed = self.change(table, row, set);
         self.return_columns(row_id, &changed, returning);
         let go_on = self.b.block();
-        let mut ways = vec![(self.b.here(), self.returned(returning))];
+        let mut branches = vec![(self.b.here(), self.returned(returning))];
         let mut paths = vec![core::mem::replace(&mut self.path, before)];
         let mut unchecked = self.b.take_scratch_used();
 
@@ -177,11 +177,11 @@ impl<'n> Body<'_, 'n> {
         self.stmts(otherwise);
         if self.b.is_open() {
             paths.push(self.path.clone());
-            ways.push((self.b.here(), self.returned(returning)));
+            branches.push((self.b.here(), self.returned(returning)));
         }
         unchecked |= self.b.take_scratch_used();
-        self.meet_paths(paths);
-        self.meet_locals(go_on, ways, returning);
+        self.join_paths(paths);
+        self.join_locals(go_on, branches, returning);
         if unchecked {
             self.b.set_scratch_used();
         }
@@ -207,20 +207,20 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    fn meet_locals(
+    fn join_locals(
         &mut self,
         go_on: BlockId,
-        ways: Vec<(Option<BlockId>, Vec<Val>)>,
+        branches: Vec<(Option<BlockId>, Vec<Val>)>,
         returning: &[(usize, Place)],
     ) {
         let locals: Vec<_> = returning
             .iter()
             .filter_map(|(_, place)| if let Place::Local(local) = place { Some(*local) } else { None })
             .collect();
-        let is_met = ways.len() > 1;
+        let is_met = branches.len() > 1;
         let mut met = Vec::new();
         if is_met {
-            for value in &ways[0].1 {
+            for value in &branches[0].1 {
                 let ty = self.b.ty(value.value);
                 met.push(Val {
                     value: self.b.param(go_on, ty),
@@ -229,9 +229,9 @@ impl<'n> Body<'_, 'n> {
                 });
             }
         } else {
-            met.clone_from(&ways[0].1);
+            met.clone_from(&branches[0].1);
         }
-        for (from, values) in ways {
+        for (from, values) in branches {
             let Some(from) = from else { continue };
             self.b.switch(from);
             let mut args = Vec::new();

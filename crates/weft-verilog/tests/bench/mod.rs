@@ -249,8 +249,8 @@ fn top(modules: &[&Module]) -> String {
     for (nth, module) in modules.iter().enumerate() {
         let _ = write!(inside, "  {} m{nth} (.clk(clk), .reset(reset)", module.name);
         for Port { name, role, bits, .. } in &module.ports {
-            let way = if role.is_input() { "input" } else { "output" };
-            ports.push(format!("{way} wire [{}:0] m{nth}_{name}", bits - 1));
+            let direction = if role.is_input() { "input" } else { "output" };
+            ports.push(format!("{direction} wire [{}:0] m{nth}_{name}", bits - 1));
             let _ = write!(inside, ", .{name}(m{nth}_{name})");
         }
         inside.push_str(");\n");

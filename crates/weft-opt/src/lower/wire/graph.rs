@@ -90,8 +90,8 @@ impl<'n> Graph<'n> {
     /// Those of the inputs in `asked` that frames have with such layers ([`Graph::usual_layers`]). That is a guess, and
     /// good for speed alone.
     pub(super) fn usual(&self, layers: &[Vec<Node>], asked: InputSet) -> InputSet {
-        let of_all = |alike: &Vec<Node>| alike.iter().fold(asked, |all, node| all & self.gives(*node));
-        layers.iter().fold(InputSet::EMPTY, |usual, alike| usual | of_all(alike))
+        let of_all = |nodes: &Vec<Node>| nodes.iter().fold(asked, |all, node| all & self.gives(*node));
+        layers.iter().fold(InputSet::EMPTY, |usual, nodes| usual | of_all(nodes))
     }
 
     /// The layers that most frames have that a chain is for that asks for these inputs, from the first of a frame on:
@@ -109,20 +109,20 @@ impl<'n> Graph<'n> {
                 others.fold(InputSet::EMPTY, |all, other| all | gives(*other)) & gives(*node)
             };
             let Some(most) = nodes.iter().map(|node| shares(node).len()).max() else { return usual };
-            let alike: Vec<Node> = match most {
+            let peers: Vec<Node> = match most {
                 0 => {
                     nodes.iter().copied().min_by_key(|node| Reverse(reach[node].len())).into_iter().collect()
                 }
                 most => nodes.iter().copied().filter(|node| shares(node).len() == most).collect(),
             };
-            let behind: Vec<Node> = alike.iter().flat_map(|node| self.forward_edges(*node)).collect();
+            let behind: Vec<Node> = peers.iter().flat_map(|node| self.forward_edges(*node)).collect();
             let leads = |from: &Node, to: Node| self.all_behind(*from).any(|other| other == to);
             let is_left_out =
-                |node: &Node| self.all_behind(*node).any(|to| alike.iter().all(|from| leads(from, to)));
+                |node: &Node| self.all_behind(*node).any(|to| peers.iter().all(|from| leads(from, to)));
             let is_of_all =
-                |to: &Node| alike.iter().all(|node| self.forward_edges(*node).any(|other| other == *to));
+                |to: &Node| peers.iter().all(|node| self.forward_edges(*node).any(|other| other == *to));
             nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
-            usual.push(alike);
+            usual.push(peers);
         }
     }
 

@@ -317,9 +317,9 @@ fn usual_frames_have_their_own_exit() {
     let chain = chain(&protocols(), ROOT, ASKED).chain;
     let frames = chain.frames.as_ref().unwrap();
     let has_usual = |exit: &Exit| exit.given().contains_all(frames.usual);
-    let ways: Vec<Exit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
-    assert_eq!(ways.len(), 1, "Ethernet, IPv4 without options, UDP");
-    assert_eq!(ways[0].frame_min, 14 + 20 + 8);
+    let exits_of_usual: Vec<Exit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
+    assert_eq!(exits_of_usual.len(), 1, "Ethernet, IPv4 without options, UDP");
+    assert_eq!(exits_of_usual[0].frame_min, 14 + 20 + 8);
 }
 
 #[test]
