@@ -1,6 +1,8 @@
-//! What is done with the notes of code that looks ahead: the look-ups are made for all tuples of a batch before the
-//! first of them passes, so that what they wait for overlaps, and memory is asked for the rows. The pass of a tuple
-//! takes what was found if it asks for the same key.
+//! The runtime part of the prefetcher: makes the lookups for all tuples of a batch before the first of them passes.
+//!
+//! So their cache misses overlap, and the rows are prefetched as well. The pass of a tuple uses the result if it looks
+//! up the same key. Compiled prefetch code (`translate::prefetch`) fills the prefetch slots with keys and hashes;
+//! [`PrefetchLayout::fetch`] makes the lookups.
 
 use crate::helpers::RowRef;
 use core::sync::atomic::AtomicU64;
@@ -12,58 +14,59 @@ use weft_core::classify::WORDS_MAX;
 use weft_core::matching::{Found, Matcher};
 use weft_core::table::Table;
 
-/// Tuples whose matches are looked for side by side.
+/// Number of tuples whose matches are found together.
 const AT_ONCE: usize = 64;
-/// And those of a short batch.
+/// The same for a short batch.
 const FEW: usize = 8;
-/// Bytes of a line of memory.
+/// Bytes of a cache line.
 const CACHE_LINE_BYTES: usize = 64;
 
-/// The words of the note of a find: a hash, a row, its address; and before that of slots in place of the row's.
+/// Words of a find's slot: a hash, a row and its address. Before the lookup, the third word is the address of the hash
+/// slots.
 const FIND_WORDS: usize = 3;
-/// The first word of the note of a match that was made.
+/// The first word of a match's slot after the lookup.
 pub(crate) const MATCHED: u64 = 2;
-/// Words that are noted of a tuple.
+/// Largest number of prefetch words of a tuple.
 pub(crate) const WORDS_NOTED_MAX: usize = 64;
 
-/// What code notes of a tuple, or a handler: the notes, and the word behind the last of them.
+/// The prefetches of one handler or of all: what they are, and the number of words after the last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrefetchLayout {
     pub(crate) prefetches: Vec<Prefetch>,
     pub(crate) words: usize,
-    /// It is asked whatever the sizes are.
+    /// Prefetch whatever the sizes of the tables are.
     pub(crate) is_always_fetched: bool,
 }
 
-/// One note: where it begins, and what it is.
+/// One prefetch, and the index of its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefetch {
-    /// The hash of a key that this table will be asked for, 0, and the address of the first slot of its home; or zeros.
-    /// When it was looked for, the row that was found and its address are in place of the latter two, or zeros if there
-    /// was none. It may have gone since.
+    /// The hash of a key to find in this table, 0, and the address of the first slot of its home; or zeros. After the
+    /// lookup the latter two are the row and its address, or zeros if there is none. The row may have been removed
+    /// since.
     Find {
         /// The table.
         table: u16,
-        /// The word of the note.
+        /// The index of the first word.
         at: usize,
     },
-    /// 0; or else 1 and the words of a key that this matcher will be asked for. When it was, [`MATCHED`] is in place of
-    /// the 1, and the row and its address are behind the words. A matcher does not change while a state has it, so that
-    /// this stays right for its key.
+    /// 0 if there is no key; else 1 and the words of a key to find in this matcher. After the lookup [`MATCHED`]
+    /// replaces the 1, and the row and its address follow the words. A matcher does not change while a state has it, so
+    /// the result stays valid for its key.
     Match {
         /// The matcher.
         matcher: u16,
-        /// The first word of the note.
+        /// The index of the first word.
         at: usize,
-        /// How many words the key has.
+        /// Number of words of the key.
         words: usize,
-        /// How it is made: of use for a matcher whose keys are made so.
+        /// How the key is packed; only a matcher with the same packing can use it.
         packing: u64,
     },
 }
 
 impl PrefetchLayout {
-    /// Those of all handlers.
+    /// The prefetches of all handlers.
     pub(crate) fn all(each: &[Self], is_always_fetched: bool) -> Self {
         let words = each.iter().map(|layout| layout.words).max().unwrap_or(0);
         Self {
@@ -73,13 +76,13 @@ impl PrefetchLayout {
         }
     }
 
-    /// A handler begins: what it notes is behind all others, or where it is already.
+    /// Begins a handler: its words follow those of all others, unless it has begun before.
     pub(crate) fn begin(each: &mut [Self], at: usize) {
         each[at].words = each.iter().map(|layout| layout.words).max().unwrap_or(0);
     }
 
-    /// Where a handler notes what it asks this table for. It has one note for look-ups on ways that exclude each other.
-    /// None where there is no room.
+    /// Adds a find in this table; returns the index of its first word. Lookups on paths that exclude each other share
+    /// it. Returns None where there is no room.
     pub(crate) fn add_find(&mut self, of: u16) -> Option<usize> {
         self.find_slot(of).or_else(|| self.add(FIND_WORDS, |at| Prefetch::Find { table: of, at }))
     }
@@ -90,7 +93,7 @@ impl PrefetchLayout {
         self.match_slot(of).or_else(|| self.add(1 + words + 2, prefetch))
     }
 
-    /// Where it has noted what it asks this table for.
+    /// The index of the first word of the find in this table, if there is one.
     pub(crate) fn find_slot(&self, of: u16) -> Option<usize> {
         self.prefetches.iter().find_map(|prefetch| match *prefetch {
             Prefetch::Find { table, at } if table == of => Some(at),
@@ -115,7 +118,7 @@ impl PrefetchLayout {
         })
     }
 
-    /// Whether something is asked for which it pays to look ahead now.
+    /// Whether at least one prefetch pays off now.
     pub(crate) fn pays(&self, state: &State) -> bool {
         self.worthwhile(state).next().is_some()
     }
@@ -127,8 +130,8 @@ impl PrefetchLayout {
         })
     }
 
-    /// Makes the look-ups of these notes, all of a kind side by side, and notes what is found. Those of tables that are
-    /// in a core's own cache are left to the pass.
+    /// Makes the lookups, all of one kind together, and stores the results. Lookups in tables that fit in a core's own
+    /// cache are left to the pass.
     pub(crate) fn fetch(&self, state: &State, notes: &mut [u64]) {
         for notes in notes.chunks_mut(AT_ONCE * self.words) {
             for prefetch in self.worthwhile(state) {
@@ -141,7 +144,7 @@ impl PrefetchLayout {
                     self.match_all(&state.matchers[usize::from(matcher)], at, words, notes);
                 }
             }
-            // By now the slots are there.
+            // By now the slots are in the cache.
             for prefetch in self.worthwhile(state) {
                 if let Prefetch::Find { table, at } = prefetch {
                     self.find_all(&state.tables[usize::from(table)], at, notes);
@@ -153,7 +156,7 @@ impl PrefetchLayout {
     fn fetch_slots(&self, at: usize, notes: &[u64]) {
         for notes in notes.chunks_exact(self.words) {
             let first = notes[at + 2] as usize;
-            // Both slots that are looked at: of eight keys one has the second in the next line.
+            // Both slots that a lookup reads: for one key in eight the second is in the next line.
             fetch_line(first);
             fetch_line(first.wrapping_add(size_of::<u64>()));
         }
@@ -168,7 +171,7 @@ impl PrefetchLayout {
         }
     }
 
-    /// As [`PrefetchLayout::find_all`], where `N` lines of each row are asked for, and its last.
+    /// As [`PrefetchLayout::find_all`], where the first `N` lines of each row are prefetched, and its last.
     #[inline(never)]
     fn find_rows<const N: usize>(&self, table: &Table, lines: RowCacheLines, at: usize, notes: &mut [u64]) {
         let rows = table.rows();
@@ -178,8 +181,8 @@ impl PrefetchLayout {
                 continue;
             }
             let slots = core::ptr::with_exposed_provenance::<[AtomicU64; 2]>(*address as usize);
-            // SAFETY: code has noted the address for this table, whose slots stay where they are while it lives, those
-            // that are in use no more among them; behind the last home are more than two.
+            // SAFETY: compiled code computed the address for this table. Its slots stay in place while it lives, even
+            // those no longer in use, and at least two follow the last home.
             let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
             let (found, at) = rows.near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
             (*row, *address) = (found, at as u64);
@@ -192,10 +195,10 @@ impl PrefetchLayout {
 
     fn match_all(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
         match words {
-            // Room for longer keys would have to be cleared.
+            // Buffers for longer keys would have to be cleared.
             1 => self.match_words::<1>(matcher, at, words, notes),
             2 => self.match_words::<2>(matcher, at, words, notes),
-            // A network of either family.
+            // A network of either address family.
             3 => self.match_words::<3>(matcher, at, words, notes),
             _ => self.match_words::<WORDS_MAX>(matcher, at, words, notes),
         }
@@ -209,7 +212,7 @@ impl PrefetchLayout {
         words: usize,
         notes: &mut [u64],
     ) {
-        // Most batches of a node that has little to do are short.
+        // Most batches of a lightly loaded node are short.
         match notes.len() <= FEW * self.words {
             true => self.match_keys::<N, FEW>(matcher, at, words, notes),
             false => self.match_keys::<N, AT_ONCE>(matcher, at, words, notes),
@@ -254,7 +257,7 @@ impl PrefetchLayout {
 }
 
 impl Prefetch {
-    /// Whether keys are made as code makes them.
+    /// Whether the matcher packs its keys as the compiled code does.
     fn packs_alike(&self, state: &State) -> bool {
         match *self {
             Self::Find { .. } => true,
@@ -262,7 +265,7 @@ impl Prefetch {
         }
     }
 
-    /// Whether what is asked is farther away than a core's own cache.
+    /// Whether the table or matcher is larger than a core's own cache.
     fn is_far(&self, state: &State) -> bool {
         match *self {
             Self::Find { table, .. } => {
@@ -274,12 +277,12 @@ impl Prefetch {
     }
 }
 
-/// How rows of a table are asked for.
+/// Which cache lines of a table's rows are prefetched.
 #[derive(Clone, Copy)]
 struct RowCacheLines {
-    /// Lines from where a row begins.
+    /// Number of lines from the start of a row.
     n: usize,
-    /// The last byte that is asked for.
+    /// Offset of the last byte that is prefetched.
     last: usize,
 }
 
@@ -289,7 +292,8 @@ impl RowCacheLines {
         Self { n: bytes.div_ceil(CACHE_LINE_BYTES), last: bytes - 1 }
     }
 
-    /// As many for each row, wherever it begins in a line: a branch on that would be one on chance.
+    /// Prefetches the same number of lines for each row, whatever its alignment: a branch on that would be
+    /// unpredictable.
     #[inline(always)]
     fn fetch(self, row: usize) {
         (0..self.n).for_each(|nth| fetch_line(row.wrapping_add(nth * CACHE_LINE_BYTES)));
@@ -297,20 +301,20 @@ impl RowCacheLines {
     }
 }
 
-/// Lines of a row that are asked for: what handlers read of a row is at its beginning.
+/// Largest number of cache lines of a row that are prefetched: handlers read the beginning of a row.
 const CACHE_LINES_MAX: usize = 3;
 
-/// Asks for a line of a queue. Where there is none of that number it asks for memory that is another's, which does no
-/// harm and costs less than to find out.
+/// Prefetches a line of a queue. For an index out of range it prefetches unrelated memory, which is harmless and
+/// cheaper than a check.
 pub(crate) fn fetch_queue_line(lines: &[weft_ir::queue::layout::Line], nth: usize) {
     fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 
-/// Asks for the line at an address.
+/// Prefetches the cache line at an address.
 #[inline(always)]
 fn fetch_line(address: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction reads nothing: it is a hint, for whatever address.
+    // SAFETY: the instruction reads nothing; it is a hint, valid for any address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T1>(core::ptr::without_provenance(address));

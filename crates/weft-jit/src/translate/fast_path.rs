@@ -1,9 +1,9 @@
-//! The way of usual frames through parser and pass, as code of its own ([`super::specialize`]).
+//! The fast path: parses common-case frames and runs their pass in one function ([`super::specialize`]).
 //!
-//! On the ways on which a parser comes to a usual frame, most of what it finds is known when the code is made: the
-//! fields of the first headers lie where they always do. So the pass reads them there; slots are not written, and
-//! nobody asks whether fields lie in the frame, since the parser just has. A frame that leaves those ways leaves the
-//! code as if it had not been there, and is parsed by the code for all.
+//! On the parser's paths to a common-case frame, most of its results are known at compile time: the first headers have
+//! fixed offsets. So the pass reads their fields there. The code writes no slots and needs no bounds checks, because
+//! the parser has just made them. A frame that leaves these paths leaves the function without effects, and takes the
+//! general parser.
 
 use super::key::expected_len;
 use super::specialize::{Specialized, metas, present_at, words};
@@ -25,33 +25,32 @@ use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
 use weft_ir::program::{Input, Part};
 use weft_ir::verify::{Exit, bounds, exits};
 
-/// The way of usual frames through a chain.
+/// The fast path of a chain.
 pub(crate) struct FastPath<'c> {
     parser: Part<'c>,
     parts: Vec<Part<'c>>,
     specialized: Specialized,
-    /// Where usual frames leave the parser.
+    /// The exits through which common-case frames leave the parser.
     exits: Vec<Exit>,
-    /// Inputs that the engine knows, which are there before a frame is parsed.
+    /// Inputs that the engine sets before a frame is parsed.
     metas: InputSet,
 }
 
-/// The parser's part of it.
+/// The parser's part of the fast path.
 pub(super) struct ParserPaths {
-    /// Where frames go that have come to its end.
+    /// Where frames continue after the parser.
     pass: clif::Block,
-    /// What that is given, by the block that ends the way there.
+    /// The arguments of `pass`, by the block that ends the path there.
     args: BTreeMap<BlockId, Vec<Arg>>,
-    /// The blocks on those ways.
+    /// The blocks on these paths.
     blocks: BTreeSet<BlockId>,
-    /// Where all others go.
+    /// Where all other frames go.
     out: clif::Block,
-    /// In code that looks ahead, the blocks that ask for nothing but whether a frame is usual, which it takes for
-    /// granted.
+    /// In a prefetcher: the blocks that only test for the common case. It assumes the result of these tests.
     assumed: Option<BTreeSet<BlockId>>,
 }
 
-/// Something that is known at the end of a way.
+/// A value that is known at the end of a path.
 #[derive(Clone, Copy)]
 pub(super) enum Arg {
     Value(Value),
@@ -59,12 +58,12 @@ pub(super) enum Arg {
 }
 
 impl ParserPaths {
-    /// Where frames go on that have come to the end of a way, and with what.
+    /// The target of the exit in this block, and its arguments.
     pub(super) fn end_of(&self, block: BlockId) -> Option<(clif::Block, Vec<Arg>)> {
         self.args.get(&block).map(|args| (self.pass, args.clone()))
     }
 
-    /// Which side of a branch is taken for granted.
+    /// The side of a branch that the code assumes.
     pub(super) fn assumed_side<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
         match [yes, no].map(|side| self.blocks.contains(&side.block)) {
             _ if !self.assumed.as_ref()?.contains(&from) => None,
@@ -74,30 +73,30 @@ impl ParserPaths {
         }
     }
 
-    /// It writes nothing but notes.
+    /// The code is a prefetcher: it writes nothing but prefetch slots.
     pub(super) fn is_prefetch(&self) -> bool {
         self.assumed.is_some()
     }
 
-    /// Where frames go that leave the way for this block.
+    /// Where frames go that leave the path for this block.
     pub(super) fn out_to(&self, block: BlockId) -> Option<clif::Block> {
         (!self.blocks.contains(&block)).then_some(self.out)
     }
 }
 
-/// What is known of a frame that has come to the end.
+/// What is known of a frame at the end of the parser.
 #[derive(Default)]
 pub(super) struct ParsedFrame {
     /// Words of slots, by input and offset.
     words: BTreeMap<(usize, usize), clif::Value>,
-    /// Words of the inputs that the parser has found, where there are some; and those that are there of all.
+    /// Words of the set of inputs that the parser has found, where not empty; and the inputs that all frames have.
     masks: [Option<clif::Value>; InputSet::WORDS],
     present: InputSet,
-    /// How many bytes it has at least.
+    /// Least number of bytes of the frame.
     frame_min: i64,
-    /// Of other inputs than these nothing is known, not even whether they are there.
+    /// If set, nothing is known of other inputs, not even whether they are present.
     known_inputs: Option<InputSet>,
-    /// Somebody has asked for one of those. What is made of that is of no use.
+    /// The code reads one of those, so it is useless.
     reads_unknown: bool,
 }
 
@@ -111,7 +110,7 @@ impl ParsedFrame {
         self.present.contains(at)
     }
 
-    /// Whether these bytes are known to lie in the frame.
+    /// Whether these bytes certainly lie in the frame.
     pub(super) fn holds(&self, (at, len): (clif::Value, clif::Value), dfg: &clif::DataFlowGraph) -> bool {
         let end = known(dfg, at).zip(known(dfg, len)).and_then(|(at, len)| at.checked_add(len));
         end.is_some_and(|end| (1..=self.frame_min).contains(&end))
@@ -119,7 +118,7 @@ impl ParsedFrame {
 }
 
 impl<'c> FastPath<'c> {
-    /// None if there is no such way. The verifier has accepted the parser.
+    /// Returns None if the chain has no fast path. The verifier has accepted the parser.
     pub(crate) fn of(plan: &Plan<'c>, parser: Part<'c>) -> Option<Self> {
         let parts = plan.chain.parts(plan.event);
         let specialized = Specialized::of(plan, &parts)?;
@@ -135,7 +134,7 @@ impl<'c> FastPath<'c> {
         (!exits.is_empty()).then_some(Self { parser, parts, specialized, exits, metas })
     }
 
-    /// Translates it into `builder`'s function, a [`crate::frame::Entry`].
+    /// Translates the fast path into `builder`'s function, a [`crate::frame::Entry`].
     ///
     /// # Errors
     /// As [`super::translate`].
@@ -154,9 +153,9 @@ impl<'c> FastPath<'c> {
         Ok(segment.finish())
     }
 
-    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::PrefetchBatchEntry`], whose
-    /// notes are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it
-    /// inside them: what it notes of others is not asked for.
+    /// Translates the prefetcher of the fast path into `builder`'s function, a [`crate::frame::PrefetchBatchEntry`],
+    /// with the prefetch slots of the plan. It assumes the common case except where this would read outside the frame;
+    /// passes of other frames do not use their prefetch slots.
     ///
     /// # Errors
     /// As [`super::translate`].
@@ -168,8 +167,8 @@ impl<'c> FastPath<'c> {
         Ok(self.prefetch_segment(plan, builder, &self.parsed())?.finish())
     }
 
-    /// As [`FastPath::translate_prefetch`], without asking by which of several ways a frame comes, if what is asked for is the
-    /// same on all of them.
+    /// As [`FastPath::translate_prefetch`], without branches between the parser's paths, if the keys are the same on
+    /// all of them.
     ///
     /// # Errors
     /// As [`super::translate`].
@@ -216,12 +215,12 @@ impl<'c> FastPath<'c> {
         self.make(plan, builder, parsed, &[], Some(assumed), prefetch_parts)
     }
 
-    /// The parser that frames come through.
+    /// The chain's own parser.
     fn parsed(&self) -> ParserExits<'_> {
         ParserExits { parser: self.parser, exits: &self.exits, known_inputs: None }
     }
 
-    /// The parser's part, for these parts of a pass, and what is behind it; see [`ParserPaths::assumed`].
+    /// Emits the parser for these parts of a pass, and then `behind`; see [`ParserPaths::assumed`].
     fn make<'s>(
         &self,
         plan: &'s Plan<'s>,
@@ -253,7 +252,7 @@ impl<'c> FastPath<'c> {
     }
 }
 
-/// A parser, and where usual frames leave it.
+/// A parser, and its exits for common-case frames.
 struct ParserExits<'p> {
     parser: Part<'p>,
     exits: &'p [Exit],
@@ -262,8 +261,8 @@ struct ParserExits<'p> {
 }
 
 impl ParserExits<'_> {
-    /// Notes what is known at the end of all ways: what is the same on them as a constant, all else as what `pass` is
-    /// given, by the end of each way.
+    /// Records what is known at the ends of all paths: a value that is the same on all of them as a constant, others as
+    /// parameters of `pass`. Returns the arguments of each exit.
     fn exit_args(
         &self,
         segment: &mut Segment<'_, '_>,
@@ -311,8 +310,8 @@ impl ParserExits<'_> {
 }
 
 impl Segment<'_, '_> {
-    /// Begins a loop over [`Frames`]: what is translated from here on is of one of them. It goes on with the next at
-    /// the block that is returned.
+    /// Begins a loop over [`Frames`]: the code that follows is for one of them. Returns the block that continues with
+    /// the next.
     fn for_each_frame(&mut self) -> clif::Block {
         let [n, bodies, note_bytes, slot_bytes] = [
             offset_of!(Frames<'_>, n),
@@ -340,7 +339,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(each);
         let [start, len] =
             [SLICE_START, SLICE_LEN].map(|at| self.builder.ins().load(I64, FIXED, body, at as i32));
-        // These the pass has of no frame, or of the first.
+        // The pass has no values for these, or those of the first frame.
         let body = region_at(REGION_BODY);
         let own = [(body + SLICE_START, start), (body + SLICE_LEN, len), (given_at(), given)];
         self.fields.extend(own.map(|(at, value)| ((I64, at), value)));
@@ -348,7 +347,7 @@ impl Segment<'_, '_> {
         next
     }
 
-    /// Goes on with the next frame, or leaves the code where there is none.
+    /// Continues with the next frame, or returns.
     fn leave(&mut self, next: Option<clif::Block>) {
         match next {
             Some(next) => self.builder.ins().jump(next, []),
@@ -356,7 +355,7 @@ impl Segment<'_, '_> {
         };
     }
 
-    /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits, or a copy of it.
+    /// Writes the slots and the present inputs of a common-case frame, for edits or a copy of it.
     pub(super) fn save_parsed(&mut self) {
         if !self.is_fast_path {
             return;
@@ -373,7 +372,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// A word of the inputs that are there.
+    /// A word of the set of present inputs.
     pub(super) fn load_present_word(&mut self, nth: usize) -> clif::Value {
         self.parsed_frame.reads_unknown |= self.parsed_frame.known_inputs.is_some();
         let before = self.load_cx(I64, present_at(nth));
@@ -383,7 +382,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// A word of the slot of an input.
+    /// A word of an input's slot.
     pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
         if let Some(known) = self.parsed_frame.word(at, word) {
             return known;
@@ -401,12 +400,12 @@ impl Segment<'_, '_> {
     }
 }
 
-/// Where a pass has the slots that it gives.
+/// The offset of the slots that a pass writes.
 const fn given_at() -> usize {
     offset_of!(Cx<'_>, given) + SLICE_START
 }
 
-/// Whether an input of the frame lies, on this way, where it always does, as long as it usually is.
+/// Whether an input has a fixed place and its expected length at this exit.
 fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &Exit, at: usize) -> bool {
     let (from, len) = exit.gives[&InputId(at as u16)];
     let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
@@ -416,7 +415,7 @@ fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &Exit, at:
     })
 }
 
-/// The numbers of a function that are constants.
+/// The integer constants of a function.
 fn constants(function: &Function) -> BTreeMap<Value, i64> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     let constant = |op: &Op| if let Op::IntConst(n) = op { Some(*n) } else { None };

@@ -1,7 +1,7 @@
-//! From the functions of a segment to one Cranelift function.
+//! Translates the functions of a segment to one Cranelift function.
 //!
-//! The parts are laid one behind the other: where a part forwards, the next begins. So a column that several
-//! elements read is loaded once, and a column that one of them sets reaches the next in a register.
+//! The parts follow each other: where one part forwards, the next begins. So a column that several elements read is
+//! loaded once, and a column that one of them sets reaches the next in a register.
 
 pub(crate) mod analysis;
 mod bytes;
@@ -49,34 +49,34 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
 
-/// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source
-/// line in the upper 32.
+/// How an element ends the pass, in the encoding of compiled code: the kind in the low 8 bits, the element from bit 16,
+/// the source line in the upper 32.
 pub(crate) mod verdict {
     pub(crate) const DROP: u64 = 1;
     pub(crate) const ABORT: u64 = 2;
     pub(crate) const REPLY: u64 = 3;
     pub(crate) const FAILED: u64 = 4;
-    /// Added to one of the above: the tuple is counted as seen by the element here.
+    /// Added to one of the above: counts the tuple as seen by the element.
     pub(crate) const COUNTS: u64 = 0x40;
     /// Added to one of the above in ON OPEN.
     pub(crate) const OPENING: u64 = 0x80;
     pub(crate) const FLAGS: u64 = COUNTS | OPENING;
 }
 
-/// What compiled code points to, for as long as it lives, and what is known of it.
+/// What compiled code points to for as long as it lives, and facts about the code.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     bytes: Vec<Box<[u8]>>,
-    // Boxed, since code has their addresses and the list grows.
+    // Boxed, because code has their addresses and the list grows.
     #[allow(clippy::vec_box, reason = "their addresses must not change")]
     columns: Vec<Box<ColumnRef>>,
-    /// What the code asks about frames.
+    /// The formats that the code uses to read frames.
     formats: Option<Arc<Formats>>,
-    /// The code may put headers in front of its frame.
+    /// The code may push headers in front of its frame.
     pub(crate) puts_in_front: bool,
 }
 
-/// What to translate.
+/// The input of the translation.
 pub(crate) struct Plan<'a> {
     pub(crate) chain: &'a ChainProgram,
     pub(crate) event: Event,
@@ -84,16 +84,16 @@ pub(crate) struct Plan<'a> {
     pub(crate) isa: &'a OwnedTargetIsa,
     pub(crate) vec_words: VecWords,
     pub(crate) target: TargetFrontendConfig,
-    /// Code looks ahead whatever the sizes of tables are.
+    /// Prefetch from tables of any size.
     pub(crate) always_prefetches: bool,
-    /// What is noted of a tuple for each part by code that looks ahead.
+    /// The prefetches of each part.
     pub(crate) prefetch_layouts: Vec<PrefetchLayout>,
 }
 
 /// Translates a segment into `builder`'s function, an [`crate::frame::Entry`].
 ///
 /// # Errors
-/// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
+/// [`Unsupported`], if the verifier does not accept the program, or the state does not have its tables.
 pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let parts = plan.chain.parts(plan.event);
     let specialized = Specialized::of(plan, &parts);
@@ -106,7 +106,7 @@ pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result
     Ok(segment.finish())
 }
 
-/// Whether a segment writes fields into the frames that it is given.
+/// Whether a segment writes fields into its frames.
 pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
     let parts = plan.chain.parts(plan.event);
     let changes = |parts: &[Part<'_>]| !Patches::of(plan.chain, plan.event, parts).is_none();
@@ -114,8 +114,8 @@ pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
         || Specialized::of(plan, &parts).is_some_and(|specialized| changes(&specialized.parts(&parts)))
 }
 
-/// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::PrefetchEntry`]. It is not worth
-/// its name if nothing is asked.
+/// Translates the prefetcher of a segment into `builder`'s function, a [`crate::frame::PrefetchEntry`]. The caller
+/// drops it if there are no prefetches.
 ///
 /// # Errors
 /// As [`translate`].
@@ -172,63 +172,63 @@ fn clif_types(ty: Ty) -> &'static [clif::Type] {
 
 /// Memory that the pass writes.
 const PLAIN: MemFlagsData = MemFlagsData::trusted();
-/// Memory that nobody writes while the pass runs: loads may move and be merged.
+/// Memory that does not change while the pass runs: loads may move and be merged.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
-/// Bytes of unknown alignment behind a check of their length.
+/// Bytes of unknown alignment, after a check of their length.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
 type CursorBuilder<'c, 'f> = InsertBuilder<'f, &'c mut FuncCursor<'f>>;
 
-/// A segment that is being translated.
+/// The translator of a segment.
 struct Segment<'a, 'f> {
     plan: &'a Plan<'a>,
     builder: FunctionBuilder<'f>,
     /// The address of the [`Frame`].
     frame: clif::Value,
-    /// The address of the word in which, on sampled passes, is when the handler that runs began.
+    /// The address of the word that holds the start time of the running handler, on sampled passes.
     began: clif::Value,
     /// The address of the [`Cx`].
     cx: clif::Value,
-    /// Elements below this index take part.
+    /// Elements below this index are open.
     opened: clif::Value,
-    /// The address of the notes of the tuple.
+    /// The address of the tuple's prefetch slots.
     notes: clif::Value,
-    /// What is noted there for the part that is being translated.
+    /// The prefetches of the current part.
     prefetch_layout: PrefetchLayout,
-    /// Before this, in the entry, is what is made once for the whole segment.
+    /// Values that are computed once for the segment go before this instruction, in the entry block.
     anchor: clif::Inst,
-    /// Integers, and fields of the pass by type and offset, that were made there.
+    /// Integers, and fields of the pass by type and offset, that were computed there.
     ints: Vec<(i64, clif::Value)>,
     fields: Vec<((clif::Type, usize), clif::Value)>,
-    /// What is taken of the scratch before the part that is being translated.
+    /// The scratch in use before the current part.
     room: ScratchBound,
     /// The scratch has room for all that the segment may keep.
     is_roomy: bool,
-    /// Something may have left the pass, or may be noted in its journal, before the part that is being translated.
+    /// Before the current part, the pass may have had effects, or may have written to its journal.
     may_have_effects: bool,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
-    /// How cold helpers are called, and where their code is.
+    /// How cold helpers are called, and the address of their code.
     cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
     inputs: Vec<tuple::Column>,
     patches: Patches,
-    /// Copies may be made of a frame, as it is at some point of its pass.
+    /// The segment may copy a frame in the middle of its pass.
     copies: bool,
-    /// What is known of the tuples for which code is made.
+    /// What the code may assume of its tuples.
     assumptions: Assumptions,
-    /// It is for usual frames, which it parses.
+    /// The code is the fast path of common-case frames, and parses them.
     is_fast_path: bool,
-    /// The parser's part of that, while it is translated.
+    /// The paths through the parser, while it is translated.
     parser_paths: Option<ParserPaths>,
-    /// What the parser has found.
+    /// The parser's result.
     parsed_frame: ParsedFrame,
-    /// The keys of matches of few rows that all passes ask, and those of them that have been made.
+    /// The keys of small matches that all passes look up, and those that have been computed.
     small_match_keys: Vec<SmallMatchKey>,
     made_keys: Vec<(SmallMatchKey, Vec<clif::StackSlot>)>,
     constants: Constants,
 }
 
 impl<'a, 'f> Segment<'a, 'f> {
-    /// A segment of which nothing is there but its entry.
+    /// A segment with nothing but its entry block.
     fn new(plan: &'a Plan<'a>, mut builder: FunctionBuilder<'f>) -> Result<Self, Unsupported> {
         let signature = &mut builder.func.signature;
         signature.call_conv = plan.target.default_call_conv;
@@ -275,7 +275,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         })
     }
 
-    /// Lays the parts one behind the other, from this block on.
+    /// Translates the parts one after the other, from this block on.
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
         (self.room, self.may_have_effects) = (ScratchBound::NONE, false);
         let after = |room: ScratchBound, part: &Part<'_>| room.after(part.function, self.plan);
@@ -301,7 +301,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Ok(())
     }
 
-    /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.
+    /// Jumps to the first active part: in CLOSE, to the first whose element the call has opened.
     fn dispatch(&mut self, parts: &[Part<'_>], starts: &[clif::Block], end: clif::Block) {
         if self.plan.event == Event::Close {
             let opened = self.opened;
@@ -317,7 +317,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// Sets up what helpers and the scratch need, where something needs it.
+    /// Sets up the frame and the scratch, if the parts need them.
     fn start_frame(&mut self, parts: &[Part<'_>]) {
         let functions = || parts.iter().map(|part| part.function);
         if functions().any(analysis::needs_frame) {
@@ -334,7 +334,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// The pass goes to the end of the chain unless something else is said.
+    /// By default the pass goes to the end of the chain.
     fn start_outcome(&mut self) {
         let n_elements = self.plan.chain.elements.len() as i64;
         let n_elements = self.builder.ins().iconst(I16, n_elements);
@@ -342,13 +342,13 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().store(PLAIN, n_elements, out, offset_of!(Outcome, element) as i32);
     }
 
-    /// Takes the time on sampled passes.
+    /// Reads the clock, on sampled passes.
     fn start_trace(&mut self) {
         let trace = self.load_trace();
         self.when(trace, true, |segment| segment.call_cold(Cold::Clock, &[segment.cx, segment.began]));
     }
 
-    /// Loaded anew each time, so that it takes no register between.
+    /// Loaded again for each use, so that it occupies no register in between.
     fn load_trace(&mut self) -> clif::Value {
         self.builder.ins().load(I64, PLAIN, self.cx, offset_of!(Cx<'_>, trace) as i32)
     }
@@ -368,8 +368,8 @@ impl<'a, 'f> Segment<'a, 'f> {
         value
     }
 
-    /// Where an instruction is put that is good for the whole segment: it depends on nothing but others of that kind.
-    /// To make it once spares the compiler from finding out.
+    /// Emits an instruction once for the whole segment; its operands are such values, too. This saves the compiler the
+    /// work of finding it.
     fn once<T>(&mut self, make: impl FnOnce(CursorBuilder<'_, '_>) -> T) -> T {
         let mut cursor = FuncCursor::new(self.builder.func).at_inst(self.anchor);
         make(cursor.ins())
@@ -383,7 +383,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.int(address as i64)
     }
 
-    /// A field of the pass: none of them changes in it, though what they point to does.
+    /// A field of the pass. Fields do not change during a pass, though their targets do.
     fn load_cx(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
         if let Some((_, value)) = self.fields.iter().find(|(field, _)| *field == (ty, offset)) {
             return *value;
@@ -400,13 +400,13 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().load(ty, PLAIN, out, offset as i32)
     }
 
-    /// A field of the state: it does not change in the pass.
+    /// A field of the state. It does not change during a pass.
     fn load_state(&mut self, offset: usize) -> clif::Value {
         let state = self.load_cx(I64, offset_of!(Cx<'_>, state));
         self.builder.ins().load(I64, FIXED, state, offset as i32)
     }
 
-    /// Where the words of the scalar variables begin, or of this worker's part of the MERGE variables.
+    /// The address of the words of the scalar variables, or of this worker's part of the MERGE variables.
     fn load_scalars(&mut self, offset: usize) -> clif::Value {
         let held = self.load_state(offset);
         let at = arc_offset(&self.plan.state.scalars) + Scalars::ADDRESS_AT;
@@ -421,7 +421,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.load_scalars(State::PARTS + offset_of!(Parts, merged))
     }
 
-    /// Calls a cold helper; `args` are all its parameters.
+    /// Calls a cold helper with all its arguments.
     fn call_cold(&mut self, helper: Cold, args: &[clif::Value]) {
         let (signature, address) = match self.cold[helper as usize] {
             Some(known) => known,
@@ -435,7 +435,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().call_indirect(signature, callee, args);
     }
 
-    /// Calls a cold helper that stores a row, or bytes, at the address that is its last parameter.
+    /// Calls a cold helper that stores a row, or bytes, at the address in its last parameter.
     fn call_cold_for_two(&mut self, helper: Cold, args: &[clif::Value]) -> Val {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, ROW_REF_BYTES, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
@@ -445,7 +445,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(row, address)
     }
 
-    /// Calls a helper; `args` are all its parameters.
+    /// Calls a helper with all its arguments.
     fn call(&mut self, helper: Helper, args: &[clif::Value]) -> Vec<clif::Value> {
         let signature = match self.signatures[helper as usize] {
             Some(signature) => signature,
@@ -473,7 +473,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(results[0], results[1])
     }
 
-    /// An operation on a value and a number.
+    /// An operation on a value and a constant.
     fn with_imm(
         &mut self,
         value: clif::Value,
@@ -554,7 +554,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// A value out of a word of memory.
+    /// Converts a word of memory to a value.
     fn unpack(&mut self, ty: Ty, word: clif::Value) -> Val {
         Val::One(match ty {
             Ty::Bool => self.icmp_imm(IntCC::NotEqual, word, 0),
@@ -563,7 +563,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         })
     }
 
-    /// A value as a word of memory; the first of two.
+    /// Converts a value to a word of memory, the first of two.
     fn pack(&mut self, ty: Ty, value: Val) -> clif::Value {
         match ty {
             Ty::Bool => self.builder.ins().uextend(I64, value.one()),
@@ -585,7 +585,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.switch_to_block(done);
     }
 
-    /// What `then` gives if `by` is true, else false.
+    /// The result of `then` if `by` is true, else false.
     fn and_then(&mut self, by: clif::Value, then: impl FnOnce(&mut Self) -> clif::Value) -> clif::Value {
         match known(&self.builder.func.dfg, by) {
             Some(0) => return by,
@@ -604,7 +604,7 @@ impl<'a, 'f> Segment<'a, 'f> {
     }
 }
 
-/// A lock that a handler may hold: whether it does (0 no, 1 a stripe, 2 all), and the hash that chose the stripe.
+/// A lock that a handler may hold: its state (0 none, 1 a stripe, 2 all), and the hash that chose the stripe.
 #[derive(Clone, Copy)]
 struct LockState {
     table: TableId,
@@ -612,48 +612,48 @@ struct LockState {
     hash: Variable,
 }
 
-/// One handler of a segment.
+/// The translator of one handler of a segment.
 struct PartTranslator<'s, 'a, 'f, 'p> {
     segment: &'s mut Segment<'a, 'f>,
     function: &'p Function,
-    /// Which part of the segment it is.
+    /// The index of the part in the segment.
     nth: usize,
-    /// What the block that is being translated sets is noted as an edit.
+    /// Assignments of the current block become edits.
     sets_by_edits: bool,
-    /// There is no part behind it.
+    /// No part follows.
     is_last_part: bool,
-    /// Nothing behind the instruction that is being translated looks at the frame any more, or changes it.
+    /// Nothing after the current instruction reads or changes the frame.
     is_last_change: bool,
     element: u16,
     opens: bool,
     counts: bool,
     fail_open: bool,
-    /// Where the next part begins.
+    /// The start of the next part.
     next: clif::Block,
     blocks: Vec<clif::Block>,
     values: Vec<Option<Val>>,
     /// Values whose bytes were made in the scratch.
     in_scratch: Vec<bool>,
-    /// How the native function that gave a value ended, by value.
+    /// For each value, how the native function that returned it ended.
     ended: Vec<Option<clif::Value>>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
-    /// Values that are keys made in registers.
+    /// Values that are keys in registers.
     made_keys: Vec<Option<key::RegisterKey>>,
     analysis: Analysis<'p>,
-    /// Whether the handler may be rolled back after the instruction that is being translated.
+    /// The handler may be rolled back after the current instruction.
     may_fail_later: bool,
-    /// Whether the write that is being translated is taken back without the journal.
+    /// The current write is rolled back without the journal.
     undone_in_place: bool,
-    /// The writes that are, in the order of the code.
+    /// Those writes, in the order of the code.
     undos: Vec<state::Undo>,
     locks: Vec<LockState>,
     vars_lock: Option<Variable>,
-    /// For the head of each scan, how often the handler has come back to it.
+    /// For the head of each scan, the number of its iterations.
     visits: Vec<Option<Variable>>,
-    /// The columns as they were when the handler began; only where it may be rolled back.
+    /// The columns at the start of the handler; only where it may be rolled back.
     saved: Vec<Option<tuple::SavedColumn>>,
-    /// The byte offsets of MERGE variables, and what they were when the handler began.
+    /// The byte offsets of MERGE variables, and their values at the start of the handler.
     saved_merges: Vec<(i32, clif::Value)>,
 }
 
@@ -700,7 +700,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     fn translate(mut self) -> Result<(), Unsupported> {
         self.begin()?;
-        // What begins the handler stands in its first block, unless a scan comes back to that.
+        // The handler's prologue goes into its first block, unless a scan jumps back to that.
         if self.is_scan(BlockId(0)) {
             self.segment.builder.ins().jump(self.blocks[0], []);
             self.segment.builder.switch_to_block(self.blocks[0]);
@@ -805,7 +805,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.get_unread(value)
     }
 
-    /// As [`Self::get`], of which no bytes are read: those of a key that was made may not be there.
+    /// As [`Self::get`], for a use that reads no bytes: those of a key in registers may not exist.
     fn get_unread(&self, value: Value) -> Result<Val, Unsupported> {
         self.values.get(value.0 as usize).copied().flatten().ok_or_else(|| Unsupported {
             reason: format!("{}: value {} is used before it is defined", self.function.name, value.0),
@@ -957,12 +957,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.function.blocks[block.0 as usize].scan_rows_max.is_some()
     }
 
-    /// Where frames go in the place of a block that is not on the way of usual ones.
+    /// The block that replaces one outside the paths of common-case frames.
     fn exit_block(&self, block: BlockId) -> Option<clif::Block> {
         self.segment.parser_paths.as_ref()?.out_to(block)
     }
 
-    /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
+    /// The target of a branch: the block itself, or one that counts visits of a scan.
     fn branch_block(&mut self, jump: &Jump) -> clif::Block {
         if let Some(out) = self.exit_block(jump.block) {
             return out;
@@ -985,8 +985,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         }
     }
 
-    /// Whether there is a block between a branch and where it goes: scans are counted there, and what a failure hands
-    /// on is computed there, and not on the way that does not fail.
+    /// Whether a jump needs a block of its own: to count a scan, or to compute what only a failure passes on, off the
+    /// path that does not fail.
     fn has_own_path(&self, jump: &Jump) -> bool {
         if self.exit_block(jump.block).is_some() {
             return false;
@@ -995,8 +995,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.analysis.is_constant(*arg))
     }
 
-    /// Counts the rows of a scan, and fails the handler beyond as many as it may visit. Lowered programs count for
-    /// themselves; this holds even if they err.
+    /// Counts the rows of a scan, and fails the handler beyond its limit. Lowered programs count for themselves; this
+    /// is a second line of defence.
     fn count_visit(&mut self, from: BlockId, to: BlockId) {
         let Some(max) = self.function.blocks[to.0 as usize].scan_rows_max else { return };
         let visits = match self.visits[to.0 as usize] {
@@ -1039,9 +1039,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let (packed, zero) = (self.segment.int(packed as i64), self.segment.int(0));
         let (start, len) = text.map_or((zero, zero), Val::two);
         let (cx, began) = (self.segment.cx, self.segment.began);
-        // The text is copied before locks are given back.
+        // The text is copied before locks are released.
         let args = [cx, packed, code.unwrap_or(zero), began, start, len];
-        // Nothing but locks lives across the call, and without them there is nothing to save for it.
+        // Only locks live across the call; without them there is nothing to save.
         if self.locks.is_empty() && self.vars_lock.is_none() {
             self.segment.call(Helper::Settle, &args);
         } else {
@@ -1051,7 +1051,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.ins().return_(&[]);
     }
 
-    /// The handler ends: gives back its locks, and takes the time on sampled passes.
+    /// Ends the handler: releases its locks, and reads the clock on sampled passes.
     fn leave_pass(&mut self) {
         self.unlock();
         if self.segment.is_fast_path {
@@ -1065,7 +1065,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         });
     }
 
-    /// Back to where the handler began.
+    /// Rolls back to the start of the handler.
     fn roll_back(&mut self) {
         self.undo_stores();
         for (offset, word) in self.saved_merges.clone() {
@@ -1117,17 +1117,17 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 }
 
-/// What came of an attempt to translate an instruction.
+/// The result of an attempt to translate an instruction.
 enum Translated {
-    /// It has a value.
+    /// A value.
     Value(Val),
-    /// It is done, and has none.
+    /// Translated; it has no value.
     Effect,
-    /// It is of another kind.
+    /// Not an instruction of this group.
     Not,
 }
 
-/// How a value of this type is marked in a [`Cell`].
+/// The tag of a value of this type in a [`Cell`].
 fn cell_tag(ty: Ty) -> u64 {
     match ty {
         Ty::Bool => tag::BOOL,

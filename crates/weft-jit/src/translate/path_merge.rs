@@ -1,17 +1,16 @@
-//! What a parser gives on several ways alike.
+//! Merges the paths of a parser: finds the inputs that are the same on all of them.
 //!
-//! Whether a frame has TCP or UDP, its ports lie in the same place. Code that looks ahead for the rows of a connection
-//! need not ask which of them it is, a question that nobody answers beforehand where traffic is mixed: it reads the
-//! ports there, if the frame is that long.
+//! The ports lie at the same place for TCP and UDP. The prefetcher of a connection's rows reads them there, if the
+//! frame is long enough, instead of branching on the protocol, which is unpredictable in mixed traffic.
 
 use weft_ir::ir::{Block, BlockId, Function, InputId, Inst, IntCmp, Jump, Op, Terminator, Ty, Value};
 use weft_ir::verify::Exit;
 
-/// Steps from a number to what it is made of, at most.
+/// Largest number of steps from a value to the values that it is computed from.
 const STEPS_MAX: usize = 6;
 
-/// A parser that gives what all of these ways of another give alike, of frames that are as long as that takes. None if
-/// that is nothing.
+/// A parser that sets the inputs that all these exits of another set to the same value, for frames that are long
+/// enough. Returns None if there are none.
 pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
     let (first, others) = exits.split_first()?;
     let numbers = Definitions::of(parser);
@@ -32,7 +31,7 @@ pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
     (!gives.is_empty()).then(|| numbers.parser(first, exits, gives))
 }
 
-/// How numbers of a parser are made.
+/// The definitions of a parser's values.
 struct Definitions<'f> {
     function: &'f Function,
     made: Vec<Option<&'f Op>>,
@@ -49,7 +48,7 @@ impl<'f> Definitions<'f> {
         Self { function, made }
     }
 
-    /// Whether two numbers are made in the same way, of constants and of bytes in known places of the frame.
+    /// Whether two values are the same function of constants and of bytes at constant offsets of the frame.
     fn are_equal(&self, one: Value, other: Value, steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
         let equal = |one: &Value, other: &Value| self.are_equal(*one, *other, steps);
@@ -69,7 +68,7 @@ impl<'f> Definitions<'f> {
         }
     }
 
-    /// A place in the frame that is known.
+    /// A constant offset in the frame.
     fn place(&self, at: Value) -> Option<u64> {
         match self.made[at.0 as usize] {
             Some(Op::IntConst(at)) => u64::try_from(*at).ok(),
@@ -77,7 +76,7 @@ impl<'f> Definitions<'f> {
         }
     }
 
-    /// The parser that does this, by what is made on the first way.
+    /// The merged parser, with the instructions of the first path.
     fn parser(&self, first: &Exit, exits: &[Exit], gives: Vec<Op>) -> Function {
         let path = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
         let path: Vec<&Inst> = path.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
@@ -125,7 +124,7 @@ mod tests {
     use weft_ir::text::parse;
     use weft_ir::verify::{exits, reads_inside};
 
-    /// A parser that gives ports behind a header whose ninth byte says which kind it is, with the flags of one kind.
+    /// A parser that sets ports after a header whose ninth byte is the protocol, and the flags of one protocol.
     const PORTS: &str = "block0:
             v0: int = int 0
             v1: int = int 8
@@ -169,13 +168,13 @@ mod tests {
         parse(&format!("function \"f\" {{\n{PORTS}\n}}")).expect("the text is one")
     }
 
-    /// What lies in one place whatever a frame is would be looked for by a branch that nobody can tell beforehand.
+    /// A field with one place in all frames would be read after an unpredictable branch.
     #[test]
     fn common_fields_are_set_unchecked() {
         let parser = ports();
         let merged = of(&parser, &exits(&parser)).expect("they share inputs");
         let [exit] = &exits(&merged)[..] else { panic!("it has one exit") };
-        // Not the flags, which one kind has, nor what two kinds make of other bytes.
+        // Not the flags, which one protocol has, nor an input that two protocols read from different bytes.
         assert_eq!(exit.gives.keys().map(|input| input.0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!((exit.frame_min, merged.blocks.len()), (14, 3));
         let reads = merged.blocks.iter().flat_map(|block| &block.insts);
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!((reads, reads_inside(&merged).len()), (2, 2));
     }
 
-    /// Bytes behind a frame would be read: a way may read more of its frames than all of them have.
+    /// Bytes after a frame would be read: one path may read more of its frames than all of them have.
     #[test]
     fn frame_min_covers_common_reads() {
         let parser = ports();
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(reads_inside(&merged).len(), 2);
     }
 
-    /// Of what is made of the frame's length, or was given to a block, nothing is known here.
+    /// Values that depend on the frame's length, or on a block parameter, are unknown here.
     #[test]
     fn path_dependent_field_is_not_set() {
         let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");

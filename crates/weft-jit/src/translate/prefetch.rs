@@ -1,10 +1,11 @@
-//! Code that looks ahead: which rows the pass of a tuple will ask for, as far as the tuple alone tells.
+//! The compile-time part of the prefetcher: finds the rows that the pass of a tuple will look up, as far as the tuple
+//! alone determines them.
 //!
-//! It is a slice of the handlers: what the keys of look-ups and the branches on the way to them are made of, if that is
-//! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that
-//! of the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its
-//! words. From them the look-ups are made ([`crate::prefetch`]), and the pass takes what was found. Nothing of this can be
-//! observed.
+//! The prefetch code is a program slice of the handlers: it computes the keys of lookups, and the branches on the way
+//! to them, if these are pure and read nothing but the tuple as it arrived. The slice of a handler ends at the first
+//! unknown value; then the slice of the next handler begins, as if this one had forwarded. The code stores the hash of
+//! each key, or its words, in the prefetch slots. [`crate::prefetch`] makes the lookups, and the pass uses their
+//! results. None of this is observable.
 
 use super::analysis::ScratchBound;
 use super::{PLAIN, PartTranslator, Segment, Val, clif_types};
@@ -20,26 +21,25 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
 use weft_ir::program::Part;
 
-/// What a handler's slice knows.
+/// The slice of a handler.
 struct Slice<'f> {
     function: &'f Function,
-    /// What flags are whenever they are made.
+    /// Flags that always have the same value.
     known_flags: Vec<Option<bool>>,
-    /// Values that it can make, and those of them that are for a note or a branch.
+    /// Values that the slice can compute, and those of them that a prefetch or a branch needs.
     known: Vec<bool>,
     needed: Vec<bool>,
-    /// Keys of several columns all of whose parts it makes.
+    /// Keys of several columns whose parts it all computes.
     keys: Vec<bool>,
     /// Blocks that it reaches.
     reached: Vec<bool>,
-    /// Blocks on whose ways to the end of the pass nothing is asked for: that they are not taken may be taken for
-    /// granted.
+    /// Blocks without a lookup on any path to the end of the pass: the slice may assume that they are not taken.
     without_lookups: Vec<bool>,
 }
 
 impl<'f> Slice<'f> {
-    /// `changed` are the inputs that handlers before this one change; those of this one are added. Where `is_usual`, no
-    /// way is taken that is idle.
+    /// `changed` are the inputs that earlier handlers change; this function adds those of this one. With `is_usual`,
+    /// the slice does not enter blocks without lookups.
     fn of(
         function: &'f Function,
         (order, known_flags): (&[BlockId], impl Fn(Value) -> Option<bool>),
@@ -56,7 +56,7 @@ impl<'f> Slice<'f> {
             reached: vec![false; n_blocks],
             without_lookups: if is_usual { without_lookups(function, order) } else { vec![false; n_blocks] },
         };
-        // A parameter is known until a way is found on which it is not.
+        // A parameter counts as known until a path with an unknown argument is found.
         for param in function.blocks.iter().flat_map(|block| &block.params) {
             slice.known[param.0 as usize] = true;
         }
@@ -95,7 +95,7 @@ impl<'f> Slice<'f> {
         slice
     }
 
-    /// What a block needs, if it is known what those behind it do.
+    /// Marks the values that a block needs, given those that its successors need.
     fn mark_needed(&mut self, id: BlockId) {
         let block = &self.function.blocks[id.0 as usize];
         let paths = self.paths(&block.end);
@@ -115,12 +115,12 @@ impl<'f> Slice<'f> {
         }
     }
 
-    /// Whether the slice makes a value.
+    /// Whether the slice computes a value.
     fn computes(&self, value: Value) -> bool {
         self.known[value.0 as usize] && self.needed[value.0 as usize]
     }
 
-    /// Whether it is a look-up whose key is known.
+    /// Whether this is a lookup with a known key.
     fn is_known_lookup(&self, op: &Op) -> bool {
         let is_known = |value: &Value| self.known[value.0 as usize];
         match op {
@@ -132,8 +132,7 @@ impl<'f> Slice<'f> {
         }
     }
 
-    /// Where it goes on behind a block: one of two sides where that is taken for granted, and nowhere where it does not
-    /// know.
+    /// The successors of a block: one side of a branch that the slice assumes, none if the condition is unknown.
     fn paths(&self, end: &'f Terminator) -> Vec<&'f Jump> {
         let Terminator::Branch(by, yes, no) = end else { return end.jumps() };
         if let Some(flag) = self.known_flags[by.0 as usize] {
@@ -154,7 +153,7 @@ impl<'f> Slice<'f> {
             Op::Input(input) | Op::InputPresent(input) => {
                 changed.get(usize::from(input.0)).is_some_and(|changed| !changed)
             }
-            // As if there was room, as there nearly always is.
+            // Assume that there is room, as in almost all passes.
             Op::ScratchFull
             | Op::BoolConst(_)
             | Op::IntConst(_)
@@ -181,14 +180,14 @@ impl<'f> Slice<'f> {
     }
 }
 
-/// Translates what looks ahead; what comes behind it is the caller's. All notes are zero before; what they are is added
-/// to `layout`, which has a list for each part.
+/// Translates the prefetch code; the caller emits what follows. All prefetch slots are zero before. Adds the prefetches
+/// to `layouts`, one for each part.
 pub(super) fn translate(
     segment: &mut Segment<'_, '_>,
     parts: &[Part<'_>],
     layouts: &mut [PrefetchLayout],
 ) -> Result<(), Unsupported> {
-    // As the tuple arrived with them: nobody changes them here.
+    // The inputs as they arrived: this code does not change them.
     segment.declare_inputs(&[])?;
     segment.room = ScratchBound::NONE;
     let n_inputs = segment.inputs.len();
@@ -216,7 +215,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         layout: &mut PrefetchLayout,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
-        // In a loop nothing is known beforehand, and what is behind it is far.
+        // In a loop the keys are unknown, and the code after it runs much later.
         if self.function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
             let next = self.next;
             self.ins().jump(next, []);
@@ -310,7 +309,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Notes the hash of a key and where its slots are, if it is one that code looks for itself.
+    /// Stores the hash of a key and the address of its slots, if compiled code looks up such keys itself.
     fn note_find(
         &mut self,
         table: TableId,
@@ -319,7 +318,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> Result<(), Unsupported> {
         let plan = self.segment.plan;
         let held = &plan.state.tables[usize::from(table.0)];
-        // It may have few rows now, and many when it has learned more.
+        // The table may have few rows now, and many after it has learned more.
         let may_be_far = held.max_rows() as usize * held.row_near_bytes() > FAR_BYTES;
         if !may_be_far && !plan.always_prefetches {
             return Ok(());
@@ -352,7 +351,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Notes the words of a key, and in front of them that there is one.
+    /// Stores the words of a key, preceded by 1.
     fn note_match(
         &mut self,
         id: MatchId,
@@ -361,7 +360,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> Result<(), Unsupported> {
         let plan = self.segment.plan;
         let matcher = &plan.state.matchers[usize::from(id.0)];
-        // Code is made anew when its rows have become many. What is in vectors is small.
+        // Code is compiled again once there are many rows. Matchers in vectors are small.
         let is_near = !matcher.is_far() && !plan.always_prefetches;
         if is_near || matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
             return Ok(());
@@ -379,7 +378,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 }
 
-/// Which blocks lead to the end of the pass without a look-up on the way.
+/// The blocks from which every path to the end of the pass has no lookup.
 fn without_lookups(function: &Function, order: &[BlockId]) -> Vec<bool> {
     let mut without_lookups = vec![false; function.blocks.len()];
     for id in order.iter().rev() {
@@ -404,11 +403,11 @@ fn without_lookups(function: &Function, order: &[BlockId]) -> Vec<bool> {
     without_lookups
 }
 
-/// Steps from a branch to a look-up, or from one value to what it is made of, that are looked at.
+/// Largest number of steps from a branch to a lookup, or from a value to its operands.
 const STEPS_MAX: usize = 4;
 
-/// Whether both sides of a branch begin with a look-up of the same key in the same table, so that what looks ahead need
-/// not ask which of them is taken: where a row is put in or changed, say.
+/// Whether both sides of a branch begin with a lookup of the same key in the same table, such as an insert or an update
+/// of a row. The prefetcher then needs no branch.
 fn looks_up_same_key(function: &Function, yes: &Jump, no: &Jump) -> bool {
     let made = |value: Value| {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
@@ -425,7 +424,7 @@ fn looks_up_same_key(function: &Function, yes: &Jump, no: &Jump) -> bool {
             }
             jump = match &block.end {
                 Terminator::Jump(next) => next,
-                // As if there was room, as in the slice.
+                // Assume that there is room, as in the slice.
                 Terminator::Branch(by, _, no) if made(*by) == Some(&Op::ScratchFull) => no,
                 _ => return None,
             };
@@ -438,7 +437,7 @@ fn looks_up_same_key(function: &Function, yes: &Jump, no: &Jump) -> bool {
     })
 }
 
-/// Whether two values are made in the same way of what a tuple had as it arrived.
+/// Whether two values are the same function of the tuple as it arrived.
 fn is_same<'f>(made: &impl Fn(Value) -> Option<&'f Op>, one: Value, other: Value, steps: usize) -> bool {
     let Some(steps) = steps.checked_sub(1) else { return false };
     one == other
@@ -456,8 +455,8 @@ fn is_same<'f>(made: &impl Fn(Value) -> Option<&'f Op>, one: Value, other: Value
 mod tests {
     use super::*;
 
-    /// Of usual frames a look-up behind a guard is looked ahead for, whatever the guard asks, and nothing is made that
-    /// is for the guard alone. If this fails, packets wait for rows that could have been there.
+    /// For common-case frames, a lookup after a guard must be prefetched whatever the guard tests, and values for the
+    /// guard alone must not be computed. Otherwise packets wait for rows.
     #[test]
     fn prefetch_assumes_guards_pass() {
         let source = "function \"f\" {\nblock0:\n    v0: int = input in0\n    v1: row = find t0, v0\n    \
@@ -472,7 +471,7 @@ mod tests {
         assert_eq!(usual.reached, [true, false, true, false, true]);
         let made: Vec<u32> = (0..7).filter(|at| usual.computes(Value(*at))).collect();
         assert_eq!(made, [0, 3], "the keys alone");
-        // What is not known of others ends their slice, and of them a value may be what another frame had.
+        // For other frames, an unknown condition ends the slice, because a value may be that of another frame.
         assert_eq!(slice(false).reached, [true, false, false, false, false]);
     }
 }
