@@ -1,4 +1,4 @@
-//! Compiled code does what the interpreter does.
+//! Compiled code behaves as the interpreter.
 
 #![allow(clippy::disallowed_types, reason = "a back end is shared, and this one keeps what it compiled")]
 
@@ -13,13 +13,13 @@ use weft_ir::interp::Interp;
 use weft_ir::program::{ChainProgram, Event, Frames, Place};
 use weft_jit::{Jit, Segment};
 
-/// Chains that are generated and compared.
+/// Number of generated chains.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 4000 };
 
 #[test]
 fn compiled_code_matches_interpreter() {
-    // If it did not, a chain would mean one thing in `weft check` and tests, and another in traffic.
-    // To look ahead must not be seen, so each pass does; or it is given what the one before has noted, as if tables had
+    // Otherwise a chain would mean one thing in `weft check` and tests, and another in traffic. A prefetch must not be
+    // observable: half of the passes prefetch; the others get the prefetch slots of the pass before, as if tables had
     // changed since.
     let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
     for seed in 0..SEEDS {
@@ -30,7 +30,7 @@ fn compiled_code_matches_interpreter() {
 
 #[test]
 fn specialized_code_matches_interpreter() {
-    // What a frame has would decide whether an element does what it says.
+    // Whether an element does what it says would depend on the fields of a frame.
     let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
     for seed in (0..SEEDS).step_by(3) {
         let usual = [seed % 4, seed / 4 % 4].map(|at| at as u8).into_iter().collect();
@@ -39,12 +39,12 @@ fn specialized_code_matches_interpreter() {
     }
 }
 
-/// Compiles each segment of one chain once, for all its passes. Compiling takes most of the time of the test.
+/// Compiles each segment of a chain once, for all its passes: compiling takes most of the test's time.
 #[derive(Debug)]
 struct SegmentCache {
     jit: Jit,
     segments: Mutex<Vec<(Event, Arc<CachedSegment>)>>,
-    /// Inputs of requests that are said to be there as a rule, as if they were fields of frames.
+    /// Inputs of requests that are declared usual, as if they were fields of frames.
     usual: InputSet,
 }
 
@@ -59,7 +59,7 @@ impl SegmentCache {
         }
         let n = chain.request.inputs.len();
         let stores = vec![None; n];
-        // Of chains with many inputs some in each word of a set.
+        // In chains with many inputs, some in each word of a set.
         let usual = self.usual.iter().flat_map(|at| (at..n).step_by(97)).collect();
         chain.frames = Some(Frames { usual, stores, ..Frames::default() });
         Arc::new(chain)
@@ -94,7 +94,7 @@ impl Backend for SegmentCache {
 #[derive(Debug)]
 struct CachedSegment {
     segment: Segment,
-    /// And how many passes there were.
+    /// The prefetch slots, and the number of passes.
     notes: Mutex<(Notes, u64)>,
 }
 

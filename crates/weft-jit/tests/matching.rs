@@ -1,4 +1,4 @@
-//! Matches that compiled code spells out find the row that comes first, whatever the rules are.
+//! Inline matches find the first row, for all kinds of rules.
 
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
@@ -14,7 +14,7 @@ use weft_ir::program::{ChainProgram, Event};
 use weft_ir::text::parse_program;
 use weft_jit::Jit;
 
-/// A rule: from, to, and no other with the same rank.
+/// A rule: from, to; ranks are unique.
 type Rule = (u64, u64);
 
 fn chain(bits: u8) -> Arc<ChainProgram> {
@@ -101,7 +101,7 @@ block2:
     Arc::new(parse_program(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
 }
 
-/// A state with these rules, the first of them with the least rank.
+/// A state with these rules; the first has the least rank.
 fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
     let table = Arc::new(Table::new(chain.tables[0].spec.clone(), HashKey::from_seed(1)));
     for (rank, (low, high)) in (0..).zip(rules) {
@@ -126,7 +126,7 @@ fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Opti
     found_with(code, state, keys, (&Notes::default(), 0))
 }
 
-/// As [`found_by`]; the pass for each key is given the notes of the one that comes so many later.
+/// As [`found_by`], but each key's pass gets the prefetch slots of another, this many keys later.
 fn found_with(
     code: &dyn Program,
     state: &State,
@@ -143,7 +143,7 @@ fn found_with(
             noted: notes.of(nth + later),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
-        // The field lies at the beginning of the frame, and no rank is so high.
+        // The field is at the start of the frame, and no rank is so high.
         let mut frame = [0xff; 8];
         code.run_on(&mut cx, &mut frame);
         assert!(out.edits.is_empty());
@@ -154,7 +154,7 @@ fn found_with(
     keys.iter().enumerate().map(find).collect()
 }
 
-/// What code notes of these keys, and is told.
+/// The prefetch slots of these keys after the lookups.
 fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
     let mut notes = Notes::default();
@@ -182,7 +182,7 @@ fn by_hand(rules: &[Rule], key: Option<u64>) -> Option<u64> {
     rules.iter().position(holds).map(|rank| rank as u64)
 }
 
-/// Rules of all widths, many of them close together; `dense` are one behind the other.
+/// Rules of all widths, many of them close together; `dense` of them are adjacent.
 fn rules(bits: u8, n: u64, dense: u64) -> Vec<Rule> {
     let most = u64::MAX >> (64 - bits);
     let near = |n: u64| draw(7, n) & most & !0xff;
@@ -225,7 +225,7 @@ fn inlined_trie_finds_first_row() {
 
 #[test]
 fn prefetched_row_needs_key_and_state() {
-    // A packet would take the route of another one of its batch, or one that has gone with the batch before.
+    // A packet would take the route of another one of its batch, or one that was removed with the previous batch.
     let (chain, rules) = (chain(32), rules(32, 3000, 12));
     let mut changes = state(&chain, &rules);
     let code = compiled(&chain, &changes);
@@ -244,7 +244,7 @@ fn prefetched_row_needs_key_and_state() {
 
 #[test]
 fn cloned_matcher_is_looked_up_itself() {
-    // Code would take its rows from where those of another are, or from nowhere.
+    // Code would read its rows from those of another matcher, or from nowhere.
     let (chain, rules) = (chain(32), rules(32, 300, 12));
     let state = state(&chain, &rules);
     let clone = Matcher::clone(&state.matchers[0]);
@@ -256,7 +256,7 @@ fn cloned_matcher_is_looked_up_itself() {
 
 #[test]
 fn trie_floor_finds_short_prefixes() {
-    // Packets would go by the route of a longer prefix than theirs, or by none, where only a short one leads.
+    // Packets would take the route of a longer prefix, or none, where only a short one matches.
     let prefix = |seed: u64, at: usize| {
         let free = u64::from(u32::MAX).checked_shr(32 - (at * 33 / 1000) as u32).unwrap_or(0);
         let value = draw(seed, at as u64) >> 32;
@@ -299,7 +299,7 @@ fn trie_floor_finds_short_prefixes() {
 
 #[test]
 fn compiled_code_finds_later_rows() {
-    // Packets would go by routes that have gone, or cost what they cost where code does not know the way.
+    // Packets would take removed routes, or be as slow as without inline matching.
     let (chain, mut rules) = (chain(32), rules(32, 3000, 12));
     rules.retain(|(low, high)| high - low < 1 << 20);
     let first = state(&chain, &rules);
@@ -332,7 +332,7 @@ fn compiled_code_finds_later_rows() {
 
 #[test]
 fn few_rows_are_compared_in_order() {
-    // A packet would be let through by a rule that does not name it, or by one that is worse than another.
+    // A packet would pass by a rule that does not match it, or by a worse one.
     type Both = (Rule, Rule);
     let chain = chain_of_two();
     let block = |bits: u8, seed: u64| {
@@ -371,7 +371,7 @@ fn few_rows_are_compared_in_order() {
         let rule = |nth| (block(32, 10 * seed + nth), block(16, 1000 * seed + nth));
         let mut rules: Vec<Both> = (0..n as u64).map(rule).collect();
         if seed % 4 == 3 && n > 0 {
-            // No block: it begins where none does.
+            // Not a prefix: it begins at an odd place.
             rules[n - 1].1 = (3, 77);
         }
         let state = state(&rules);
@@ -388,7 +388,7 @@ fn few_rows_are_compared_in_order() {
             assert_eq!(find(&*code, &state, key), by_hand(&rules, key), "{rules:?}: {key:?}, {way:?}");
         }
     }
-    // Code stays as it is when the fourth rule comes.
+    // The code stays valid when the fourth rule is added.
     let of = |n: usize| layouts.iter().filter(move |layout| layout.0 == n);
     assert!(of(2).all(|layout| layout.1 == 2) && of(2).next().is_some(), "{layouts:?}");
     assert!(of(3).any(|three| of(4).any(|four| three.1 == four.1 && three.2 == four.2)), "{layouts:?}");

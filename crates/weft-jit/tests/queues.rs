@@ -1,4 +1,4 @@
-//! Compiled handlers of queues do what the interpreter does.
+//! Compiled handlers of queues behave as the interpreter.
 
 use std::sync::Arc;
 use weft_core::hash::hash_word;
@@ -10,12 +10,12 @@ use weft_ir::queue::{
 };
 use weft_jit::Jit;
 
-/// Programs that are generated and compared; `WEFT_QUEUE_SEEDS` says another number.
+/// Number of generated programs; `WEFT_QUEUE_SEEDS` overrides it.
 const SEEDS: u64 = if cfg!(debug_assertions) { 650 } else { 20_000 };
 
 #[test]
 fn compiled_handlers_match_interpreter() {
-    // If they did not, a queue would drop other packets on a link than in the simulator.
+    // A queue would drop other packets on a link than in the simulator.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     #[allow(clippy::disallowed_methods, reason = "the one setting of a test that may take hours")]
     let said = std::env::var("WEFT_QUEUE_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
@@ -32,7 +32,7 @@ fn compiled_handlers_match_interpreter() {
 
 #[test]
 fn missing_handlers_pass() {
-    // If it did not, a queue that only orders would lose packets.
+    // A queue that only orders would lose packets.
     let program = Arc::new(generate::program(&mut generate::Rng::from_seed(1)));
     let mut bare = (*program).clone();
     bare.levels.truncate(1);
@@ -52,7 +52,7 @@ fn missing_handlers_pass() {
 #[test]
 #[should_panic(expected = "there are fewer words than the queue program has")]
 fn too_few_words_are_refused() {
-    // If it did, it would write where other things are.
+    // Code would write outside its words.
     let mut program = generate::program(&mut generate::Rng::from_seed(1));
     let one = Handler {
         body: vec![
@@ -71,7 +71,7 @@ fn too_few_words_are_refused() {
 
 #[test]
 fn fast_path_skips_missing_records() {
-    // If they did, a queue that is wrong about its own records would write where other things are.
+    // A queue with inconsistent records would make code write outside them.
     let key =
         vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
     let key = Some(Handler { body: key, types: vec![Ty::Int] });
@@ -90,7 +90,7 @@ fn fast_path_skips_missing_records() {
     let turns = compiled.turns().expect("packets have a short way");
 
     let lines = |n: usize| vec![[0; 8]; n];
-    // A partition in the order, alone, the line of which has no packet.
+    // One ordered partition whose FIFO has no packet.
     let one = || {
         let mut partitions = lines(8 * partition_lines);
         partitions[0][kept::PLACE] = kept::IN_ORDER;
@@ -101,7 +101,7 @@ fn fast_path_skips_missing_records() {
         let mut aside = Aside { event: &mut [0; 6], lines: None };
         (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
     };
-    // The tag that is the lower half of the hash of key 0.
+    // The tag: the lower half of the hash of key 0.
     let tags = || vec![hash_word(0) as u32; 8];
     assert_eq!(enter(lines(node_lines), one(), tags(), lines(1), 0), entered::DONE);
     assert_eq!(enter(lines(node_lines), one(), vec![0; 8], lines(1), 0), entered::NOT);
@@ -143,7 +143,7 @@ fn fast_path_skips_missing_records() {
 
 #[test]
 fn named_partitions_have_no_fast_path() {
-    // If they had, code would take the words of a line for those of a partition, and write behind them.
+    // Code would use the words of a FIFO as those of a partition, and write outside them.
     let rank = Slot::new(Scope::Partition, word::RANK);
     let flow = Slot::new(Scope::Packet, word::FIELDS);
     let key = vec![Step::Let(Value(0), Op::Load(flow)), Step::Give(Value(0))];

@@ -1,4 +1,4 @@
-//! What a compiled segment promises besides doing what the interpreter does.
+//! Promises of a compiled segment beside those of the interpreter.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn run(
 #[test]
 #[allow(clippy::disallowed_methods, reason = "another thread runs the code")]
 fn code_outlives_chain_and_backend() {
-    // If code pointed into what it was made from, a hot update would pull it from under running calls.
+    // If code pointed into its source, a hot update would free it under running calls.
     let state = state(Type::F64);
     for i in 0..3 {
         state.tables[0].insert_int(i, Time(0));
@@ -100,7 +100,7 @@ fn code_outlives_chain_and_backend() {
 
 #[test]
 fn close_starts_at_last_opened_element() {
-    // If it ran the others, they would end a call which never reached them.
+    // The others would close a call that never reached them.
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let state = state(Type::F64);
@@ -115,7 +115,7 @@ fn close_starts_at_last_opened_element() {
 
 #[test]
 fn sampled_pass_times_element_once() {
-    // If both parts of an element were counted, its mean time would be half of what it is.
+    // If both parts of an element were counted, its mean time would be halved.
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let state = state(Type::F64);
@@ -128,7 +128,7 @@ fn sampled_pass_times_element_once() {
 
 #[test]
 fn state_of_other_layout_is_refused() {
-    // If it were not, code would read a row at offsets that mean something else there.
+    // Code would read a row at offsets of another layout.
     let program = jit().compile(&chain(COUNT, 1), Event::Request, &state(Type::F64)).expect("it compiles");
     let other = state(Type::Text(Some(9)));
     let ran = catch_unwind(AssertUnwindSafe(|| run(&*program, &other, 1, None)));
@@ -137,7 +137,7 @@ fn state_of_other_layout_is_refused() {
 
 #[test]
 fn changed_state_is_checked_again() {
-    // What is noted of a state would hold for tables that it no longer has, or for the code of another chain.
+    // A cached check would hold for tables that the state no longer has, or for another chain's code.
     let [program, of_text] = [Type::F64, Type::Text(Some(9))]
         .map(|column| jit().compile(&chain(COUNT, 1), Event::Request, &state(column)).expect("it compiles"));
     let refuses = |program: &dyn Program, state: &State| {
@@ -154,7 +154,7 @@ fn changed_state_is_checked_again() {
 
 #[test]
 fn ill_formed_function_is_refused() {
-    // If it were compiled, a wrong type would become a wrong address.
+    // A wrong type would become a wrong address.
     let source =
         "function \"f\" {\nblock0:\n    v0: int = int 1\n    v1: int = len v0    ; line 4\n    forward\n}\n";
     let refused =
@@ -168,7 +168,7 @@ fn ill_formed_function_is_refused() {
 
 #[test]
 fn prefetch_stops_at_unknown_flag() {
-    // It would go to a block that it does not have: no chain with such a handler could be compiled.
+    // The code would jump to a missing block: no chain with such a handler would compile.
     let source = "function \"f\" {\nblock0:\n    v0: int = int 7\n    v1: row = find t0, v0\n    v2: int = now\n    \
         v3: float = int_to_float.signed v2\n    v4: float = float 1000.0\n    v5: float = fdiv v3, v4\n    \
         v6: bool = float_fits.signed v5\n    branch v6, block1, block2\nblock1:\n    forward\nblock2:\n    \
@@ -177,12 +177,11 @@ fn prefetch_stops_at_unknown_flag() {
     let program = jit().prefetching_always().compile(&chain(source, 2), Event::Request, &state);
     let mut notes = Notes::default();
     program.expect("it compiles").start_ahead(&state, 1, &mut notes);
-    // One of each element: a hash, a row and its address.
+    // One find per element: a hash, a row and its address.
     assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
 }
 
-/// If this fails, code trusts that an address is as short as addresses are, and writes more into the scratch than it
-/// made room for.
+/// Code would assume that an address has its usual maximum length, and overrun its scratch.
 #[test]
 fn too_long_address_is_cut() {
     let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \

@@ -1,4 +1,4 @@
-//! What the translation wants to know of a handler beforehand.
+//! The analysis of a handler before its translation.
 
 use super::Plan;
 use super::key::LEN_BYTES;
@@ -18,46 +18,46 @@ use weft_ir::verify::{FramePlace, Handler, reads_inside};
 /// The longest text of an integer, with its sign.
 const INT_TEXT_MAX: u64 = 20;
 
-/// Facts about a handler.
+/// The results of the analysis of a handler.
 pub(super) struct Analysis<'p> {
-    /// The blocks that can be reached, each behind all that dominate it.
+    /// The reachable blocks, each after all that dominate it.
     pub(super) order: Vec<BlockId>,
-    /// It may be rolled back, and has something to undo.
+    /// The handler may be rolled back, and has something to undo.
     pub(super) undoes: bool,
-    /// The MERGE variables that a roll-back sets to what they were.
+    /// The MERGE variables that a roll-back restores.
     pub(super) merges: Vec<VarId>,
-    /// What is taken of the scratch when it ends.
+    /// The scratch in use at the end of the handler.
     pub(super) room_after: ScratchBound,
-    /// It asks whether the scratch is full.
+    /// The handler tests whether the scratch is full.
     pub(super) asks_scratch: bool,
     /// It takes the lock of the scalar variables.
     pub(super) locks_vars: bool,
-    /// Flags that are the same whenever they are made.
+    /// Flags that always have the same value.
     known_flags: KnownFlags,
     /// Numbers of the frame that certainly lie in it.
     pub(super) inside: BTreeMap<Value, FramePlace>,
     locked: Vec<TableId>,
     constants: Vec<bool>,
-    /// The bytes of values that are constants.
+    /// The bytes of constants.
     literals: Vec<Option<&'p [u8]>>,
-    /// Bytes of a column or cell that are used only where they lie.
+    /// Bytes of a column or cell that are used only in place.
     borrowed: Vec<bool>,
-    /// Rows that are known to be there, by block.
+    /// Rows that certainly exist, by block.
     present: Vec<Vec<Value>>,
-    /// By block: up to which instruction a roll-back may follow within the block, and whether one may behind it.
+    /// By block: the last instruction before a roll-back within the block, and whether one may follow after it.
     fails: Vec<RollbackReach>,
-    /// Writes that a roll-back takes back without the journal, by block and instruction.
+    /// Writes that are rolled back without the journal, by block and instruction.
     in_place: Vec<Vec<bool>>,
 }
 
-/// For each value that is a flag, what it is whenever it is made, if that is known.
+/// The constant value of each flag that has one.
 type KnownFlags = Vec<Option<bool>>;
 
-/// Up to which instruction something may follow within a block, and whether it may behind it.
+/// Up to which instruction of a block an event may still follow within it, and whether it may follow after it.
 type RollbackReach = (usize, bool);
 
 impl<'p> Analysis<'p> {
-    /// Looks at a handler.
+    /// Analyses a handler.
     ///
     /// # Errors
     /// It names a table that the state does not have.
@@ -116,7 +116,7 @@ impl<'p> Analysis<'p> {
                     continue;
                 }
                 match inst.op {
-                    // Nobody else writes this worker's part, so what it was can be kept in a register.
+                    // Only this worker writes its part, so a register can hold the old value.
                     Op::VarMerge(var, _, Journal::Yes) if !resets => analysis.merges.push(var),
                     _ => analysis.undoes |= has_effect(&inst.op) && !analysis.in_place[id.0 as usize][at],
                 }
@@ -135,43 +135,43 @@ impl<'p> Analysis<'p> {
         self.locked.contains(&table)
     }
 
-    /// What a flag is whenever it is made, if that is known.
+    /// The constant value of a flag, if it has one.
     pub(super) fn known_flag(&self, flag: Value) -> Option<bool> {
         self.known_flags[flag.0 as usize]
     }
 
-    /// Whether a value is an integer that is always the same.
+    /// Whether a value is an integer constant.
     pub(super) fn is_constant(&self, value: Value) -> bool {
         self.constants[value.0 as usize]
     }
 
-    /// The bytes that a value is always.
+    /// The bytes of a value that is a constant.
     pub(super) fn literal(&self, value: Value) -> Option<&'p [u8]> {
         self.literals[value.0 as usize]
     }
 
-    /// Whether the bytes that a load gives may stay where they are.
+    /// Whether the bytes of a load may stay in place.
     pub(super) fn is_borrowed(&self, value: Value) -> bool {
         self.borrowed[value.0 as usize]
     }
 
-    /// Whether the handler may be rolled back behind this instruction.
+    /// Whether the handler may be rolled back after this instruction.
     pub(super) fn may_fail_after(&self, block: BlockId, at: usize) -> bool {
         is_reached(self.fails[block.0 as usize], at)
     }
 
-    /// Whether a roll-back takes this write back without the journal: code keeps what was there, and stores it again.
+    /// Whether this write is rolled back without the journal: code keeps the old value, and stores it again.
     pub(super) fn is_undone_in_place(&self, block: BlockId, at: usize) -> bool {
         self.in_place[block.0 as usize][at]
     }
 
-    /// Whether a jump from one block to another goes back.
+    /// Whether a jump between two blocks goes backwards.
     pub(super) fn is_back_edge(&self, to: BlockId, from: BlockId) -> bool {
         let at = |block| self.order.iter().position(|other| *other == block);
         at(to) <= at(from)
     }
 
-    /// Whether the row is there wherever this block runs.
+    /// Whether the row certainly exists whenever this block runs.
     pub(super) fn is_present(&self, block: BlockId, row: Value) -> bool {
         self.present[block.0 as usize].contains(&row)
     }
@@ -205,7 +205,7 @@ pub(super) fn needs_frame(function: &Function) -> bool {
     uses.next().is_some() || fails && has_effects(function)
 }
 
-/// Whether the operation makes its bytes in the scratch.
+/// Whether the operation puts its bytes into the scratch.
 pub(super) fn makes_bytes(op: &Op) -> bool {
     matches!(
         op,
@@ -218,12 +218,12 @@ pub(super) fn may_keep(function: &Function) -> bool {
     all_insts(function).any(|inst| may_use_scratch(function, inst))
 }
 
-/// Whether there is something that a roll-back to the start of the pass would undo, when the handler is done.
+/// Whether a finished handler leaves something that a roll-back to the start of the pass would undo.
 pub(super) fn has_effects(function: &Function) -> bool {
     all_insts(function).any(|inst| has_effect(&inst.op))
 }
 
-/// Whether the operation may take room in the scratch.
+/// Whether the operation may allocate scratch.
 fn may_use_scratch(function: &Function, inst: &Inst) -> bool {
     let makes = matches!(
         inst.op,
@@ -245,27 +245,27 @@ fn may_use_scratch(function: &Function, inst: &Inst) -> bool {
     makes || loads_bytes(function, inst)
 }
 
-/// How many bytes there are at most; None if nothing bounds them.
+/// The largest length of bytes; None if unbounded.
 type BytesMax = Option<u64>;
 
-/// How much of the scratch is taken at most, and what is known of the inputs that were set.
+/// The largest use of the scratch, and what is known of the inputs that were set.
 #[derive(Clone, Debug)]
 pub(super) struct ScratchBound {
     taken: BytesMax,
-    /// The longest of what may be in place of an input.
+    /// The largest length of a value that may replace an input.
     set: BTreeMap<InputId, BytesMax>,
 }
 
 impl ScratchBound {
-    /// Nothing has run yet.
+    /// The bound at the start of a pass.
     pub(super) const NONE: Self = Self { taken: Some(0), set: BTreeMap::new() };
 
-    /// How it is behind a handler.
+    /// The bound after a handler.
     pub(super) fn after(self, function: &Function, plan: &Plan<'_>) -> Self {
         known_flags(function, plan, self).1
     }
 
-    /// Whether there always is room for so much.
+    /// Whether there is always room for that many bytes.
     pub(super) fn is_there(&self) -> bool {
         self.taken.is_some_and(|taken| taken <= SCRATCH_BYTES_MIN as u64)
     }
@@ -280,22 +280,22 @@ impl ScratchBound {
     }
 }
 
-/// The most that bytes are of which it is not known which of two they are.
+/// The largest length of bytes that are one of two values.
 fn longer(a: BytesMax, b: BytesMax) -> BytesMax {
     a.zip(b).map(|(a, b)| a.max(b))
 }
 
-/// What flags are whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and the room
-/// behind the handler.
+/// Finds the flags with a constant value, above all an [`Op::ScratchFull`] that is never true, and the bound after the
+/// handler.
 fn known_flags(function: &Function, plan: &Plan<'_>, before: ScratchBound) -> (KnownFlags, ScratchBound) {
     let mut known_flags = vec![None; function.types.len()];
     find_float_fits(function, &mut known_flags);
-    // Without loops each instruction runs once, and those that ran before another stand before it in this order.
+    // Without loops each instruction runs once, and after all those before it in this order.
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
         return (known_flags, ScratchBound { taken: None, ..before });
     }
     let mut lens: Vec<BytesMax> = vec![None; function.types.len()];
-    // Parameters are as long as the longest of what is given for them, all of which comes before.
+    // A parameter is as long as the longest of its arguments, all of which come before.
     for param in function.blocks.iter().flat_map(|block| &block.params) {
         lens[param.0 as usize] = Some(0);
     }
@@ -324,8 +324,8 @@ fn known_flags(function: &Function, plan: &Plan<'_>, before: ScratchBound) -> (K
     (known_flags, room)
 }
 
-/// Finds the flags that say whether a float fits an integer, and always do: of an integer over a number that is greater
-/// than two, as a length of time in other units is.
+/// Finds flags that say whether a float fits an integer and are always true: a quotient of an integer and a constant
+/// greater than two, such as a time in a larger unit.
 fn find_float_fits(function: &Function, known_flags: &mut KnownFlags) {
     let ops = definitions(function);
     let op = |value: &Value| ops[value.0 as usize];
@@ -346,7 +346,7 @@ fn find_float_fits(function: &Function, known_flags: &mut KnownFlags) {
     }
 }
 
-/// How long the bytes are at most that an operation gives.
+/// The largest length of an operation's result.
 fn len_max(plan: &Plan<'_>, room: &ScratchBound, lens: &[BytesMax], op: &Op) -> BytesMax {
     let of = |value: &Value| lens[value.0 as usize];
     match op {
@@ -373,12 +373,12 @@ fn len_max(plan: &Plan<'_>, room: &ScratchBound, lens: &[BytesMax], op: &Op) -> 
     }
 }
 
-/// How much of the scratch an operation takes at most, if `len` bounds the bytes that it gives.
+/// The most scratch that an operation allocates, if `len` bounds its result.
 fn takes_max(function: &Function, lens: &[BytesMax], op: &Op, len: BytesMax) -> BytesMax {
     let of = |value: &Value| if function.ty(*value) == Ty::Bytes { lens[value.0 as usize] } else { Some(0) };
     match op {
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) => len,
-        // Of a size too: it may find the scratch full.
+        // A size counts, too: its operation may find the scratch full.
         Op::Native(..) | Op::Derived(_) => len,
         Op::Key(parts) => parts.iter().try_fold(0u64, |sum, part| {
             let is_bytes = function.ty(*part) == Ty::Bytes;
@@ -403,7 +403,7 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
     function.blocks.iter().flat_map(|block| &block.insts)
 }
 
-/// Where a block goes, but for ways that are never taken.
+/// The successors of a block, without jumps that are never taken.
 fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
     match end {
         Terminator::Branch(by, yes, no) => match known_flags[by.0 as usize] {
@@ -419,8 +419,8 @@ fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<Block
     let n = function.blocks.len();
     let mut seen = vec![false; n];
     let mut order = Vec::with_capacity(n);
-    // A stack of blocks with the number of their successors that have been followed: handlers may be long, and a
-    // recursion as deep as they are could run out of stack.
+    // An explicit stack of blocks, each with the number of successors already followed: handlers may be long, and
+    // recursion could overflow the stack.
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, followed)) = stack.pop() {
@@ -449,7 +449,7 @@ fn fails(function: &Function, order: &[BlockId], known_flags: &KnownFlags) -> Ve
     reach_backward(function, order, known_flags, roll_back, |end| matches!(end, Terminator::Fail { .. }))
 }
 
-/// Where such an instruction or end is still to come.
+/// For each block, where such an instruction or end may still follow.
 fn reach_backward(
     function: &Function,
     order: &[BlockId],
@@ -460,7 +460,7 @@ fn reach_backward(
     let blocks = &function.blocks;
     let within = |block: &Block| (block.insts.iter().rposition(&is_it).unwrap_or(0), is_end(&block.end));
     let mut reach: Vec<RollbackReach> = blocks.iter().map(within).collect();
-    // From the ends backward; again for as long as a loop brings news to its head.
+    // Backwards from the ends, repeated until the loop heads no longer change.
     let mut changes = true;
     while changes {
         changes = false;
@@ -477,8 +477,8 @@ fn reach_backward(
     reach
 }
 
-/// See [`Analysis::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and behind
-/// the last operation that may give the row's place to another.
+/// See [`Analysis::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and
+/// after the last operation that may reuse the row's memory.
 fn in_place(
     function: &Function,
     plan: &Plan<'_>,
@@ -520,22 +520,22 @@ fn in_place(
     in_place
 }
 
-/// Where a column is, in the table that the state has.
+/// Where the state's table has a column.
 pub(super) fn column_ref(plan: &Plan<'_>, table: TableId, column: ColumnId) -> Option<ColumnRef> {
     let spec = &plan.chain.tables.get(usize::from(table.0))?.spec;
     let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0))?;
     plan.state.tables.get(usize::from(table.0))?.column(&column.name)
 }
 
-/// Whether compiled code may reach a column through the address that comes with a row.
+/// Whether compiled code may access a column through the row's address.
 pub(super) fn is_direct(at: &ColumnRef) -> bool {
     let words = 1 + (at.bytes_max as usize).div_ceil(8);
     at.group == 0 && usize::from(at.word) + words <= ZERO_ROW_WORDS
 }
 
-/// For each block the rows that [`Op::IsRow`] has found on all ways to it.
+/// For each block, the rows that [`Op::IsRow`] has confirmed on all paths to it.
 fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
-    // The row that a test finds, and whether it does so by being true or by being false.
+    // The row that a test confirms, and which result confirms it.
     let mut tests: Vec<Option<(Value, bool)>> = vec![None; function.types.len()];
     for inst in function.blocks.iter().flat_map(|b| &b.insts) {
         let Some(result) = inst.result else { continue };
@@ -548,8 +548,8 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     let mut known: Vec<Option<Vec<Value>>> = vec![None; function.blocks.len()];
     known[0] = Some(Vec::new());
     for block in order {
-        // All ways here but back edges have been seen; a back edge adds nothing, since its block is dominated by
-        // this one.
+        // All predecessors but back edges have been visited. A back edge adds nothing, because this block dominates its
+        // source.
         let here = known[block.0 as usize].clone().unwrap_or_default();
         let end = &function.blocks[block.0 as usize].end;
         for (nth, jump) in end.jumps().into_iter().enumerate() {
@@ -575,8 +575,8 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     known.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Which loads of bytes need no copy: those whose every use copies or only looks at the bytes, and that nothing writes
-/// over on a way from the load to a use.
+/// The loads of bytes that need no copy: every use copies or only reads the bytes, and nothing overwrites them between
+/// the load and a use.
 fn borrowed(function: &Function) -> Vec<bool> {
     let mut borrowed = vec![false; function.types.len()];
     for inst in all_insts(function).filter(|inst| loads_bytes(function, inst)) {
@@ -591,7 +591,7 @@ fn borrowed(function: &Function) -> Vec<bool> {
     }
     let is_read = is_read(function);
     for (value, becomes) in flows(function) {
-        // What the handler does not write it has nothing of to roll back.
+        // A roll-back has nothing to restore of what the handler does not write.
         let is_written_over = || {
             let load = loads[value.0 as usize];
             let mut ops = all_insts(function).map(|inst| &inst.op).filter(|op| !matches!(op, Op::RollBack));
@@ -607,7 +607,7 @@ fn borrowed(function: &Function) -> Vec<bool> {
     borrowed
 }
 
-/// Which values that others become are bytes that every use only looks at: parameters of blocks, and what is selected.
+/// The values that pass bytes on (block parameters, results of Select) and whose every use only reads them.
 fn is_read(function: &Function) -> Vec<bool> {
     let mut is_read = vec![false; function.types.len()];
     for (_, to) in flows(function) {
@@ -627,8 +627,8 @@ fn is_read(function: &Function) -> Vec<bool> {
     is_read
 }
 
-/// The values that become others as they are, and which: given to blocks, or selected. The text of a verdict becomes
-/// none: it is copied before locks are given back.
+/// Pairs of a value and another that takes it over unchanged: as a block argument, or by Select. The text of a verdict
+/// is not among them: it is copied before locks are released.
 fn flows(function: &Function) -> impl Iterator<Item = (Value, Value)> + '_ {
     let jumps = function.blocks.iter().flat_map(|block| block.end.jumps());
     let given = jumps.flat_map(|jump| {
@@ -646,7 +646,7 @@ fn is_select(op: &Op) -> bool {
     matches!(op, Op::Select(..))
 }
 
-/// The operation that makes each value.
+/// The operation that defines each value.
 fn definitions(function: &Function) -> Vec<Option<&Op>> {
     let mut ops = vec![None; function.types.len()];
     for inst in all_insts(function) {
@@ -662,7 +662,7 @@ fn numbered_insts(function: &Function) -> impl Iterator<Item = (usize, usize, &I
     blocks.flat_map(|(at, block)| block.insts.iter().enumerate().map(move |(nth, inst)| (at, nth, inst)))
 }
 
-/// Whether no way leads from a load to a use of its bytes past what writes over them.
+/// Whether no path leads from a load, through a write to its bytes, to a use of them.
 fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Value, load: &Op) -> bool {
     let mut seen = vec![[false; 2]; function.blocks.len()];
     let mut reach = vec![(home, at + 1, false)];
@@ -700,7 +700,7 @@ fn loads_bytes(function: &Function, inst: &Inst) -> bool {
     is_bytes && matches!(inst.op, Op::Column(..) | Op::CallGet(_))
 }
 
-/// Whether the operation is done with its bytes when it ends, and does not write while it looks at them.
+/// Whether the operation needs its bytes only until it ends, and does not write while it reads them.
 fn only_reads(op: &Op) -> bool {
     matches!(
         op,
@@ -731,8 +731,7 @@ fn only_reads(op: &Op) -> bool {
     )
 }
 
-/// Whether an operation may use the bytes of a load where they lie: it only looks at them, or it copies them to where
-/// they cannot lie themselves.
+/// Whether an operation may use the bytes of a load in place: it only reads them, or copies them elsewhere.
 fn may_read(op: &Op, load: &Op) -> bool {
     match (op, load) {
         (Op::SetColumn(to, ..) | Op::Insert(to, ..), Op::Column(from, ..)) => to != from,
@@ -741,7 +740,7 @@ fn may_read(op: &Op, load: &Op) -> bool {
     }
 }
 
-/// Whether an operation may change the bytes that a load gave, where they lie.
+/// Whether an operation may overwrite the bytes of a load in place.
 fn writes_over(op: &Op, load: &Op) -> bool {
     match (op, load) {
         (Op::RollBack, _) => true,
@@ -757,7 +756,7 @@ fn writes_over(op: &Op, load: &Op) -> bool {
     }
 }
 
-/// Whether a roll-back has something to do after the operation.
+/// Whether a roll-back must undo the operation.
 fn has_effect(op: &Op) -> bool {
     match op {
         Op::CallSet(.., journal)
@@ -793,7 +792,7 @@ fn has_effect(op: &Op) -> bool {
     }
 }
 
-/// The table that an operation is on.
+/// The table of an operation.
 pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     match op {
         Op::Find(table, _)
@@ -816,7 +815,7 @@ pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     }
 }
 
-/// Whether a comparison asks for equality, and which answer equal bytes give.
+/// Whether a comparison tests for equality, and its result for equal bytes.
 pub(super) fn equality(cmp: BytesCmp) -> Option<bool> {
     match cmp {
         BytesCmp::Eq => Some(true),

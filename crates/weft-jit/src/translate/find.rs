@@ -1,4 +1,4 @@
-//! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
+//! Inline table lookups: probes the first two slots of a key's home, which hold nearly every row.
 
 use super::key::RegisterKey;
 use super::state::RowCell;
@@ -14,12 +14,12 @@ use weft_core::table::near::{self, AgeWords, Near, NearKey};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{TableId, Value};
 
-/// Keys of bytes up to this long are looked for in place.
+/// Keys of up to this many bytes are looked up inline.
 const SHORT_MAX: i64 = 16;
-/// The most bytes from an address in its page to the end of the page. No page is smaller.
+/// The smallest page size.
 const PAGE_BYTES: i64 = 4096;
 
-/// The bits of a row's number that are its first word in its segment.
+/// The bits of a row's number that give its first word in its segment.
 const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
 
 /// A key and its hash.
@@ -31,22 +31,22 @@ pub(super) struct Key {
 /// The hash of a key.
 enum Hash {
     Known(clif::Value),
-    /// That of a key that was made, which is not worth its while where a row is found without.
+    /// The hash of a key in registers; it is not computed if the row was prefetched.
     Of(HashKey, RegisterKey),
 }
 
-/// Where a key may be: the addresses of its stripe and of the first slot of its home.
+/// The addresses of a key's stripe and of the first slot of its home.
 pub(super) struct Home {
-    /// None where there is but one.
+    /// None if there is only one stripe.
     stripe: Option<clif::Value>,
     pub(super) slots: clif::Value,
 }
 
-/// What a row has to hold.
+/// The contents of a matching row.
 enum RowPattern {
-    /// The length in bytes and the words of the bytes, zero padded.
+    /// The length in bytes, and the words of the bytes, zero padded.
     Bytes(clif::Value, [clif::Value; 2]),
-    /// These words, by their places.
+    /// These words, by index.
     Words(Vec<(u16, clif::Value)>),
 }
 
@@ -136,7 +136,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The words and the hash ([`HashKey::hash_bytes`]) of a short key; goes to `far` with others.
+    /// The words and the hash ([`HashKey::hash_bytes`]) of a short key; jumps to `far` for others.
     pub(super) fn short_key(&mut self, by: HashKey, key: Value, bytes: Val, far: clif::Block) -> Key {
         let (len, words) = self.short_words(key, bytes, far);
         let [.., k2] = by.words();
@@ -145,7 +145,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: RowPattern::Bytes(len, words) }
     }
 
-    /// The hash of a key, which is made here if it has not been made yet.
+    /// The hash of a key, computed here if necessary.
     pub(super) fn hash_of_key(&mut self, key: &Key) -> clif::Value {
         match &key.hash {
             Hash::Known(hash) => *hash,
@@ -153,10 +153,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The words of a value's bytes, [`SHORT_MAX`] at most, with their number; goes to `far` with others.
+    /// The words of a value of at most [`SHORT_MAX`] bytes, with its length; jumps to `far` for others.
     ///
-    /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
-    /// reads nothing that cannot be read.
+    /// Bytes are read as whole words, and those after the end are masked. A read never leaves its page, so it never
+    /// faults.
     pub(super) fn short_words(
         &mut self,
         value: Value,
@@ -175,7 +175,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(is_short);
         let word = self.ins().load(I64, UNALIGNED, start, 0);
         let bits = self.segment.ishl_imm(len, 3);
-        // Shifts count modulo 64: by as many bits as the last word of the bytes has too many.
+        // Shifts count modulo 64: by the number of excess bits in the last word.
         let above = self.ins().ineg(bits);
         let fits_one = self.segment.icmp_imm(IntCC::UnsignedLessThanOrEqual, len, 8);
         self.ins().brif(fits_one, eight, [], sixteen, []);
@@ -194,7 +194,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         (len, [first, second])
     }
 
-    /// As [`PartTranslator::short_words`], of a cell that begins at an address.
+    /// As [`PartTranslator::short_words`], for a cell at an address.
     fn short_words_of(
         &mut self,
         RowCell { bytes_max, len }: RowCell,
@@ -219,8 +219,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         (len, [first, second])
     }
 
-    /// Goes to `done` with the row that was found when code looked ahead, if there was one, it lives, and it has this
-    /// key; or to `far`, if it may have expired.
+    /// Jumps to `done` with the prefetched row, if there is one, it lives, and it has this key; to `far`, if it may
+    /// have expired.
     fn take_prefetched_row(
         &mut self,
         note: usize,
@@ -251,8 +251,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(other);
     }
 
-    /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See
-    /// [`weft_core::table::near`] for the way. Loads that come of one another are in order on every machine.
+    /// Jumps to `done` with the row, or with none; to `far`, if it is not in the first two slots.
+    /// [`weft_core::table::near`] describes the probe. Dependent loads are ordered on every machine.
     fn probe(
         &mut self,
         near: Near,
@@ -265,8 +265,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let hash = self.hash_of_key(key);
         let Home { stripe, slots } = self.home(near, (base, offset), hash);
         let [first, second] = [0, 8].map(|at| self.ins().load(I64, PLAIN, slots, at));
-        // With the tag cleared, a slot that had it is the row's number and nothing else. Which of the two it is is
-        // chance, so it is no branch.
+        // XOR with the tag leaves only the row's number in a slot with this tag. Which of the two slots it is is
+        // unpredictable, so it is no branch.
         let tag_above = self.segment.ishl_imm(hash, 32);
         let [in_first, in_second] = [first, second].map(|slot| self.ins().bxor(slot, tag_above));
         let rest = self.segment.ushr_imm(in_first, 32);
@@ -306,7 +306,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(done, &[row.into(), address.into()]);
     }
 
-    /// Where the slots of a key with this hash begin.
+    /// The first slot of a key with this hash.
     pub(super) fn home(&mut self, near: Near, (base, offset): (clif::Value, i32), hash: clif::Value) -> Home {
         let begins = self.ins().load(I64, PLAIN, base, offset + near::TABLE_BEGINS as i32);
         let stripe = (near.stripe_mask != 0).then(|| {
@@ -330,7 +330,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Home { stripe, slots: self.ins().iadd(slots, behind) }
     }
 
-    /// The address of the words of the segment in which the row with this number is; 0 if it has none yet.
+    /// The address of the words of the row's segment; 0 if the segment is not allocated yet.
     fn words_of_segment(&mut self, (base, offset): (clif::Value, i32), at: clif::Value) -> clif::Value {
         let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
         let nth = self.segment.ushr_imm(at, i64::from(near::WORD_BITS));
@@ -339,7 +339,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().load(I64, PLAIN, segment, 0)
     }
 
-    /// Goes to `far` if the row at this address may have expired.
+    /// Jumps to `far` if the row at this address may have expired.
     fn branch_if_over(
         &mut self,
         words: AgeWords,
@@ -362,7 +362,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The next row of a scan, or none. In a table with one stripe it is looked for at the cursor itself.
+    /// The next row of a scan, or none. A table with one stripe is scanned inline at the cursor.
     pub(super) fn scan_row(&mut self, table: TableId, cursor: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (steps, offset) = (held.steps(), arc_offset(held) as i32);
@@ -412,7 +412,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The cursor behind a row: [`weft_core::table::Table::cursor_behind`].
+    /// The cursor after a row: [`weft_core::table::Table::cursor_behind`].
     pub(super) fn scan_next(&mut self, table: TableId, row: Value) -> Result<Val, Unsupported> {
         let steps = self.segment.plan.state.tables[usize::from(table.0)].steps();
         let at = self.get(row)?.two().0;
@@ -448,8 +448,8 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let other_len = word(self, at, *len);
                 let other_first = word(self, at + 1, *first);
                 let differs = self.ins().bor(other_len, other_first);
-                // Words behind the bytes are left from earlier, so they are compared only where there are bytes. A key
-                // that is longer than its column has another length than any row's.
+                // Words after the bytes are stale, so only words with bytes are compared. A key longer than its column
+                // differs from any row in its length.
                 if max <= 8 {
                     return differs;
                 }

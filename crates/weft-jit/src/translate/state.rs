@@ -1,4 +1,4 @@
-//! Operations on tables, the call's row and scalar variables.
+//! Translates operations on tables, the call's row and scalar variables.
 
 use super::analysis::{self, column_ref};
 use super::bytes::little_endian;
@@ -19,19 +19,19 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
 use weft_ir::program::{CallCell, Merge, VarDecl};
 
-/// Cells of the call's row are set in place to bytes up to this many.
+/// Cells of the call's row are set inline to up to this many bytes.
 const SHORT_CELL_BYTES: i64 = 16;
 
-/// A cell of bytes in a row, of which a value is a view: its words can be read whatever its length is, and the last
-/// that has bytes is zero behind them.
+/// A cell of bytes in a row, viewed by a value: its words are readable whatever its length, and the last word with
+/// bytes is zero-padded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowCell {
     pub(super) bytes_max: usize,
-    /// The length, which may be said to be more than `bytes_max`: code that asks for less needs not cut it.
+    /// The length, which may exceed `bytes_max`: code with a smaller limit needs no cut.
     pub(super) len: clif::Value,
 }
 
-/// A store that a roll-back takes back: whether it was made, where, and what was there.
+/// A store that a roll-back undoes: whether it was made, its address, and the old value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Undo {
     pub(super) is_done: Variable,
@@ -54,7 +54,7 @@ impl TableColumn {
         i32::from(self.at.word) * 8
     }
 
-    /// Whether compiled code may reach it through the address that comes with a row.
+    /// Whether compiled code may access it through the row's address.
     fn is_direct(self) -> bool {
         analysis::is_direct(&self.at)
     }
@@ -193,7 +193,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Whether a write is noted: it is not if nothing can fail after it.
+    /// Whether a write is journaled: not if nothing can fail after it.
     fn is_journaled(&self, journal: Journal) -> bool {
         journal == Journal::Yes && self.may_fail_later
     }
@@ -207,7 +207,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.iadd_imm(tables, offset as i64)
     }
 
-    /// The index of a table, with a bit in the upper half if the write is noted.
+    /// The index of a table, with a bit in the upper half if the write is journaled.
     fn journaled_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
         let noted = i64::from(self.is_journaled(journal)) << 32;
         self.segment.int(i64::from(table.0) | noted)
@@ -236,7 +236,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.plan.state.tables[usize::from(table.0)].touch_words()
     }
 
-    /// Stores the time into words of a row, unless it is none.
+    /// Stores the time into words of a row, if there is one.
     fn touch(
         &mut self,
         block: BlockId,
@@ -263,7 +263,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Does something with a row, unless it is none.
+    /// Does something with a row, if there is one.
     fn on_row(
         &mut self,
         block: BlockId,
@@ -284,7 +284,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Whether the column is NULL, for a column that is near; the row that is none is not looked for.
+    /// Whether a direct column is NULL; does not test for a missing row.
     fn null_bit(&mut self, place: TableColumn, address: clif::Value) -> Option<clif::Value> {
         let (word, bit) = place.at.null_bit?;
         let nulls = self.ins().load(I64, PLAIN, address, i32::from(word) * 8);
@@ -357,7 +357,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(start, len)
     }
 
-    /// Whether no other worker writes rows of this table that this handler looks at.
+    /// Whether no other worker writes rows of this table while this handler reads them.
     fn is_stable(&self, table: TableId) -> bool {
         !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.analysis.locks(table)
     }
@@ -386,7 +386,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(is_set)
     }
 
-    /// Sets a column of a row that is there.
+    /// Sets a column of an existing row.
     fn set_present(
         &mut self,
         place: TableColumn,
@@ -418,7 +418,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.bool(true)
     }
 
-    /// Stores a word, and keeps what was there if the handler may be rolled back.
+    /// Stores a word, and keeps the old one if the handler may be rolled back.
     fn store_with_undo(&mut self, address: clif::Value, offset: i32, word: clif::Value) {
         if self.may_fail_later {
             let old = self.ins().load(I64, PLAIN, address, offset);
@@ -432,7 +432,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, word, address, offset);
     }
 
-    /// Takes back what [`Self::store_with_undo`] stored, the latest first.
+    /// Undoes the stores of [`Self::store_with_undo`], the latest first.
     pub(super) fn undo_stores(&mut self) {
         for Undo { is_done, at, offset, kept } in self.undos.clone().into_iter().rev() {
             let [was_done, at, kept] = [is_done, at, kept].map(|var| self.segment.builder.use_var(var));
@@ -505,7 +505,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// Sets a cell of bytes of the call's row: in place, if they are few and nothing is noted.
+    /// Sets a cell of bytes of the call's row: inline, if they are few and not journaled.
     fn call_set_bytes(&mut self, at: u32, max: u32, (start, len): (clif::Value, clif::Value), notes: bool) {
         let [in_place, two, other, done] = [(); 4].map(|()| self.segment.builder.create_block());
         if notes || max < SHORT_CELL_BYTES as u32 {
@@ -579,19 +579,19 @@ impl PartTranslator<'_, '_, '_, '_> {
             (Merge::Min, true) => self.ins().smin(old, value),
             (Merge::Min, false) => self.ins().umin(old, value),
         };
-        // What it was is known where a roll-back needs it.
+        // A roll-back has the old value already.
         let journal = if self.analysis.merges.contains(&var) { Journal::No } else { journal };
         self.set_var(var, new, journal, words, Helper::VarMerge)
     }
 
-    /// The byte offset of a MERGE variable, and what this worker's part is now.
+    /// The byte offset of a MERGE variable, and this worker's part.
     pub(super) fn load_merged(&mut self, var: VarId) -> Result<(i32, clif::Value), Unsupported> {
         let (_, offset) = self.var(var)?;
         let merged = self.segment.merged();
         Ok((offset, self.ins().load(I64, PLAIN, merged, offset)))
     }
 
-    /// Word, way of merging and start of a MERGE variable.
+    /// Index, merge operation and initial value of a MERGE variable.
     fn merged_args(&mut self, var: VarId) -> Result<[clif::Value; 3], Unsupported> {
         let (decl, _) = self.var(var)?;
         let code = merge_code(decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed());
@@ -628,7 +628,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             None => (2, zero),
             Some(key) => {
                 let (ty, made) = (self.ty(key), self.made_keys[key.0 as usize].clone());
-                // Where a key was made, its bytes are not asked for: those of one that was not are a helper's.
+                // A key in registers needs no bytes; any other key gets its hash from a helper.
                 let hash = match (self.get_unread(key)?, made) {
                     (Val::Two(start, len), Some(made)) => {
                         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
@@ -666,7 +666,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Gives back all locks of the handler.
+    /// Releases all locks of the handler.
     pub(super) fn unlock(&mut self) {
         for LockState { table, held, hash } in self.locks.clone() {
             let (held, hash) = (self.segment.builder.use_var(held), self.segment.builder.use_var(hash));

@@ -1,4 +1,4 @@
-//! Operations on the tuple and on what leaves the pass.
+//! Translates operations on the tuple and on the outputs of the pass.
 
 use super::fast_path::ParserPaths;
 use super::key::expected_len;
@@ -25,10 +25,10 @@ use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
 use weft_ir::program::{Event, Meta, Part, Place};
 use weft_ir::verify::{FramePlace, Handler};
 
-/// Offsets of numbers in a frame are put into instructions up to here.
+/// Frame offsets up to this one become immediate operands.
 const FRAME_OFFSET_MAX: u64 = 1 << 16;
 
-/// Where a pass says what a region is.
+/// The offset of a region's slice in the pass.
 pub(super) const fn region_at(region: usize) -> usize {
     offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>()
 }
@@ -40,28 +40,28 @@ pub(super) struct Column {
     /// [`input_bytes_max`]
     bytes_max: Option<u32>,
     region: usize,
-    /// What reads it of the frame each time that it is asked for; the engine gives no slot then.
+    /// Reads the column from the frame on each use; the engine sets no slot.
     read_by: Option<Helper>,
-    /// The column as the engine gave it, where a part of the segment reads it.
+    /// The column as the engine set it, where a part of the segment reads it.
     given: Option<Val>,
-    /// The column as it is now, if a part of the segment changes it: its value (the second for Bytes), and whether
-    /// it is not NULL.
+    /// The current column, if a part of the segment changes it: its value (two words for Bytes), and whether it is not
+    /// NULL.
     now: Option<(Variable, Variable, Variable)>,
-    /// How it gets into the frame, if that is by a patch.
+    /// How it is patched into the frame, if it is.
     pub(super) patched: Option<Patched>,
 }
 
-/// How long the bytes of an input are at most, where that is known of its type. What arrives is cut to that, so that
-/// room can be reckoned with it: what is read as an address is never longer.
+/// The largest length of an input, if its type bounds it. Input bytes are cut to this length, so the scratch bound can
+/// rely on it: bytes read as an address are never longer.
 pub(super) fn input_bytes_max(ty: Type) -> Option<u32> {
     expected_len(ty).and(ty.bytes_max())
 }
 
-/// What a column is that changes: its value, whether it is not NULL, and whether it is to be patched.
+/// A column that changes: its value, whether it is not NULL, and whether it is to be patched.
 pub(super) type SavedColumn = (Val, clif::Value, Option<clif::Value>);
 
 impl Segment<'_, '_> {
-    /// Finds the types of the columns, and gives those that change a variable.
+    /// Declares the columns, with variables for those that change.
     pub(super) fn declare_inputs(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
         self.inputs.clear();
         let chain = self.plan.chain;
@@ -130,7 +130,7 @@ impl Segment<'_, '_> {
         Ok(())
     }
 
-    /// All columns that change, as they are now.
+    /// The current values of all columns that change.
     pub(super) fn save_inputs(&mut self) -> Vec<Option<SavedColumn>> {
         let columns = self.inputs.clone();
         let held = |column: Column| {
@@ -141,7 +141,7 @@ impl Segment<'_, '_> {
         columns.into_iter().map(held).collect()
     }
 
-    /// Makes the columns what they were.
+    /// Restores the columns.
     pub(super) fn restore_inputs(&mut self, saved: &[Option<SavedColumn>]) {
         for (at, saved) in saved.iter().enumerate() {
             let &Some((value, present, due)) = saved else { continue };
@@ -152,7 +152,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Whether a column that is patched is to be so, from now on.
+    /// Sets whether a patched column is to be written to the frame.
     pub(super) fn make_due(&mut self, column: Column, due: clif::Value) {
         if let Some(patched) = column.patched {
             self.builder.def_var(patched.due, due);
@@ -180,7 +180,7 @@ impl Segment<'_, '_> {
         (value, self.builder.use_var(is_present))
     }
 
-    /// The column as the engine gave it. Nothing here has an effect, so what is not used is not loaded.
+    /// The column as the engine set it. This has no effects, so an unused column is not loaded.
     fn load_input(&mut self, at: usize, column: Column) -> Val {
         let a = self.load_slot(at, offset_of!(Slot, a));
         let value = match column.ty {
@@ -221,14 +221,14 @@ impl Segment<'_, '_> {
         Val::Two(self.load_cx(I64, base + SLICE_START), self.load_cx(I64, base + SLICE_LEN))
     }
 
-    /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
+    /// The bytes of a slot. A slot outside its region is empty: code never reads beyond the region.
     pub(super) fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
         let (start, is_inside) = self.inside(region, offset, len);
         let zero = self.int(0);
         Val::Two(start, self.builder.ins().select(is_inside, len, zero))
     }
 
-    /// Where bytes of a region begin, and whether they lie in it.
+    /// The address of bytes of a region, and whether they lie in it.
     pub(super) fn inside(
         &mut self,
         region: usize,
@@ -250,7 +250,7 @@ impl Segment<'_, '_> {
         (ins.ins().iadd(start, offset), inside)
     }
 
-    /// What a helper reads of the frame as it arrived.
+    /// The result of a helper that reads the frame as it arrived.
     fn read_of_frame(&mut self, helper: Helper) -> Val {
         let (start, len) = (self.frame_start(), self.frame_len());
         let frames = self.plan.chain.frames.as_ref();
@@ -264,12 +264,12 @@ impl Segment<'_, '_> {
         self.call_one(helper, &[start, len, formats, offload])
     }
 
-    /// Where it is written what a sender left to be done to the frame.
+    /// The address of the frame's offloads.
     fn offload(&mut self) -> clif::Value {
         self.iadd_imm(self.cx, offset_of!(Cx<'_>, offload) as i64)
     }
 
-    /// What a helper reads of a frame, or of a packet, that begins here and is so long.
+    /// The result of a helper that reads a frame, or a packet, of this address and length.
     pub(super) fn call_on_frame(
         &mut self,
         helper: Helper,
@@ -289,7 +289,7 @@ impl Segment<'_, '_> {
         self.load_cx(I64, region_at(REGION_BODY) + SLICE_LEN)
     }
 
-    /// Where a number of the frame is read that need not lie in it: if not, zeros are, which spares a branch.
+    /// The address of a number of the frame; of zeros if it does not lie in the frame, which saves a branch.
     fn in_frame_or_zeros(&mut self, at: clif::Value, bytes: u8) -> clif::Value {
         let len = self.int(i64::from(bytes));
         let (start, is_inside) = self.inside(REGION_BODY, at, len);
@@ -297,7 +297,7 @@ impl Segment<'_, '_> {
         self.builder.ins().select(is_inside, start, zeros)
     }
 
-    /// A number of 1 to 8 bytes behind an address.
+    /// A number of 1 to 8 bytes at an address.
     fn frame_number(&mut self, from: clif::Value, offset: i32, (bytes, endian): (u8, Endian)) -> clif::Value {
         let (mut number, mut read) = (None, 0);
         while read < bytes {
@@ -328,9 +328,9 @@ impl Segment<'_, '_> {
         endian: Endian,
     ) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
-        // Nothing writes to a frame while it is parsed, and nothing else is done; what else may be ends in writing.
+        // A frame does not change while it is parsed, so its loads are read-only; other code may write to it.
         let flags = match self.plan.event {
-            // Nor while it is looked ahead: and what of it is not needed there need not be read.
+            // A prefetcher does not write to it either, and loads that it does not need can be removed.
             _ if self.parser_paths.as_ref().is_some_and(ParserPaths::is_prefetch) => {
                 UNALIGNED.with_readonly().with_can_move()
             }
@@ -345,7 +345,7 @@ impl Segment<'_, '_> {
         if ty == I64 { loaded } else { self.builder.ins().uextend(I64, loaded) }
     }
 
-    /// Gives an input its slot; the end of the block makes it present ([`Segment::make_present`]).
+    /// Sets the slot of an input; the end of the block marks it present ([`Segment::make_present`]).
     fn give(&mut self, at: usize, a: clif::Value, b: Option<clif::Value>) {
         let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
         let offset = (at * size_of::<Slot>()) as i32;
@@ -355,7 +355,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// These inputs are present from now on.
+    /// Marks these inputs present.
     pub(super) fn make_present(&mut self, given: InputSet) {
         for (nth, bits) in words(given) {
             let at = present_at(nth) as i32;
@@ -389,7 +389,7 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// A number of the frame; whether it lies there is asked only where it is not known.
+    /// A number of the frame, with a bounds check unless it certainly lies there.
     pub(super) fn frame_get(
         &mut self,
         at: Value,
@@ -414,7 +414,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::One(self.segment.frame_number(from, offset, number)))
     }
 
-    /// Translates the operations on the tuple and on what leaves the pass.
+    /// Translates operations on the tuple and on the outputs of the pass.
     pub(super) fn tuple(&mut self, op: &Op) -> Result<Translated, Unsupported> {
         let frame = self.segment.frame;
         match op {
@@ -478,7 +478,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (start, len) = self.segment.in_region(REGION_BODY, at, len).two();
                 return Ok(Translated::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
             }
-            // On the way of usual frames, the pass is given it.
+            // The fast path passes it on in registers.
             Op::Give(..) if self.segment.parser_paths.is_some() => {}
             Op::Give(input, a, b) => {
                 let a = self.get(*a)?.one();
@@ -514,7 +514,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Translated::Effect)
     }
 
-    /// Adds to the delay, which is never negative, and stays at the longest.
+    /// Adds to the delay, which is never negative and saturates.
     fn delay(&mut self, nanos: clif::Value) {
         let offset = offset_of!(Outcome, delay) + offset_of!(Interval, 0);
         let before = self.segment.load_out(I64, offset);
@@ -526,10 +526,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, sum, out, offset as i32);
     }
 
-    /// Sets a column, and notes it as an edit.
+    /// Sets a column, and records it as an edit.
     pub(super) fn set_edited(&mut self, at: usize, column: Column, value: Value) -> Result<(), Unsupported> {
         let kept = self.edit(target::input(at as u16), Some(value))?;
-        // Bytes that found no room are empty in the column, too.
+        // Bytes that did not fit in the scratch are empty in the column, too.
         let value = kept.map_or_else(|| self.get(value), Ok)?;
         let yes = self.segment.bool(true);
         self.segment.define(column, value, yes);
