@@ -1,7 +1,7 @@
-//! What a relay by each packet driver carries between two network namespaces: small packets, and one TCP stream.
+//! Measures a relay between two network namespaces with each packet driver: small packets, and one TCP stream.
 //!
 //! `cargo run --release -p weft-io --example relay_rates [seconds]`, as root. The source of the small packets is a
-//! packet socket too, and both ends, the relay and the kernel share the machine's cores; compare rows of one run only.
+//! packet socket, too. Both ends, the relay and the kernel share the machine's cores, so compare only rows of one run.
 
 #![allow(unsafe_code, reason = "threads move between network namespaces")]
 #![allow(clippy::print_stdout, reason = "it prints a table")]
@@ -28,12 +28,12 @@ use world::{ADDRESS_B, Namespace, World};
 /// Bytes of a small packet with its Ethernet header.
 const SMALL_BYTES: usize = 64;
 
-/// A way from one end to the other.
+/// How the two ends are connected.
 struct RelaySetup {
     name: &'static str,
-    /// `None`: the ends are joined without us.
+    /// `None`: the ends are connected directly.
     open: Option<fn() -> Pair>,
-    /// The ends are veth pairs to the middle, rather than devices that we make.
+    /// The ends are veth pairs to the middle instead of devices that we create.
     has_veth: bool,
     has_offloads: bool,
     link: Link,
@@ -79,7 +79,7 @@ fn per_packet(nanos: Option<f64>) -> String {
     nanos.map_or_else(|| " ".repeat(13), |nanos| format!("{nanos:>6.0} ns CPU"))
 }
 
-/// Measures something in a world of its own; and what the relay's thread has spent on each packet, if there is one.
+/// Measures in a new world; also returns the relay thread's time per packet, if there is a relay.
 fn measured(setup: &RelaySetup, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
     let world = World::new().expect("network namespaces");
     let relay = join(&world, setup);
@@ -136,7 +136,7 @@ fn tuns(link: Link) -> Pair {
     })
 }
 
-/// Millions of packets a second that arrive.
+/// Millions of packets per second that arrive.
 fn flood(world: &World, link: Link, time: Duration) -> f64 {
     let before = received(&world.b);
     world.a.enter(|| {
@@ -164,7 +164,7 @@ fn received(namespace: &Namespace) -> u64 {
     line.split_whitespace().nth(1).expect("the second number").parse().expect("a number")
 }
 
-/// A UDP packet to an address that nobody has, from one that nobody has.
+/// A UDP packet between two unused addresses.
 fn small_packet(link: Link) -> Vec<u8> {
     let mut ip = vec![0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0, 10, 76, 0, 9, 10, 76, 0, 77];
     let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();

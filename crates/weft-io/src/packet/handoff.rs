@@ -1,8 +1,8 @@
-//! How workers hand frames to each other.
+//! Passes frames from one worker to another.
 //!
-//! Each worker has its own pool, devices and engine. Where a port has fewer queues than there are workers, one worker
-//! has its device for those that have none, and where a port has a link, one worker has the link for all. The others
-//! hand their frames to it through a [`HandoffQueue`], in order: the bytes are copied, so that no buffer leaves its pool.
+//! Each worker has its own pool, devices and engine. If a port has fewer queues than there are workers, one worker
+//! sends for those without a queue; if a port has a link, one worker has the link for all. The others pass their frames
+//! to it through a [`HandoffQueue`], in order. The bytes are copied, so that no buffer leaves its pool.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_core::frame::{Frame, FrameMeta, Pool};
 
-/// Frames that may lie in a gate. Its owner may have as many in hand besides.
+/// Largest number of frames in a queue. Its owner may have taken as many before.
 const FRAMES_MAX: usize = 1024;
-/// Bytes that may lie in a gate when another frame is put there: frames that stand for several are long.
+/// Largest number of bytes in a queue when another frame is added: frames that stand for several packets are long.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Wakes a worker, but only if it sleeps.
@@ -22,29 +22,29 @@ pub(super) struct Doorbell {
     wake: UnixStream,
 }
 
-/// Frames on their way to the worker that owns a port.
+/// Frames in transit to the worker that owns a port.
 #[derive(Debug)]
 pub(super) struct HandoffQueue {
     held: Mutex<HandoffFrames>,
-    /// Frames in `held`: nobody takes the lock to find none.
+    /// Number of frames in `held`: an empty queue is not locked.
     n: AtomicUsize,
     owner: Arc<Doorbell>,
 }
 
-/// The gates of a port.
+/// The handoff queues of a port.
 #[derive(Debug)]
 pub(super) struct PortHandoffs {
     /// To the link in front of the chains.
     pub(super) arriving: HandoffQueue,
-    /// To the device, and the link in front of it.
+    /// To the device, and its link.
     pub(super) leaving: HandoffQueue,
 }
 
-/// What an owner has taken out of a gate and not yet put into buffers.
+/// Frames that an owner has taken from a queue and not yet copied into buffers.
 #[derive(Debug, Default)]
 pub(super) struct HandoffBatch {
     held: HandoffFrames,
-    /// The next frame, and where its bytes begin.
+    /// The next frame, and the offset of its bytes.
     frame: usize,
     byte: usize,
 }
@@ -60,25 +60,25 @@ impl Doorbell {
         Self { is_asleep: AtomicBool::new(false), wake }
     }
 
-    /// There is something in a gate.
+    /// Called after a handoff.
     pub(super) fn ring(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    /// There is mail.
+    /// Called after sending mail.
     pub(super) fn wake(&self) {
-        // If there is no room for a byte, it has not read those before, and will.
+        // If the pipe is full, the worker has not read earlier bytes, and will wake up.
         let _ = (&self.wake).write(&[0]);
     }
 
-    /// The worker is about to sleep. It looks into its gates once more behind this.
+    /// Called before the worker sleeps; it checks its queues once more afterwards.
     pub(super) fn set_asleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
     }
 
-    /// The worker is awake.
+    /// Called when the worker is awake.
     pub(super) fn set_awake(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
     }
@@ -89,7 +89,7 @@ impl PortHandoffs {
         Self { arriving: HandoffQueue::new(owner), leaving: HandoffQueue::new(owner) }
     }
 
-    /// Something lies in one of them.
+    /// Whether one of them has frames.
     pub(super) fn has_frames(&self) -> bool {
         self.arriving.has_frames() || self.leaving.has_frames()
     }
@@ -100,13 +100,13 @@ impl HandoffQueue {
         Self { held: Mutex::default(), n: AtomicUsize::new(0), owner: Arc::clone(owner) }
     }
 
-    /// Something lies in it.
+    /// Whether it has frames.
     pub(super) fn has_frames(&self) -> bool {
         self.n.load(Ordering::SeqCst) > 0
     }
 
-    /// Hands over frames, from the first on, and says how many; their buffers are free again. Those that there is no
-    /// room for stay.
+    /// Hands over frames from the front, and returns their number; their buffers are free again. Frames without room
+    /// stay.
     pub(super) fn put(&self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let mut held = self.lock();
         let room = FRAMES_MAX - held.frames.len();
@@ -128,7 +128,7 @@ impl HandoffQueue {
         n
     }
 
-    /// Takes all that lies in it, if nothing of what was taken before is left.
+    /// Takes all frames, unless some of the last batch are left.
     pub(super) fn take(&self, batch: &mut HandoffBatch) {
         if batch.has_frames() || !self.has_frames() {
             return;
@@ -147,12 +147,12 @@ impl HandoffQueue {
 }
 
 impl HandoffBatch {
-    /// Not all is in buffers.
+    /// Whether frames are left.
     pub(super) fn has_frames(&self) -> bool {
         self.frame < self.held.frames.len()
     }
 
-    /// The next frame, in a buffer of this pool. None: there is no frame, or no buffer for it now.
+    /// The next frame, in a buffer of this pool. None: there is no frame, or no free buffer.
     pub(super) fn next(&mut self, pool: &mut Pool) -> Option<Frame> {
         let (meta, length) = *self.held.frames.get(self.frame)?;
         let mut frame = pool.take_filled(&self.held.bytes[self.byte..][..length])?;
@@ -182,9 +182,9 @@ mod tests {
         (0..n).map(fill).collect()
     }
 
-    /// A flow whose port another worker has would come out of order, or changed; or buffers would be lost with each.
+    /// Frames of a flow through another worker's port would be reordered or changed; or each would lose a buffer.
     #[test]
-    fn gate_keeps_order_and_pools() {
+    fn handoff_keeps_order_and_pools() {
         let (mut ours, mut theirs) = (Pool::new(PoolConfig::default()), Pool::new(PoolConfig::default()));
         let (handoff, mut batch) = (handoff(), HandoffBatch::default());
         let mut seen = 0;
@@ -205,9 +205,9 @@ mod tests {
         assert_eq!((seen, ours.in_use(), theirs.in_use()), (18, 0, 0));
     }
 
-    /// A worker that is slower than the others would take all memory.
+    /// A worker slower than the others would use all memory.
     #[test]
-    fn full_gate_takes_no_more() {
+    fn full_handoff_takes_no_more() {
         let mut pool = Pool::new(PoolConfig::default());
         let handoff = handoff();
         let mut sent = frames(&mut pool, FRAMES_MAX + 9, 60);
@@ -216,7 +216,7 @@ mod tests {
         let mut batch = HandoffBatch::default();
         handoff.take(&mut batch);
         assert_eq!(handoff.put(&mut pool, &mut sent), 9);
-        // What was taken before comes first.
+        // The earlier batch comes first.
         handoff.take(&mut batch);
         assert!(handoff.has_frames());
         let long = self::handoff();

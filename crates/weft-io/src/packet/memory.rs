@@ -1,4 +1,4 @@
-//! Packets from memory, and a sink that counts: a port without a device, for benchmarks.
+//! A source of packets in memory, and a sink that counts: ports without a device, for benchmarks.
 
 use super::{BATCH_MAX, Device, DeviceCounters, Link, QueueId};
 use core::ops::Range;
@@ -6,24 +6,24 @@ use std::io;
 use weft_core::Time;
 use weft_core::frame::{Frame, Offload, Pool};
 
-/// Gives the same packets again and again, and forgets what is sent.
+/// Delivers the same packets repeatedly, and discards sent ones.
 #[derive(Debug)]
 pub struct Memory {
     name: String,
     link: Link,
     place: QueueId,
-    /// The packets, one behind the other.
+    /// The packets, one after the other.
     bytes: Vec<u8>,
     packets: Vec<Range<usize>>,
     next: usize,
-    /// Packets that are still to be given.
+    /// Number of packets left to deliver.
     left: u64,
     is_starved: bool,
     counters: DeviceCounters,
 }
 
 impl Memory {
-    /// A source of `n` packets: the given ones in order, and again from the first. Without any there are none.
+    /// A source of `n` packets that cycles through the given ones; without any it delivers none.
     pub fn source<'a>(
         link: Link,
         place: QueueId,
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn memory_source_repeats_to_its_count() {
-        // If this failed, a benchmark would measure other traffic than it says.
+        // A benchmark would measure other traffic than it reports.
         let mut pool = Pool::new(PoolConfig { small: 50, large: 0 });
         let packets: [&[u8]; 3] = [b"a", b"bb", b"ccc"];
         let mut memory = Memory::source(Link::Ip, QueueId { port: 3, queue: 1 }, packets, 100);

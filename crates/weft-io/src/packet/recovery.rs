@@ -1,8 +1,9 @@
-//! How the workers of a port take up a device that vanished and came back.
+//! Coordinates the workers of a port when its device disappears and comes back.
 //!
-//! The queues of a device hang together: sockets that share an interface do so as long as one of them is open, and a
-//! new one cannot join them on an interface of the same name. So whoever finds the device gone tells the others, each
-//! closes what it has, and only then does the owner of the port open all queues anew and deal them out.
+//! The queues of a device depend on each other: sockets share an interface as long as one of them is open, and a new
+//! socket cannot join them on another interface of the same name. So the first worker that finds the device gone
+//! notifies the others. Each closes its queues; only then does the owner of the port open all queues again and
+//! distribute them.
 
 use super::handoff::Doorbell;
 use super::port::{self, PortConfig};
@@ -10,14 +11,14 @@ use super::{Device, OpenError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the workers of one port know of its device together.
+/// The state of a device, shared by the workers of its port.
 pub(super) struct Recovery {
-    /// The number of times that the device went or came: odd while it is gone.
+    /// How often the device was lost or recovered: odd while it is lost.
     turn: AtomicU32,
     held: Mutex<RecoveryState>,
-    /// Of the workers.
+    /// The doorbells of the workers.
     doorbells: Vec<Arc<Doorbell>>,
-    /// The worker that opens queues, and has the first of them.
+    /// The worker that opens queues, and gets the first.
     owner: usize,
 }
 
@@ -25,14 +26,14 @@ pub(super) struct Recovery {
 struct RecoveryState {
     /// Why the device is gone.
     why: String,
-    /// Workers that have not closed their queues.
+    /// Number of workers that have not closed their queues.
     n_open: usize,
-    /// What is dealt out and not yet taken, a place for each worker.
+    /// Queues that workers have not yet taken, by worker.
     assigned: Vec<Vec<Box<dyn Device>>>,
 }
 
 impl Recovery {
-    /// For a port whose device is there, and the workers with these bells.
+    /// For a port with its device, and workers with these doorbells.
     pub(super) fn new(doorbells: Vec<Arc<Doorbell>>, owner: usize) -> Self {
         Self { turn: AtomicU32::new(0), held: Mutex::default(), doorbells, owner }
     }
@@ -42,14 +43,14 @@ impl Recovery {
         self.owner
     }
 
-    /// The number of times that the device went or came: odd while it is gone. It starts at 0. It does not come before
-    /// all workers have closed what they had.
+    /// How often the device was lost or recovered, from 0: odd while it is lost. It becomes even only after all workers
+    /// have closed their queues.
     pub(super) fn turn(&self) -> u32 {
         self.turn.load(Ordering::Acquire)
     }
 
-    /// The device is gone, for this reason if nobody has said so before; the turn that is now. The worker has yet to
-    /// [close](Self::close) its queues.
+    /// Reports that the device is lost; the first report sets the reason. Returns the current turn. The worker must
+    /// still [close](Self::close) its queues.
     pub(super) fn note_lost(&self, why: String) -> u32 {
         let mut held = self.lock();
         if is_there(self.turn()) {
@@ -59,14 +60,14 @@ impl Recovery {
         self.turn()
     }
 
-    /// The worker has no queue of the device open any more; why it is gone.
+    /// Reports that the worker has closed its queues; returns the reason of the loss.
     pub(super) fn close(&self) -> String {
         let mut held = self.lock();
         held.n_open -= 1;
         held.why.clone()
     }
 
-    /// Opens the device, the `at`th port, if all have closed it and it is back, and deals its queues out.
+    /// Opens the device of port `at` if all workers have closed it, and distributes its queues.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -85,7 +86,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// The queues that a worker has from now on.
+    /// Takes a worker's new queues.
     pub(super) fn take_queues(&self, worker: usize) -> Vec<Box<dyn Device>> {
         core::mem::take(&mut self.lock().assigned[worker])
     }
@@ -100,7 +101,7 @@ impl Recovery {
     }
 }
 
-/// The device is there, by the turn.
+/// Whether the device exists in this turn.
 pub(super) const fn is_there(turn: u32) -> bool {
     turn.is_multiple_of(2)
 }

@@ -1,8 +1,8 @@
-//! The loop of a worker that carries frames: take a batch from each queue, run it, send what leaves.
+//! The loop of a frame worker: receive a batch from each queue, run it, send the output.
 //!
-//! It knows all ports of a node, so that an element may send a frame from any to any, and has some queues of each, or
-//! none: then it hands what leaves by the port to the worker that owns it ([`super::handoff`]). It shares nothing else
-//! with other workers but tables. Devices are polled level-triggered: a ring that was not emptied is readable at once.
+//! A worker knows all ports of a node, so an element may send a frame from any port to any other. It has some queues of
+//! each port, or none; then it hands outgoing frames to the worker that owns the port ([`super::handoff`]). Workers
+//! share nothing else but tables. Devices are polled level-triggered: a ring that was not emptied is readable at once.
 
 #![expect(unsafe_code, reason = "poll(2) has no safe form in the standard library")]
 
@@ -33,26 +33,26 @@ use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::recording::{Limits, Progress, Recorder};
 use weft_engine::rules::Swap;
 
-/// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
+/// Largest number of frames that wait for a port without room; further ones are dropped, and counted as `port_full`.
 pub const WAITING_MAX: usize = 1024;
-/// Frames of a link that have buffers of their own, at most; the limits of queues may be higher, and are met when no
-/// more than [`RESERVE`] buffers are left.
+/// Largest number of buffers that are allocated for a link's frames. Limits of queues may be higher; then [`RESERVE`]
+/// is the limit.
 const HELD_MAX: u32 = 1 << 15;
-/// Small buffers that links leave to drivers and chains: with all of them in a queue nothing would come in any more, by
-/// ports that have no link either. A link that came by an update has no buffers of its own.
+/// Small buffers that links leave to drivers and chains. If a queue held all of them, no port could receive. A link
+/// added by an update has no buffers of its own.
 const RESERVE: usize = 1024;
-/// A port that had no room is tried again after this time at the latest.
+/// A port without room is retried after this time at the latest.
 const RETRY: Interval = Interval::from_millis(1);
-/// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
+/// How often devices are polled even without events: the removal of a device that is down causes none.
 const POLL_EVERY: Interval = Interval::from_secs(1);
-/// Frames that come one behind the other, behind which a worker rests.
+/// Frames in a row after which a worker sleeps to coalesce.
 const BURST_MIN: usize = 8;
-/// The links of ports that stand in a group are asked for so often: this long, frames still leave by one that is down.
+/// How often the carrier of ports in a group is checked: this long, frames may leave by a port that is down.
 const LINKS_EVERY: Interval = Interval::from_millis(20);
-/// Rows of sinks leave after this time even if the batch is not full.
+/// Rows of sinks are sent after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
-/// What a worker can be told.
+/// Messages to a worker.
 pub(super) enum Mail {
     Apply {
         plan: Arc<PacketPlan>,
@@ -73,58 +73,58 @@ pub(super) enum Mail {
     Stats {
         to: Sender<PacketNodeStats>,
     },
-    /// Note what a link is asked. Who has it says whether it was not noted already.
+    /// Start recording the operations on a link's queue. The worker with the link answers whether the recording is new.
     Record {
         link: String,
         limits: Limits,
         to: Sender<Option<bool>>,
     },
-    /// How far the recordings are, by link.
+    /// Report the progress of the recordings, by link.
     Recordings {
         to: Sender<Vec<(String, Progress)>>,
     },
-    /// Give what was noted of a link.
+    /// End the recording of a link, and send it.
     TakeRecording {
         link: String,
         to: Sender<Option<Recorder>>,
     },
-    /// Take no more frames from devices.
+    /// Receive no more frames from devices.
     Quiet {
         done: Sender<()>,
     },
     Stop,
 }
 
-/// How a worker is set up.
+/// Configuration of a worker.
 pub(super) struct WorkerConfig {
     pub(super) engine: PacketConfig,
     pub(super) spin: Spin,
-    /// How long it rests behind a burst.
+    /// How long it sleeps after a burst.
     pub(super) coalesce: Interval,
 }
 
-/// The other ends of what a worker is told by.
+/// The receiving ends of a worker's channels.
 pub(super) struct WorkerChannels {
     pub(super) mail: Receiver<Mail>,
     pub(super) wake: UnixStream,
     pub(super) doorbell: Arc<Doorbell>,
 }
 
-/// A worker, with what it owns.
+/// A worker and what it owns.
 pub(super) struct Worker {
     engine: PacketEngine,
     pool: Pool,
     ports: Vec<Port>,
     channels: WorkerChannels,
-    /// Nothing more is taken from devices: it is about to stop.
+    /// The worker is about to stop and receives nothing from devices.
     is_quiet: bool,
     rows: RowSender,
     rows_since: Option<Time>,
     spin: Spin,
     coalesce: Interval,
-    /// Frames on their way; empty between two batches.
+    /// Frames in transit; empty between two batches.
     batch: Vec<Frame>,
-    /// When links are asked for next; None where no port stands in a group.
+    /// When the carriers are checked next; None if no port is in a group.
     next_link_poll: Option<Time>,
     polls: Vec<libc::pollfd>,
 }
@@ -132,45 +132,45 @@ pub(super) struct Worker {
 /// A device that is gone.
 struct LostDevice {
     why: String,
-    /// When it is looked for next.
+    /// When the owner tries to open it again.
     retry_at: Time,
 }
 
-/// A port, as one worker has it.
+/// A port, as one worker sees it.
 pub(super) struct Port {
     config: PortConfig,
-    /// Those of its queues that are this worker's.
+    /// This worker's queues of the port.
     queues: Vec<Box<dyn Device>>,
-    /// Of its device; None for a file.
+    /// The device's interface; None for a file.
     link: Option<Arc<LinkState>>,
-    /// It has what there is one of: links, and the device for workers that have no queue of it.
+    /// This worker owns the port: its links, and the sending for workers without a queue.
     is_owner: bool,
-    /// How all workers take up a device that was gone, which of them this is, and how far it is in that.
+    /// The recovery from a lost device, this worker's index, and its position in the recovery.
     recovery: Arc<Recovery>,
     worker: usize,
     turn: u32,
-    /// To the owner; None where there is one worker alone.
+    /// Queues to the owner; None if there is only one worker.
     handoffs: Option<Arc<PortHandoffs>>,
-    /// What the owner has taken out of them.
+    /// Frames that the owner has taken from them.
     arriving: HandoffBatch,
     leaving: HandoffBatch,
-    /// What its links say is to be done without a device.
+    /// What to do while the device is lost, as declared by its links.
     on_failure: Option<OnFailure>,
     gone: Option<LostDevice>,
-    /// The device is there, but down or without a carrier; when it is asked next, where a link says what is to be
-    /// done meanwhile.
+    /// The device exists, but is down or without a carrier; and when the carrier is checked next, if a link declares
+    /// what to do meanwhile.
     is_down: bool,
     next_carrier_check: Time,
-    /// What devices that are gone have counted, and what was dropped in front of one that is down.
+    /// Counters of lost devices, and of frames dropped because the device was down.
     counted: DeviceCounters,
-    /// Frames dropped for want of a device.
+    /// Frames dropped because there was no device.
     lost: u64,
-    /// What the device, or the owner, has no room for.
+    /// Frames that the device, or the owner, had no room for.
     waiting: Vec<Frame>,
-    /// Where frames wait before they leave, and before the chains see them. The owner has them.
+    /// The owner's links: for frames before they leave, and before the chains.
     egress: Option<Link>,
     ingress: Option<Link>,
-    /// Somebody has such links.
+    /// The port has such links, here or at its owner.
     has_egress: bool,
     has_ingress: bool,
     full: u64,
@@ -179,7 +179,7 @@ pub(super) struct Port {
 }
 
 impl Worker {
-    /// A worker that runs `plan`. It makes its pool itself, so that the memory is near.
+    /// A worker that runs `plan`. It allocates its own pool, so that the memory is on its NUMA node.
     ///
     /// # Errors
     /// A device has failed.
@@ -210,14 +210,14 @@ impl Worker {
         worker.apply_links(&links).map(|()| worker)
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until a request to stop.
     ///
     /// # Errors
     /// A device has failed.
     pub(super) fn run(mut self) -> Result<(), PortError> {
         let (mut idle_since, mut looks_since) = (None, None);
         let mut burst = 0;
-        // The kernel adds 50 us to each wait otherwise.
+        // Otherwise the kernel adds 50 us to each wait.
         sys::set_timer_slack(1);
         loop {
             let now = clock::now();
@@ -244,7 +244,7 @@ impl Worker {
                 burst += moved;
                 continue;
             }
-            // How long nothing came is counted from here on, whether it rests meanwhile or looks.
+            // The idle time counts from here, whether the worker sleeps or polls.
             let idle = *idle_since.get_or_insert(now);
             if mem::take(&mut burst) >= BURST_MIN && self.coalesce > Interval::ZERO {
                 self.flush()?;
@@ -262,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Takes a batch from each queue and runs it; how many frames there were.
+    /// Receives a batch from each queue and runs it; returns the number of frames.
     fn receive(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         if self.is_quiet {
@@ -273,7 +273,7 @@ impl Worker {
             if !self.ports[port].is_read(has_waiting) {
                 continue;
             }
-            // If the device is gone, so are its queues.
+            // Losing the device removes its queues.
             let mut queue = 0;
             while let Some(device) = self.ports[port].queues.get_mut(queue) {
                 let received = device.receive(&mut self.pool, &mut self.batch, now);
@@ -298,7 +298,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Sends what the engine has made; how many frames that were.
+    /// Sends the engine's output; returns the number of frames.
     fn send_outputs(&mut self) -> Result<usize, PortError> {
         let mut moved = 0;
         while let Some(to) = self.engine.poll_output(&mut self.batch) {
@@ -317,7 +317,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Goes on with what other workers have handed to the owner of a port; how many frames that were.
+    /// Owner only: processes frames from other workers; returns their number.
     fn receive_handoffs(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
@@ -338,7 +338,7 @@ impl Worker {
                 self.batch.push(frame);
             }
             moved += self.batch.len();
-            // The link may be gone meanwhile.
+            // The link may have been removed in the meantime.
             if !self.batch.is_empty() && !at.hold(&mut self.batch, &mut self.pool, now) {
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
                 self.send_outputs()?;
@@ -347,7 +347,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Lets go what links let go now; how many frames that were.
+    /// Releases frames that links let go now; returns their number.
     fn run_links(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
@@ -368,8 +368,8 @@ impl Worker {
         Ok(moved)
     }
 
-    /// Has ports go on with these links: what waits in one that is replaced stays, what waits in one that is gone goes
-    /// on as if there had been none.
+    /// Applies new links to the ports: frames in a replaced link stay; frames in a removed one continue as if there had
+    /// been none.
     fn apply_links(&mut self, plans: &[LinkPlan]) -> Result<(), PortError> {
         let now = clock::now();
         let mut released = Vec::new();
@@ -411,7 +411,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells the engine which of the ports that stand in a group have a link that is up.
+    /// Reports to the engine which ports of groups have a carrier.
     fn poll_links(&mut self, now: Time) {
         let plan = Arc::clone(self.engine.plan());
         for member in plan.groups.iter().flat_map(|group| &group.members) {
@@ -421,7 +421,7 @@ impl Worker {
         self.next_link_poll = (!plan.groups.is_empty()).then(|| now + LINKS_EVERY);
     }
 
-    /// Tries again what ports had no room for; how many frames left.
+    /// Retries frames that ports had no room for; returns the number sent.
     fn send(&mut self) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in &mut self.ports {
@@ -432,7 +432,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// What devices keep leaves.
+    /// Sends what devices have buffered.
     fn flush(&mut self) -> Result<(), PortError> {
         for port in self.ports.iter_mut().filter(|port| port.gone.is_none()) {
             if let Err(error) = port.queues.iter_mut().try_for_each(|queue| queue.flush()) {
@@ -442,12 +442,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Some port has no room for what leaves by it.
+    /// Some port has no room for its outgoing frames.
     fn has_waiting(&self) -> bool {
         self.ports.iter().any(|port| !port.waiting.is_empty())
     }
 
-    /// Lets more come, so that it comes together.
+    /// Sleeps a moment, so that more frames arrive together.
     fn rest(&mut self, now: Time) {
         let until = self.wakeup_time(now).min(now + self.coalesce);
         if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
@@ -455,12 +455,12 @@ impl Worker {
         }
     }
 
-    /// Waits until a device is readable, mail has come, or it is time for something.
+    /// Waits until a device is readable, mail has arrived, or a timeout is due.
     fn sleep(&mut self) {
         let now = clock::now();
         let until = self.wakeup_time(now);
         self.channels.doorbell.set_asleep();
-        // Whoever hands over a frame behind this look wakes it.
+        // A handoff after this check rings the doorbell.
         let has_handoffs = |port: &Port| {
             port.is_owner && port.handoffs.as_ref().is_some_and(|handoffs| handoffs.has_frames())
         };
@@ -470,8 +470,8 @@ impl Worker {
             tv_sec: (left / 1_000_000_000) as libc::time_t,
             tv_nsec: (left % 1_000_000_000) as libc::c_long,
         };
-        // SAFETY: the list is writable for its length, the time is readable, and no signal mask is given.
-        // An error is a signal, after which all is looked at as after an event.
+        // SAFETY: the list is writable for its length, the time is readable, and no signal mask is passed. An error is
+        // a signal, after which everything is polled as after an event.
         let n: c_int = unsafe {
             libc::ppoll(
                 self.polls.as_mut_ptr(),
@@ -481,13 +481,13 @@ impl Worker {
             )
         };
         if n > 0 && self.polls[0].revents != 0 {
-            // What was written says only that there is something.
+            // The bytes have no meaning beyond the wake-up.
             let _ = self.channels.wake.read(&mut [0; 64]);
         }
         self.channels.doorbell.set_awake();
     }
 
-    /// Notes in `polls` what can wake it; the time at which it is to look even if nothing does.
+    /// Fills `polls` with what can wake the worker; returns when it must wake even without an event.
     fn wakeup_time(&mut self, now: Time) -> Time {
         self.polls.clear();
         self.polls.push(libc::pollfd {
@@ -515,15 +515,15 @@ impl Worker {
             if is_tried || port.arriving.has_frames() || port.leaving.has_frames() {
                 no_later(now + RETRY);
             }
-            // What is held for want of a device has no time.
+            // Frames held because there is no device have no timeout.
             let egress = port.egress.as_ref().filter(|_| !port.is_holding()).and_then(Link::poll_timeout);
-            // A link is not asked while what it let go last has no room, however late it is.
+            // A link waits while its last frame has no room, even if it is late.
             let soonest = if port.has_room() { Time(0) } else { now + RETRY };
             egress.map(|at| at.max(soonest)).into_iter().for_each(&mut no_later);
             port.ingress.as_ref().and_then(Link::poll_timeout).into_iter().for_each(&mut no_later);
             for device in port.queues.iter().filter(|_| port.is_read(has_waiting)) {
                 match device.fd() {
-                    // Buffers become free without a word.
+                    // Freed buffers cause no event.
                     _ if device.is_starved() => no_later(now + RETRY),
                     Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
                     None => no_later(device.poll_timeout().unwrap_or(now)),
@@ -533,7 +533,7 @@ impl Worker {
         until
     }
 
-    /// False: it is to stop.
+    /// Returns false on a request to stop.
     fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
             match self.channels.mail.try_recv() {
@@ -546,7 +546,7 @@ impl Worker {
                 }
                 Ok(Mail::ApplySwap { swap, done }) => {
                     self.engine.take_up(&swap);
-                    // Who answers has let go of it.
+                    // The answer means that this worker has released it.
                     drop(swap);
                     let _ = done.send(());
                 }
@@ -587,7 +587,7 @@ impl Worker {
         }
     }
 
-    /// A link that is here.
+    /// The link with this name, if this worker has it.
     fn link(&mut self, name: &str) -> Option<&mut Link> {
         let links = self.ports.iter_mut().flat_map(|port| [&mut port.egress, &mut port.ingress]).flatten();
         links.into_iter().find(|link| link.plan().name == name)
@@ -619,7 +619,7 @@ impl Worker {
     }
 }
 
-/// Has a frame wait in a link, if there are buffers to spare for that.
+/// Enqueues a frame on a link, if enough buffers remain.
 fn enqueue_on(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
     match pool.free_small() < RESERVE {
         true => link.refuse_frame(frame, pool),
@@ -627,16 +627,16 @@ fn enqueue_on(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
     }
 }
 
-/// Buffers for what drivers and chains have in hand, and for what waits in links.
+/// The number of buffers for drivers and chains, and for frames in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
     let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + in_flight_max(link)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
 }
 
-/// Frames that the path of a link may have on it.
+/// Largest number of frames on the path of a link.
 fn in_flight_max(link: &LinkPlan) -> u32 {
-    /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two of full size.
+    /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two full-size frames.
     const FRAME_BYTES: u64 = 500;
     let Some(path) = &link.path else { return 0 };
     let of = |rate: Option<u64>, impair: &Impairments| {
@@ -693,7 +693,7 @@ impl Port {
         [&self.egress, &self.ingress].into_iter().flatten().map(report).collect()
     }
 
-    /// Puts frames that came in where they wait before the chains see them. False: there is no such place.
+    /// Puts received frames into the ingress link. Returns false if there is none.
     fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
             frames.drain(..).for_each(|frame| enqueue_on(link, frame, pool, now));
@@ -708,13 +708,13 @@ impl Port {
         true
     }
 
-    /// What leaves goes to the owner: it has the link, or the only queues. While the device is gone, what waits stays
-    /// with its worker, or the rest of its flow would be faster when the device is back.
+    /// Outgoing frames go to the owner: it has the link, or the only queues. While the device is gone, frames stay with
+    /// their worker; otherwise the rest of their flow would overtake them when the device is back.
     fn sends_by_owner(&self) -> bool {
         !self.is_owner && (self.has_egress || self.queues.is_empty() && self.gone.is_none())
     }
 
-    /// Sends what its link lets go, as long as the device takes it; how many frames that were.
+    /// Sends frames that the link releases, as long as the device has room; returns their number.
     fn run_egress(&mut self, pool: &mut Pool, now: Time) -> Result<usize, PortError> {
         let (is_holding, is_lost) = (self.is_holding(), self.is_cut_off());
         let Some(link) = &mut self.egress else { return Ok(0) };
@@ -730,7 +730,7 @@ impl Port {
             self.send(pool)?;
             return Ok(moved);
         }
-        // What the device has no room for waits in the link, where the queue can still drop it.
+        // Frames that the device has no room for wait in the link, where the queue can still drop them.
         while self.has_room() {
             let Some(frame) = self.egress.as_mut().and_then(|link| link.poll_frame(pool, now)) else { break };
             self.waiting.push(frame);
@@ -742,22 +742,22 @@ impl Port {
         Ok(moved)
     }
 
-    /// Its link may let go more. What the device has no room for is to wait in the link.
+    /// The link may release more frames.
     fn has_room(&self) -> bool {
         self.waiting.len() < BATCH_MAX
     }
 
-    /// No frame will come any more.
+    /// No further frame will arrive.
     fn is_at_end(&self) -> bool {
         self.broken.is_some() || self.queues.iter().all(|device| device.is_finished())
     }
 
-    /// It is asked for frames now. A capture loses nothing by waiting for ports that are full.
+    /// The port is read now. A capture loses nothing by waiting for full ports.
     fn is_read(&self, has_waiting: bool) -> bool {
         !(self.gone.is_some() || self.is_at_end() || has_waiting && self.config.driver.is_file())
     }
 
-    /// Sends what waits; how many frames left. Of the queues that the worker has, one is enough to leave by.
+    /// Sends waiting frames; returns their number. One of the worker's queues is enough to send by.
     fn send(&mut self, pool: &mut Pool) -> Result<usize, PortError> {
         if self.sends_by_owner()
             && let Some(handoffs) = &self.handoffs
@@ -787,7 +787,7 @@ impl Port {
                 }
             }
         }
-        // A file is written in pieces; an interface has its packets at once.
+        // A file is written in pieces; an interface gets its packets at once.
         if moved > 0
             && !self.config.driver.is_file()
             && let Err(error) = self.queues[0].flush()
@@ -797,7 +797,7 @@ impl Port {
         Ok(moved)
     }
 
-    /// Drops those that came last, if too many wait.
+    /// Drops the newest frames if too many wait.
     fn drop_excess(&mut self, pool: &mut Pool) {
         if self.waiting.len() > WAITING_MAX {
             self.full += (self.waiting.len() - WAITING_MAX) as u64;
@@ -805,7 +805,7 @@ impl Port {
         }
     }
 
-    /// A device has failed. Where a link says what is to be done then, the port is without it from now on.
+    /// Handles a device error. If a link declares what to do, the port goes on without the device.
     fn fail(&mut self, error: io::Error, now: Time) -> Result<(), PortError> {
         if self.on_failure.is_none() {
             return Err(self.failed(error));
@@ -815,11 +815,10 @@ impl Port {
         Ok(())
     }
 
-    /// The device is down. Where no link says what is to be done then, nothing leaves by it, as nothing would from the
-    /// host.
+    /// The device is down. Unless a link declares what to do, the frames are dropped, as the host would drop them.
     fn drop_or_hold(&mut self, pool: &mut Pool) {
         if self.on_failure.is_some() {
-            // It may be up again: a socket tells once that it was not.
+            // It may be up again: a socket reports once that it was down.
             (self.is_down, self.next_carrier_check) = (true, Time(0));
             return;
         }
@@ -827,7 +826,7 @@ impl Port {
         self.waiting.drain(..).for_each(|frame| pool.give(frame));
     }
 
-    /// Asks the device whether it is up, where a link says what is to be done while it is not.
+    /// Checks the carrier, if a link declares what to do without one.
     fn check_carrier(&mut self, now: Time) {
         let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.next_carrier_check <= now;
         let Some(link) = self.link.as_ref().filter(|_| is_asked) else { return };
@@ -835,24 +834,24 @@ impl Port {
         self.next_carrier_check = now + if self.is_down { LINKS_EVERY } else { POLL_EVERY };
     }
 
-    /// Nothing can leave, and a link says what is to be done meanwhile.
+    /// Nothing can be sent, and a link declares what to do meanwhile.
     fn is_cut_off(&self) -> bool {
         self.gone.is_some() || self.is_down
     }
 
-    /// What is to leave waits for the device to come back, or up.
+    /// Outgoing frames wait until the device is back or up.
     fn is_holding(&self) -> bool {
         self.is_cut_off() && self.on_failure == Some(OnFailure::Hold)
     }
 
-    /// Follows the other workers when a device goes or comes back; the owner looks whether it is back.
+    /// Follows the other workers when a device is lost or recovered; the owner tries to open it again.
     fn recover(&mut self, nth: u16, now: Time) {
         self.check_carrier(now);
         let turn = self.recovery.turn();
         if turn != self.turn {
             if is_there(turn) {
                 self.queues = self.recovery.take_queues(self.worker);
-                // It may have another MTU, for which there are other buffers.
+                // The new device may have another MTU, and other buffers.
                 if let (Some(link), Some(first)) = (&self.link, self.queues.first()) {
                     link.set_mtu_max(Some(&**first));
                 }
@@ -866,13 +865,13 @@ impl Port {
             return;
         };
         gone.retry_at = now + POLL_EVERY;
-        // While it cannot be opened it is as good as gone.
+        // A device that cannot be opened still counts as gone.
         let _ = self.recovery.open(&self.config, nth);
     }
 
-    /// Closes what it has of a device that is gone.
+    /// Closes this worker's queues of a lost device.
     fn close(&mut self, turn: u32, now: Time) {
-        // What the device has counted stays counted when another takes its place.
+        // Keep the counters of the lost device.
         for mut device in self.queues.drain(..) {
             self.counted.add(&device.counters());
         }
@@ -928,7 +927,7 @@ mod tests {
         Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
     }
 
-    /// One that has these ports, and what its rows go to.
+    /// A worker with these ports, and the writer of its rows.
     fn worker(ports: Vec<Port>) -> (Writer, Worker) {
         let (writer, mut senders) = Writer::start(1, None).expect("a thread");
         let (waker, wake) = UnixStream::pair().expect("two sockets");
@@ -950,7 +949,7 @@ mod tests {
         (writer, worker)
     }
 
-    /// A link of a bit a nanosecond, whose queue is a line without a limit.
+    /// A link of one bit per nanosecond, with an unlimited FIFO.
     fn fast_link() -> QueueLink {
         let level = Level {
             name: "fifo".to_owned(),
@@ -981,7 +980,7 @@ mod tests {
         QueueLink::new(plan, Time(0), 1)
     }
 
-    /// A core would be burnt while a port has no room for what a capture gives.
+    /// A worker would spin while a port has no room for packets of a capture.
     #[test]
     fn full_port_stops_capture_polling() {
         let capture = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
@@ -997,7 +996,7 @@ mod tests {
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
     }
 
-    /// A core would be burnt while there are no buffers for what comes in.
+    /// A worker would spin while there are no buffers for packets that arrive.
     #[test]
     fn no_buffers_stop_device_polling() {
         let device = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
@@ -1011,7 +1010,7 @@ mod tests {
         worker.pool.give(frame);
     }
 
-    /// A long queue would take all buffers, and no port of the worker would be read any more.
+    /// A long queue would use all buffers, and no port of the worker could receive.
     #[test]
     fn link_leaves_buffers_to_drivers() {
         let mut port = port(Driver::Tap, Memory::sink(Link::Ethernet));
@@ -1027,7 +1026,7 @@ mod tests {
         assert!(counts.is_conserved(), "{counts:?}");
     }
 
-    /// A core would be burnt while a port has no room for what its link would let go.
+    /// A worker would spin while a port has no room for frames that its link releases.
     #[test]
     fn full_port_stops_link_polling() {
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, Memory::sink(Link::Ethernet))]);
@@ -1038,7 +1037,7 @@ mod tests {
         }
         let first = link.poll_frame(&mut worker.pool, Time(0)).expect("the link is free");
         worker.ports[0].egress = Some(link);
-        // The link has been free again for long.
+        // The link has been free for a long time.
         let (now, free_at) = (Time(1_000_000_000), Time(480));
         assert_eq!(worker.wakeup_time(now), free_at);
         worker.ports[0].waiting.push(first);
