@@ -1,4 +1,4 @@
-//! One walk over a function.
+//! Infers the effects of a handler in one walk over its function.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
 }
 
-/// The rows of the table that a sink sends to, if it sends to one.
+/// The rows of the table that a sink sends to, if it does.
 fn sink_table(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
     let wanted = chain.sinks[usize::from(sink.0)].target.table()?;
     let is_it = |decl: &TableDecl| (&*decl.owner, &*decl.spec.name) == wanted;
@@ -63,14 +63,14 @@ fn sink_table(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
 struct Walk<'f> {
     function: &'f Function,
     chain: &'f ChainProgram,
-    /// The inputs that are another where the frame has other headers.
+    /// The inputs whose value depends on the frame's headers.
     of_frame: Vec<InputId>,
     flow: Flow,
     provenance: Provenance,
     names: Names<'f>,
-    /// The blocks from which some way lets the tuple go on.
+    /// The blocks from which some path lets the tuple go on.
     going_on: Vec<bool>,
-    /// What is met in each block.
+    /// The condition of each block.
     conditions: Vec<Condition>,
     effects: Effects,
 }
@@ -93,7 +93,7 @@ impl Walk<'_> {
             Op::Input(id) | Op::InputPresent(id) if !own.contains(id) => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
-            // Of its own changes it sees the message that they are made in.
+            // The element sees the message with its own changes.
             Op::Derived(id) => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
@@ -158,7 +158,7 @@ impl Walk<'_> {
             Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
                 self.reads(Cell::Column(table, column), line, Some(row));
             }
-            // A full table takes no further key, so rows of different keys are in each other's way as well.
+            // A full table accepts no new key, so rows of different keys conflict as well.
             Op::Emit(sink, _) => {
                 if let Some(cell) = sink_table(self.chain, sink) {
                     self.writes(at, inst, cell, None);
@@ -178,7 +178,7 @@ impl Walk<'_> {
         self.effects.cells.entry(Cell::Rows(table)).or_default().moves.insert(line);
     }
 
-    /// A look at which rows there are. An expired or evicted row of any key may be met, so it is of all rows.
+    /// A read of which rows exist. It may find an expired or evicted row of any key, so it covers all rows.
     fn look(&mut self, table: TableId, key: Option<Value>, line: u32) {
         let key = key.map(|key| self.names.key(key, &self.provenance));
         let look = TableRead { table, key, line };
@@ -192,7 +192,7 @@ impl Walk<'_> {
         self.used(cell, row).reads.insert(line);
     }
 
-    /// Notes a write by an instruction of the block `at`.
+    /// Records a write by an instruction of block `at`.
     fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
         let (given, only) = (self.given(at, inst), self.conditions[at].clone());
         let used = self.used(cell, row);
@@ -202,13 +202,13 @@ impl Walk<'_> {
         used.is_changed |= !matches!(inst.op, Op::TouchRead(..));
     }
 
-    /// What an instruction of the block `at` works with, and what decides whether it runs.
+    /// The sources of an instruction's operands in block `at`, and of whether it runs.
     fn given(&self, at: usize, inst: &Inst) -> Sources {
         let deciding = self.provenance.of_conditions(self.flow.deciding(at).as_deref());
         deciding.into_iter().chain(self.provenance.of_all(&inst.op.operands())).collect()
     }
 
-    /// How a cell is used, once the rows are noted.
+    /// The entry for a use of a cell, with its rows recorded.
     fn used(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
         let rows = row.map_or(RowSet::All, |row| self.names.rows(self.function, row, &self.provenance));
         let used = self.effects.cells.entry(cell).or_default();
@@ -270,7 +270,7 @@ impl Walk<'_> {
         let kind = match *end {
             Terminator::Redirect { to, line } => {
                 self.effects.redirects.insert(line);
-                // Those behind do not see it now, and perhaps never.
+                // Later elements do not see the tuple now, and perhaps never.
                 if self.known_text(Some(to)).is_none_or(|to| to != HOLD.as_bytes()) {
                     return;
                 }
@@ -322,9 +322,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a value is true only where the scratch is full, or a result was longer than it may be.
+    /// Whether a value is true only if the scratch is full, or a result was too long.
     fn is_full(&self, by: Value) -> bool {
-        // Without recursion: a statement may ask as many flags as it has parts.
+        // Without recursion: a statement may test as many flags as it has parts.
         let mut left = vec![by];
         while let Some(by) = left.pop() {
             let is_full = match self.names.definition(by) {
@@ -348,7 +348,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Whether a block is entered only for want of room.
+    /// Whether a block is entered only for lack of room.
     fn is_room(&self, at: usize) -> bool {
         let is_full = |by: Value| self.is_full(by);
         let mut entries = self.flow.entries(at).map(|from| &self.function.blocks[from]).peekable();
@@ -359,7 +359,7 @@ impl Walk<'_> {
             })
     }
 
-    /// Tells which writes happen on all ways that go on.
+    /// Marks the writes that happen on all paths that go on.
     fn settle_writes(&mut self, own: &[InputSet]) {
         let paths = self
             .function
@@ -383,7 +383,7 @@ fn goes_on(end: &Terminator) -> bool {
     end.goes_on()
 }
 
-/// For each block, the inputs that the handler has itself set on every way to it.
+/// For each block, the inputs that the handler has set on every path to it.
 fn own_writes(function: &Function) -> Vec<InputSet> {
     let mut before = vec![InputSet::ALL; function.blocks.len()];
     before[0] = InputSet::EMPTY;
@@ -410,7 +410,7 @@ fn own_after(own: InputSet, op: &Op) -> InputSet {
     }
 }
 
-/// Whether an operation takes room in the scratch, or asks about it (see [`weft_ir::ir`]).
+/// Whether an operation uses scratch, or tests for it (see [`weft_ir::ir`]).
 fn takes_room(function: &Function, inst: &Inst) -> bool {
     let is_bytes = |value: &Value| function.ty(*value) == Ty::Bytes;
     match &inst.op {

@@ -1,9 +1,9 @@
-//! Whether an element may see one message more than once, as it does where something in front of it tries again.
+//! Whether an element may see one message more than once, as it does if an earlier element retries.
 //!
-//! What an element leaves behind must be the same whether it saw a message once or twice. Looks at state are no matter,
-//! nor are draws and verdicts: each attempt gets the one that belongs to it. A write is none if it is *blind*: nothing
-//! that handles calls reads the cell, and what is written, and whether, follows from the request and from state that
-//! no element of the chain changes. The call's row is made anew by each OPEN, so it counts for nothing by itself.
+//! An element must leave the same traces whether it saw a message once or twice. Reads of state, draws and verdicts do
+//! not matter: each attempt gets its own. A write leaves no trace if it is *blind*: no call handler reads the cell, and
+//! its value, and whether it happens, follow from the request and from state that no element of the chain changes. Each
+//! OPEN creates a new row of the call, so that does not count by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,18 +17,18 @@ use super::{Cell, CellUse, ChainEffects, Effects, Source, SourceLines, Sources};
 pub struct Unrepeatable {
     /// In words: `gives log a row`.
     pub why: String,
-    /// The lines that do it, in the file of the element.
+    /// The lines that do it, in the element's file.
     pub lines: SourceLines,
 }
 
-/// Whether an element, an index into [`ChainProgram::elements`], is safe to repeat per message id: a second attempt of
-/// a message leaves nothing behind that the first did not. EVERY does not belong to a message and is not looked at.
+/// Whether an element, an index into [`ChainProgram::elements`], is safe to repeat per message id: a second attempt
+/// leaves no traces that the first did not. EVERY belongs to no message and does not count.
 ///
 /// # Errors
-/// What it would do twice, each thing once: rows of sinks, copies, sums, state.
+/// What it would do twice, each once: rows of sinks, copies, sums, state.
 ///
 /// # Panics
-/// If the effects are not those of the program, or it has no such element.
+/// The effects are not those of the program, or there is no such element.
 pub fn repeats(
     program: &ChainProgram,
     effects: &ChainEffects,
@@ -43,7 +43,7 @@ pub fn repeats(
     if found.findings.is_empty() { Ok(()) } else { Err(found.into_findings()) }
 }
 
-/// The handlers of an element that run for calls, and whether they are of the request direction.
+/// The call handlers of an element, and whether they are of the request direction.
 fn of_calls(effects: &ChainEffects, element: usize) -> impl Iterator<Item = (bool, &Effects)> {
     let handlers = effects.elements[element]
         .handlers()
@@ -51,9 +51,9 @@ fn of_calls(effects: &ChainEffects, element: usize) -> impl Iterator<Item = (boo
     handlers.map(|(name, handler)| (matches!(name, "open" | "request"), handler))
 }
 
-/// What a second attempt of a message may find otherwise than the first.
+/// State and sources that may differ between two attempts.
 struct Volatile {
-    /// Cells that handlers of calls both change and read, and tables whose rows come and go.
+    /// Cells that call handlers both change and read, and tables whose rows are inserted and removed.
     cells: BTreeSet<Cell>,
     /// Sources of values; inputs are those of the request.
     sources: Sources,
@@ -75,7 +75,8 @@ impl Volatile {
         volatile
     }
 
-    /// Takes up what a handler hands on of what is restless, in the message or in the call's row; whether that is new.
+    /// Adds the sources that a handler derives from volatile ones and passes on, in the message or in the call's row;
+    /// returns whether there are new ones.
     fn propagate(&mut self, is_request: bool, handler: &Effects) -> bool {
         let before = self.sources.len();
         let calls = handler.cells.iter().filter_map(|(cell, used)| match *cell {
@@ -92,7 +93,7 @@ impl Volatile {
         self.sources.len() > before
     }
 
-    /// The first of some sources that another attempt may find otherwise. Each attempt has an answer of its own.
+    /// The first source that may differ in another attempt. Each attempt has an answer of its own.
     fn first_volatile(&self, is_request: bool, sources: &Sources) -> Option<Source> {
         let is_volatile = |source: &&Source| {
             self.sources.contains(source) || (!is_request && matches!(source, Source::Input(_)))
@@ -107,7 +108,7 @@ fn changing(handlers: &[(bool, &Effects)]) -> BTreeSet<Cell> {
         used.filter(|(_, used)| !lines_of(used).is_empty()).map(|(cell, _)| *cell).collect()
     };
     let (read, changed) = (cells(|used| &used.reads), cells(|used| &used.writes));
-    // The age of a row is changed by almost everything, and nothing but its end follows from it.
+    // Almost every access changes the age of a row, and only its expiry depends on it.
     let both = read.intersection(&changed).copied().filter(|cell| !matches!(cell, Cell::Rows(_)));
     both.chain(cells(|used| &used.moves)).collect()
 }
@@ -115,7 +116,7 @@ fn changing(handlers: &[(bool, &Effects)]) -> BTreeSet<Cell> {
 struct RepeatCheck<'p> {
     program: &'p ChainProgram,
     volatile: &'p Volatile,
-    /// Lines by the order of its kind and the words.
+    /// Lines, by kind and text.
     findings: BTreeMap<(u8, String), SourceLines>,
 }
 
@@ -130,7 +131,7 @@ impl RepeatCheck<'_> {
         self.findings.into_iter().map(|((_, why), lines)| Unrepeatable { why, lines }).collect()
     }
 
-    /// What leaves the chain beside the message.
+    /// Outputs of the chain beside the message.
     fn outputs(&mut self, handler: &Effects) {
         for (sink, lines) in &handler.sinks {
             let decl = &self.program.sinks[usize::from(sink.0)];

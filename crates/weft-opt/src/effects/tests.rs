@@ -32,7 +32,7 @@ fn parts<'e>(chain: &ChainProgram, of: &'e ChainEffects, event: Event) -> Vec<&'
     chain.parts(event).iter().map(|part| part.element).enumerate().map(one).collect()
 }
 
-/// What a real access asks of the effects.
+/// Whether the effects allow an observed access.
 fn allows(effects: &Effects, access: &Access) -> bool {
     let cell = |cell: Cell| effects.cells.get(&cell);
     match access {
@@ -73,7 +73,7 @@ fn allows(effects: &Effects, access: &Access) -> bool {
     }
 }
 
-/// Whether the verdict of a pass is one that its element may give; None says that it is.
+/// Checks the verdict of a pass against its element's ends; None if it is allowed.
 fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<String> {
     let element = of.elements.get(usize::from(seen.element))?;
     let handlers: Vec<&Effects> = match event {
@@ -108,7 +108,7 @@ fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<Stri
     (!may).then(|| format!("{:?} on line {}", seen.verdict, seen.line))
 }
 
-/// The first access that is not within the effects of its part.
+/// The first access that the effects of its part do not allow.
 fn outside(parts: &[&Effects], noted: &[Noted]) -> Option<String> {
     let mut own = BTreeSet::new();
     for (part, access) in noted {
@@ -116,7 +116,7 @@ fn outside(parts: &[&Effects], noted: &[Noted]) -> Option<String> {
             Access::WriteInput(id) => {
                 own.insert((part, id));
             }
-            // What a handler has written itself is no longer what it found.
+            // The handler reads its own write here, not what it found.
             Access::ReadInput(id) if own.contains(&(part, id)) => continue,
             _ => {}
         }
@@ -127,14 +127,14 @@ fn outside(parts: &[&Effects], noted: &[Noted]) -> Option<String> {
     None
 }
 
-/// A write that is said to happen always, and did not although all parts let the tuple go on.
+/// A write that should always happen, and did not although all parts let the tuple go on.
 fn left_out(
     chain: &ChainProgram,
     parts: &[&Effects],
     noted: &[Noted],
     (event, seen): (Event, &Observation),
 ) -> Option<String> {
-    // In CLOSE some elements may have no part; what fails and is let pass is undone.
+    // In CLOSE some elements may not take part; failures that are let pass are undone.
     let went_on = matches!(seen.verdict, Verdict::Forward | Verdict::Redirect) && event != Event::Close;
     if !went_on {
         return None;
@@ -150,7 +150,7 @@ fn left_out(
     None
 }
 
-/// The first real access of random chains on random passes that is not within what `infer` says.
+/// The first access of random chains on random passes that the effects from `infer` do not allow.
 fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Option<String> {
     for seed in 0..chains {
         let mut rng = Rng::from_seed(seed);
@@ -175,14 +175,14 @@ fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Opti
 
 #[test]
 fn pass_stays_within_effects() {
-    // An effect that is not inferred makes a reorder that changes what the network does look harmless.
+    // With a missing effect, a reordering that changes behaviour would look harmless.
     assert_eq!(violation(CHAINS, effects), None);
 }
 
-/// Leaves something out of the effects of a handler.
+/// Removes something from the effects of a handler.
 type Forget = fn(&mut Effects);
 
-/// The effects of a chain, with something left out of those of each handler.
+/// The effects of a chain, with something removed from those of each handler.
 fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
     let mut all = effects(chain);
     for element in &mut all.elements {
@@ -196,7 +196,7 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
 
 #[test]
 fn missing_effects_are_detected() {
-    // A test of the inference that let a weaker one pass would prove nothing.
+    // If the test accepted a weaker inference, it would prove nothing.
     let omissions: [(&str, Forget); 22] = [
         ("reads", |e| e.reads.clear()),
         ("writes", |e| e.writes.clear()),
@@ -226,7 +226,7 @@ fn missing_effects_are_detected() {
     }
 }
 
-/// Whether an element could tell two passes apart by an input, if `may` says on what its ends depend.
+/// Whether an input may influence the ends of an element, according to `may`.
 fn is_decided(may: &ChainEffects, event: Event, input: u16) -> bool {
     let depends = |effects: &Effects| {
         let mut ends = effects.ends.iter();
@@ -241,13 +241,13 @@ fn is_decided(may: &ChainEffects, event: Event, input: u16) -> bool {
     })
 }
 
-/// The first pass whose end changes with an input on which, by `infer`, no end depends.
+/// The first pass whose end changes with an input that, according to `infer`, no end depends on.
 fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usize, Option<String>) {
     let mut n_tried = 0;
     for seed in 0..chains {
         let mut rng = Rng::from_seed(seed);
         let mut chain = generate::chain(&mut rng);
-        // What one element writes another one reads: that is no business of one handler's effects.
+        // Effects are per handler: one element's writes that another reads do not count.
         chain.elements.truncate(1);
         let chain = Arc::new(chain);
         let inferred = infer(&chain);
@@ -284,7 +284,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
 
 #[test]
 fn end_depends_only_on_its_sources() {
-    // A source that is missing makes an element look as if it did not care what another one writes.
+    // With a missing source, an element would look independent of another one's writes.
     let (n_tried, found) = undecided(CHAINS / 4, effects);
     assert_eq!(found, None);
     assert!(n_tried > 500, "only {n_tried} passes were tried");
@@ -295,7 +295,7 @@ fn end_depends_only_on_its_sources() {
 
 #[test]
 fn rows_of_other_constants_are_apart() {
-    // Keys that are not known must count as the same.
+    // Unknown keys must count as equal.
     let key = |known: Option<&[u8]>| super::Key {
         text: None,
         known: known.map(<[u8]>::to_vec),

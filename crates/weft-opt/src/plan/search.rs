@@ -1,25 +1,25 @@
-//! The order of least expected cost among those that keep what must be kept.
+//! Finds the order of least expected cost that satisfies the constraints.
 //!
-//! Finding it is NP-hard in general (scheduling on one machine with precedence, weighted by chance), so it is exact up
-//! to [`EXACT_MAX`] elements, by dynamic programming over the sets of elements that may stand in front, and a beam of
-//! [`BEAM_WIDTH`] such sets beyond. What a set costs does not depend on what follows, and how many calls it lets pass
-//! does not depend on its order, so one best order for each set is all that there is to keep.
+//! The problem is NP-hard in general (single-machine scheduling with precedence constraints, weighted by probability).
+//! So the search is exact up to [`EXACT_MAX`] elements, by dynamic programming over sets of first elements, and a beam
+//! search over [`BEAM_WIDTH`] such sets beyond. The cost of a set does not depend on what follows, nor its share of
+//! passing calls on its order, so it is enough to keep one best order per set.
 
 use super::figures::Figures;
 
-/// Elements up to which the order is the best there is. 2^16 sets take half a megabyte and a few milliseconds.
+/// Largest number of elements for an exact search. 2^16 sets take half a megabyte and a few milliseconds.
 pub const EXACT_MAX: usize = 16;
-/// Sets that are kept of each size where there are more elements.
+/// Sets kept of each size with more elements.
 pub const BEAM_WIDTH: usize = 128;
-/// Costs that differ by less of the whole are equal: then the written order holds.
+/// Relative difference below which costs are equal: then the written order wins.
 const EQUAL: f64 = 1e-9;
 
-/// What must stand in front of each element, as sets of elements: bit i for element i.
+/// The elements that must come before each element, as sets: bit i for element i.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Constraints {
-    /// By element: those that stand in front of it.
+    /// By element: those that come before it.
     pub(super) before: Vec<u64>,
-    /// Two elements, and a set of those that never stand between them.
+    /// Two elements, and the set of those that must not be between them.
     pub(super) apart: Vec<([usize; 2], u64)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct SearchResult {
 }
 
 impl Constraints {
-    /// Whether an element may stand right behind this set of elements.
+    /// Whether an element may follow this set of elements.
     pub(super) fn allow(&self, element: usize, set: u64) -> bool {
         let is_between = |([first, second], others): &([usize; 2], u64)| {
             others >> element & 1 != 0 && set >> first & 1 != set >> second & 1
@@ -39,7 +39,7 @@ impl Constraints {
         set >> element & 1 == 0 && self.before[element] & !set == 0 && !self.apart.iter().any(is_between)
     }
 
-    /// Whether an order keeps them all.
+    /// Whether an order satisfies all constraints.
     pub(super) fn hold(&self, order: &[usize]) -> bool {
         let mut set = 0;
         order.len() == self.before.len()
@@ -50,7 +50,7 @@ impl Constraints {
             })
     }
 
-    /// Where the written order falls into parts that stand one behind the other whatever is chosen.
+    /// The places where every allowed order splits into independent parts.
     fn cuts(&self) -> Vec<usize> {
         let n = self.before.len();
         let is_cut = |at: &usize| {
@@ -61,7 +61,7 @@ impl Constraints {
     }
 }
 
-/// The best order that is found.
+/// Searches for the best order.
 pub(super) fn search(figures: &Figures, constraints: &Constraints) -> SearchResult {
     let mut found = SearchResult { order: Vec::new(), is_exact: true };
     let mut from = 0;
@@ -78,23 +78,23 @@ pub(super) fn search(figures: &Figures, constraints: &Constraints) -> SearchResu
     found
 }
 
-/// Elements that stand between two cuts; sets are of these alone, moved down by `from`.
+/// The elements between two cuts; sets contain only these, shifted down by `from`.
 struct Part<'f> {
     figures: &'f Figures,
     constraints: &'f Constraints,
     from: usize,
     to: usize,
-    /// Those in front of all of them.
+    /// The elements before the part.
     front: u64,
 }
 
-/// The best way that is known to have a set of elements in front.
+/// The best known order of a set of first elements.
 #[derive(Clone, Copy)]
 struct BestPrefix {
     cost: f64,
-    /// The share of calls that come through.
+    /// The share of calls that pass.
     reach: f64,
-    /// The element that is last.
+    /// The last element.
     last: usize,
 }
 
@@ -116,14 +116,14 @@ impl Part<'_> {
         }
     }
 
-    /// Whether a way is better than the one that is known. Of two that cost the same, the one that ends like the
-    /// written order is.
+    /// Whether a prefix is better than the known one. Of two equal ones, the one with the later last element wins, as
+    /// in the written order.
     fn is_better(&self, prefix: &BestPrefix, known: &BestPrefix) -> bool {
         let slack = EQUAL * known.cost.max(1.0);
         prefix.cost < known.cost - slack || (prefix.cost <= known.cost + slack && prefix.last > known.last)
     }
 
-    /// By dynamic programming over all sets, the lesser first.
+    /// Dynamic programming over all sets, smaller sets first.
     fn exact(&self) -> Vec<usize> {
         let all = (1u64 << self.len()) - 1;
         let mut prefixes: Vec<Option<BestPrefix>> = vec![None; 1 << self.len()];
@@ -154,8 +154,8 @@ impl Part<'_> {
         order
     }
 
-    /// Set by set of the same size, keeping those that promise the least cost. Elements that must not stand between
-    /// two others may leave every set that is kept without a way on: then the written order is it.
+    /// Beam search over sets of the same size, keeping those with the least promised cost. Elements that must not be
+    /// between two others may leave all kept sets without a successor; then the written order is used.
     fn beam(&self) -> Vec<usize> {
         let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
         let mut beam =
@@ -212,14 +212,14 @@ impl Part<'_> {
 struct BeamEntry {
     set: u64,
     prefix: BestPrefix,
-    /// What the elements that are left cost if a call reaches them all.
+    /// The cost of the remaining elements if a call reaches them all.
     rest: f64,
-    /// The set in the layer before that it was made of.
+    /// The index of its predecessor in the previous layer.
     by: usize,
 }
 
 impl BeamEntry {
-    /// What the whole would cost if nothing that is left ended a call.
+    /// The total cost if no remaining element ended a call.
     fn promise(&self) -> f64 {
         self.prefix.cost + self.prefix.reach * self.rest
     }
@@ -242,7 +242,7 @@ mod tests {
             (0..element).filter(|_| rng.percent(percent)).fold(0, |set, other| set | 1u64 << other)
         };
         let mut before: Vec<u64> = (0..n).map(&mut before).collect();
-        // What stands in front of what stands in front stands in front.
+        // Predecessors are transitive.
         for element in 0..n {
             before[element] |=
                 (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn exact_search_finds_the_best_order() {
-        // A planner that misses the best order gives speed away; one that breaks a constraint breaks programs.
+        // A planner that misses the best order wastes time; one that violates a constraint breaks programs.
         for seed in 0..60 {
             let mut rng = Rng::from_seed(seed);
             let n = 2 + rng.below(5);
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn beam_keeps_constraints_and_is_close() {
-        // Beyond what is exact, a chain must still be right, and should not be worse than it was written.
+        // Beyond the exact search, an order must still be valid, and should not be worse than the written one.
         for seed in 0..8 {
             let mut rng = Rng::from_seed(seed);
             let (figures, constraints) = random(&mut rng, 40, 2 + 4 * seed as usize);
@@ -299,7 +299,7 @@ mod tests {
                 figures.expected_ns(&found.order) <= figures.expected_ns(&written) * 1.000_001,
                 "seed {seed}"
             );
-            // What a beam finds of few elements is what there is.
+            // With few elements the beam is exhaustive.
             let (figures, constraints) = random(&mut rng, 10, 20);
             let part = Part { figures: &figures, constraints: &constraints, from: 0, to: 10, front: 0 };
             let (beam, exact) = (part.beam(), part.exact());
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn stuck_beam_keeps_written_order() {
-        // Once the cheap first element is in front, the second must follow, and cannot before what may not stand
-        // between them: a beam that kept only such sets would have nothing to go on with.
+        // After the cheap first element the second must follow, but not before elements that may not be between them: a
+        // beam of only such sets would get stuck.
         let n = 40;
         let figures = Figures {
             elements: (0..n)
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn equal_costs_keep_written_order() {
-        // Whoever changes nothing for a gain of nothing makes people wonder.
+        // A change without gain confuses people.
         let element = ElementFigures { ns: 10.0, ends: 0.0, ..ElementFigures::default() };
         for n in [5, 20] {
             let figures = Figures { elements: vec![element; n] };

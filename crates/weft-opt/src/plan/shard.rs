@@ -1,4 +1,4 @@
-//! Which tables may be spread over nodes by the key of their rows.
+//! Which tables may be sharded over nodes by the key of their rows.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +7,27 @@ use weft_ir::program::{ChainProgram, Realisation};
 
 use crate::effects::{ChainEffects, Effects, Key, Source, SourceLines, TableRead};
 
-/// Whether a table may be spread.
+/// How a table may be sharded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSharding {
     /// An index into [`ChainProgram::tables`].
     pub table: usize,
-    /// Whether, and by what.
+    /// The result.
     pub sharding: Sharding,
 }
 
-/// How a table may be spread.
+/// How a table may be sharded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Every node has all of it: the controller, the ports or the members of a cluster fill it, and no handler does.
+    /// Every node has all of it: the controller, the ports or the members of a cluster fill it, not the handlers.
     Replicated,
-    /// Each worker has its own, as the program says.
+    /// Each worker has its own, as declared.
     PerWorker,
-    /// By this expression over the request: tuples that differ in it meet no row together.
+    /// By this expression over the request: tuples with different values never access the same row.
     By(String),
-    /// Not, for this reason, which stands on these lines of the element with this index.
+    /// Not at all, for this reason in these lines of an element.
     No {
-        /// Why.
+        /// The reason.
         why: String,
         /// The element.
         element: usize,
@@ -36,10 +36,10 @@ pub enum Sharding {
     },
 }
 
-/// A look at a table: the element, whether it is of the request direction, the look.
+/// A read of a table: the element, whether it is of the request direction, the read.
 type TableAccess<'e> = (usize, bool, &'e TableRead);
 
-/// For each table of a chain, whether it may be spread.
+/// For each table of a chain, how it may be sharded.
 pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding> {
     let one = |table: usize| {
         let sharding = match chain.tables[table].realisation {
@@ -79,7 +79,7 @@ fn no(element: usize, why: &str, look: Option<&TableRead>) -> Sharding {
     Sharding::No { why: why.to_owned(), element, lines: look.map(|look| look.line).into_iter().collect() }
 }
 
-/// The looks of handlers that work on tuples. EVERY works on each part of a table by itself.
+/// The reads of handlers that process tuples. EVERY runs on each shard separately.
 fn reads_of_table(effects: &ChainEffects, table: TableId) -> Vec<TableAccess<'_>> {
     let mut reads_of_table = Vec::new();
     for (index, element) in effects.elements.iter().enumerate() {
@@ -92,7 +92,7 @@ fn reads_of_table(effects: &ChainEffects, table: TableId) -> Vec<TableAccess<'_>
     reads_of_table
 }
 
-/// The text of a key that is made of fields of the request which no element has changed by then.
+/// The text of a key made of fields of the request that no element has changed before.
 fn over_request<'k>(key: &'k Key, effects: &ChainEffects, element: usize) -> Result<&'k str, String> {
     let changed: BTreeSet<_> = effects.elements[..=element]
         .iter()

@@ -1,11 +1,12 @@
-//! The rules by which two elements may change places.
+//! The rules for swapping two elements.
 //!
-//! Two elements that stand side by side may if both orders do the same to every tuple, from every state, in both
-//! directions. Handlers of different passes keep their order whatever the chain's is: a RESPONSE comes behind all
-//! REQUESTs. So the handlers of one pass are held against each other, and beyond that only an end reaches further: of
-//! a call that an element ends on its way in, elements behind it never hear, not even its CLOSE.
+//! Two adjacent elements may swap if both orders do the same to every tuple, from every state, in both directions.
+//! Handlers of different passes keep their order in any case: a RESPONSE runs after all REQUESTs. So the rules compare
+//! the handlers of one pass. Only ends have a wider effect: later elements never see a call that an earlier one ends on
+//! its way in, not even its CLOSE.
 //!
-//! Each rule gives the clashes that it finds, each with the weakest level that it matters to. No clash, no matter.
+//! Each rule returns its clashes, each with the weakest level at which it matters. Without a clash the elements may
+//! swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::inputs::InputSet;
@@ -65,7 +66,7 @@ pub(super) fn pair(
     Pair { first, second, clashes }
 }
 
-/// The cells of the call's row that more than one element touches: what one leaves there, another may see.
+/// The cells of the call's row that more than one element accesses.
 fn shared_calls(elements: &[ElementEffects]) -> BTreeSet<CallId> {
     let mut owners: BTreeMap<CallId, BTreeSet<usize>> = BTreeMap::new();
     for (index, element) in elements.iter().enumerate() {
@@ -78,25 +79,25 @@ fn shared_calls(elements: &[ElementEffects]) -> BTreeSet<CallId> {
     owners.into_iter().filter(|(_, owners)| owners.len() > 1).map(|(id, _)| id).collect()
 }
 
-/// One of the two.
+/// One of the two elements.
 struct Party<'e> {
     name: &'e str,
     effects: &'e ElementEffects,
     shared_calls: &'e BTreeSet<CallId>,
 }
 
-/// A trace that an element leaves behind, and the weakest level that promises it where the call is ended.
+/// A trace of an element, and the weakest level that promises it for calls that end.
 struct Trace {
     clause: Clause,
     what: String,
     until: Level,
     lines: SourceLines,
-    /// One of these is met wherever it is left.
+    /// It is left only under one of these conditions.
     only: Vec<Condition>,
 }
 
 struct ClashFinder<'e> {
-    /// Of all elements of the chain.
+    /// The effects of all elements of the chain.
     all: &'e [ElementEffects],
     chain: &'e ChainProgram,
     parties: [Party<'e>; 2],
@@ -119,7 +120,7 @@ impl<'e> Party<'e> {
         }
     }
 
-    /// A set of lines by name, of all handlers of one pass.
+    /// A map of lines, merged over all handlers of one pass.
     fn lines<K: Ord + Copy + 'e>(
         &self,
         side: Side,
@@ -160,7 +161,7 @@ impl<'e> Party<'e> {
         all
     }
 
-    /// The conditions under which it gives rows to a sink.
+    /// The conditions under which it sends rows to a sink.
     fn rows_only(&self, side: Side, sink: SinkId) -> Vec<Condition> {
         let given = self.handlers(side).into_iter().filter_map(|effects| effects.sinks_only.get(&sink));
         given.flatten().cloned().collect()
@@ -170,7 +171,7 @@ impl<'e> Party<'e> {
         self.handlers(side).into_iter().flat_map(|effects| &effects.ends).collect()
     }
 
-    /// What its ends matter to.
+    /// The weakest level at which its ends matter, and their lines.
     fn ends_until(&self, side: Side) -> Option<(Level, SourceLines)> {
         until(&self.ends(side))
     }
@@ -181,7 +182,7 @@ impl<'e> ClashFinder<'e> {
         self.parties[which].name
     }
 
-    /// Notes a clash; `lines` are those of the first and of the second party.
+    /// Records a clash with the lines of both parties.
     fn clash(
         &mut self,
         clause: Clause,
@@ -194,7 +195,7 @@ impl<'e> ClashFinder<'e> {
         self.clashes.push(Clash { rule: clause.rule(), clause, until, side, why, first, second });
     }
 
-    /// As [`ClashFinder::clash`], for lines of one party and of the other.
+    /// As [`ClashFinder::clash`], with the lines of party `who` first.
     fn clash_of(
         &mut self,
         (clause, until, side): (Clause, Level, Side),
@@ -213,7 +214,7 @@ impl<'e> ClashFinder<'e> {
         self.sinks(side);
         self.room(side);
         if side != Side::Close {
-            // The call is over by then: a CLOSE that fails has no one to tell, and nothing to hold up.
+            // The call is over by then: a failing CLOSE has no caller to answer, and delays nothing.
             self.statuses(side);
             self.delays(side, 0);
             self.delays(side, 1);
@@ -295,7 +296,7 @@ impl<'e> ClashFinder<'e> {
         if side == Side::Request { &self.chain.request } else { &self.chain.response }
     }
 
-    /// What one leaves set for an answer, the other's ABORT or REPLY carries, or it sets it, too.
+    /// One sets parts of an answer and goes on; the other's ABORT or REPLY carries them, or it sets them, too.
     fn answers(&mut self, side: Side, who: usize) {
         let (one, other) = (&self.parties[who], &self.parties[1 - who]);
         let left = [
@@ -327,7 +328,7 @@ impl<'e> ClashFinder<'e> {
         self.clash_if_both(Clause::Marks, Level::Relaxed, side, why, |effects| &effects.marks);
     }
 
-    /// A clash if both do the same thing.
+    /// Records a clash if both do the same thing.
     fn clash_if_both(
         &mut self,
         clause: Clause,
@@ -398,12 +399,12 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rules 3 and 6 ----
 
-    /// If one ends the tuple, the other must leave no trace that depends on whether it came first.
+    /// If one ends the tuple, the other must leave no trace that depends on the order.
     fn ends(&mut self, side: Side, who: usize) {
         let ends = self.parties[who].ends(side);
         let changed = self.changed_inputs(side);
         for trace in self.traces(side, 1 - who) {
-            // Where the fields say that the call was not ended, it does not matter who came first.
+            // If the fields exclude that the call ended, the order does not matter.
             let may_meet = |end: &&&Ending| !trace.only.iter().all(|only| end.only.excludes(only, &changed));
             let meeting: Vec<&Ending> = ends.iter().filter(may_meet).copied().collect();
             let Some((until, ends)) = until(&meeting) else { continue };
@@ -414,7 +415,7 @@ impl<'e> ClashFinder<'e> {
         }
     }
 
-    /// The traces of an element of which there are none if the call is ended before it.
+    /// The traces of an element that are missing if the call ends before it.
     fn traces(&self, side: Side, who: usize) -> Vec<Trace> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
@@ -430,11 +431,11 @@ impl<'e> ClashFinder<'e> {
             let when = if of == side { "" } else { " when it closes" };
             for clause in [Clause::EndsState, Clause::EndsSharedCell] {
                 let (names, lines, only) = self.changed(party, of, clause == Clause::EndsSharedCell);
-                // What another pass finds is no condition of this one.
+                // Conditions of another pass do not hold here.
                 let only = if of == side { only } else { always() };
                 trace(clause, format!("changes {}{when}", names.join(", ")), lines, only);
             }
-            // Rows that are sent to a table are state.
+            // Rows sent to a table are state.
             let is_log = |id: &SinkId| self.chain.sinks[usize::from(id.0)].target.table().is_none();
             let sinks = party.lines(of, |effects| &effects.sinks);
             for (id, lines) in sinks.into_iter().filter(|(id, _)| is_log(id)) {
@@ -452,7 +453,7 @@ impl<'e> ClashFinder<'e> {
         traces
     }
 
-    /// The inputs of a pass that some element changes: what one finds in them, another may not.
+    /// The inputs of a pass that some element changes: elements may find different values in them.
     fn changed_inputs(&self, side: Side) -> BTreeSet<InputId> {
         let of = |effects: &'e ElementEffects| -> Vec<&'e Effects> {
             match side {
@@ -464,7 +465,7 @@ impl<'e> ClashFinder<'e> {
         handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
     }
 
-    /// What a party changes in a pass, by owner: cells of the call's row that others look at, or all other state.
+    /// What a party changes in a pass, by owner: cells of the call's row that others read, or all other state.
     fn changed(
         &self,
         party: &Party<'_>,
@@ -508,18 +509,18 @@ impl<'e> ClashFinder<'e> {
 
     // ---- rule 4 ----
 
-    /// Two that both end a call must do it alike; where only the want of room ends it, `strict` alone asks.
+    /// If both end a call, they must do it in the same way; ends for lack of room matter only at `strict`.
     fn statuses(&mut self, side: Side) {
         let _ =
             self.statuses_of(side, false, Level::Stochastic) || self.statuses_of(side, true, Level::Strict);
     }
 
-    /// The same, of all ends or of those that are not for want of room; whether they clash.
+    /// As above, for all ends, or for those not caused by lack of room; returns whether they clash.
     fn statuses_of(&mut self, side: Side, with_room: bool, until: Level) -> bool {
         let wanted = |end: &&Ending| with_room || !end.is_room;
         let all: [Vec<&Ending>; 2] =
             [0, 1].map(|who| self.parties[who].ends(side).into_iter().filter(wanted).collect());
-        // Ends that no tuple meets both of are not told apart by which comes first.
+        // The order of two ends does not matter if no tuple satisfies both conditions.
         let changed = self.changed_inputs(side);
         let meeting = |who: usize| -> Vec<&Ending> {
             let meets =
@@ -551,7 +552,7 @@ impl<'e> ClashFinder<'e> {
         true
     }
 
-    /// How each of the two ends calls; where the statuses are the same, the texts tell them apart.
+    /// Describes how each of the two ends calls; with equal statuses, by their texts.
     fn both_end(&self, first: &[&Ending], second: &[&Ending]) -> String {
         let told = |ends: &[&Ending], how: fn(&EndKind) -> String| {
             let names: BTreeSet<String> = ends.iter().map(|end| how(&end.kind)).collect();
@@ -570,7 +571,7 @@ impl<'e> ClashFinder<'e> {
         self.parties.iter().any(|party| !party.lines(side, |effects| &effects.answers).is_empty())
     }
 
-    /// Whether some element of the chain asks which element ended a call.
+    /// Whether some element of the chain reads which element ended a call.
     fn tells_who_ended_it(&self) -> bool {
         self.chain.response.inputs.iter().any(|input| input.place == Place::Meta(Meta::EndedBy))
     }
@@ -622,14 +623,14 @@ impl<'e> ClashFinder<'e> {
 
     // ---- EVERY ----
 
-    /// Timers that are due together run in the order of the chain.
+    /// Timers due at the same time run in the chain's order.
     fn every(&mut self) {
         self.states(Side::Every);
         self.sinks(Side::Every);
     }
 }
 
-/// What ends matter to, and where they stand: one for want of room is promised at no level but the strictest.
+/// The weakest level at which ends matter, and their lines: an end for lack of room matters only at the strictest.
 fn until(ends: &[&Ending]) -> Option<(Level, SourceLines)> {
     if ends.is_empty() {
         return None;
@@ -641,7 +642,7 @@ fn until(ends: &[&Ending]) -> Option<(Level, SourceLines)> {
     Some((Level::Relaxed, own))
 }
 
-/// How a call is ended, with the text that the caller gets.
+/// How a call is ended, with the text for the caller.
 fn with_text(kind: &EndKind) -> String {
     match kind {
         EndKind::Abort(_, Some(text)) if !text.is_empty() => {
@@ -652,7 +653,7 @@ fn with_text(kind: &EndKind) -> String {
     }
 }
 
-/// The one way in which these end calls, if the caller can tell no end of it from another.
+/// The single way in which these ends end calls, if the caller cannot tell them apart.
 fn only_end<'a>(ends: &[&'a Ending]) -> Option<&'a EndKind> {
     let first = &ends.first()?.kind;
     let is_plain = match first {

@@ -1,6 +1,6 @@
-//! Orders that are allowed are held against what the written one does: pairs, and chains of up to eight elements.
+//! Compares allowed orders with the written one: pairs, and chains of up to eight elements.
 //!
-//! `WEFT_PLAN_CASES` says how many cases are looked at; the nightly run takes a million.
+//! `WEFT_PLAN_CASES` sets the number of cases; the nightly run uses a million.
 
 #![allow(clippy::print_stdout, reason = "how much the cases cover is for people")]
 #![allow(clippy::disallowed_methods, reason = "the nightly run asks for more cases")]
@@ -35,23 +35,23 @@ use crate::effects::{ChainEffects, Effects, ElementEffects, effects};
 use node::Node;
 use wire::Message;
 
-/// Cases in which the rules are held, if nothing else is said.
+/// The default number of cases.
 const CASES: u64 = 6_000;
-/// Cases within which a clause that is left out must be missed.
+/// Number of cases within which the removal of a clause must be detected.
 const CASES_MAX: u64 = 100_000;
 const CALLS: usize = 3;
 /// Elements of the longest chain.
 const ELEMENTS: usize = 8;
-/// The workers of a case, each of which has its part of the merged variables.
+/// The number of workers of a case; each has its part of the merged variables.
 const WORKERS: [usize; 2] = [1, 4];
 
-/// How many cases this run is for.
+/// The number of cases of this run.
 fn cases() -> u64 {
     let said = std::env::var("WEFT_PLAN_CASES").ok();
     said.map_or(CASES, |text| text.parse().expect("WEFT_PLAN_CASES is a number"))
 }
 
-/// A call, pass by pass, as it comes to a chain.
+/// A call, pass by pass.
 struct Call {
     request: Pass,
     response: Pass,
@@ -86,7 +86,7 @@ fn one_member(pass: &mut Pass) {
     }
 }
 
-/// A pass whose text takes half of the room that there is.
+/// A pass whose text uses half of the scratch.
 fn long(mut pass: Pass) -> Pass {
     let body = &mut pass.regions[REGION_BODY];
     pass.slots[2] = Slot { a: body.len() as u64, b: (SCRATCH_BYTES_MIN / 3) as u64 };
@@ -94,15 +94,15 @@ fn long(mut pass: Pass) -> Pass {
     pass
 }
 
-/// What a call left behind, pass by pass, and whether the scratch was full in one of them.
+/// The observations of a call, pass by pass, and whether the scratch was full in one of them.
 struct CallTrace {
     passes: Vec<(Pass, Observation)>,
     is_full: bool,
-    /// The tables that sinks fill, as they are then.
+    /// The tables that sinks fill, after the call.
     tables: Vec<String>,
 }
 
-/// Runs a call as the engine does, on a worker.
+/// Runs a call on a worker, as the engine does.
 fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> CallTrace {
     node.begin(worker);
     let mut trace = CallTrace { passes: Vec::new(), is_full: false, tables: Vec::new() };
@@ -133,7 +133,7 @@ fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -
     trace
 }
 
-/// The CLOSE of a call that has come to this.
+/// The CLOSE of a call with these observations.
 fn closing(chain: &ChainProgram, call: &Call, seen: &Observation, opened: usize) -> Pass {
     let mut close = Pass { opened, ..call.close.clone() };
     if let Some(slot) = close.slots.get_mut(generate::ENDED_BY) {
@@ -161,7 +161,7 @@ fn opened_by(chain: &ChainProgram, seen: &Observation) -> usize {
     element + usize::from(!in_open)
 }
 
-/// What edits of an answer come to: the last one of a target wins.
+/// The result of edits of an answer: the last edit of a target wins.
 fn edits(edits: &[(EditTarget, Seen)], wanted: fn(&EditTarget) -> bool) -> Vec<(String, Seen)> {
     let mut last: BTreeMap<String, Seen> = BTreeMap::new();
     for (target, value) in edits.iter().filter(|(target, _)| wanted(target)) {
@@ -170,7 +170,7 @@ fn edits(edits: &[(EditTarget, Seen)], wanted: fn(&EditTarget) -> bool) -> Vec<(
     last.into_iter().collect()
 }
 
-/// What a pass did to its tuple, as far as a level promises it.
+/// The effects of a pass on its tuple that a level promises.
 fn tuple(chain: &ChainProgram, pass: &Pass, seen: &Observation, level: Level) -> String {
     // A copy is of the tuple as it was then.
     let copy = |(target, n_edits): &(Vec<u8>, u32)| {
@@ -203,7 +203,7 @@ fn tuple(chain: &ChainProgram, pass: &Pass, seen: &Observation, level: Level) ->
     }
 }
 
-/// The sink rows of a call, as far as a level promises them.
+/// The sink rows of a call that a level promises.
 fn rows(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
     let ended = trace.passes.iter().any(|(_, seen)| is_ended(seen));
     if level >= Level::Relaxed || (level >= Level::Output && ended) {
@@ -224,19 +224,19 @@ fn rows(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
     rows.into_iter().map(|(target, rows)| format!("{target}: {rows:?}")).collect()
 }
 
-/// The tables that handlers write. Rows that a pass sends to one are there behind it.
+/// The tables that handlers write. Rows sent to a table are there after the pass.
 fn own_tables(seen: &Observation) -> &[Vec<Vec<Seen>>] {
     &seen.tables[..usize::from(generate::SENT.0)]
 }
 
-/// What a level promises of a call.
+/// The results of a call that a level promises.
 fn promise(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
     let mut seen = rows(chain, trace, level);
     for (given, pass) in &trace.passes {
         match (given.event, level) {
             (Event::OpenRequest | Event::Response, _) => seen.push(tuple(chain, given, pass, level)),
             (_, Level::Relaxed) => {}
-            // Nobody is answered by then, so how they end is nobody's business.
+            // The call has been answered, so how these passes end does not matter.
             _ => seen.push(format!("{:?}", Message::of(given, &pass.edits))),
         }
         if is_ended(pass) && level == Level::Relaxed {
@@ -252,10 +252,10 @@ fn promise(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String>
     seen
 }
 
-/// A chain, and what its elements are known to do to each other.
+/// A chain, and the known conflicts of its elements.
 struct Case {
     chain: Arc<ChainProgram>,
-    /// Another chain on the same tables: it would see what is left in them.
+    /// Another chain on the same tables, which would observe differences in them.
     other: Arc<ChainProgram>,
     pairs: Vec<Pair>,
     workers: usize,
@@ -263,7 +263,7 @@ struct Case {
 }
 
 impl Case {
-    /// A chain of up to so many elements.
+    /// A chain of up to this many elements.
     fn random(seed: u64, n_max: usize) -> Self {
         let mut rng = Rng::from_seed(seed);
         let n = 2 + rng.below(n_max - 1);
@@ -277,7 +277,7 @@ impl Case {
         Self { chain: Arc::new(chain), other, pairs, workers, rng }
     }
 
-    /// Two neighbours, and the order in which they have changed places.
+    /// Two neighbours, and the order in which they are swapped.
     fn neighbours(&mut self) -> (Pair, Vec<usize>) {
         let n = self.chain.elements.len();
         let first = self.rng.below(n - 1);
@@ -287,20 +287,20 @@ impl Case {
         (pair.expect("all pairs are there").clone(), order)
     }
 
-    /// Some order that the rules allow at a level.
+    /// A random order that the rules allow at a level.
     fn any_order(&mut self, level: Level) -> Vec<usize> {
         let crossings = crossings(&self.chain, &effects(&self.chain), &Context::default(), level);
         self.order_within(level, &crossings)
     }
 
-    /// Some order that these crossings and the rules allow at a level.
+    /// A random order that these crossings and the rules allow at a level.
     fn order_within(&mut self, level: Level, crossings: &[Crossing]) -> Vec<usize> {
         let n = self.chain.elements.len();
         let constraints = self.constraints(level, crossings);
         let (mut order, mut set) = (Vec::new(), 0);
         while order.len() < n {
             let free: Vec<usize> = (0..n).filter(|at| constraints.allow(*at, set)).collect();
-            // Elements that must not stand between two others may leave no way on.
+            // Elements that must not be between two others may leave no successor.
             if free.is_empty() {
                 return (0..n).collect();
             }
@@ -318,7 +318,7 @@ impl Case {
         order::constraints(&input, self.chain.elements.len())
     }
 
-    /// The order that the planner chooses by random figures.
+    /// The order that the planner chooses with random figures.
     fn planned(&mut self, level: Level) -> Vec<usize> {
         let mut one = || ElementFigures {
             ns: 1.0 + self.rng.below(1000) as f64,
@@ -339,7 +339,7 @@ impl Case {
         choose(&input).order
     }
 
-    /// The first call of which this order does not what one of these levels promises.
+    /// The first call for which this order breaks the promise of one of these levels.
     fn difference(&mut self, order: &[usize], levels: &[Level], covered: &mut Covered) -> Option<String> {
         let dead = levels.iter().min().map(|strictest| {
             dead_fields(&self.chain, &effects(&self.chain), &Context::default(), *strictest, order)
@@ -349,7 +349,7 @@ impl Case {
         self.difference_without(&dead, order, levels, covered)
     }
 
-    /// As [`Case::difference`], with these fields left out.
+    /// As [`Case::difference`], with these dead fields removed.
     fn difference_without(
         &mut self,
         dead: &[DeadField],
@@ -402,7 +402,7 @@ impl Case {
     }
 }
 
-/// What the cases of a test covered.
+/// The coverage of a test's cases.
 #[derive(Default)]
 struct Covered {
     pairs: u64,
@@ -413,31 +413,31 @@ struct Covered {
     verdicts: BTreeMap<String, u64>,
     actions: BTreeMap<&'static str, u64>,
     workers: BTreeMap<usize, u64>,
-    /// Fields that were set for nothing.
+    /// Number of dead fields.
     dead: usize,
-    /// Cases that have something that is seldom there by itself.
+    /// Cases with rare features.
     features: BTreeMap<Feature, u64>,
     cases: u64,
 }
 
-/// Something of a chain that a rule is about.
+/// A feature of a chain that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Feature {
     /// Two elements send rows to one table.
     BothSend,
     /// An element sends rows to a table that another reads.
     SendsWhatIsRead,
-    /// An element sets a member of the oneof, and another reads the one that this displaces.
+    /// An element sets a member of the oneof, and another reads the displaced one.
     ReadsDisplaced,
-    /// An element sets a member of the oneof, and another looks at the list in the member that this displaces.
+    /// An element sets a member of the oneof, and another reads the list in the displaced one.
     ReadsDisplacedList,
-    /// An element sets a field, and another asks for the size of the message.
+    /// An element sets a field, and another reads the size of the message.
     ReadsSize,
     /// A pair of inverse elements.
     Inverse,
-    /// One of them does more with the field.
+    /// One of them uses the field in other ways, too.
     InverseLooks,
-    /// An element may cross the pair that could not pass each of the two.
+    /// An element may cross the pair but not swap with each of the two.
     Crosses,
 }
 
@@ -453,7 +453,7 @@ impl Feature {
         Self::Crosses,
     ];
 
-    /// Those that a case has.
+    /// The features of a case.
     fn of(case: &Case) -> BTreeSet<Self> {
         let effects = effects(&case.chain);
         let two = |a: &dyn Fn(&Effects) -> bool, b: &dyn Fn(&Effects) -> bool| {
@@ -555,7 +555,7 @@ impl Covered {
         println!("{:?}\n{:?}\n{:?}\n{:?}", self.verdicts, self.actions, self.realisations, self.workers);
     }
 
-    /// What is never generated is never tested.
+    /// A feature that is never generated would never be tested.
     fn demand(&self) {
         let is_rare = |feature: &Feature| self.features.get(feature).copied().unwrap_or(0) * 100 < self.cases;
         assert_eq!(Feature::ALL.into_iter().filter(is_rare).collect::<Vec<_>>(), []);
@@ -568,14 +568,14 @@ impl Covered {
     }
 }
 
-/// The clauses that elements clash by; the others are words of a chain.
+/// The clauses by which elements clash; the others are declarations of a chain.
 fn generated() -> impl Iterator<Item = Clause> {
     Clause::ALL.into_iter().filter(|clause| !matches!(clause, Clause::Order | Clause::Filters))
 }
 
 #[test]
 fn swapped_orders_keep_level_promise() {
-    // A swap that changes what calls see, or what is kept of them, must not be called harmless.
+    // A swap that changes what calls observe, or the state left by them, must not be called harmless.
     let (mut swappable, mut covered) = (BTreeMap::new(), Covered::default());
     for seed in 0..cases() {
         let mut case = Case::random(seed, 3);
@@ -598,7 +598,7 @@ fn swapped_orders_keep_level_promise() {
 
 #[test]
 fn allowed_orders_keep_level_promise() {
-    // A chain that was planned must not be told from the one that was written, however long it is.
+    // A planned chain must be indistinguishable from the written one, however long it is.
     let (mut reordered, mut covered) = (BTreeMap::new(), Covered::default());
     for seed in 0..cases() {
         let mut case = Case::random(seed, ELEMENTS);
@@ -623,7 +623,7 @@ fn allowed_orders_keep_level_promise() {
 
 #[test]
 fn every_clause_is_needed() {
-    // A clause that nothing needs is either wrong or not tested.
+    // A clause that no case needs is either wrong or untested.
     let mut missed: BTreeMap<Clause, u64> = BTreeMap::new();
     for seed in 0..CASES_MAX {
         let mut case = Case::random(seed, 3);
@@ -631,7 +631,7 @@ fn every_clause_is_needed() {
         for level in Level::ALL {
             let mut blocking = pair.blocking(level).map(|clash| clash.clause);
             let Some(clause) = blocking.next() else { continue };
-            // Without this one clause the swap would be allowed.
+            // Only this clause forbids the swap.
             if missed.contains_key(&clause) || blocking.any(|other| other != clause) {
                 continue;
             }
@@ -652,7 +652,7 @@ fn every_clause_is_needed() {
 
 #[test]
 fn every_rule_has_a_clause() {
-    // A rule that no clause belongs to forbids nothing.
+    // A rule without a clause forbids nothing.
     let rules: BTreeSet<Rule> = Clause::ALL.into_iter().map(Clause::rule).collect();
     assert_eq!(rules.into_iter().collect::<Vec<_>>(), Rule::ALL);
 }
