@@ -1,9 +1,9 @@
 //! Branches of chains on frames: `STEER TO edge`, and `det.suspect -> sandbox;`.
 //!
-//! All stages of a chain stand one behind the other, those of branches last. On which way a frame is, is a cell of the
-//! call's row, which lasts as long as its pass: 0 is the way of the chain, and each branch has a number. The first
-//! stage that may steer sets it to 0, STEER sets it, and each stage behind that lets the frames of other ways pass as
-//! if they had not come. So a cell that one stage writes and others read is all that analysis has to know.
+//! All stages of a chain run in sequence, those of branches last. A cell of the call's row, which lives for one pass,
+//! holds the route of the frame: 0 for the main route, and a number for each branch. The first stage that may steer
+//! sets it to 0, STEER sets it to a branch, and later stages let frames of other routes pass uncounted. So the analysis
+//! only sees a cell that one stage writes and others read.
 
 use super::Lowering;
 use super::body::Body;
@@ -15,24 +15,24 @@ use weft_lang::hir;
 /// The name of the cell, for people.
 const CELL: &str = "way";
 
-/// The ways of a chain.
+/// The routes of a chain.
 pub(super) struct Steering<'n> {
     chain: &'n hir::Chain,
     cell: Option<CallId>,
 }
 
-/// Where a stage stands among the ways of its chain.
+/// The position of a stage among the routes of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StageRoute {
-    /// All frames come to it.
+    /// All frames reach it.
     Only,
-    /// So they do, and it is the first that may steer them.
+    /// All frames reach it, and it is the first that may steer them.
     First(Edges),
-    /// Frames on the way with this number come to it.
+    /// Frames on the route with this number reach it.
     On(i64, Edges),
 }
 
-/// The cell, and the way to which each edge of an element leads.
+/// The cell, and the route of each edge of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edges {
     cell: CallId,
@@ -75,7 +75,7 @@ fn number(branch: usize) -> i64 {
 }
 
 impl Body<'_, '_> {
-    /// Frames that are on another way pass.
+    /// Lets frames on other routes pass.
     pub(super) fn skip_other_routes(&mut self) {
         match self.lowering.route.clone() {
             StageRoute::Only => {}

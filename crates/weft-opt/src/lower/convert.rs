@@ -1,4 +1,4 @@
-//! Conversions and functions.
+//! Lowers conversions and function calls.
 
 use weft_core::abi::Fault;
 use weft_core::types::Repr;
@@ -33,7 +33,7 @@ impl Body<'_, '_> {
             }
             (Repr::Bytes, Repr::Int) => self.text_to_int(a, to),
             (Repr::Bytes, Repr::Float) => self.text_to_float(a),
-            // Nothing but itself converts to BOOL, and F64 to F64 is the same value.
+            // Only BOOL converts to BOOL, and F64 to F64 is the same value.
             _ => (a, None),
         };
         self.b.result(&[val], value, fault)
@@ -78,7 +78,7 @@ impl Body<'_, '_> {
         (self.b.get(Op::TextToFloat(text), Ty::Float), bad)
     }
 
-    /// Overflow where an integer of one type is none of another.
+    /// The overflow error if an integer does not fit in another type.
     fn misfit(&mut self, value: Value, from: Type, to: Type) -> Option<RaisedFault> {
         let sign = match (from.is_signed(), to.is_signed()) {
             // As signed 64 bits: a U64 above I64's range and a negative number both look negative.
@@ -87,14 +87,14 @@ impl Body<'_, '_> {
                 let is = self.b.not(fits);
                 self.b.raise(is, Fault::Overflow)
             }
-            // A U64 that is taken as signed by the range check looks negative, which no narrower type has.
+            // A U64 that the range check takes as signed looks negative, which no narrower type allows.
             _ => None,
         };
         let leaves = self.out_of_type(value, to);
         self.b.first(sign, leaves)
     }
 
-    /// Too long where bytes do not fit a type with a length.
+    /// The error if bytes are too long for a type with a length.
     pub(super) fn longer_than(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
         if ty.repr() != Repr::Bytes {
             return None;
@@ -105,7 +105,7 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::TooLong)
     }
 
-    /// The error of a value, or else that it is too long for where it goes.
+    /// The error of a value, or else that it is too long for its target.
     pub(super) fn too_long(&mut self, value: Val, ty: Type) -> Option<RaisedFault> {
         let own = self.longer_than(value.value, ty);
         let own = match (own, value.null) {
@@ -144,13 +144,13 @@ impl Body<'_, '_> {
             (_, &[a]) => self.of_one(function, a, types[0]),
             (_, &[a, b]) => (self.of_two(function, a, b), None),
             (Function::Substr, &[a, from, n]) => (self.substr(a, from, n), None),
-            // The checker gives each function the arguments that its signature says.
+            // The checker gives each function arguments of its signature.
             _ => (self.b.zero(Ty::of(ty)), None),
         };
         self.b.result(&vals, value, fault)
     }
 
-    /// The number of a call of `rand()`: the same for the same call of the same instance, in every version.
+    /// The number of a call site of `rand()`: the same for the same call of the same instance, in every version.
     pub(super) fn rand_site(&self, nth: u32) -> u64 {
         let instance = weft_core::hash::hash_bytes(self.scope.instance.name.as_bytes());
         weft_core::hash::mix(instance, u64::from(nth))
@@ -181,14 +181,14 @@ impl Body<'_, '_> {
             }
             Function::Length => (self.b.len(a), None),
             Function::IsGroup => {
-                // The I/G bit is the least of the first byte (IEEE 802 section 8.2).
+                // The I/G bit is the least significant bit of the first byte (IEEE 802 section 8.2).
                 let first = self.b.get(Op::ByteAt(a, 0), Ty::Int);
                 let one = self.b.int(1);
                 let bit = self.b.int_binary(IntOp::And, first, one);
                 (self.b.int_compare(IntCmp::Eq, bit, one), None)
             }
             Function::PrefixBits => {
-                // Behind the address: four bytes, or sixteen.
+                // After the address: four bytes, or sixteen.
                 let len = self.b.len(a);
                 let short = self.b.int(5);
                 let is_v4 = self.b.int_compare(IntCmp::Eq, len, short);
@@ -197,7 +197,7 @@ impl Body<'_, '_> {
             }
             Function::Lower => (self.b.get(Op::Lower(a), Ty::Bytes), None),
             Function::Upper => (self.b.get(Op::Upper(a), Ty::Bytes), None),
-            // Conversions are written as CAST in the typed program.
+            // Conversions are CASTs in the typed program.
             _ => (a, None),
         }
     }
@@ -257,14 +257,14 @@ impl Body<'_, '_> {
         Val { value: a, null, fault }
     }
 
-    /// The hash of several values: that of the first, mixed with those of the others in order.
+    /// The hash of several values: that of the first, mixed with the others in order.
     fn hash(&mut self, values: &[Value], types: &[Type]) -> Value {
         let mut hash = None;
         for (&value, ty) in values.iter().zip(types) {
             let hashable = match ty.repr() {
                 Repr::Bool => self.b.get(Op::BoolToInt(value), Ty::Int),
                 Repr::Float => {
-                    // The IR hashes words and bytes; the shortest text tells all floats apart.
+                    // The IR hashes words and bytes; the shortest text distinguishes all floats.
                     self.b.get(Op::FloatToText(value), Ty::Bytes)
                 }
                 Repr::Int | Repr::Bytes => value,
@@ -285,10 +285,10 @@ impl Body<'_, '_> {
         (self.b.int_binary(IntOp::URem, hash, n), fault)
     }
 
-    /// Positions count from 1; what lies outside the text is left out, as in SQL.
+    /// Positions count from 1; positions outside the text are ignored, as in SQL.
     fn substr(&mut self, text: Value, from: Value, n: Value) -> Value {
-        // A position before the text eats from the count: substr('abc', 0, 2) is 'a'. Far outside, both are cut
-        // first, so that no difference leaves 64 bits.
+        // Positions before the text use up the count: substr('abc', 0, 2) is 'a'. Both are clamped first, so that no
+        // difference overflows 64 bits.
         let (low, high) = (self.b.int(-(1 << 62)), self.b.int(1 << 62));
         let clamp = |body: &mut Self, value| {
             let value = body.b.int_binary(IntOp::SMax, value, low);

@@ -1,7 +1,7 @@
-//! Statements that change tables.
+//! Lowers statements that change tables.
 //!
-//! Each computes everything first: key, condition, values, and whether they fit. Only then does it write, so that
-//! what comes behind its first write can seldom fail.
+//! Each computes everything first: key, condition, values, and whether they fit. Only then does it write, so it can
+//! rarely fail after its first write.
 
 use weft_core::abi::Fault;
 use weft_core::table::Evict;
@@ -11,14 +11,14 @@ use weft_lang::hir::{Expr, ExprKind, Function, Place, RowId, Stmt, TableRef};
 use super::body::{Body, BoundRow};
 use super::logic::Val;
 
-/// A look at the row of a statement: the table, the row's name, the key, and what else must be true.
+/// The row of a statement: the table, the row's name, the key, and a further condition.
 type RowTarget<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
 
-/// A way to a row: where it ends, the row, and the columns that are known there.
+/// A branch to a row: its last block, the row, and the columns known there.
 type RowBranch = (BlockId, Value, Vec<(usize, Val)>);
 
 impl<'n> Body<'_, 'n> {
-    /// A new row; a key that is there is an error.
+    /// Inserts a row; an existing key is an error.
     pub(super) fn insert(&mut self, table: TableRef, values: &[Expr]) {
         let (id, decl) = self.table(table);
         let n_keys = decl.n_keys;
@@ -39,11 +39,11 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Inserts a row under a key that is not there; fails if there is no room.
+    /// Inserts a row with a new key; fails if there is no room.
     fn new_row(&mut self, table: TableRef, key: &[Expr], value: Value) -> Value {
         let (id, _) = self.table(table);
         let parts: Vec<Val> = key.iter().map(|part| self.expr(part)).collect();
-        // The parts were computed before, for the key: what they took in the scratch was asked for then.
+        // The parts were computed for the key before, and their use of scratch was tested then.
         let row = self.b.get(Op::Insert(id, value, Journal::Yes), Ty::Row);
         self.forget_rows(id);
         let there = self.b.is_row(row);
@@ -82,7 +82,7 @@ impl<'n> Body<'_, 'n> {
         let made = self.new_row(table, key_parts, key.value);
         let mut columns: Vec<(usize, Val)> = Vec::new();
         for (at, column) in decl.columns.iter().enumerate() {
-            // A counter that a new row counts in begins as it would without.
+            // A counter starts at its default, and then counts the new row.
             let is_set = set.iter().any(|(other, value)| *other == at && bin_of(value).is_none());
             if at < decl.n_keys {
                 if mentioned.contains(&at) {
@@ -114,7 +114,7 @@ impl<'n> Body<'_, 'n> {
         self.change(table, row, set);
     }
 
-    /// Joins the ways to a row, with the columns that each knows of it, and binds it.
+    /// Joins the branches to a row, with the columns known on each, and binds it.
     fn join_rows(&mut self, row_id: RowId, table: TableRef, branches: Vec<RowBranch>) -> Value {
         let (_, decl) = self.table(table);
         let block = self.b.block();
@@ -131,7 +131,7 @@ impl<'n> Body<'_, 'n> {
             let mut args = vec![found];
             for &column in &columns {
                 let value = known.iter().find(|(at, _)| *at == column).map(|(_, value)| *value);
-                // A column without a default is set by the statement, and no value reads it.
+                // The statement sets a column without a default, and no value reads it.
                 let value = value.unwrap_or_else(|| Val::plain(self.b.zero(Ty::of(decl.columns[column].ty))));
                 args.push(value.value);
                 if decl.columns[column].nullable {
@@ -187,7 +187,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// The locals that RETURNING makes, as they are here.
+    /// The current values of RETURNING's locals.
     fn returned(&self, returning: &[(usize, Place)]) -> Vec<Val> {
         let local = |place: &Place| match place {
             Place::Local(local) => self.locals[local.0],
@@ -196,7 +196,7 @@ impl<'n> Body<'_, 'n> {
         returning.iter().filter_map(|(_, place)| local(place)).collect()
     }
 
-    /// Where no row changed, what RETURNING makes is NULL (or zero, where nobody looks at it).
+    /// If no row changed, the locals of RETURNING are NULL (or zero, if unused).
     fn drop_returned(&mut self, returning: &[(usize, Place)]) {
         for (_, place) in returning {
             let Place::Local(local) = place else { continue };
@@ -247,7 +247,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Gives the columns behind the change to where they go.
+    /// Stores the columns after the change in their targets.
     fn return_columns(&mut self, row_id: RowId, changed: &[(usize, Val)], returning: &[(usize, Place)]) {
         let mut values = Vec::new();
         for (column, place) in returning {
@@ -308,7 +308,7 @@ impl<'n> Body<'_, 'n> {
         );
     }
 
-    /// Notes that a row was written, where its age or its eviction asks for it.
+    /// Records that a row was written, if its age or its eviction depends on it.
     fn touch(&mut self, table: TableId, row: Value) {
         let spec = &self.lowering.program.tables[usize::from(table.0)].spec;
         if spec.ttl.is_some() || spec.evict != Evict::Reject {
@@ -343,7 +343,7 @@ impl<'n> Body<'_, 'n> {
     }
 }
 
-/// The bin in which a column is counted, if that is what it is set to.
+/// The bin that a column is counted into, if it is set to that.
 fn bin_of(value: &Expr) -> Option<&Expr> {
     match &value.kind {
         ExprKind::Function { function: Function::Counted, args } => args.first(),

@@ -156,7 +156,7 @@ pub struct Clash {
     pub until: Level,
     /// The direction in which it was found.
     pub side: Side,
-    /// In words, with the names of the elements.
+    /// The reason in words, with the names of the elements.
     pub why: String,
     /// The lines of the element that comes first as written.
     pub first: SourceLines,
@@ -171,23 +171,23 @@ pub struct Pair {
     pub first: usize,
     /// The index of the other.
     pub second: usize,
-    /// What keeps their order, by rule.
+    /// The clashes that keep their order, by rule.
     pub clashes: Vec<Clash>,
 }
 
 impl Pair {
-    /// Whether the two may change places at a level, as far as they alone are concerned: what stands between them must
-    /// be able to as well.
+    /// Whether the two may swap at a level, as far as they are concerned: elements between them must be able to as
+    /// well.
     pub fn may_swap(&self, level: Level) -> bool {
         self.blocking(level).next().is_none()
     }
 
-    /// What forbids it at a level.
+    /// The clashes that forbid it at a level.
     pub fn blocking(&self, level: Level) -> impl Iterator<Item = &Clash> {
         self.clashes.iter().filter(move |clash| level <= clash.until)
     }
 
-    /// The strictest level at which they may change places.
+    /// The strictest level at which they may swap.
     pub fn allowed_from(&self) -> Option<Level> {
         Level::ALL.into_iter().find(|level| self.may_swap(*level))
     }
@@ -198,7 +198,7 @@ impl Level {
     pub const ALL: [Self; 5] =
         [Self::Strict, Self::Observable, Self::Output, Self::Stochastic, Self::Relaxed];
 
-    /// The name as `EQUIVALENCE` takes it.
+    /// The keyword in `EQUIVALENCE`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -223,7 +223,7 @@ impl From<hir::Equivalence> for Level {
 }
 
 impl Rule {
-    /// All rules that keep two elements in order, by their numbers. Rule 7 keeps none: it lets elements cross a pair of
+    /// All rules that keep two elements in order, by number. Rule 7 keeps none: it lets elements cross a pair of
     /// inverse functions ([`crossings`]).
     pub const ALL: [Self; 11] = [
         Self::Fields,
@@ -239,12 +239,12 @@ impl Rule {
         Self::Filters,
     ];
 
-    /// The number under which it is documented.
+    /// The number in the documentation.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// In a word.
+    /// Its short name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fields => "fields",
@@ -288,7 +288,7 @@ impl Clause {
         Self::Filters,
     ];
 
-    /// In a few words.
+    /// A short description.
     pub fn name(self) -> &'static str {
         match self {
             Self::WritesWhatIsRead => "writes what is read",

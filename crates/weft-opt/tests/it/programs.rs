@@ -1,4 +1,4 @@
-//! Runs the program tests in `tests/programs` and holds back ends and numbers of workers against each other.
+//! Runs the program tests in `tests/programs`, and compares backends and numbers of workers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,8 +40,8 @@ use crate::vectors::{Token, VectorLine, lines, pairs, rows};
 
 #[test]
 fn program_vectors_hold_on_every_backend() {
-    // A construct that was lowered or compiled wrongly would do something else than the language says.
-    // With WEFT_PROGRAM, those alone whose names have it.
+    // A wrong lowering or compilation of a construct would change its meaning. WEFT_PROGRAM selects the tests whose
+    // names contain it.
     let only = std::env::var("WEFT_PROGRAM").unwrap_or_default();
     let mut files: Vec<PathBuf> = fs::read_dir(root().join("tests/programs"))
         .expect("the folder is there")
@@ -51,7 +51,8 @@ fn program_vectors_hold_on_every_backend() {
         .collect();
     files.sort();
     assert!(!files.is_empty());
-    // All that fail are told in one go; what is wrong is printed as each does. They are most of what these tests take.
+    // All failures are reported together; each prints its errors when it happens. These programs take most of the
+    // tests' time.
     let next = AtomicUsize::new(0);
     let take = || files.get(next.fetch_add(1, Ordering::Relaxed));
     let failing =
@@ -78,7 +79,7 @@ fn run_file(file: &Path) {
 
 #[test]
 fn library_and_examples_lower() {
-    // An element that a user imports first must not be the one that fails.
+    // An element that a user imports first must not fail.
     for name in ["shop/network.weft", "shop/network2.weft", "mesh/network.weft"] {
         let chain = chain_of(&root().join("examples").join(name).display().to_string(), 2);
         let cost = cost(&chain);
@@ -89,7 +90,7 @@ fn library_and_examples_lower() {
 
 #[test]
 fn library_filters_match_examples() {
-    // The example is what people copy first; one that is refused teaches nothing.
+    // Users copy the example first; one that is refused teaches nothing.
     let mut n_filters = 0;
     for entry in fs::read_dir(library().join("filters")).expect("the folder is there") {
         let path = entry.expect("it can be read").path();
@@ -119,7 +120,7 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
     assert!(n_filters >= 10, "{n_filters}");
 }
 
-/// A cost that took values to be short would promise what a peer can break with a long one.
+/// A cost that assumed short values would promise a bound that a peer can break with a long one.
 #[test]
 fn text_cost_is_of_worst_value() {
     let of = |condition: &str| {
@@ -140,7 +141,7 @@ fn text_cost_is_of_worst_value() {
     assert!(of(&long) >= 3 * of("a LIKE '%b_%'"), "a word for every 64 characters");
 }
 
-/// A program in memory, `main.weft`, and all else from disk.
+/// A program in memory, `main.weft`, with all other files from disk.
 pub(crate) struct WithMain(pub(crate) String);
 
 impl Resolver for WithMain {
@@ -159,10 +160,10 @@ impl Resolver for WithMain {
 
 #[test]
 fn scan_cost_grows_with_rows() {
-    // A cost that left out the rows of a scan would promise a bound that does not hold.
+    // A cost that ignored the rows of a scan would promise a wrong bound.
     let of = |name: &str| cost(&chain_of(&root().join("tests/programs").join(name).display().to_string(), 1));
     let (scans, plain) = (of("rows.weft"), of("paper.weft"));
-    // CLOSE of the first looks at ten rows, each in more than five operations.
+    // CLOSE of the first reads ten rows, with more than five operations each.
     assert!(scans.elements[0].ops.close > 11 * 5, "{scans:?}");
     assert!(plain.elements[0].ops.request < 20, "{plain:?}");
     assert_eq!(of("shared.weft").elements[0].table_bytes, 0);
@@ -171,7 +172,7 @@ fn scan_cost_grows_with_rows() {
 
 #[test]
 fn route_needs_true_condition() {
-    // A condition that was taken where it is NULL would send calls to the wrong cluster.
+    // A condition that counted NULL as true would send calls to the wrong cluster.
     let file = root().join("tests/programs/condition.weft").display().to_string();
     let (network, ..) = weft_lang::check(&file, &mut Disk);
     let network = network.expect("it is checked by the other test");
@@ -194,7 +195,7 @@ fn route_needs_true_condition() {
 
 #[test]
 fn bucket_lock_is_per_key() {
-    // Without the lock two workers would spend one token twice; with one worker it would cost for nothing.
+    // Without the lock two workers would spend one token twice; with one worker it would cost time needlessly.
     let file = root().join("tests/programs/library_token_bucket.weft").display().to_string();
     let locks = |workers: usize| {
         let chain = chain_of(&file, workers);
@@ -214,8 +215,8 @@ fn bucket_lock_is_per_key() {
 
 #[test]
 fn changed_key_locks_the_table() {
-    // The size is one key before a SET and another behind it: with the lock of one, two workers would write the row of
-    // the other at once.
+    // The size is one key before a SET and another after it: with the lock of one, two workers could write the other's
+    // row at once.
     let file = root().join("tests/programs/derived.weft").display().to_string();
     let chain = chain_of(&file, 4);
     assert_eq!(chain.tables[0].realisation, Realisation::Locked);
@@ -223,7 +224,7 @@ fn changed_key_locks_the_table() {
 
 #[test]
 fn payload_is_rewritten_only_after_set() {
-    // A chain that reads messages and changes none would pay for writing each of them.
+    // A chain that reads messages and changes none would encode each of them.
     let file = root().join("tests/programs/derived.weft").display().to_string();
     let chain = chain_of(&file, 1);
     let n_derived = |nth: usize, event: Event| {
@@ -243,7 +244,7 @@ fn chain_of(file: &str, workers: usize) -> ChainProgram {
     chain_by(&mut Disk, file, workers)
 }
 
-/// The first chain of a program whose files come from elsewhere than disk.
+/// The first chain of a program whose files come from a resolver.
 pub(crate) fn chain_by(files: &mut dyn Resolver, file: &str, workers: usize) -> ChainProgram {
     let (network, diagnostics, sources) = weft_lang::check(file, files);
     let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
@@ -252,7 +253,7 @@ pub(crate) fn chain_by(files: &mut dyn Resolver, file: &str, workers: usize) -> 
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)))
 }
 
-/// The native functions of a chain, with keys that all tests have, and nonces that begin in the same way on each run.
+/// The native functions of a chain, with fixed test keys and reproducible nonces.
 fn natives(chain: &ChainProgram) -> Vec<Arc<dyn Prepared>> {
     let key = |decl: &NativeDecl| match decl.options.iter().find(|(name, _)| name.starts_with("key_")) {
         Some((name, Value::Bytes(text))) if name == "key_file" => {
@@ -270,11 +271,11 @@ fn natives(chain: &ChainProgram) -> Vec<Arc<dyn Prepared>> {
     chain.natives.iter().map(ready).collect()
 }
 
-/// One back end with its state.
+/// A backend with its state.
 struct Lane {
     backend: Box<dyn Backend>,
     world: World,
-    /// What it has compiled, as a node does: once for each event.
+    /// Its compiled programs, one per event, as in a node.
     compiled: RefCell<BTreeMap<Event, Rc<dyn Program>>>,
 }
 
@@ -293,11 +294,11 @@ pub(crate) struct Test {
     file: String,
     chain: Arc<ChainProgram>,
     lanes: Vec<Lane>,
-    /// Those of which frames are made.
+    /// The protocols for building frames.
     protocols: Vec<Protocol>,
     now: Time,
     rand: u64,
-    /// What the last pass left, and which of its rows and edits have been said.
+    /// The result of the last pass, and which of its rows and edits have been checked.
     last: Option<Last>,
 }
 
@@ -307,7 +308,7 @@ struct Last {
     rows_said: usize,
     edits_said: bool,
     line: usize,
-    /// What a frame was, and its slots.
+    /// The original frame, and its slots.
     frame: Vec<u8>,
     slots: Vec<Slot>,
 }
@@ -374,7 +375,7 @@ impl Test {
                 let parts = &self.last().seen.vars[index];
                 let is_merged = self.chain.vars[index].merge.is_some();
                 let wanted = literal(&tokens[0], self.chain.vars[index].ty).word();
-                // The first part is that of the worker that runs the passes.
+                // The first part belongs to the worker that runs the passes.
                 assert_eq!(parts[0], wanted, "{at}: merged: {is_merged}");
             }
             ["call", name] => {
@@ -439,7 +440,7 @@ impl Test {
         self.run_pass(&pass, line.number);
     }
 
-    /// The pass of a frame: what is in it is found by the parser of each back end, what else is said of it is given.
+    /// The pass of a frame: each backend's parser finds the fields; the metadata is given.
     fn frame(&self, tokens: &[Token], line: usize) -> Pass {
         let said = frames::said(&self.protocols, tokens, literal);
         let mut pass = self.tuple(Event::Request, said.known, line);
@@ -511,7 +512,7 @@ impl Test {
         pass
     }
 
-    // ---- what was left ----
+    // ---- results ----
 
     fn verdict(&self) -> String {
         let seen = &self.last().seen;
@@ -538,7 +539,7 @@ impl Test {
             .filter(|(to, _)| !matches!(to, EditTarget::Reshape(_)))
             .map(|(to, value)| (target(&self.chain, inputs, *to).0, value.clone()))
             .collect();
-        // A value that the test does not say.
+        // A value that the test does not specify.
         for (edit, (_, wanted)) in edits.iter_mut().zip(pairs(tokens)) {
             if wanted == Token::Word("_".to_owned()) {
                 edit.1 = Seen::Null;
@@ -556,7 +557,7 @@ impl Test {
         assert_eq!(edits, wanted, "{at}");
     }
 
-    /// The frame as it leaves, built from its definitions and by nothing that PUSH and POP use.
+    /// Checks the frame that leaves, built from its definitions without the code of PUSH and POP.
     fn check_leaves(&mut self, tokens: &[Token], at: &str) {
         let wanted = frames::said(&self.protocols, tokens, literal).bytes;
         let last = self.last.as_mut().expect("a pass comes first");
@@ -614,7 +615,7 @@ impl Test {
         }
     }
 
-    /// All rows and edits of a pass have been said before the next.
+    /// Checks that all rows and edits of a pass have been mentioned before the next.
     fn check_all_said(&self) {
         let Some(last) = &self.last else { return };
         let at = format!("{}:{}", self.file, last.line);
@@ -629,7 +630,7 @@ impl Test {
     }
 }
 
-/// The verdict as a line says it.
+/// The verdict in a line's syntax.
 fn said(tokens: &[Token]) -> String {
     let word = |token: &Token| match token {
         Token::Word(word) => word.clone(),
@@ -642,10 +643,10 @@ fn said(tokens: &[Token]) -> String {
     said
 }
 
-/// What a vector calls the length of the fragments in which a frame goes on.
+/// The name of the fragment length in a vector.
 const FRAGMENT: &str = "fragment";
 
-/// The name and the type of what an edit changes.
+/// The name and the type of an edit's target.
 fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String, Type) {
     match target {
         EditTarget::Input(at) => (inputs[usize::from(at)].name.clone(), inputs[usize::from(at)].ty),
@@ -656,7 +657,7 @@ fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String
             let field = &chain.replies[usize::from(at)];
             (format!("reply[{}]", field.path.join(".")), field.ty)
         }
-        // Of a FRAGMENT: what other changes of structure do, `leaves` says.
+        // Of a FRAGMENT; `leaves` checks other changes of structure.
         EditTarget::Part(_) => (FRAGMENT.to_owned(), Type::Uint(32)),
         EditTarget::Reshape(_) => unreachable!("its value has said what it does"),
     }
@@ -673,14 +674,14 @@ fn type_of(chain: &ChainProgram, inputs: &[Input], name: &str) -> Option<Type> {
     all.map(|at| target(chain, inputs, at)).find(|(known, _)| known == name).map(|(_, ty)| ty)
 }
 
-/// What a column holds if a vector does not say it: NULL if it can, else the zero of its type.
+/// The value of a column that a vector does not mention: NULL if possible, else the zero of its type.
 fn absent(input: &Input) -> Value {
     if input.nullable { Value::Null } else { weft_lang::types::zero(input.ty) }
 }
 
-/// A list as a vector says it: elements between semicolons, the members of each between blanks. A member is an integer,
-/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands
-/// for so many elements that none is given.
+/// A list in the syntax of vectors: elements between semicolons, members between blanks. A member is an integer, `f`
+/// and a float, `-` if absent, `~` and a text, or else the text itself. `#` and a number stand for too many elements,
+/// without any.
 fn list(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(n) = text.strip_prefix('#') {
@@ -723,7 +724,7 @@ fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
 
 // ---- values ----
 
-/// The value of a type that a token says.
+/// The value of a token for a type.
 pub(crate) fn literal(token: &Token, ty: Type) -> Value {
     let value = match token {
         Token::Word(word) if word == "NULL" => Some(Value::Null),

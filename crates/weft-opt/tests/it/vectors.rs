@@ -1,4 +1,4 @@
-//! What a program test says: the lines of its comments that begin with `--@`.
+//! The syntax of program tests: comment lines that begin with `--@`.
 //!
 //! ```text
 //! --@ run: interp jit                      back ends; both if there is no such line
@@ -9,10 +9,10 @@
 //!                                          `header[x]`, or `opened` (of close); bytes may be `0x1f8b`;
 //!                                          a list is `lines='12 sku-a; 3 -'`, or `'#500'` if it is too long
 //! ```
-//! `in: frame port='wan' ipv4(src='10.0.0.1') udp(dst_port=53) 'payload'` builds a frame and runs the pass of what
-//! parsers find in it.
+//! `in: frame port='wan' ipv4(src='10.0.0.1') udp(dst_port=53) 'payload'` builds a frame and runs the
+//! pass of the fields that parsers find in it.
 //!
-//! What a pass must leave is said behind it; of edits and rows, all are said.
+//! The expected results of a pass follow it; they must list all edits and rows.
 //! ```text
 //! --@ out: forward | drop | abort STATUS 'text' | reply | redirect 'to' | failed 'fault'
 //! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'      `_` is a value that is not said
@@ -29,13 +29,13 @@
 pub(crate) struct VectorLine {
     /// Its number in the file.
     pub(crate) number: usize,
-    /// What stands before the colon, in words.
+    /// The words before the colon.
     pub(crate) words: Vec<String>,
-    /// What stands behind it.
+    /// The tokens after it.
     pub(crate) tokens: Vec<Token>,
 }
 
-/// A piece of a line.
+/// A token of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     /// A name, a number, a keyword: anything without blanks and signs.

@@ -1,4 +1,4 @@
-//! The protocols of the library: what is built is read again, and parsers find what a reading finds.
+//! The protocols of the library: they round-trip, and parsers agree with decoding.
 
 #![allow(clippy::disallowed_methods, reason = "the library is read from disk")]
 
@@ -14,7 +14,7 @@ use weft_lang::resolve::{SchemaFault, SchemaSource};
 
 use super::{AskedField, by_reading, chain, parse, shown};
 
-/// Fields that one parser is asked for.
+/// Number of wanted fields per parser.
 const FIELDS: usize = 40;
 
 struct Library;
@@ -52,7 +52,7 @@ fn ethernet(protocols: &[Protocol]) -> ProtocolId {
 
 #[test]
 fn protocols_round_trip() {
-    // What a definition builds and does not read back, nobody else will read either.
+    // A header that its own definition cannot read would be unreadable for others, too.
     let protocols = protocols();
     let mut built = vec![0; protocols.len()];
     for seed in 0..8_000u64 {
@@ -75,10 +75,10 @@ fn protocols_round_trip() {
 
 #[test]
 fn library_parsers_match_full_decoding() {
-    // One lowering that is wrong for one of them would let frames through that look like others.
+    // A lowering error in one of them would let frames pass as others.
     let protocols = protocols();
     let root = ethernet(&protocols);
-    // Each parser asks for all layers, so that it looks at all, and for some of the fields.
+    // Each parser wants all layers, and some of the fields.
     let name = |name: &str| -> &'static str { Box::leak(name.to_owned().into_boxed_str()) };
     let all: Vec<AskedField> = (0..protocols.len() as u16)
         .flat_map(|at| {
@@ -106,7 +106,7 @@ fn library_parsers_match_full_decoding() {
         for frame in &frames {
             let (found, wanted) = (parse(&parsers, frame), by_reading(&protocols, root, fields, frame));
             match &found {
-                // A parser looks at no more than it is asked for, so that it may be content where a reading is not.
+                // A parser reads only the wanted fields, so it may accept a frame that decoding rejects.
                 Ok(_) if wanted.is_err() => continue,
                 Ok(_) => n_right += 1,
                 Err(_) => n_wrong += 1,
