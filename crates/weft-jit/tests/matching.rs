@@ -320,7 +320,7 @@ fn compiled_code_finds_later_rows() {
             rules[at] = new;
         }
     }
-    assert!(matcher.way().is_none(), "until it is told that the changes are over");
+    assert!(matcher.way().is_none(), "until the changes are complete");
     matcher.publish();
     assert!(matches!(matcher.way(), Some(Way::Trie(_))) && matcher.changed() == 0, "{}", matcher.describe());
     let state =

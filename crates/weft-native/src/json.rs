@@ -1,4 +1,4 @@
-//! JSON values by their pointers (RFC 6901), without making a tree of what is around them.
+//! Reads and sets JSON values by pointer (RFC 6901), without parsing the rest into a tree.
 
 use crate::PrepareError;
 use core::fmt;
@@ -51,7 +51,7 @@ impl Prepared for Get {
             [b'"', plain @ .., b'"'] if !plain.contains(&b'\\') => out.extend_from_slice(plain),
             [b'"', ..] => match serde_json::from_str::<String>(value) {
                 Ok(text) => out.extend_from_slice(text.as_bytes()),
-                // A half of a surrogate pair stands for no character (RFC 8259 section 8.2).
+                // Half of a surrogate pair is no character (RFC 8259 section 8.2).
                 Err(_) => return Ended::Failed,
             },
             other => out.extend_from_slice(other),
@@ -79,7 +79,8 @@ impl Prepared for Set {
     }
 }
 
-/// Appends the JSON with a new member or item at the end of what is `around` its place; false if there is none there.
+/// Appends the JSON with a new member or item at the end of the container `around` its place; returns false if there is
+/// none.
 fn push_new(out: &mut Vec<u8>, json: &str, around: &RawValue, (name, value): (&str, Arg<'_>)) -> bool {
     let text = around.get();
     let end = offset(json, text) + text.len() - 1;
@@ -94,7 +95,7 @@ fn push_new(out: &mut Vec<u8>, json: &str, around: &RawValue, (name, value): (&s
             out.push(b':');
             is_named && push_value(out, value)
         }),
-        // `-` is the item behind the last one (RFC 6901 section 4).
+        // `-` is the item after the last one (RFC 6901 section 4).
         b'[' if name == "-" => push_with(out, parts, |out| {
             if !is_empty {
                 out.push(b',');
@@ -116,7 +117,7 @@ fn push_with(
     is_pushed
 }
 
-/// Appends a value as JSON; false if it has none.
+/// Appends a value as JSON; returns false if it cannot be represented.
 fn push_value(out: &mut Vec<u8>, value: Arg<'_>) -> bool {
     match value {
         Arg::Bool(b) => serde_json::to_writer(out, &b).is_ok(),
@@ -128,22 +129,22 @@ fn push_value(out: &mut Vec<u8>, value: Arg<'_>) -> bool {
     }
 }
 
-/// Where a part of a text begins.
+/// The offset of a part in its text.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr() - text.as_ptr().addr()
 }
 
-/// What a pointer leads to.
+/// The target of a pointer.
 #[derive(Clone, Copy, Default)]
 struct JsonLookup<'de> {
     /// The value, if there is one.
     value: Option<&'de RawValue>,
-    /// The object or array in which it would be.
+    /// The object or array that contains it, or would.
     around: Option<&'de RawValue>,
 }
 
-/// Follows a pointer. All of the text is read, so that what is not JSON is refused wherever the fault is. Of members
-/// with one name the last counts.
+/// Follows a pointer. Reads all of the text, so invalid JSON is refused wherever the error is. Of members with the same
+/// name the last counts.
 fn follow_pointer<'de>(json: &'de str, tokens: &[String]) -> Result<JsonLookup<'de>, serde_json::Error> {
     let mut at: &RawValue = serde_json::from_str(json)?;
     let mut around = None;
@@ -217,7 +218,7 @@ impl<'de> Visitor<'de> for Child<'_> {
     }
 }
 
-/// Whether a name is this one, without a copy of it.
+/// Compares a name without copying it.
 struct NameEquals<'t> {
     text: &'t str,
 }

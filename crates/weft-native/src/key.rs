@@ -1,4 +1,4 @@
-//! Keys, from the bytes of a file or a variable.
+//! Parses keys from the bytes of a file or a variable.
 
 use crate::PrepareError;
 use crate::text::push_unhex;
@@ -6,16 +6,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
-/// The longest file of a key.
+/// Largest size of a key file.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of a key for encryption.
+/// Bytes of an encryption key.
 const KEY_BYTES: usize = 32;
 
-/// A key of 32 bytes: as they are, as 64 hexadecimal digits, or in Base64.
+/// A key of 32 bytes: raw, as 64 hexadecimal digits, or in Base64.
 ///
 /// # Errors
-/// There is none, or it is of another length.
+/// It is missing, or has another length.
 pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTES]>, PrepareError> {
     let text = there(text)?;
     if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(text) {
@@ -35,11 +35,11 @@ pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTE
     Ok(Zeroizing::new(<[u8; KEY_BYTES]>::try_from(bytes.as_slice()).map_err(|_| wrong())?))
 }
 
-/// A secret of at least 32 bytes (RFC 7518 section 3.2): as it is but for a line break at its end, or behind `hex:`,
-/// `base64:` or `base64url:`.
+/// A secret of at least 32 bytes (RFC 7518 section 3.2): raw without a final line break, or after `hex:`, `base64:` or
+/// `base64url:`.
 ///
 /// # Errors
-/// There is none, it is shorter, or it is not in the form that it says.
+/// It is missing or shorter, or does not have the announced form.
 pub(crate) fn secret(text: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, PrepareError> {
     let text = trimmed(there(text)?);
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
@@ -62,7 +62,7 @@ pub(crate) fn secret(text: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, PrepareE
     Ok(bytes)
 }
 
-/// What a PEM block holds (RFC 7468), and its label: `PUBLIC KEY`, `RSA PUBLIC KEY`.
+/// The content of a PEM block (RFC 7468), and its label: `PUBLIC KEY`, `RSA PUBLIC KEY`.
 ///
 /// # Errors
 /// There is none.
@@ -91,12 +91,12 @@ pub(crate) fn subject_public_key(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (info, []) = element(SEQUENCE, der)? else { return None };
     let (algorithm, rest) = element(SEQUENCE, info)?;
     let (bits, []) = element(BIT_STRING, rest)? else { return None };
-    // The first byte says how many bits at the end are not used; a key has whole bytes.
+    // The first byte is the number of unused bits at the end; a key has whole bytes.
     let (0, key) = bits.split_first().map(|(unused, key)| (*unused, key))? else { return None };
     Some((algorithm, key))
 }
 
-/// The content of a DER element with this tag, and what follows it.
+/// The content of a DER element with this tag, and the bytes after it.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk::<2>()?;
     let (len, rest) = match first {

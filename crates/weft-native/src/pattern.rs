@@ -5,7 +5,7 @@ use aho_corasick::AhoCorasick;
 use regex::{Regex, RegexBuilder};
 use weft_core::native::{Arg, Call, Ended, NATIVE_BYTES_MAX, Prepared};
 
-/// Bytes that a compiled pattern may take.
+/// Largest size of a compiled pattern in bytes.
 pub const PATTERN_MEMORY_MAX: usize = 1 << 20;
 
 fn regex(pattern: &str) -> Result<Regex, PrepareError> {
@@ -13,7 +13,7 @@ fn regex(pattern: &str) -> Result<Regex, PrepareError> {
     built.map_err(|error| PrepareError::Constant(format!("the regular expression cannot be used: {error}")))
 }
 
-/// The text of the first argument. TEXT is UTF-8; if a peer's were not, nothing would match it.
+/// The text of the first argument. TEXT is UTF-8; invalid bytes from a peer would match nothing.
 fn text<'a>(call: &Call<'a>) -> Option<&'a str> {
     core::str::from_utf8(call.data()).ok()
 }
@@ -71,7 +71,7 @@ impl Prepared for Capture {
         let Some(&Arg::Int(n)) = call.args.get(1) else { return Ended::Failed };
         let (Some(text), Ok(n)) = (text(call), usize::try_from(n)) else { return Ended::Null };
         let found = match n {
-            // All of the match is found without looking for groups.
+            // The whole match needs no search for groups.
             0 => self.0.find(text),
             n => self.0.captures(text).and_then(|groups| groups.get(n)),
         };
@@ -91,7 +91,7 @@ impl Prepared for Capture {
 pub(crate) struct Replace {
     regex: Regex,
     by: String,
-    /// `by` has no group in it.
+    /// `by` refers to no group.
     is_literal: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What comes from anybody: damaged, cut, nested, and made to fill the memory.
+//! Hostile input: damaged, truncated, nested, and made to fill the memory.
 
 #![allow(
     clippy::disallowed_methods,
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use support::{CallResult, call, decl, of, plain, with_key};
 use weft_core::native::{Arg, NATIVE_BYTES_MAX, NATIVES, Native};
 
-/// The functions that take back what others made, and their key.
+/// Functions with their inverses.
 fn pairs() -> Vec<(Native, Native)> {
     NATIVES.iter().filter_map(|info| Some((info.inverse?, info.native))).collect()
 }
@@ -31,7 +31,7 @@ fn bytes(given: CallResult) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// What an inverse did not give back is lost.
+    /// Data that an inverse does not restore is lost.
     #[test]
     fn inverses_restore_input(data in prop::collection::vec(any::<u8>(), 0..3000), repeats in 1..60_usize) {
         let data = data.repeat(repeats);
@@ -42,7 +42,7 @@ proptest! {
         }
     }
 
-    /// A byte that was changed on the way is noticed where there is a checksum or a tag, and never a panic.
+    /// A byte changed in transit must be detected where there is a checksum or a tag, and must never panic.
     #[test]
     fn damaged_input_is_refused(
         data in prop::collection::vec(any::<u8>(), 1..500),
@@ -60,7 +60,7 @@ proptest! {
         }
     }
 
-    /// Any bytes at all.
+    /// Arbitrary bytes.
     #[test]
     fn random_input_never_panics(data in prop::collection::vec(any::<u8>(), 0..300), n in any::<i64>()) {
         for info in NATIVES {
@@ -82,7 +82,7 @@ proptest! {
 
 #[test]
 fn cut_input_is_refused() {
-    // A message of which the end is missing must not pass for a whole one.
+    // A truncated message must not pass as a complete one.
     let data = b"0123456789".repeat(300);
     for (make, take_back) in pairs().into_iter().filter(|(make, _)| !matches!(make, Native::Hex)) {
         let made = bytes(call(&*ready(make, 1), &[Arg::Bytes(&data)]));
@@ -90,7 +90,7 @@ fn cut_input_is_refused() {
         for len in (0..made.len()).step_by(made.len() / 40 + 1) {
             let given = call(&*take_back, &[Arg::Bytes(&made[..len])]);
             let is_empty_text = len == 0 && matches!(make, Native::Base64 | Native::Base64Url);
-            // Base64 without padding has no end of its own.
+            // Base64 without padding has no end mark.
             let is_open = make == Native::Base64Url || make == Native::Base64 && len % 4 == 0;
             assert!(
                 given == CallResult::Failed || is_empty_text || is_open,
@@ -102,7 +102,7 @@ fn cut_input_is_refused() {
 
 #[test]
 fn decompression_bomb_is_bounded() {
-    // Some kilobytes stand for gigabytes, and some megabytes for themselves.
+    // Some kilobytes that decompress to gigabytes, and some large inputs.
     for (make, take_back) in
         [(Native::Gzip, Native::Gunzip), (Native::Zstd, Native::Unzstd), (Native::Lz4, Native::Unlz4)]
     {
@@ -116,7 +116,7 @@ fn decompression_bomb_is_bounded() {
         let made = bytes(of(make, &vec![0; NATIVE_BYTES_MAX / 2])).repeat(3);
         assert_eq!(of(take_back, &made), CallResult::Failed, "{make:?}");
     }
-    // A frame of Zstandard that says that it holds 2^60 bytes, and one with a window of 2^30.
+    // A Zstandard frame that announces 2^60 bytes, and one with a window of 2^30.
     for head in [&b"\x28\xb5\x2f\xfd\xe0\0\0\0\0\0\0\0\x10"[..], b"\x28\xb5\x2f\xfd\0\xa0"] {
         assert_eq!(of(Native::Unzstd, &[head, &[0; 64]].concat()), CallResult::Failed);
     }
@@ -132,7 +132,7 @@ fn decompression_bomb_is_bounded() {
 
 #[test]
 fn patterns_take_linear_time() {
-    // Patterns that take exponential time elsewhere, and JSON that is nested as deep as it is long.
+    // Patterns that take exponential time elsewhere, and deeply nested JSON.
     let began = std::time::Instant::now();
     for pattern in ["(a*)*b", "(a|aa)+$", "^(([a-z])+.)+[A-Z]([a-z])+$", "(x+x+)+y"] {
         let matches = plain(Native::RegexMatch, &[pattern]);
@@ -152,7 +152,7 @@ fn patterns_take_linear_time() {
 
 #[test]
 fn patterns_match_as_documented() {
-    // A guard that lets through what it should not is no guard.
+    // A guard would let the wrong requests pass.
     let text = |text: &'static str| Arg::Bytes(text.as_bytes());
     let matches = plain(Native::RegexMatch, &[r"^\p{Lu}\w+-\d{2}$"]);
     assert_eq!(call(&*matches, &[text("\u{c4}pfel-42")]), CallResult::Bool(true));
@@ -181,7 +181,7 @@ fn patterns_match_as_documented() {
 
 #[test]
 fn random_ids_depend_on_tuple_and_site() {
-    // Ids that a replay made otherwise could not be compared; two call sites with one id would be one span.
+    // A replay with other ids could not be compared; two call sites with one id would be one span.
     let id = |site| {
         let decl = weft_core::native::NativeDecl { site, ..decl(Native::RandomHex, &[], &[]) };
         with_key(&decl, None, 0).expect("it needs nothing")
@@ -198,7 +198,7 @@ fn random_ids_depend_on_tuple_and_site() {
 
 #[test]
 fn other_tools_decompress_ours() {
-    // A peer that cannot read what we made cannot be talked to. Without the tools there is nothing to hold against.
+    // A peer must be able to read our output. Without the tools there is nothing to compare.
     use std::io::Write as _;
     use std::process::{Command, Stdio};
     let data = b"The quick brown fox jumps over the lazy dog. ".repeat(5000);

@@ -1,4 +1,4 @@
-//! What the standards say, and what other implementations made.
+//! Test vectors of standards, and output of other implementations.
 
 mod support;
 
@@ -12,7 +12,7 @@ fn fox() -> Vec<u8> {
 
 #[test]
 fn foreign_compression_is_decompressed() {
-    // A peer compresses with the tools of others; what these leave in a header must not stop us.
+    // Peers compress with other tools, whose headers must not stop us.
     let cases: [(Native, &str); 6] = [
         // gzip -9: with the file's name and time.
         (
@@ -92,7 +92,7 @@ fn base64_and_hex_match_rfc_4648() {
 
 #[test]
 fn xxh3_matches_reference_values() {
-    // A hash that differed from others' would send a key elsewhere than they do.
+    // A hash that differed from others' would choose other servers for a key.
     for (text, hash) in
         [("", 0x2d06_8005_38d3_94c2_u64), ("a", 0xe6c6_32b6_1e96_4e1f), ("abc", 0x78af_5f94_892f_3950)]
     {
@@ -137,7 +137,7 @@ fn set(json: &str, pointer: &str, value: Arg<'_>) -> CallResult {
 
 #[test]
 fn json_values_come_as_text() {
-    // A string with its quotes, or an escape that stays, would never be equal to what it is compared with.
+    // A string with its quotes, or with an escape, would never equal the text it is compared with.
     let json = r#"{"s": "a\n\u00fc\ud83d\ude00", "n": -1.50e3, "t": true, "z": null, "o": {"x": 1}, "e": "", 
       "s2": "\ud800"}"#;
     assert_eq!(get(json, "/s"), "a\n\u{fc}\u{1f600}".into());
@@ -147,7 +147,7 @@ fn json_values_come_as_text() {
     assert_eq!(get(json, "/o"), r#"{"x": 1}"#.into());
     assert_eq!(get(json, "/e"), "".into());
     assert_eq!(get(json, "/s2"), CallResult::Failed);
-    // Of two members with one name the last counts, as in most readers (RFC 8259 section 4).
+    // Of two members with the same name the last counts, as in most readers (RFC 8259 section 4).
     assert_eq!(get(r#"{"a": 1, "a": 2}"#, "/a"), "2".into());
     for wrong in ["", "{", r#"{"a": 1} x"#, r#"{"a": 01}"#, "{'a': 1}", r#"{"b": [1,], "a": 1}"#, "\u{feff}1"]
     {
@@ -157,7 +157,7 @@ fn json_values_come_as_text() {
 
 #[test]
 fn json_set_changes_one_place() {
-    // A number or an escape that was written anew could be another one to the application.
+    // A rewritten number or escape could have another meaning to the application.
     let json = r#" {"a": {"b": 1.0, "c": []}, "big": 12345678901234567890123, "u": "\u00e9" } "#;
     let to = |from: &str, by: &str| CallResult::from(json.replace(from, by).as_str());
     assert_eq!(set(json, "/a/b", Arg::Int(-7)), to("1.0", "-7"));
@@ -241,7 +241,7 @@ fn rfc_tokens_are_valid_until_expiry() {
         let token = format!("{header}.{RFC_PAYLOAD}.{signature}");
         assert_eq!(verify(&token, 1_300_819_379), RFC_CLAIMS.into(), "{algorithm}");
         assert_eq!(verify(&token, 1_300_819_380), CallResult::Null, "{algorithm}: it has expired");
-        // Any change of a token is one that its issuer did not make.
+        // Any change of a token must be detected.
         for at in (0..token.len()).step_by(7) {
             let mut changed = token.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
@@ -303,7 +303,7 @@ fn foreign_tokens_hold_in_their_time() {
 
 #[test]
 fn issuer_and_audience_are_checked() {
-    // A token for another service, with a good signature, is the classic way in.
+    // A token for another service, with a good signature, is the classic attack.
     for (option, value, is_valid) in [
         ("issuer", "weft", true),
         ("issuer", "other", false),
@@ -330,7 +330,7 @@ fn issuer_and_audience_are_checked() {
 
 #[test]
 fn token_does_not_choose_algorithm() {
-    // RFC 8725 sections 2.1 and 3.1: `none`, and a public key that is taken for a secret.
+    // RFC 8725 sections 2.1 and 3.1: `none`, and a public key used as a secret.
     let none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJldmUifQ.";
     let critical = "eyJhbGciOiJIUzI1NiIsImNyaXQiOlsieCJdLCJ4IjoxfQ.eyJzdWIiOiJldmUifQ.Kqzv1H87Hu2KJK4QRjBnCRIc\
     Lb481w5PiAK_\
@@ -347,7 +347,7 @@ fn token_does_not_choose_algorithm() {
 
 #[test]
 fn key_of_other_algorithm_is_refused() {
-    // A key of another kind that was taken for one would verify nothing, or anything.
+    // A key of the wrong kind would verify nothing, or anything.
     let refused = |algorithm: &str, key: Option<&[u8]>| {
         let decl = decl(Native::JwtVerify, &[], &[("algorithm", Value::text(algorithm))]);
         with_key(&decl, key, 0).err().map(|error| error.to_string()).unwrap_or_default()
@@ -367,7 +367,7 @@ fn key_of_other_algorithm_is_refused() {
 
 #[test]
 fn network_keeps_prefix_bits() {
-    // A limit by network would count clients of another one.
+    // A limit per network would count clients of another one.
     let of = |address: &[u8], bits: i64| {
         call(&*plain(Native::Network, &[]), &[Arg::Bytes(address), Arg::Int(bits)])
     };
@@ -392,7 +392,7 @@ fn network_keeps_prefix_bits() {
 
 #[test]
 fn addresses_parse_with_and_without_port() {
-    // A rule for a network would let through, or stop, whoever is taken for another.
+    // A rule for a network would apply to addresses outside it.
     let of = |text: &str| call(&*plain(Native::Address, &[]), &[Arg::Bytes(text.as_bytes())]);
     for text in ["10.1.2.3", "10.1.2.3:65535", "::ffff:10.1.2.3", "[::ffff:a01:203]:1"] {
         assert_eq!(of(text), CallResult::Bytes(vec![10, 1, 2, 3]), "{text}");
@@ -413,7 +413,7 @@ fn addresses_parse_with_and_without_port() {
 
 #[test]
 fn domain_names_are_read_as_written() {
-    // A rule for a name would not match what a resolver takes for the same.
+    // A rule for a name would not match an equal name in a resolver.
     let of = |labels: &[u8]| call(&*plain(Native::DnsName, &[]), &[Arg::Bytes(labels)]);
     let is = |text: &str| CallResult::Bytes(text.as_bytes().to_vec());
     assert_eq!(of(b"\x03WWW\x07example\x03cOm\0"), is("www.example.com"));
@@ -426,7 +426,7 @@ fn domain_names_are_read_as_written() {
 
 #[test]
 fn multicast_macs_match_rfcs() {
-    // A question would go to stations that do not listen.
+    // A query would go to stations that do not listen.
     let of = |native: Native, ip: &[u8]| call(&*plain(native, &[]), &[Arg::Bytes(ip)]);
     assert_eq!(
         of(Native::GroupMac, &[239, 129, 2, 3]),

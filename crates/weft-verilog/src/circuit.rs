@@ -1,4 +1,4 @@
-//! A module: a net between registers, and what goes in and out.
+//! A circuit: a net between registers, with its inputs and outputs.
 
 use crate::convert::{Converter, HandlerEnd, Source};
 use crate::net::{Gate, Net, Wire};
@@ -15,60 +15,60 @@ use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, Ty, Verdict, word
 pub struct Module {
     /// Its name in Verilog.
     pub name: String,
-    /// What it is, in Verilog-2001.
+    /// Its Verilog-2001 source.
     pub text: String,
-    /// What goes in and out, beside `clk` and `reset`.
+    /// Its ports, besides `clk` and `reset`.
     pub ports: Vec<Port>,
-    /// The moments at which it decides; the first is number 1 of the port `moment`.
+    /// The moments at which it decides; the first has number 1 on the port `moment`.
     pub moments: Vec<Moment>,
 }
 
-/// What goes into a module or comes out.
+/// A port of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its role.
     pub role: PortRole,
-    /// How many bits it has.
+    /// Its number of bits.
     pub bits: u32,
-    /// The highest of them is a sign.
+    /// Its highest bit is a sign.
     pub signed: bool,
 }
 
-/// What a port is.
+/// The role of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortRole {
-    /// In: which handler runs, 0 for none: then nothing changes.
+    /// In: the handler to run, 0 for none: then nothing changes.
     Moment,
-    /// In: what a word holds.
+    /// In: the value of a word.
     Word(Slot),
-    /// Out: what the word holds afterwards.
+    /// Out: the new value of the word.
     NewWord(Slot),
     /// Out: the number of the verdict.
     Verdict,
-    /// Out: the number that a handler gives which ends with one.
+    /// Out: the number that the handler gives, if it gives one.
     Given,
-    /// Out: the decision is made. Until then all that goes in stays as it is.
+    /// Out: the decision is complete. Until then all inputs must stay as they are.
     Ready,
-    /// In, of a tree: an entry comes, with the rank of the packet whose words are there.
+    /// In, of a tree: an entry is inserted, with the rank of the packet on the inputs.
     Push,
-    /// In, of a tree: which entry comes.
+    /// In, of a tree: the index of the inserted entry.
     PushAt,
-    /// In, of a tree: an entry goes.
+    /// In, of a tree: an entry is removed.
     Pop,
-    /// In, of a tree: which entry goes.
+    /// In, of a tree: the index of the removed entry.
     PopAt,
     /// Out, of a tree: there is an entry.
     Some,
-    /// Out, of a tree: which has the lowest rank.
+    /// Out, of a tree: the entry with the lowest rank.
     First,
-    /// Out, of a tree: which has the highest rank.
+    /// Out, of a tree: the entry with the highest rank.
     Last,
 }
 
 impl PortRole {
-    /// Whether it goes in.
+    /// Whether it is an input.
     pub fn is_input(self) -> bool {
         !matches!(
             self,
@@ -83,31 +83,31 @@ impl PortRole {
     }
 }
 
-/// What is printed.
+/// The circuit of a module, before printing.
 pub(crate) struct Circuit {
     pub(crate) name: String,
-    /// What it was made of, for its first lines.
+    /// A description for its first lines.
     pub(crate) about: String,
     pub(crate) net: Net,
-    /// What the inputs of the net are, and what they are called.
+    /// The inputs of the net, with their names.
     pub(crate) inputs: Vec<(Source, String)>,
     pub(crate) ports: Vec<Port>,
     pub(crate) registers: Vec<Register>,
-    /// What drives the ports that go out.
+    /// The output ports.
     pub(crate) driven: Vec<OutputPort>,
-    /// What is divided by roots.
+    /// The divisions by roots.
     pub(crate) roots: Option<Roots>,
     pub(crate) moments: Vec<Moment>,
 }
 
-/// Divisions of one number by roots, which one unit does, one after the other.
+/// Divisions of one constant by roots, which one unit computes one after the other.
 pub(crate) struct Roots {
     pub(crate) over: u64,
-    /// The gates, and whether what they give is seen.
+    /// The gates, and whether their results are used.
     pub(crate) each: Vec<(Wire, Wire)>,
 }
 
-/// A port that goes out.
+/// An output port.
 pub(crate) struct OutputPort {
     pub(crate) role: PortRole,
     pub(crate) name: String,
@@ -115,13 +115,13 @@ pub(crate) struct OutputPort {
     pub(crate) wire: Wire,
 }
 
-/// A variable.
+/// The register of a variable.
 pub(crate) struct Register {
     pub(crate) slot: Slot,
     pub(crate) name: String,
     pub(crate) range: Range,
     pub(crate) start: u64,
-    /// What it holds after the decision; None if it is never written.
+    /// Its value after the decision; None if it is never written.
     pub(crate) next: Option<Wire>,
 }
 
@@ -182,7 +182,7 @@ impl Circuit {
         Ok(made)
     }
 
-    /// The ports and registers that the roots depend on.
+    /// Adds the ports and registers that the roots depend on.
     fn add_inputs(&mut self, converter: &Converter<'_>, roots: &[Wire]) {
         let gates = self.net.cone(roots, |_| false).into_iter().map(|wire| self.net.gate(wire));
         let used: BTreeSet<u32> =
@@ -205,7 +205,7 @@ impl Circuit {
     }
 
     /// # Errors
-    /// A variable may not hold all that it would be given.
+    /// A value may not fit in its variable.
     fn add_out(&mut self, converter: &Converter<'_>, role: PortRole, wire: Wire) -> Result<(), Unsupported> {
         let range = self.net.range(wire);
         let (name, range) = match role {
@@ -230,7 +230,7 @@ impl Circuit {
         Ok(())
     }
 
-    /// The register of a variable, new if it has none yet.
+    /// The register of a variable, created on first use.
     fn register(&mut self, converter: &Converter<'_>, slot: Slot) -> &mut Register {
         let at = self.registers.iter().position(|known| known.slot == slot).unwrap_or_else(|| {
             let start = converter.var(slot).map_or(0, |var| var.start);
@@ -242,10 +242,10 @@ impl Circuit {
     }
 }
 
-/// The divisions by roots that wires depend on. Of some it is known where they are seen.
+/// The divisions by roots that wires depend on. `seen` tells for some whether their results are used.
 ///
 /// # Errors
-/// There are more than [`ROOTS_MAX`], or those of several numbers.
+/// There are more than [`ROOTS_MAX`], or divisions of several constants.
 fn roots_of(net: &mut Net, wires: &[Wire], seen: &[Wire]) -> Result<Option<Roots>, Unsupported> {
     let refused = |reason| Err(Unsupported { reason, line: 0 });
     let mut all: Option<Roots> = None;
@@ -272,7 +272,7 @@ impl Port {
     }
 }
 
-/// What comes out, and the wires that say what.
+/// The outputs, with their wires.
 fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> Vec<(PortRole, Wire)> {
     let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
     let mut outs = Vec::new();
@@ -298,7 +298,7 @@ fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> V
     outs
 }
 
-/// What a word is called. A variable has the number of its word in it, so that no two have one name.
+/// The name of a word. A variable's name includes its word number, so that names are unique.
 fn name(converter: &Converter<'_>, slot: Slot) -> String {
     let scope = match slot.scope {
         Scope::Node => "node",
@@ -330,7 +330,7 @@ fn name(converter: &Converter<'_>, slot: Slot) -> String {
     format!("{scope}_{word}")
 }
 
-/// A name of letters that Verilog has.
+/// A valid Verilog name.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

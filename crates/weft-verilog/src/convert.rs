@@ -1,8 +1,8 @@
-//! From handlers to a net: what happens one after the other becomes what is so at once.
+//! Converts handlers to a net: sequential steps become combinational logic.
 //!
-//! A handler is walked once with a map of what each word holds. Where it takes one of two ways both are built, and what
-//! they leave behind is chosen by the condition; an end on the way is a choice like any other. So a decision takes one
-//! clock, whatever the path.
+//! The converter walks a handler once, with a map of the contents of each word. It builds both sides of a branch, and
+//! the condition selects the results; an end on one side is such a choice, too. So a decision takes one clock, whatever
+//! the path.
 
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
@@ -16,19 +16,19 @@ use weft_ir::queue::{
     Field, Handler, Level, Op, PACKETS_MAX, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, word,
 };
 
-/// What holds at the end of a handler.
+/// The results at the end of a handler.
 #[derive(Clone, Debug)]
 pub(crate) struct HandlerEnd {
-    /// What is in the words that it wrote.
+    /// The words that it wrote.
     pub(crate) words: Words,
     /// The number of the verdict, or the number that it gave.
     pub(crate) result: Wire,
 }
 
-/// What is in words that were written; the others hold what they held.
+/// The contents of written words; other words are unchanged.
 pub(crate) type Words = BTreeMap<Slot, Wire>;
 
-/// What comes into a net.
+/// An input of a net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The number of the moment; 0 if there is none.
@@ -37,14 +37,14 @@ pub(crate) enum Source {
     Slot(Slot),
 }
 
-/// Builds the net of a level.
+/// Converts a level to a net.
 pub(crate) struct Converter<'c> {
     pub(crate) net: Net,
     /// By the number of [`Gate::Input`].
     pub(crate) sources: Vec<Source>,
-    /// Where gates on floats come from.
+    /// Source lines of gates on floats.
     pub(crate) lines: FxHashMap<Wire, u32>,
-    /// Under which conditions gates are needed that take much room.
+    /// The conditions under which costly gates are used.
     pub(crate) paths: FxHashMap<Wire, Path>,
     program: &'c QueueProgram,
     level: &'c Level,
@@ -58,7 +58,7 @@ impl<'c> Converter<'c> {
         Self { net, sources, lines, paths, program, level, widths }
     }
 
-    /// `path` tells when the handler runs.
+    /// Converts a handler that runs under the conditions `path`.
     ///
     /// # Errors
     /// It takes more than [`GATES_MAX`] gates.
@@ -77,7 +77,7 @@ impl<'c> Converter<'c> {
         self.net.input(nth as u32, ty, range)
     }
 
-    /// What a word holds before the handler runs.
+    /// The content of a word before the handler runs.
     pub(crate) fn held(&mut self, slot: Slot) -> Wire {
         let (ty, range) = self.holds(slot);
         match range.only_value() {
@@ -86,7 +86,7 @@ impl<'c> Converter<'c> {
         }
     }
 
-    /// What a word can hold.
+    /// The type and range of a word.
     pub(crate) fn holds(&self, slot: Slot) -> (Ty, Range) {
         if let Some(var) = self.var(slot) {
             let range = match (var.ty, var.signed) {
@@ -126,7 +126,7 @@ impl<'c> Converter<'c> {
             Some(Field::Flow | Field::Src | Field::Dst | Field::Class) => 32,
             Some(Field::Dscp) => 6,
             Some(Field::NetLen) => self.widths.len_bits,
-            // The queue beside the gates counts them.
+            // The queue around the gates counts them.
             Some(Field::Partitions(_)) => 32,
             Some(Field::Remaining) => self.widths.remaining_bits,
             Some(Field::Slack | Field::Deadline) => self.widths.time_bits,
@@ -134,7 +134,7 @@ impl<'c> Converter<'c> {
         })
     }
 
-    /// The variable that a word is.
+    /// The variable that a word belongs to.
     pub(crate) fn var(&self, slot: Slot) -> Option<&'c VarDecl> {
         let (vars, first) = match slot.scope {
             Scope::Node => (&self.level.vars, word::NODE_VARS),
@@ -144,13 +144,13 @@ impl<'c> Converter<'c> {
         vars.get(usize::from(slot.word.checked_sub(first)?))
     }
 
-    /// What the program calls what a packet carries in this word.
+    /// The program's name for the packet field in this word.
     pub(crate) fn field_name(&self, at: u16) -> &'static str {
         let nth = usize::from(at.saturating_sub(word::FIELDS));
         self.program.fields.get(nth).map_or("word", |field| field.name())
     }
 
-    /// One of two states.
+    /// Selects one of two states.
     fn select_words(&mut self, by: Wire, a: Words, b: Words) -> Words {
         let slots: Vec<Slot> = a.keys().chain(b.keys()).copied().collect();
         let mut words = Words::new();
@@ -164,13 +164,13 @@ impl<'c> Converter<'c> {
     }
 }
 
-/// What may have happened at a place of a handler.
+/// The possible states at a point of a handler.
 struct Flow {
-    /// It has ended before.
+    /// Whether it has ended before.
     ended: Wire,
-    /// What holds if so; None if it cannot be.
+    /// The results if it has; None if impossible.
     end: Option<HandlerEnd>,
-    /// What the words hold if not; None if it must have ended.
+    /// The contents of the words if it has not; None if it must have ended.
     words: Option<Words>,
 }
 
@@ -178,12 +178,12 @@ struct Walk<'w, 'c> {
     converter: &'w mut Converter<'c>,
     values: Vec<Option<Wire>>,
     types: &'w [Ty],
-    /// What holds where the walk is.
+    /// The conditions of the current path.
     path: Path,
 }
 
 impl Walk<'_, '_> {
-    /// `line` is that of the verdict behind the block.
+    /// `line` is that of the verdict after the block.
     fn block(&mut self, steps: &[Step], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let path = self.path.clone();
         let mut ended = Vec::new();
@@ -192,7 +192,7 @@ impl Walk<'_, '_> {
         Ok(ended.into_iter().rev().fold(last, |rest, (ended, end)| self.merge_ended(ended, end, rest)))
     }
 
-    /// What may have happened behind the conditions in it on which it ends; these are put into a list.
+    /// Converts steps; adds the conditions of ends within them to a list.
     fn steps(
         &mut self,
         steps: &[Step],
@@ -273,7 +273,7 @@ impl Walk<'_, '_> {
         Ok(Flow { ended, end, words })
     }
 
-    /// What is done where a condition holds, or does not.
+    /// Converts a branch under a condition.
     fn under_condition<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
         let path = self.path.clone();
         self.path.insert(self.converter.net.condition(by, side));
@@ -282,7 +282,7 @@ impl Walk<'_, '_> {
         made
     }
 
-    /// What ended before, or else went on.
+    /// Merges an earlier end with the rest.
     fn merge_ended(&mut self, ended: Wire, end: HandlerEnd, rest: Flow) -> Flow {
         let end = self.end_of(ended, Some(end), rest.end);
         let ended = self.converter.net.logic(BoolOp::Or, ended, rest.ended);
@@ -301,7 +301,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// The verifier sees to it that what is used is defined.
+/// The verifier guarantees that each value is defined before its use.
 fn get(values: &[Option<Wire>], value: Value) -> Wire {
     values[usize::from(value.0)].expect("a value is defined before it is used")
 }
@@ -317,7 +317,7 @@ fn is_of_floats(gate: Gate) -> bool {
     )
 }
 
-/// The line of the first verdict in these steps: steps themselves have none.
+/// The line of the first verdict in these steps; other steps have none.
 fn next_line(steps: &[Step]) -> Option<u32> {
     steps.iter().find_map(|step| match step {
         Step::End(_, line) => Some(*line),

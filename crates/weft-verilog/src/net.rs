@@ -1,8 +1,7 @@
-//! Nets: what a program is once nothing happens one after the other any more.
+//! Nets: combinational logic as a list of gates.
 //!
-//! A net is a list of gates in an order in which each stands behind what it takes. A gate that is there already is not
-//! built again, what is known is not built at all, and each wire carries the range of what can be on it, from which
-//! follows how many bits it has.
+//! Each gate comes after its operands. A gate that exists already is reused, and constants are folded. Each wire has
+//! the range of its values, which determines its number of bits.
 
 use crate::range::Range;
 use crate::roots;
@@ -11,7 +10,7 @@ use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::run::pure;
 use weft_ir::queue::{Op, Ty, Value};
 
-/// What a gate gives.
+/// The output of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Wire(u32);
 
@@ -21,7 +20,7 @@ impl Wire {
     }
 }
 
-/// A gate. Truths are integers of one bit.
+/// A gate. Truth values are integers of one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Gate {
     Const(i64),
@@ -31,16 +30,16 @@ pub(crate) enum Gate {
     Compare(IntCmp, Wire, Wire),
     Bool(BoolOp, Wire, Wire),
     Not(Wire),
-    /// The second if the first is true, else the third.
+    /// The second operand if the first is true, else the third.
     Mux(Wire, Wire, Wire),
     Hash(Wire),
     HashMix(Wire, Wire),
     Log2(Wire),
     /// The entry of a table.
     Table(u32, Wire),
-    /// A number that is divided by the root of what is on the wire: [`roots::step`].
+    /// A constant divided by the root of a wire: [`roots::step`].
     Root(u64, Wire),
-    // Not for gates: what these give goes into tables, see `crate::tables`.
+    // Not for gates: `crate::tables` replaces these by tables.
     FloatBinary(FloatOp, Wire, Wire),
     FloatUnary(FloatUnaryOp, Wire),
     FloatCompare(FloatCmp, Wire, Wire),
@@ -49,7 +48,7 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
-    /// What it takes.
+    /// Its operands.
     pub(crate) fn operands(&self) -> impl Iterator<Item = Wire> + use<> {
         let all = match *self {
             Self::Const(_) | Self::Float(_) | Self::Input(_) => [None; 3],
@@ -72,7 +71,7 @@ impl Gate {
         all.into_iter().flatten()
     }
 
-    /// The operation of the interpreter that it is, on the first, second and third value.
+    /// The interpreter's operation, on the first, second and third value.
     fn op(&self) -> Option<Op> {
         let [a, b, c] = [Value(0), Value(1), Value(2)];
         Some(match *self {
@@ -96,7 +95,7 @@ impl Gate {
     }
 }
 
-/// What a wire carries.
+/// The type and range of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WireType {
     pub(crate) ty: Ty,
@@ -112,28 +111,28 @@ impl WireType {
     }
 }
 
-/// Gates and what is known of them.
+/// Gates, and what is known of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Net {
     gates: Vec<Gate>,
     kinds: Vec<WireType>,
     built: FxHashMap<Gate, Wire>,
-    /// By [`Gate::Table`]: an entry for each value that the bits of its operand can have.
+    /// By [`Gate::Table`]: an entry for each value of the operand's bits.
     tables: Vec<Vec<u64>>,
-    /// Where one of two alike operations is chosen, one is built.
+    /// If one of two similar operations is selected, only one is built.
     shares: bool,
 }
 
-/// Sharing looks this deep: at the operands of operations of which one is chosen, and at theirs.
+/// Depth of sharing: the operands of the selected operations, and theirs.
 const SHARE_DEPTH: u32 = 2;
 
 impl Net {
-    /// A net without gates that has the tables of this one.
+    /// A net without gates, with the tables of this one.
     pub(crate) fn emptied(&self) -> Self {
         Self { tables: self.tables.clone(), shares: self.shares, ..Self::default() }
     }
 
-    /// The same net, and where one of two alike operations is chosen, one operation on chosen operands.
+    /// The same net, with one operation on selected operands in place of two similar ones.
     pub(crate) fn sharing(&self, roots: &[Wire]) -> (Self, Vec<Wire>) {
         let mut new = Self { shares: true, ..self.emptied() };
         let mut wires = vec![Wire(0); self.len()];
@@ -168,7 +167,7 @@ impl Net {
         self.tables.len()
     }
 
-    /// The wires that these depend on, in order, themselves included; not what these depend on at which it ends.
+    /// The wires that these depend on, in order, including themselves; stops at wires for which `ends_at` holds.
     pub(crate) fn cone(&self, roots: &[Wire], ends_at: impl Fn(Wire) -> bool) -> Vec<Wire> {
         let mut is_in = vec![false; self.len()];
         roots.iter().for_each(|root| is_in[root.index()] = true);
@@ -180,9 +179,9 @@ impl Net {
         (0..self.len() as u32).map(Wire).filter(|wire| is_in[wire.index()]).collect()
     }
 
-    /// What the wires of a cone carry, by [`Wire::index`]; what is given need not be computed.
+    /// The values of the wires of a cone, by [`Wire::index`]; given values are not computed.
     ///
-    /// Values are cut to the bits of their wires, as they will be.
+    /// Values are cut to the bits of their wires, as in the module.
     pub(crate) fn evaluate(&self, cone: &[Wire], given: impl Fn(Wire) -> Option<u64>, values: &mut Vec<u64>) {
         values.resize(self.len(), 0);
         for wire in cone {
@@ -201,7 +200,7 @@ impl Net {
         }
     }
 
-    /// The entry of a table for what is on this wire.
+    /// The entry of a table for a value of this wire.
     pub(crate) fn entry(&self, table: u32, at: Wire, value: u64) -> u64 {
         let mask = u64::MAX >> (64 - self.range(at).bits());
         self.tables[table as usize].get((value & mask) as usize).copied().unwrap_or(0)
@@ -219,7 +218,7 @@ impl Net {
         self.build(Gate::Input(nth), WireType { ty, range })
     }
 
-    /// A gate of the same kind on other operands, of which there are as many: simplified.
+    /// A gate of the same kind on as many other operands, simplified.
     pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
             Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
@@ -241,7 +240,7 @@ impl Net {
         }
     }
 
-    /// What an operation gives; not a load.
+    /// The result of an operation that is not a load.
     pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
         match *op {
             Op::Int(n) => self.int(n),
@@ -307,8 +306,8 @@ impl Net {
         self.plain(Gate::Int(op, a, b), WireType::int(Range::of(op, ra, rb)))
     }
 
-    /// A wire of which more is known than its gate shows: as what it is part of does not change what it carries, all
-    /// may know it.
+    /// A wire whose range is known to be smaller than its gate implies. The narrowing applies everywhere, because it
+    /// does not change the value.
     pub(crate) fn narrowed(&mut self, wire: Wire, range: Range) -> Wire {
         let is_computed = !matches!(self.gate(wire), Gate::Const(_) | Gate::Input(_) | Gate::Float(_));
         if is_computed && let Some(range) = self.range(wire).both(range) {
@@ -356,8 +355,8 @@ impl Net {
         }
     }
 
-    /// That a condition holds, or does not, without a NOT in front: whoever chooses by it takes that off, too, so that
-    /// it may be no part of the net in the end.
+    /// A condition and its expected value, without a NOT in front: all selections by it drop the NOT as well, so the
+    /// NOT may disappear from the net.
     pub(crate) fn condition(&self, by: Wire, side: bool) -> (Wire, bool) {
         match self.gate(by) {
             Gate::Not(other) => (other, !side),
@@ -365,7 +364,7 @@ impl Net {
         }
     }
 
-    /// One of two. Where both are the same operation, the operands are chosen and the operation is built once.
+    /// Selects one of two. If both are the same operation, selects the operands and builds the operation once.
     pub(crate) fn mux(&mut self, by: Wire, a: Wire, b: Wire) -> Wire {
         self.mux_to(SHARE_DEPTH, by, a, b)
     }
@@ -398,7 +397,7 @@ impl Net {
         self.plain(Gate::Mux(by, a, b), WireType { ty, range })
     }
 
-    /// A number to which another is added, or taken from it, if a condition holds: it is added, and is else 0.
+    /// A number plus or minus another on a condition: adds the other, masked to 0 otherwise.
     fn gated(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         let changed = |net: &Self, wire: Wire, from: Wire| match net.gate(wire) {
             Gate::Int(op @ (IntOp::Add | IntOp::Sub), x, y) if x == from => Some((op, y)),
@@ -416,7 +415,7 @@ impl Net {
         Some(self.narrowed(result, range))
     }
 
-    /// One of two truths of which one is known.
+    /// Selects one of two truth values of which one is constant.
     fn truth_mux(&mut self, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         let (known_a, known_b) = (self.range(a).only_value(), self.range(b).only_value());
         Some(match (known_a, known_b) {
@@ -436,7 +435,7 @@ impl Net {
         })
     }
 
-    /// One operation for the two of which one is chosen, if they are alike.
+    /// One operation in place of two similar ones.
     fn shared(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         if self.are_alike(a, b) {
             return self.merged(depth, by, a, b);
@@ -445,7 +444,7 @@ impl Net {
         self.rotated(depth, by, not_by, a, b).or_else(|| self.rotated(depth, not_by, by, b, a))
     }
 
-    /// The same if one of them is behind another choice: `by ? A : (c ? x : B)` is `(!by && c) ? x : (by ? A : B)`.
+    /// As above, if one of them is behind another selection: `by ? A : (c ? x : B)` is `(!by && c) ? x : (by ? A : B)`.
     fn rotated(&mut self, depth: u32, by: Wire, not_by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         let Gate::Mux(c, x, y) = self.gate(b) else { return None };
         let (aside, other, alike) = match () {
@@ -458,11 +457,11 @@ impl Net {
         Some(self.mux_to(0, aside, other, chosen))
     }
 
-    /// Whether one gate can be either, on operands that are chosen.
+    /// Whether one gate can be either, on selected operands.
     pub(crate) fn are_alike(&self, a: Wire, b: Wire) -> bool {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, _), Gate::Table(other, _)) => self.longer_table(one, other).is_some(),
-            // Where both are seen in one decision there are two of them: that is for `crate::share` to know.
+            // If one decision uses both, they are two gates: `crate::share` decides that.
             (Gate::Root(one, _), Gate::Root(other, _)) => !self.shares && one == other,
             (Gate::Int(one, ..), Gate::Int(other, ..)) => {
                 one == other
@@ -472,12 +471,12 @@ impl Net {
         }
     }
 
-    /// The one gate for two that are alike.
+    /// The gate that replaces two similar ones.
     pub(crate) fn merged(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, x), Gate::Table(other, y)) => {
                 let table = self.longer_table(one, other)?;
-                // The entry is found by the low bits, which are not the same for numbers below zero and others.
+                // The low bits select the entry, and they differ between negative numbers and others.
                 if self.range(x).lo < 0 || self.range(y).lo < 0 {
                     return None;
                 }
@@ -495,7 +494,7 @@ impl Net {
                 }
                 let (left, right) = (self.mux_to(depth, by, x, z), self.mux_to(depth, by, y, w));
                 let result = self.binary(op, left, right);
-                // What is chosen before an operation has less reach than the ranges of all operands together.
+                // Selecting before an operation gives a smaller range than all operands together.
                 let range = self.range(a).either(self.range(b));
                 Some(self.narrowed(result, range))
             }
@@ -503,7 +502,7 @@ impl Net {
         }
     }
 
-    /// The one of two tables that begins with the other.
+    /// The longer of two tables, if it begins with the other.
     fn longer_table(&self, one: u32, other: u32) -> Option<u32> {
         let (a, b) = (self.table(one), self.table(other));
         match a.len() >= b.len() {
@@ -512,7 +511,7 @@ impl Net {
         }
     }
 
-    /// A table of these entries.
+    /// Adds a table with these entries.
     pub(crate) fn add_table(&mut self, entries: Vec<u64>) -> u32 {
         let found = self.tables.iter().position(|known| *known == entries);
         found.unwrap_or_else(|| {
@@ -533,7 +532,7 @@ impl Net {
         self.plain(Gate::Table(table, at), WireType { ty, range })
     }
 
-    /// A number that is divided by the root of what is on a wire, which is not below 0.
+    /// A constant divided by the root of a wire that is not negative.
     pub(crate) fn root(&mut self, over: u64, of: Wire) -> Wire {
         let Range { lo, hi } = self.range(of);
         let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
@@ -543,7 +542,7 @@ impl Net {
         }
     }
 
-    /// A gate as it is, but for one of which all is known.
+    /// A gate as it is, unless it is constant.
     fn plain(&mut self, gate: Gate, kind: WireType) -> Wire {
         let known = |wire: Wire| match self.gate(wire) {
             Gate::Const(n) => Some(n as u64),

@@ -1,9 +1,9 @@
-//! The tree of comparators: which of several ranks is the first.
+//! The tree of comparators that finds the first of several ranks.
 //!
-//! The module has a rank for each entry, a packet's or a partition's, in registers. The rank is what the program's
-//! handler gives when an entry is pushed. A tree of comparators tells at any time which entry has the lowest rank, and,
-//! if the program drops from the partition with the highest, which has that; of equals the entry with the lowest
-//! number. An entry that is pushed again has a new rank.
+//! The module has a register with the rank of each entry, a packet or a partition. The program's handler computes the
+//! rank when an entry is pushed. A tree of comparators always shows the entry with the lowest rank, and, if the program
+//! drops from the partition with the highest, that one; of equal ranks the entry with the lowest index. Pushing an
+//! entry again replaces its rank.
 //!
 //! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3; pFabric (SIGCOMM 2013).
 
@@ -14,10 +14,10 @@ use core::fmt::Write as _;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::{Handlers, Level, Moment, Overflow, PacketOrder, Partitions, QueueProgram, Victim};
 
-/// Entries of a tree, at most.
+/// Largest number of entries of a tree.
 pub const ENTRIES_MAX: u32 = 256;
 
-/// The tree of a level for so many entries.
+/// The tree of a level with this many entries.
 ///
 /// # Errors
 /// See [`crate::compile_tree`].
@@ -59,10 +59,10 @@ pub(crate) fn build(
     Ok(Module { name: tree.name, text, ports, moments: vec![Moment::PacketRank] })
 }
 
-/// What is kept of the number that a handler gives: unsigned, so that all compare alike.
+/// The stored form of a handler's number: unsigned, so that all compare alike.
 struct Rank {
     given: Range,
-    /// Brought to so many bits; None if it is kept as it is.
+    /// Clamped to this many bits; None if it is stored as it is.
     held_to: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Rank {
     fn text(&self) -> String {
         let (bits, sign) = (self.given.bits(), self.given.bits() - 1);
         let Some(held) = self.held_to else {
-            // With the sign the other way round the least number is the one of zeros.
+            // With the sign bit inverted the least number is all zeros.
             let flips = if self.given.is_signed() {
                 format!(" ^ {bits}'h{:x}", 1_u64 << sign)
             } else {
@@ -153,7 +153,7 @@ impl Tree<'_> {
         text
     }
 
-    /// The rank of what is pushed.
+    /// The rank of the pushed entry.
     fn ranked(&self, text: &mut String) {
         let Circuit { name, ports, .. } = self.circuit;
         let _ = writeln!(text, "  wire [{}:0] given;", self.rank.given.bits() - 1);
@@ -182,7 +182,7 @@ impl Tree<'_> {
         text.push_str("  end\n");
     }
 
-    /// A tree of comparators: level 0 has the one that wins. What is not there loses against all.
+    /// A tree of comparators: level 0 has the winner. An absent entry loses against all others.
     fn compare(&self, text: &mut String, name: &str, there: char, wins: &str) {
         let (bits, depth) = (self.rank.bits(), self.entries.ilog2());
         for at in 0..self.entries {
@@ -194,7 +194,7 @@ impl Tree<'_> {
         }
         for level in (0..depth).rev() {
             let below = level + 1;
-            // The wires of a level have as many bits of the place as are known there.
+            // The wires of a level have as many bits of the index as are known there.
             let known = depth - level;
             for at in 0..1_u32 << level {
                 let (left, right) = (2 * at, 2 * at + 1);

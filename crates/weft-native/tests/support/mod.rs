@@ -7,7 +7,7 @@ use weft_core::native::{Arg, Call, Ended, Native, NativeDecl, Prepared};
 use weft_core::{Time, Value};
 use weft_native::{ENTROPY_BYTES, PrepareError, Secrets, prepare};
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CallResult {
     Bytes(Vec<u8>),
@@ -63,12 +63,12 @@ pub(crate) fn call_at(function: &dyn Prepared, args: &[Arg<'_>], now: Time) -> C
     }
 }
 
-/// What a function of one argument gives.
+/// The result of a function with one argument.
 pub(crate) fn of(native: Native, data: &[u8]) -> CallResult {
     call(&*plain(native, &[]), &[Arg::Bytes(data)])
 }
 
-/// Bytes that a test says in digits.
+/// Parses hexadecimal digits.
 pub(crate) fn unhex(digits: &str) -> Vec<u8> {
     let digits: String = digits.split_whitespace().collect();
     match of(Native::Unhex, digits.as_bytes()) {

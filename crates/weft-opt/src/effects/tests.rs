@@ -222,7 +222,10 @@ fn missing_effects_are_detected() {
         ("ends", |e| e.ends.clear()),
     ];
     for (what, forget) in omissions {
-        assert!(violation(CHAINS, |chain| without(chain, forget)).is_some(), "nobody missed {what}");
+        assert!(
+            violation(CHAINS, |chain| without(chain, forget)).is_some(),
+            "no test detects the loss of {what}"
+        );
     }
 }
 
@@ -290,7 +293,7 @@ fn end_depends_only_on_its_sources() {
     assert!(n_tried > 500, "only {n_tried} passes were tried");
     let (_, found) =
         undecided(CHAINS, |chain| without(chain, |e| e.ends.iter_mut().for_each(|end| end.when.clear())));
-    assert!(found.is_some(), "nobody missed the sources");
+    assert!(found.is_some(), "no test detects the loss of sources");
 }
 
 #[test]

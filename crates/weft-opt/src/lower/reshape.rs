@@ -302,7 +302,7 @@ impl<'n> Body<'_, 'n> {
             let message =
                 format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
             let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
-                .at(span, "nobody could tell which it is")
+                .at(span, "the two cannot be told apart at run time")
                 .with_help(format!(
                     "say it: `IF present({a}) THEN POP TO {a}; PUSH ...; ELSE POP TO {b}; PUSH ...; END IF;`"
                 ));

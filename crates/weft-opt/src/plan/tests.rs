@@ -647,7 +647,7 @@ fn every_clause_is_needed() {
         }
     }
     let lost: Vec<Clause> = generated().filter(|clause| !missed.contains_key(clause)).collect();
-    panic!("nobody misses {lost:?}");
+    panic!("no test detects the loss of {lost:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 #![allow(
     clippy::disallowed_types,
     clippy::print_stdout,
-    reason = "another program is asked, or its absence told"
+    reason = "the test runs tshark, or prints that it is missing"
 )]
 
 use std::collections::BTreeMap;
