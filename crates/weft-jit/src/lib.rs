@@ -412,7 +412,7 @@ impl Segment {
         (bytes, front): (&mut [u8], usize),
         notes: *const u64,
     ) {
-        assert!(front <= bytes.len(), "room is in front of the frame");
+        assert!(front <= bytes.len(), "the headroom precedes the frame");
         let (len, bytes) = (bytes.len() - front, bytes.as_mut_ptr());
         let _ = bytes.expose_provenance();
         // SAFETY: the bytes are borrowed for this call, and the pass loses them again below. The code writes to them by
@@ -477,7 +477,7 @@ impl fmt::Debug for Segment {
 impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
-        assert!(!self.changes_frames, "the code changes frames: it is to be given one");
+        assert!(!self.changes_frames, "the code changes frames, so it needs one");
         self.shape.check(cx);
         let notes = self.notes(cx);
         // SAFETY: it changes no frame, the shape of the pass is that of the code, and the notes are its own or zeros.
@@ -493,7 +493,7 @@ impl Program for Segment {
     }
 
     fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
-        assert!(!self.changes_frames, "the code changes frames: it is to be given one");
+        assert!(!self.changes_frames, "the code changes frames, so it needs one");
         self.shape.check_all_but(cx, cx.slots.len(), batch.stride);
         batch.each(cx, |cx| {
             // SAFETY: the code changes no frame, and the shape of the pass is that of the code: `each` gives each pass
