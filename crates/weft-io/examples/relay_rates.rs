@@ -1,7 +1,7 @@
-//! What a relay by each packet driver carries between two network namespaces: small packets, and one TCP stream.
+//! Measures a relay between two network namespaces with each packet driver: small packets, and one TCP stream.
 //!
 //! `cargo run --release -p weft-io --example relay_rates [seconds]`, as root. The source of the small packets is a
-//! packet socket too, and both ends, the relay and the kernel share the machine's cores; compare rows of one run only.
+//! packet socket, too. Both ends, the relay and the kernel share the machine's cores, so compare only rows of one run.
 
 #![allow(unsafe_code, reason = "threads move between network namespaces")]
 #![allow(clippy::print_stdout, reason = "it prints a table")]
@@ -22,26 +22,26 @@ use weft_io::packet::interface::{self, Feature};
 use weft_io::packet::memory::Memory;
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
-use weft_io::packet::{Device, Link, Place};
+use weft_io::packet::{Device, Link, QueueId};
 use world::{ADDRESS_B, Namespace, World};
 
 /// Bytes of a small packet with its Ethernet header.
 const SMALL_BYTES: usize = 64;
 
-/// A way from one end to the other.
-struct Way {
+/// How the two ends are connected.
+struct RelaySetup {
     name: &'static str,
-    /// `None`: the ends are joined without us.
+    /// `None`: the ends are connected directly.
     open: Option<fn() -> Pair>,
-    /// The ends are veth pairs to the middle, rather than devices that we make.
+    /// The ends are veth pairs to the middle instead of devices that we create.
     has_veth: bool,
     has_offloads: bool,
     link: Link,
 }
 
-const WAYS: [Way; 9] = [
-    Way { name: "direct veth", open: None, has_veth: true, has_offloads: true, link: Link::Ethernet },
-    Way { name: "direct veth", open: None, has_veth: true, has_offloads: false, link: Link::Ethernet },
+const RELAY_SETUPS: [RelaySetup; 9] = [
+    RelaySetup { name: "direct veth", open: None, has_veth: true, has_offloads: true, link: Link::Ethernet },
+    RelaySetup { name: "direct veth", open: None, has_veth: true, has_offloads: false, link: Link::Ethernet },
     veth("AF_PACKET", packet_sockets, true),
     veth("AF_PACKET", packet_sockets, false),
     veth("AF_XDP native", || xdp_sockets(false), false),
@@ -51,26 +51,26 @@ const WAYS: [Way; 9] = [
     made("TUN", || tuns(Link::Ip), Link::Ip, false),
 ];
 
-const fn veth(name: &'static str, open: fn() -> Pair, has_offloads: bool) -> Way {
-    Way { name, open: Some(open), has_veth: true, has_offloads, link: Link::Ethernet }
+const fn veth(name: &'static str, open: fn() -> Pair, has_offloads: bool) -> RelaySetup {
+    RelaySetup { name, open: Some(open), has_veth: true, has_offloads, link: Link::Ethernet }
 }
 
-const fn made(name: &'static str, open: fn() -> Pair, link: Link, has_offloads: bool) -> Way {
-    Way { name, open: Some(open), has_veth: false, has_offloads, link }
+const fn made(name: &'static str, open: fn() -> Pair, link: Link, has_offloads: bool) -> RelaySetup {
+    RelaySetup { name, open: Some(open), has_veth: false, has_offloads, link }
 }
 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
-    println!("way              offloads   small packets           TCP");
-    for way in WAYS {
-        let (small, small_ns) = measured(&way, |world| flood(world, way.link, time));
-        let (gbit, stream_ns) = measured(&way, |world| stream(world, time));
-        let offloads = if way.has_offloads { "on" } else { "off" };
+    println!("setup            offloads   small packets           TCP");
+    for setup in RELAY_SETUPS {
+        let (small, small_ns) = measured(&setup, |world| flood(world, setup.link, time));
+        let (gbit, stream_ns) = measured(&setup, |world| stream(world, time));
+        let offloads = if setup.has_offloads { "on" } else { "off" };
         let (small_ns, stream_ns) = (per_packet(small_ns), per_packet(stream_ns));
         println!(
             "{:<16} {offloads:<8} {small:>5.2} Mpps {small_ns}   {gbit:>5.1} Gbit/s {stream_ns}",
-            way.name
+            setup.name
         );
     }
 }
@@ -79,13 +79,13 @@ fn per_packet(nanos: Option<f64>) -> String {
     nanos.map_or_else(|| " ".repeat(13), |nanos| format!("{nanos:>6.0} ns CPU"))
 }
 
-/// Measures something in a world of its own; and what the relay's thread has spent on each packet, if there is one.
-fn measured(way: &Way, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
+/// Measures in a new world; also returns the relay thread's time per packet, if there is a relay.
+fn measured(setup: &RelaySetup, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>) {
     let world = World::new().expect("network namespaces");
-    let relay = join(&world, way);
+    let relay = join(&world, setup);
     for (end, name) in [(&world.a, "a"), (&world.b, "b")] {
         let set = |feature| {
-            let _ = interface::set_feature(name, feature, way.has_offloads);
+            let _ = interface::set_feature(name, feature, setup.has_offloads);
         };
         end.enter(|| Feature::ALL.into_iter().for_each(set));
     }
@@ -98,17 +98,17 @@ fn measured(way: &Way, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>
     (rate, nanos)
 }
 
-fn join(world: &World, way: &Way) -> Option<Relay> {
-    let Some(open) = way.open else {
+fn join(world: &World, setup: &RelaySetup) -> Option<Relay> {
+    let Some(open) = setup.open else {
         world.middle.enter(|| interface::make_veth("a", "b", None).expect("root may"));
         world.move_to_ends();
         return None;
     };
-    if way.has_veth {
+    if setup.has_veth {
         world.join_by_veth();
     }
     let relay = Relay::start(&world.middle, open);
-    if !way.has_veth {
+    if !setup.has_veth {
         world.move_to_ends();
     }
     Some(relay)
@@ -116,7 +116,7 @@ fn join(world: &World, way: &Way) -> Option<Relay> {
 
 fn packet_sockets() -> Pair {
     [("to_a", 0), ("to_b", 1)].map(|(name, port)| {
-        let place = Place { port, queue: 0 };
+        let place = QueueId { port, queue: 0 };
         vec![Box::new(PacketSocket::open(name, place, Options::default()).expect("a packet socket")) as _]
     })
 }
@@ -136,15 +136,15 @@ fn tuns(link: Link) -> Pair {
     })
 }
 
-/// Millions of packets a second that arrive.
+/// Millions of packets per second that arrive.
 fn flood(world: &World, link: Link, time: Duration) -> f64 {
     let before = received(&world.b);
     world.a.enter(|| {
         let mut device =
-            PacketSocket::open("a", Place::default(), Options::default()).expect("a packet socket");
+            PacketSocket::open("a", QueueId::default(), Options::default()).expect("a packet socket");
         let mut pool = Pool::new(PoolConfig { small: 256, large: 0 });
         let packet = small_packet(link);
-        let mut source = Memory::source(link, Place::default(), [&packet[..]], u64::MAX);
+        let mut source = Memory::source(link, QueueId::default(), [&packet[..]], u64::MAX);
         let (begin, mut frames) = (Instant::now(), Vec::new());
         while begin.elapsed() < time {
             if frames.is_empty() {
@@ -164,7 +164,7 @@ fn received(namespace: &Namespace) -> u64 {
     line.split_whitespace().nth(1).expect("the second number").parse().expect("a number")
 }
 
-/// A UDP packet to an address that nobody has, from one that nobody has.
+/// A UDP packet between two unused addresses.
 fn small_packet(link: Link) -> Vec<u8> {
     let mut ip = vec![0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0, 10, 76, 0, 9, 10, 76, 0, 77];
     let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();

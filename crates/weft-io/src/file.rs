@@ -1,6 +1,6 @@
-//! Regular files, read up to a limit.
+//! Reads regular files up to a limit.
 //!
-//! Only regular files are: a FIFO may never end, nor begin, and to read a device may do something. Symbolic links are
+//! Others are refused: a FIFO may never begin or end, and reading a device may have side effects. Symbolic links are
 //! followed.
 
 use std::fs::{File, OpenOptions};
@@ -8,12 +8,13 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Opens a regular file to read it.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// There is none, it may not be read, or it is of another kind: [`io::ErrorKind::InvalidInput`], with what it is.
+/// It does not exist, may not be read, or is of another kind ([`io::ErrorKind::InvalidInput`], with the kind).
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Asked first, since to open some devices is to use them; and again of what was opened, since it may be another.
+    // Checked before opening, because opening some devices has side effects; and again afterwards, because the file may
+    // have been replaced.
     let refuse = |kind: std::fs::FileType| match kind.is_file() {
         true => Ok(()),
         false => {
@@ -21,16 +22,16 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         }
     };
     refuse(std::fs::metadata(path)?.file_type())?;
-    // A FIFO that has taken its place would be waited for else.
+    // A FIFO that has replaced the file would block otherwise.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     refuse(file.metadata()?.file_type())?;
     Ok(file)
 }
 
-/// The bytes of a regular file that has no more than `bytes_max`.
+/// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// As [`open_regular`]; or it has more ([`io::ErrorKind::FileTooLarge`]), of which no more than one byte is read.
+/// As [`open_regular`]; or it is longer ([`io::ErrorKind::FileTooLarge`]), after reading one byte more.
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let size = file.metadata()?.len();
@@ -40,21 +41,21 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_at_most(file, bytes_max)
 }
 
-/// What a reader gives until its end, if that is no more than `bytes_max`.
+/// Reads everything from a reader, at most `bytes_max` bytes.
 ///
 /// # Errors
-/// It cannot be read, or gives more ([`io::ErrorKind::FileTooLarge`]), of which no more than one byte is read.
+/// It cannot be read, or has more ([`io::ErrorKind::FileTooLarge`]), after reading one byte more.
 pub fn read_at_most(reader: impl io::Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // It may have grown, or its size may be none: that of a file of the kernel is 0.
+    // The file may have grown, or report no size: files of the kernel report 0.
     reader.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max { Err(too_large(bytes_max)) } else { Ok(bytes) }
 }
 
-/// The same as text: [`io::ErrorKind::InvalidData`] if it is none.
+/// Converts the result to text.
 ///
 /// # Errors
-/// As said, and `bytes`' own.
+/// [`io::ErrorKind::InvalidData`] if it is not UTF-8, or the error in `bytes`.
 pub fn text(bytes: io::Result<Vec<u8>>) -> io::Result<String> {
     String::from_utf8(bytes?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
@@ -86,7 +87,7 @@ mod tests {
         folder
     }
 
-    /// A FIFO or a device that a program names would hold up a node for ever, or fill its memory.
+    /// A FIFO or a device named by a program would block a node for ever, or fill its memory.
     #[test]
     fn only_regular_files_are_read() {
         let folder = folder("kinds");
@@ -104,13 +105,13 @@ mod tests {
         std::fs::remove_dir_all(folder).expect("it is removed");
     }
 
-    /// A file that says that it is short, and goes on, would fill memory.
+    /// A file that grows beyond its reported size would fill memory.
     #[test]
     fn files_are_read_to_their_limit() {
         assert_eq!(read_at_most(&b"text"[..], 4).ok(), Some(b"text".to_vec()));
         let more = read_at_most(io::repeat(0), 1 << 16).map_err(|error| error.kind());
         assert_eq!(more.err(), Some(io::ErrorKind::FileTooLarge));
-        // The size of this one is 0.
+        // This file reports size 0.
         assert_eq!(
             read_regular(Path::new("/proc/self/status"), 8).map_err(|e| e.kind()).err(),
             Some(io::ErrorKind::FileTooLarge)

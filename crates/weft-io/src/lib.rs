@@ -1,18 +1,19 @@
-//! The drivers: sockets, clocks, threads and files around the sans-I/O engine.
+//! Drivers around the sans-I/O engine: sockets, clocks, threads and files.
 //!
-//! A [`Node`] runs one [`weft_engine::Engine`] on each worker thread. A worker owns its connections; worker 0 accepts
-//! and deals connections out in turn. Other threads talk to workers through mailboxes that are read between batches.
+//! A [`Node`] runs one [`weft_engine::Engine`] per worker thread. A worker owns its connections; worker 0 accepts them
+//! and distributes them round-robin. Other threads send messages to workers through mailboxes, which a worker reads
+//! between batches.
 //!
-//! * [`node`]: workers and what can be asked of them.
-//! * `worker`: the poll loop of one.
-//! * [`packet`]: what carries packets in and out.
-//! * [`privileges`]: which capabilities a node keeps.
-//! * [`socket`]: TCP and Unix sockets as one thing.
-//! * [`clock`]: the only place that reads a clock.
-//! * [`descriptors`]: which sockets may have the last ones.
-//! * [`names`]: the addresses of the names of endpoints.
-//! * `race`: one connection to an endpoint of several addresses.
-//! * [`mod@file`]: regular files, and no further than a limit.
+//! * [`node`]: starts the workers, sends them requests and updates.
+//! * `worker`: the poll loop of one worker for calls.
+//! * [`packet`]: packet I/O, and the workers for frames.
+//! * [`privileges`]: drops capabilities.
+//! * [`socket`]: TCP and Unix sockets behind one type.
+//! * [`clock`]: the only module that reads a clock.
+//! * [`descriptors`]: reserves the last file descriptors.
+//! * [`names`]: resolves the names of endpoints.
+//! * `race`: connects to an endpoint with several addresses.
+//! * [`mod@file`]: reads regular files up to a limit.
 //! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
 
@@ -32,5 +33,5 @@ pub mod writer;
 
 pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::{BUSY_POLL_MAX, COALESCE};
-pub use worker::Errand;
+pub use worker::Task;
 pub use writer::{RowSender, TableRow, Writer, timestamp, write_row};

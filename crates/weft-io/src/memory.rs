@@ -1,28 +1,27 @@
-//! Memory of tables with many rows.
+//! Huge pages for tables with many rows.
 
 #![expect(unsafe_code, reason = "memory that is zeros without having been written, and a system call")]
 
-use crate::privileges::{self, Keep};
+use crate::privileges::{self, KeptCapabilities};
 use core::sync::atomic::AtomicU64;
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use weft_core::table::BlockSource;
 
-/// Bytes of a huge page of a usual processor.
+/// Bytes of a huge page on common processors.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Whatever table gets large from now on lies in huge pages, where the operating system gives them to who asks
-/// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as most do). Where it does not, nothing is lost but
-/// time.
+/// Puts tables that become large from now on into huge pages, if the operating system gives them on request (`madvise`
+/// in `/sys/kernel/mm/transparent_hugepage/enabled`, the usual setting). Otherwise this only costs time.
 pub fn ask_for_huge_pages() {
     weft_core::table::set_block_source(BlockSource { block, prefault: soon });
 }
 
-/// So many words, all 0. Those that are not written to are not resident.
+/// Allocates zeroed words. Words that are never written are not resident.
 fn block(words: usize) -> Box<[AtomicU64]> {
     let layout = Layout::array::<AtomicU64>(words).expect("a table has limits");
-    assert!(layout.size() > 0, "nobody asks for no words");
+    assert!(layout.size() > 0, "a block has at least one word");
     // SAFETY: its size is not zero.
     let start = unsafe { alloc_zeroed(layout) };
     if start.is_null() {
@@ -30,21 +29,21 @@ fn block(words: usize) -> Box<[AtomicU64]> {
     }
     let before = start.align_offset(HUGE_PAGE_BYTES);
     if before < layout.size() {
-        // SAFETY: the advice is about the block's own memory from its first whole huge page on, and changes in what
-        // units it gets resident, not what it holds.
+        // SAFETY: the advice covers the block's own memory from its first whole huge page on. It changes the page size,
+        // not the contents.
         _ = unsafe { libc::madvise(start.add(before).cast(), layout.size() - before, libc::MADV_HUGEPAGE) };
     }
-    // SAFETY: the memory is of this layout and this allocator, nobody else has it, and zeros are values of the type.
+    // SAFETY: the memory has this layout and this allocator, is not shared, and zeros are valid values of the type.
     unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start.cast(), words)) }
 }
 
-/// Pages that wait to be made resident, at most: what is told of besides gets so when it is written to.
+/// Largest number of pending requests to populate memory; further memory becomes resident on its first write.
 const WAITING_MAX: usize = 64;
 
-/// Where memory begins, and how many bytes.
+/// Start and length of memory in bytes.
 type Range = (usize, usize);
 
-/// Has a thread make memory resident.
+/// Makes a background thread populate memory.
 fn soon(words: &[AtomicU64]) {
     static WAITING: OnceLock<Option<SyncSender<Range>>> = OnceLock::new();
     let waiting = WAITING.get_or_init(|| {
@@ -58,11 +57,11 @@ fn soon(words: &[AtomicU64]) {
 }
 
 fn populate(ranges: &Receiver<Range>) {
-    // It may be older than the moment at which the node gives up its own. Where that fails, the node says so.
-    let _ = privileges::reduce(Keep::Nothing);
+    // The thread may be older than the node's own reduction. If that fails, the node reports it.
+    let _ = privileges::reduce(KeptCapabilities::Nothing);
     for (start, bytes) in ranges {
-        // SAFETY: it reads and writes nothing. If the memory has another owner by now, that one's gets resident; if it
-        // has none, the call fails.
+        // SAFETY: the call neither reads nor writes data. If the memory has another owner by now, that owner's pages
+        // become resident; if it is unmapped, the call fails.
         _ = unsafe {
             libc::madvise(core::ptr::without_provenance_mut(start), bytes, libc::MADV_POPULATE_WRITE)
         };
@@ -75,7 +74,7 @@ mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn blocks_are_zeros_that_can_be_written() {
+    fn blocks_are_zeroed_and_writable() {
         for words in [1, 4096, 3 * HUGE_PAGE_BYTES / 8 + 1] {
             let block = block(words);
             soon(&block);

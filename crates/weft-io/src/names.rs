@@ -1,9 +1,9 @@
-//! The names of endpoints, and the addresses that they have.
+//! Resolves the names of endpoints to addresses.
 //!
-//! Names are looked up on threads of their own, since a resolver may take seconds. A worker gets what was found by
-//! mail, and chooses among the addresses of a name for each connection.
+//! Lookups run on threads of their own, because a resolver may take seconds. A worker gets the results by mail, and
+//! chooses among the addresses of a name for each connection.
 
-use crate::privileges::{self, Keep};
+use crate::privileges::{self, KeptCapabilities};
 use crate::race::interleave;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -12,20 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weft_engine::plan::{Address, Plan};
 
-/// Addresses of one name that are tried for a connection; a resolver that gives more is not followed further.
+/// Largest number of addresses of a name; further ones are ignored.
 pub const ADDRESSES_MAX: usize = 16;
-/// Names that are looked up at a time.
+/// Largest number of concurrent lookups.
 pub const LOOKUPS_MAX: usize = 16;
 
-/// What names stand for; those that have no address are in it without one.
+/// The addresses of names; a name without an address is included.
 pub type Names = BTreeMap<String, Name>;
 
-/// What a name stands for.
+/// The result for a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// Its addresses, in the order in which they are tried.
+    /// Its addresses, in the order of attempts.
     pub addresses: Vec<SocketAddr>,
-    /// Why the last look-up found none.
+    /// Why the last lookup found none.
     pub error: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub fn names_of(plan: &Plan) -> BTreeSet<String> {
         .collect()
 }
 
-/// Looks names up, as many as are answered within a time. What a look-up does not find stays as it was in `known`.
+/// Looks names up, and waits this long for answers. Names without an answer keep their entry in `known`.
 pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Names {
     let until = Instant::now() + within;
     let waiting = Arc::new(Mutex::new(names.iter().cloned().collect::<Vec<_>>()));
@@ -45,8 +45,8 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
     for _ in 0..names.len().min(LOOKUPS_MAX) {
         let (waiting, found) = (Arc::clone(&waiting), found.clone());
         let work = move || {
-            // A resolver is a lot of code, and needs none of what the node keeps for changes.
-            let _ = privileges::reduce(Keep::Nothing);
+            // A resolver is a lot of code, and needs none of the node's capabilities.
+            let _ = privileges::reduce(KeptCapabilities::Nothing);
             let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
             while let Some(name) = next() {
                 let looked = resolve(&name);
@@ -55,7 +55,7 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
                 }
             }
         };
-        // Without a thread the names stay unknown for now, and are looked up again.
+        // Without a thread the names stay unresolved until the next lookup.
         let _ = std::thread::Builder::new().name("weft-lookup".to_owned()).spawn(work);
     }
     drop(found);
@@ -73,7 +73,7 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
     let told = |(name, answer): (String, Result<Vec<SocketAddr>, String>)| {
         let name_now = match answer {
             Ok(addresses) => Name { addresses, error: None },
-            // A name server that is gone does not take servers away which are there.
+            // A failing name server must not remove servers that work.
             Err(error) => {
                 let before = known.get(&name).map(|name| name.addresses.clone()).unwrap_or_default();
                 Name { addresses: before, error: Some(error) }
@@ -87,7 +87,7 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
 fn resolve(name: &str) -> Result<Vec<SocketAddr>, String> {
     let all: Vec<SocketAddr> = name.to_socket_addrs().map_err(|error| reason(&error))?.collect();
     let mut seen = BTreeSet::new();
-    // A node of IPv4 may be told as `::ffff:10.0.0.1` as well.
+    // An IPv4 address may also come as `::ffff:10.0.0.1`.
     let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let all: Vec<SocketAddr> = all.into_iter().map(plain).filter(|address| seen.insert(*address)).collect();
     let mut addresses = interleave(&all);
@@ -95,7 +95,7 @@ fn resolve(name: &str) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err("it has no address".to_owned()) } else { Ok(addresses) }
 }
 
-/// What a resolver says, without what the standard library puts in front of it.
+/// The resolver's message, without the prefix of the standard library.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_name_keeps_its_addresses_and_says_why() {
-        // A name server that fails for a moment would cut a node off from servers that are there.
+    fn failed_lookup_keeps_addresses() {
+        // A temporary failure of the name server would cut a node off from servers that work.
         let name = "absent.invalid:80".to_owned();
         let before = Name { addresses: vec![SocketAddr::from(([10, 0, 0, 1], 80))], error: None };
         let known = Names::from([(name.clone(), before.clone())]);

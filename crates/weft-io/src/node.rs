@@ -1,14 +1,14 @@
-//! A node: its workers, and what can be asked of them.
+//! A node: starts the workers, and sends them requests and updates.
 
 use crate::clock;
 use crate::descriptors::Descriptors;
 use crate::names::Names;
 use crate::packet::port::OpenPort;
-use crate::packet::workers::Handle;
+use crate::packet::workers::PacketWorkers;
 use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::spin::Spin;
-use crate::worker::{Errand, Mail, Mailbox, Retired, Worker};
+use crate::worker::{Mail, Mailbox, Retired, Task, Worker};
 use crate::writer::{SinkMetrics, TableRow, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
@@ -28,72 +28,72 @@ use weft_engine::recording::{Limits, Progress, Recorder, Taken};
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 
-/// Workers that a node may have.
+/// Largest number of workers of a node.
 pub const WORKERS_MAX: usize = 256;
 
-/// Why connections are refused that find no descriptor, among the reasons of [`Stats::refusals`].
+/// The reason in [`Stats::refusals`] for connections that found no file descriptor.
 pub const OUT_OF_DESCRIPTORS: &str = "out_of_descriptors";
 
-/// How a node is set up.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Worker threads, 1 to [`WORKERS_MAX`], and as many that carry frames where there are ports.
+    /// Number of worker threads for calls, 1 to [`WORKERS_MAX`]; with ports, as many more for frames.
     pub workers: usize,
-    /// How long a worker may look for events before it sleeps ([`crate::BUSY_POLL_MAX`]; 0: it sleeps at once).
+    /// How long a worker may busy-poll for events before it sleeps ([`crate::BUSY_POLL_MAX`]; 0: not at all).
     pub busy_poll: Interval,
-    /// How long a worker of frames rests behind several that came together, so that the next come together as well
-    /// ([`crate::COALESCE`]; 0: it goes on looking).
+    /// How long a frame worker sleeps after a burst, so that more frames arrive together ([`crate::COALESCE`]; 0: not
+    /// at all).
     pub coalesce: Interval,
-    /// The engines' set-up; worker numbers and the clock are filled in.
+    /// Configuration of the engines; the node fills in worker numbers and the clock.
     pub engine: Config,
-    /// Which descriptors the connections of calls may have.
+    /// The descriptors that connections of calls may use.
     pub descriptors: Descriptors,
-    /// Who takes rows that chains send to tables; without, they are lost, and counted.
+    /// Receives rows that chains send to tables; without it they are lost, and counted.
     pub tables: Option<SyncSender<TableRow>>,
     /// The addresses of the endpoints' names.
     pub names: Arc<Names>,
 }
 
-/// The ports of a node, and what runs on them.
+/// The ports of a node, and the plan that runs on them.
 pub struct Ports {
-    /// The chains. Its ports are those that are open, in their order.
+    /// The plan. Its ports are `open`, in the same order.
     pub plan: Arc<PacketPlan>,
     /// The ports.
     pub open: Vec<OpenPort>,
-    /// The number of the first worker that carries frames, by which it finds its part of tables `PER WORKER`; those
-    /// behind it are the others'. They are those of no other worker that runs a chain.
+    /// The number of the first frame worker; the others follow it. It selects the worker's part of tables `PER WORKER`,
+    /// so no other worker that runs a chain may have the same number.
     pub first: usize,
 }
 
 /// A running node.
 pub struct Node {
     workers: Vec<(Mailbox, JoinHandle<io::Result<usize>>)>,
-    /// Those of them that carry calls, by whose numbers tables know them: all or none.
+    /// Number of workers that tables know by number and that carry calls: all or none.
     n_calls: usize,
-    /// The workers that carry frames, if there are ports.
-    packets: Option<Handle>,
+    /// The frame workers, if there are ports.
+    packets: Option<PacketWorkers>,
     writer: Writer,
     descriptors: Descriptors,
     listeners: Vec<Listener>,
-    /// Those of the plan that runs.
+    /// The clusters of the running plan.
     clusters: Vec<Arc<Cluster>>,
-    /// Chains that may still have calls. The last to let go of a large table frees it, which is not to be a worker.
+    /// Chains that may still have calls. They are kept so that the node, not a worker, frees their large tables.
     chains: Mutex<Vec<Arc<Chain>>>,
 }
 
-/// The environment is at fault.
+/// An error of the environment.
 #[derive(Debug)]
 pub enum NodeError {
     /// A listener cannot be bound.
     Listen {
-        /// Which.
+        /// The listener.
         listener: Listener,
         /// The system's reason.
         error: io::Error,
     },
-    /// Threads or polls cannot be made.
+    /// The system refuses a thread or a poll instance.
     System(io::Error),
-    /// A worker has ended, which none does unless it is told to.
+    /// A worker has ended without a request to stop.
     WorkerLost,
 }
 
@@ -117,46 +117,46 @@ impl From<io::Error> for NodeError {
     }
 }
 
-/// What a node counted.
+/// Counters of a node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeStats {
     /// The sum over all workers.
     pub stats: Stats,
-    /// What elements of retired versions counted: (chain, [(instance, counters)]).
+    /// Counters of elements of retired versions: (chain, [(instance, counters)]).
     pub retired: Vec<(String, Vec<(String, Counters)>)>,
     /// System calls of the data path.
     pub syscalls: u64,
-    /// Why the last attempt of a worker to connect to an endpoint failed, by its name.
+    /// By endpoint, why a worker's last attempt to connect failed.
     pub connect_errors: BTreeMap<String, String>,
-    /// Why files of sinks cannot be written, by their paths.
+    /// By path, why a sink's file cannot be written.
     pub sink_errors: BTreeMap<String, String>,
-    /// Frames; none where there are no ports.
+    /// Counters of frames; None without ports.
     pub packets: Option<PacketNodeStats>,
 }
 
-/// How a node has stopped.
+/// How a node stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
-    /// Calls that did not finish in time.
+pub struct StopReport {
+    /// Number of calls that did not finish in time.
     pub calls_cut: usize,
     /// No worker has panicked or failed.
     pub is_clean: bool,
 }
 
-/// How an update went.
+/// How long an update took.
 #[derive(Clone, Copy, Debug)]
-pub struct Applied {
+pub struct ApplyReport {
     /// From the call to the last worker's acknowledgement.
     pub total: Duration,
-    /// The longest that one worker did nothing else.
+    /// The longest interruption of one worker.
     pub pause_max: Duration,
 }
 
 impl Node {
-    /// Binds the plan's listeners and starts the workers; with ports, as many more that carry frames.
+    /// Binds the plan's listeners and starts the workers; with ports, as many frame workers.
     ///
     /// # Errors
-    /// [`NodeError::Listen`] names the listener; nothing runs then.
+    /// [`NodeError::Listen`] names the listener; then nothing runs.
     pub fn start(config: &NodeConfig, plan: &Arc<Plan>, ports: Option<Ports>) -> Result<Self, NodeError> {
         assert!((1..=WORKERS_MAX).contains(&config.workers), "the number of workers was checked");
         let sockets = bind_all(&plan.listeners)?;
@@ -168,7 +168,14 @@ impl Node {
             let Ports { plan, open, first } = ports;
             let seed = config.engine.seed;
             let engine = PacketConfig { worker: first, first, seed, clock: Some(clock::nanos) };
-            Handle::start(engine, spin, config.coalesce, &plan, open, senders.split_off(config.workers))
+            PacketWorkers::start(
+                engine,
+                spin,
+                config.coalesce,
+                &plan,
+                open,
+                senders.split_off(config.workers),
+            )
         });
         let packets = packets.transpose()?;
         let mut polls = Vec::new();
@@ -204,19 +211,18 @@ impl Node {
         Ok(node)
     }
 
-    /// Where the node listens: as the plan says, with the ports that the system chose.
+    /// The listeners of the plan, with the port numbers that the system chose.
     pub fn listeners(&self) -> &[Listener] {
         &self.listeners
     }
 
-    /// Where calls go: the clusters of the plan that runs.
+    /// The clusters of the running plan.
     pub fn clusters(&self) -> &[Arc<Cluster>] {
         &self.clusters
     }
 
-    /// Has all workers run a new plan, and waits until they do. Listeners that are new are bound first; if that
-    /// fails, the old plan goes on. The plan of the packet side is taken on between two batches; its ports are those
-    /// that the node has.
+    /// Makes all workers run a new plan, and waits until they do. Binds new listeners first; if that fails, the old
+    /// plan stays. Frame workers switch between two batches; the ports stay the same.
     ///
     /// # Errors
     /// [`NodeError`]; the old plan still runs, unless a worker was lost.
@@ -224,9 +230,9 @@ impl Node {
         &mut self,
         plan: &Arc<Plan>,
         packets: Option<&Arc<PacketPlan>>,
-    ) -> Result<Applied, NodeError> {
+    ) -> Result<ApplyReport, NodeError> {
         let begun = Instant::now();
-        let known = |new: &Listener| self.listeners.iter().position(|old| same_place(old, new));
+        let known = |new: &Listener| self.listeners.iter().position(|old| same_address(old, new));
         let new: Vec<_> = plan.listeners.iter().filter(|l| known(l).is_none()).cloned().collect();
         let sockets = bind_all(&new)?;
         let mut renamed = Vec::new();
@@ -237,9 +243,9 @@ impl Node {
             }
         }
         let renamed: Arc<[_]> = renamed.into();
-        let is_kept = |old: &Listener| plan.listeners.iter().any(|l| same_place(old, l));
+        let is_kept = |old: &Listener| plan.listeners.iter().any(|l| same_address(old, l));
         let gone = self.listeners.extract_if(.., |old| !is_kept(old));
-        // Before others are renamed, perhaps to the names that become free.
+        // Before others are renamed, perhaps to a name that becomes free here.
         for Listener { name, .. } in gone {
             self.workers[0].0.send(Mail::Unlisten { name: name.as_str().into() });
         }
@@ -250,14 +256,14 @@ impl Node {
                 Mail::Apply { plan: Arc::clone(plan), renamed: Arc::clone(&renamed), done: done.clone() };
             mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
-        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        // From here on only workers hold it: if one ends without an answer, the wait ends.
         drop(done);
         let mut pause_max = Duration::ZERO;
         for _ in &self.workers {
             pause_max = pause_max.max(acknowledged.recv().map_err(|_| NodeError::WorkerLost)?);
         }
-        if let (Some(handle), Some(plan)) = (&self.packets, packets) {
-            pause_max = pause_max.max(handle.apply(plan).ok_or(NodeError::WorkerLost)?);
+        if let (Some(workers), Some(plan)) = (&self.packets, packets) {
+            pause_max = pause_max.max(workers.apply(plan).ok_or(NodeError::WorkerLost)?);
         }
         let total = begun.elapsed();
         for listener in &mut self.listeners {
@@ -271,10 +277,10 @@ impl Node {
         self.listen(sockets)?;
         self.clusters.clone_from(&plan.clusters);
         self.free_old_chains();
-        Ok(Applied { total, pause_max })
+        Ok(ApplyReport { total, pause_max })
     }
 
-    /// Tells all workers the addresses of the endpoints' names.
+    /// Sends all workers the addresses of the endpoints' names.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
@@ -285,63 +291,63 @@ impl Node {
         })
     }
 
-    /// Has all workers look at other copies of tables, and waits until none looks at those before.
+    /// Makes all workers use other copies of tables, and waits until none uses the old ones.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn take_up(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
-        let mail = |done| Mail::TakeUp { swap: Arc::clone(swap), done };
-        self.tell(&self.workers, mail, |handle, done| handle.take_up(swap, done))
+    pub fn apply_swap(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
+        let mail = |done| Mail::ApplySwap { swap: Arc::clone(swap), done };
+        self.run_on_all(&self.workers, mail, |workers, done| workers.apply_swap(swap, done))
     }
 
-    /// Has each worker that carries something do an errand between two batches, once, and waits until all have. Where
-    /// there are ports alone, those of calls carry nothing, and no table knows them.
+    /// Makes each worker with traffic run a task once, between two batches, and waits for all. If there are only ports,
+    /// workers for calls have no traffic, and tables do not know them.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn run_errand(&self, errand: &Errand) -> Result<(), NodeError> {
-        let mail = |done| Mail::Errand { errand: Arc::clone(errand), done };
-        self.tell(&self.workers[..self.n_calls], mail, |handle, done| handle.run_errand(errand, done))
+    pub fn run_task(&self, task: &Task) -> Result<(), NodeError> {
+        let mail = |done| Mail::Task { task: Arc::clone(task), done };
+        self.run_on_all(&self.workers[..self.n_calls], mail, |workers, done| workers.run_task(task, done))
     }
 
-    /// Tells workers of calls, and those of packets by `packets`, and waits until each has done it.
-    fn tell(
+    /// Sends mail to workers for calls, and through `packets` to those for frames; waits until each has handled it.
+    fn run_on_all(
         &self,
         workers: &[(Mailbox, JoinHandle<io::Result<usize>>)],
         mail: impl Fn(Sender<()>) -> Mail,
-        packets: impl FnOnce(&Handle, &Sender<()>) -> usize,
+        packets: impl FnOnce(&PacketWorkers, &Sender<()>) -> usize,
     ) -> Result<(), NodeError> {
         let (done, acknowledged) = channel();
         for (mailbox, _) in workers {
             mailbox.send(mail(done.clone())).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
-        let n = workers.len() + self.packets.as_ref().map_or(0, |handle| packets(handle, &done));
-        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        let n = workers.len() + self.packets.as_ref().map_or(0, |workers| packets(workers, &done));
+        // From here on only workers hold it: if one ends without an answer, the wait ends.
         drop(done);
         (0..n).try_for_each(|_| acknowledged.recv().map_err(|_| NodeError::WorkerLost))
     }
 
-    /// Has the packet side run other code of the plan that it runs, and waits until it does.
+    /// Makes frame workers run other code of their plan, and waits until they do.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn take_code(&self, packets: &Arc<PacketPlan>) -> Result<(), NodeError> {
-        let Some(handle) = &self.packets else { return Ok(()) };
-        handle.take_code(packets).ok_or(NodeError::WorkerLost)
+    pub fn apply_code(&self, packets: &Arc<PacketPlan>) -> Result<(), NodeError> {
+        let Some(workers) = &self.packets else { return Ok(()) };
+        workers.apply_code(packets).ok_or(NodeError::WorkerLost)
     }
 
-    /// Whether all workers run. One that has ended without being told to takes its connections with it.
+    /// Whether all workers run. A worker that has ended unexpectedly has dropped its connections.
     pub fn is_alive(&self) -> bool {
         self.workers.iter().all(|(_, thread)| !thread.is_finished())
-            && self.packets.as_ref().is_none_or(Handle::is_alive)
+            && self.packets.as_ref().is_none_or(PacketWorkers::is_alive)
     }
 
-    /// Why a worker that carries frames has ended, if it is a device that ended it. The others stop.
+    /// If a device error has ended a frame worker, stops the others and returns the error.
     pub fn take_port_error(&mut self) -> Option<PortError> {
-        self.packets.take_if(|handle| !handle.is_alive())?.stop().err().flatten()
+        self.packets.take_if(|workers| !workers.is_alive())?.stop().err().flatten()
     }
 
-    /// Connections that were refused for want of a descriptor.
+    /// Number of connections that were refused because there was no descriptor.
     pub fn n_out_of_descriptors(&self) -> u64 {
         self.descriptors.n_refused()
     }
@@ -356,7 +362,7 @@ impl Node {
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stats { to: to.clone() }).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
-        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        // From here on only workers hold it: if one ends without an answer, the wait ends.
         drop(to);
         let mut node = NodeStats::default();
         for _ in &self.workers {
@@ -367,7 +373,7 @@ impl Node {
             node.connect_errors.extend(worker.connect_errors);
         }
         node.packets = match &self.packets {
-            Some(handle) => Some(handle.stats().ok_or(NodeError::WorkerLost)?),
+            Some(workers) => Some(workers.stats().ok_or(NodeError::WorkerLost)?),
             None => None,
         };
         if let Some(packets) = &node.packets {
@@ -382,74 +388,74 @@ impl Node {
         Ok(node)
     }
 
-    /// Notes from now on what the queue of a link of a port is asked. False: that is noted already; None: there is no
-    /// such link.
+    /// Starts recording the operations on the queue of a port's link. False: it is being recorded already; None: there
+    /// is no such link.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn record(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
-        let Some(handle) = &self.packets else { return Ok(None) };
-        handle.record(link, limits).ok_or(NodeError::WorkerLost)
+        let Some(workers) = &self.packets else { return Ok(None) };
+        workers.record(link, limits).ok_or(NodeError::WorkerLost)
     }
 
-    /// Notes from now on what the queues of a link of calls are asked, one of each worker; the limits are those of all
-    /// together. False: that is noted already; None: there is no such link.
+    /// Starts recording the operations on the queues of a link of calls, one per worker; the limits hold for all
+    /// together. False: it is being recorded already; None: there is no such link.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn record_calls(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
         let (link, taken): (Arc<str>, Arc<Taken>) = (link.into(), Arc::default());
-        self.ask(|to| Mail::Record { link: Arc::clone(&link), limits, taken: Arc::clone(&taken), to })
+        self.request(|to| Mail::Record { link: Arc::clone(&link), limits, taken: Arc::clone(&taken), to })
             .map(|answers| answers.into_iter().min().flatten())
     }
 
-    /// How far the recordings of links are, by the names of the links.
+    /// The progress of the recordings, by link.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn recordings(&self) -> Result<Vec<(String, Progress)>, NodeError> {
         let mut found = match &self.packets {
-            Some(handle) => handle.recordings().ok_or(NodeError::WorkerLost)?,
+            Some(workers) => workers.recordings().ok_or(NodeError::WorkerLost)?,
             None => Vec::new(),
         };
         let mut of_calls: BTreeMap<String, Progress> = BTreeMap::new();
-        for (link, progress) in self.ask(|to| Mail::Recordings { to })?.into_iter().flatten() {
+        for (link, progress) in self.request(|to| Mail::Recordings { to })?.into_iter().flatten() {
             of_calls.entry(link).and_modify(|sum| *sum = sum.and(progress)).or_insert(progress);
         }
         found.extend(of_calls);
         Ok(found)
     }
 
-    /// What was noted of a link of a port, which is noted no more.
+    /// Ends the recording of a port's link, and returns it.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn take_recording(&self, link: &str) -> Result<Option<Recorder>, NodeError> {
-        let Some(handle) = &self.packets else { return Ok(None) };
-        handle.take_recording(link).ok_or(NodeError::WorkerLost)
+        let Some(workers) = &self.packets else { return Ok(None) };
+        workers.take_recording(link).ok_or(NodeError::WorkerLost)
     }
 
-    /// What each worker noted of a link of calls, which is noted no more; None where one has nothing.
+    /// Ends the recordings of a link of calls, and returns one per worker; None where a worker has none.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn take_recordings_of_calls(&self, link: &str) -> Result<Vec<Option<Recorder>>, NodeError> {
         let link: Arc<str> = link.into();
-        self.ask(|to| Mail::TakeRecording { link: Arc::clone(&link), to })
+        self.request(|to| Mail::TakeRecording { link: Arc::clone(&link), to })
     }
 
-    /// The values that sinks `TO METRICS` gave.
+    /// The last values of sinks `TO METRICS`.
     pub fn sink_metrics(&self) -> SinkMetrics {
         self.writer.metrics()
     }
 
-    /// Stops: no new connections or calls, and the calls under way may finish within this time. Then those that are
-    /// left end with UNAVAILABLE.
-    pub fn stop(self, within: Duration) -> Stopped {
+    /// Stops accepting connections and calls, and waits this long for calls under way. Then the others end with
+    /// UNAVAILABLE.
+    pub fn stop(self, within: Duration) -> StopReport {
         for (mailbox, _) in &self.workers {
             mailbox.send(Mail::Stop { within });
         }
-        let mut stopped = Stopped { calls_cut: 0, is_clean: true };
+        let mut stopped = StopReport { calls_cut: 0, is_clean: true };
         if let Some(packets) = self.packets {
             stopped.is_clean &= packets.stop().is_ok();
         }
@@ -464,8 +470,8 @@ impl Node {
         stopped
     }
 
-    /// Tells all workers something that each answers; the answers, in the order of the workers.
-    fn ask<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Result<Vec<T>, NodeError> {
+    /// Sends all workers a message that each answers; returns the answers in the order of the workers.
+    fn request<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Result<Vec<T>, NodeError> {
         let mut answers = Vec::new();
         for (mailbox, _) in &self.workers {
             let (to, answer) = channel();
@@ -476,7 +482,7 @@ impl Node {
     }
 
     fn free_old_chains(&self) {
-        // The one here, and none of a plan or of a worker.
+        // Only this list still holds it: no plan and no worker.
         self.lock_chains().retain(|chain| Arc::strong_count(chain) > 1);
     }
 
@@ -495,7 +501,7 @@ impl Node {
     }
 }
 
-/// Threads of a node that want a core each. Beside ports, workers are idle for good where there are no listeners.
+/// Number of threads that want a core each. With ports but no listeners, workers for calls are always idle.
 fn busy_threads(config: &NodeConfig, plan: &Plan, has_ports: bool) -> usize {
     let has_calls = !has_ports || !plan.listeners.is_empty();
     config.workers * (usize::from(has_ports) + usize::from(has_calls))
@@ -505,8 +511,8 @@ fn n_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether a listener that runs serves what a plan asks for, perhaps under another name. A port of 0 asks for any.
-fn same_place(running: &Listener, wanted: &Listener) -> bool {
+/// Whether a running listener serves what a plan wants, perhaps under another name. Port 0 matches any port.
+fn same_address(running: &Listener, wanted: &Listener) -> bool {
     match (&running.address, &wanted.address) {
         (Address::Tcp(a), Address::Tcp(b)) if b.port() == 0 => {
             running.name == wanted.name && a.ip() == b.ip()

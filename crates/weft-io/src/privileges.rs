@@ -1,54 +1,54 @@
-//! Capabilities: a node keeps those that it needs to change while it runs, and gives up the others.
+//! Drops capabilities: a node keeps only those that it needs for changes at run time.
 //!
-//! They belong to threads, and a thread begins with those of the one that starts it (capabilities(7)). So the command
-//! that runs a node gives them up before the node has threads, and threads that are older by themselves.
+//! Capabilities belong to threads, and a new thread inherits those of its creator (capabilities(7)). So the command
+//! drops them before the node starts threads; older threads drop their own.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 use std::io;
 
-/// What changes need while a node runs: listeners on ports below 1024, and devices that are opened again. What opens
-/// files of other users is not among them: an update names the files of sinks and keys, and the paths of sockets.
+/// Needed for changes at run time: listeners on ports below 1024, and devices that are opened again. Capabilities to
+/// open other users' files are not included: an update names the files of sinks and keys, and the paths of sockets.
 const FOR_CHANGES: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF);
 
-/// Which capabilities a thread keeps, of those that it has.
+/// Which of its capabilities a thread keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// What opens ports, wherever they are: what changes need with any ports, and SYS_PTRACE, which finds the network
-    /// namespace of another process.
+pub enum KeptCapabilities {
+    /// For opening ports: those for changes with any ports, and SYS_PTRACE, which finds the network namespace of
+    /// another process.
     ForOpening,
-    /// NET_BIND_SERVICE, NET_ADMIN, NET_RAW and BPF, and what some ports need besides.
-    ForChanges(OfPorts),
+    /// NET_BIND_SERVICE, NET_ADMIN, NET_RAW and BPF, and what these ports need.
+    ForChanges(PortNeeds),
     /// None.
     Nothing,
 }
 
-/// What the ports of a program need besides.
+/// Additional needs of a program's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfPorts {
-    /// One is in another network namespace, which SYS_ADMIN enters.
+pub struct PortNeeds {
+    /// A port is in another network namespace; entering it needs SYS_ADMIN.
     pub namespace: bool,
-    /// One has buffers that XDP shares, which IPC_LOCK lets the kernel lock whatever `RLIMIT_MEMLOCK` says.
+    /// A port has XDP buffers; IPC_LOCK lets the kernel lock them whatever `RLIMIT_MEMLOCK` is.
     pub xdp: bool,
 }
 
-/// Has this thread, and those that it starts from now on, give up all other capabilities for good: programs that they
-/// run do not get them back.
+/// Permanently drops all other capabilities of this thread and of those that it starts; programs that they run do not
+/// regain them.
 ///
 /// # Errors
 /// The system refuses.
-pub fn reduce(keep: Keep) -> io::Result<()> {
+pub fn reduce(keep: KeptCapabilities) -> io::Result<()> {
     let only_if = |needed: bool, capability| if needed { capability } else { CapabilitySet::empty() };
     let kept = match keep {
-        Keep::ForOpening => {
+        KeptCapabilities::ForOpening => {
             FOR_CHANGES | CapabilitySet::SYS_ADMIN | CapabilitySet::IPC_LOCK | CapabilitySet::SYS_PTRACE
         }
-        Keep::ForChanges(OfPorts { namespace, xdp }) => {
+        KeptCapabilities::ForChanges(PortNeeds { namespace, xdp }) => {
             FOR_CHANGES | only_if(namespace, CapabilitySet::SYS_ADMIN) | only_if(xdp, CapabilitySet::IPC_LOCK)
         }
-        Keep::Nothing => CapabilitySet::empty(),
+        KeptCapabilities::Nothing => CapabilitySet::empty(),
     };
     let held = capabilities(None)?;
     let (effective, permitted) = (held.effective & kept, held.permitted & kept);
@@ -56,7 +56,7 @@ pub fn reduce(keep: Keep) -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }
 
-/// The capabilities that this thread may use, by their names without `CAP_`.
+/// The effective capabilities of this thread, by name without `CAP_`.
 pub fn held() -> Vec<&'static str> {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     held.iter_names().map(|(name, _)| name).collect()
@@ -67,28 +67,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_keeps_what_changes_need() {
-        // A node that runs as root could go on opening every file of the machine.
+    fn reduced_thread_keeps_needed_rights() {
+        // A node that runs as root could still open every file of the machine.
         let all = held();
         std::thread::spawn(move || {
             let changes = ["NET_BIND_SERVICE", "NET_ADMIN", "NET_RAW", "BPF"];
             let of = |kept: &[&str]| all.iter().copied().filter(|c| kept.contains(c)).collect::<Vec<_>>();
-            reduce(Keep::ForOpening).expect("a thread may give up what it has");
+            reduce(KeptCapabilities::ForOpening).expect("a thread may give up what it has");
             assert_eq!(held(), of(&[&changes[..], &["SYS_ADMIN", "IPC_LOCK", "SYS_PTRACE"]].concat()));
             for (namespace, xdp, others) in [
                 (true, true, &["SYS_ADMIN", "IPC_LOCK"][..]),
                 (false, true, &["IPC_LOCK"]),
                 (false, false, &[]),
             ] {
-                let keep = Keep::ForChanges(OfPorts { namespace, xdp });
+                let keep = KeptCapabilities::ForChanges(PortNeeds { namespace, xdp });
                 reduce(keep).expect("a thread may give up what it has");
                 assert_eq!(held(), of(&[&changes[..], others].concat()));
             }
             let younger = std::thread::spawn(held).join().expect("no panic");
             assert_eq!(younger, held(), "a thread begins with those of its parent");
-            reduce(Keep::Nothing).expect("a thread may give up what it has");
+            reduce(KeptCapabilities::Nothing).expect("a thread may give up what it has");
             assert_eq!(held(), [""; 0]);
-            reduce(Keep::ForOpening).expect("it asks for nothing that it has not");
+            reduce(KeptCapabilities::ForOpening).expect("it asks for nothing that it has not");
             assert_eq!(held(), [""; 0], "they do not come back");
             let status = std::process::Command::new("grep").args(["CapEff:", "/proc/self/status"]).output();
             let status = String::from_utf8(status.expect("it is there").stdout).expect("it is text");

@@ -1,16 +1,15 @@
-//! One connection to an endpoint of several addresses: they are tried in turn, each a while after the one before or as
-//! soon as that has failed, and the first that is up is taken (RFC 8305 section 5, "happy eyeballs").
+//! Connects to an endpoint with several addresses: starts an attempt for each, after a delay or as soon as the one
+//! before has failed, and keeps the first that succeeds (RFC 8305 section 5, "happy eyeballs").
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use weft_core::{Interval, Time};
 use weft_engine::plan::Address;
 
-/// The next address is tried after this time, while those before have not answered: the Connection Attempt Delay that
-/// RFC 8305 section 8 recommends.
+/// The Connection Attempt Delay between two attempts, as RFC 8305 section 8 recommends.
 pub(crate) const ATTEMPT_DELAY: Interval = Interval::from_millis(250);
 
-/// Addresses that are tried for a connection. Each attempt is known by the slot of its socket.
+/// The attempts of one connection. The slot of its socket identifies an attempt.
 #[derive(Debug)]
 pub(crate) struct Race {
     endpoint: Address,
@@ -20,18 +19,18 @@ pub(crate) struct Race {
 }
 
 impl Race {
-    /// Of the addresses of an endpoint in the order in which they are to be tried.
+    /// A race over the addresses of an endpoint, in the order of attempts.
     pub(crate) fn new(endpoint: &Address, now: Time, addresses: impl IntoIterator<Item = Address>) -> Self {
         let endpoint = endpoint.clone();
         Self { endpoint, untried: addresses.into_iter().collect(), attempts: Vec::new(), next_at: now }
     }
 
-    /// Where the connection leads, as the engine names it.
+    /// The endpoint, as the engine names it.
     pub(crate) fn endpoint(&self) -> &Address {
         &self.endpoint
     }
 
-    /// The address to be tried now, if it is time for one: report by [`Race::note_begun`] that it is tried.
+    /// The next address to try, if one is due: the caller confirms the attempt with [`Race::note_begun`].
     pub(crate) fn next_address(&mut self, now: Time) -> Option<Address> {
         let is_due = self.attempts.is_empty() || self.next_at <= now;
         if is_due { self.untried.pop_front() } else { None }
@@ -42,13 +41,13 @@ impl Race {
         self.next_at = now + ATTEMPT_DELAY;
     }
 
-    /// An attempt has failed: the next need not wait.
+    /// An attempt has failed: the next is due at once.
     pub(crate) fn note_failed(&mut self, now: Time, slot: usize) {
         self.attempts.retain(|attempt| *attempt != slot);
         self.next_at = now;
     }
 
-    /// When the next address is to be tried.
+    /// When the next attempt is due.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         (!self.untried.is_empty()).then_some(self.next_at)
     }
@@ -64,8 +63,7 @@ impl Race {
     }
 }
 
-/// Addresses as a resolver gives them, those of the two families in turn, so that a family which does not work costs
-/// one delay (RFC 8305 section 4).
+/// Alternates between the two address families, so that a broken one costs one delay (RFC 8305 section 4).
 pub(crate) fn interleave(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let Some(first) = addresses.first() else { return Vec::new() };
     let (own, other): (Vec<_>, Vec<_>) = addresses.iter().partition(|a| a.is_ipv4() == first.is_ipv4());
@@ -87,9 +85,9 @@ mod tests {
         (1..=n).map(|host| Address::Tcp(SocketAddr::from(([10, 0, 0, host], 80)))).collect()
     }
 
-    /// The first address that swallows packets would cost the whole connect timeout, and a healthy one never be tried.
+    /// An unresponsive first address would cost the whole connect timeout, and a healthy one would never be tried.
     #[test]
-    fn silent_address_delays_the_next_by_a_quarter_second() {
+    fn silent_address_delays_next_250_ms() {
         let all = addresses(3);
         let mut race = Race::new(&all[0], Time(0), all.clone());
         assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
@@ -103,9 +101,9 @@ mod tests {
         assert_eq!(race.into_attempts(), [7, 8]);
     }
 
-    /// A refusal is an answer: to wait for more after it would only be slow.
+    /// A refusal is an answer: waiting after it would only be slow.
     #[test]
-    fn refused_address_gives_way_at_once() {
+    fn refused_address_tries_next_at_once() {
         let all = addresses(2);
         let mut race = Race::new(&all[0], Time(0), all.clone());
         assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns_beginning_with_the_first() {
+    fn families_alternate_from_first() {
         let of = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let given = ["[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"].map(of);
         assert_eq!(interleave(&given), ["[::1]:1", "10.0.0.1:1", "[::2]:1", "[::3]:1"].map(of));

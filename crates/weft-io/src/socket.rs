@@ -1,4 +1,4 @@
-//! TCP and Unix stream sockets as one thing.
+//! TCP and Unix stream sockets behind one type.
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -9,29 +9,29 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::FileTypeExt as _;
 use weft_engine::plan::Address;
 
-/// A socket that accepts.
+/// A listening socket.
 #[derive(Debug)]
 pub enum ListenSocket {
     /// On an IP address.
     Tcp(TcpListener),
-    /// On a path, which is removed when the socket is dropped.
+    /// On a path; dropping the socket removes it.
     Unix(UnixListener, String),
 }
 
 /// A connected socket.
 #[derive(Debug)]
 pub enum StreamSocket {
-    /// Over IP.
+    /// To an IP address.
     Tcp(TcpStream),
-    /// Over a path.
+    /// To a path.
     Unix(UnixStream),
 }
 
 impl ListenSocket {
-    /// Listens on an address. A socket file that nobody listens on any more is replaced.
+    /// Listens on an address. Replaces a socket file without a listener.
     ///
     /// # Errors
-    /// The system's: the port is taken, or not permitted.
+    /// The system's: the address is in use, or permission is denied.
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => TcpListener::bind(*address).map(Self::Tcp),
@@ -46,7 +46,7 @@ impl ListenSocket {
         }
     }
 
-    /// Where it listens: the port that the system chose, if 0 was asked for.
+    /// The address it listens on, with the port that the system chose for port 0.
     pub fn address(&self) -> Address {
         match self {
             Self::Tcp(listener) => {
@@ -56,14 +56,14 @@ impl ListenSocket {
         }
     }
 
-    /// The next connection and its peer's name.
+    /// Accepts a connection; returns it with its peer's address.
     pub(crate) fn accept(&self) -> io::Result<(StreamSocket, String)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept()?;
                 // Small messages must not wait for acknowledgements of earlier ones.
                 stream.set_nodelay(true)?;
-                // On a listener of both families a client of IPv4 comes as `::ffff:10.0.0.1`.
+                // On a dual-stack listener an IPv4 client comes as `::ffff:10.0.0.1`.
                 Ok((StreamSocket::Tcp(stream), Address::from(peer).to_string()))
             }
             Self::Unix(listener, _) => {
@@ -74,7 +74,7 @@ impl ListenSocket {
     }
 }
 
-/// A socket takes addresses; who has a name looks it up before.
+/// A socket needs an address; the caller resolves names.
 fn unresolved() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a name is no address")
 }
@@ -82,14 +82,14 @@ fn unresolved() -> io::Error {
 impl Drop for ListenSocket {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Nothing can be done if it is gone already.
+            // It may be gone already, which is no error.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 impl StreamSocket {
-    /// Begins to connect; [`StreamSocket::is_connected`] tells when it is writable.
+    /// Starts to connect; once it is writable, [`StreamSocket::is_connected`] returns the result.
     pub(crate) fn connect(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => {
@@ -102,7 +102,7 @@ impl StreamSocket {
         }
     }
 
-    /// The address that it is connected to, if that is one of IP.
+    /// The peer's IP address, if it has one.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
@@ -138,7 +138,7 @@ impl StreamSocket {
         }
     }
 
-    /// Tells the peer that nothing more comes.
+    /// Shuts down writing.
     pub(crate) fn end_output(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -146,7 +146,7 @@ impl StreamSocket {
         }
     }
 
-    /// Its number in this process.
+    /// Its file descriptor.
     pub(crate) fn descriptor(&self) -> RawFd {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),

@@ -1,23 +1,24 @@
-//! How long a worker looks for events before it sleeps.
+//! Adaptive busy polling: how long a worker polls for events before it sleeps.
 //!
-//! To be woken costs more than most calls do: on a virtual machine some 20 us at both ends. So a worker whose events
-//! have come one soon after the other looks a while for the next, and lets others run between two looks. It stops to do
-//! so after the first event that took its time, so a worker without much to do sleeps. The rule is that of the kernel
-//! for idle guests (Linux, `Documentation/virt/guest-halt-polling.rst`).
+//! A wake-up costs more than most calls: some 20 us at both ends on a virtual machine. So a worker whose events follow
+//! closely polls a while for the next, and yields between two polls. It stops after the first late event, so a worker
+//! with little to do sleeps. This is the kernel's rule for idle guests (Linux,
+//! `Documentation/virt/guest-halt-polling.rst`).
 
 use weft_core::Interval;
 
-/// How long a worker looks at most, and after which gap it does not, unless it is configured otherwise: a little more
-/// than a call takes from one program of a machine to the next when nothing else happens.
+/// The default limit of busy polling, and the gap after which it stops: a little more than a call takes between two
+/// programs on an idle machine.
 pub const BUSY_POLL_MAX: Interval = Interval::from_micros(150);
-/// How long a worker of frames rests behind several that came together, unless it is configured otherwise.
+/// How long a frame worker sleeps after a burst, by default.
 pub const COALESCE: Interval = Interval::from_micros(50);
-/// With more calls under way, nobody looks: while a worker sleeps, more comes, and is done at once.
+/// With more calls under way there is no busy polling: while a worker sleeps, more events arrive, and are handled
+/// together.
 const CALLS_MAX: usize = 32;
-/// How long the first look takes.
+/// The length of the first window.
 const SPIN_FIRST: Interval = Interval::from_micros(10);
 
-/// How long the next look may take.
+/// The length of the next polling window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
     window: Interval,
@@ -25,18 +26,18 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// For one of `n_workers` on a machine with `n_cores`. Where others need the cores, nobody looks.
+    /// For one of `n_workers` on a machine with `n_cores`. If the workers need all cores, there is no busy polling.
     pub(crate) fn new(max: Interval, n_workers: usize, n_cores: usize) -> Self {
         let max = if n_workers < n_cores { max } else { Interval::ZERO };
         Self { window: Interval::ZERO, max }
     }
 
-    /// How long to look, with so many calls under way.
+    /// How long to poll, with this many calls under way.
     pub(crate) fn window(self, n_calls: usize) -> Interval {
         if n_calls > CALLS_MAX { Interval::ZERO } else { self.window }
     }
 
-    /// Looking was in vain, and the next event came after so long.
+    /// Polling found nothing, and the next event came after this time.
     pub(crate) fn note_slept(&mut self, time: Interval) {
         let longer = (self.window.0 * 2).max(SPIN_FIRST.0).min(self.max.0);
         self.window = if time > self.max { Interval::ZERO } else { Interval(longer) };
@@ -49,7 +50,7 @@ mod tests {
 
     /// An idle worker would burn its core.
     #[test]
-    fn one_late_event_ends_it() {
+    fn late_event_ends_spinning() {
         let mut spin = Spin::new(BUSY_POLL_MAX, 1, 2);
         assert_eq!(spin.window(1), Interval::ZERO);
         let windows: Vec<_> = (0..5)
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_need_all_cores_sleep() {
+    fn workers_on_all_cores_sleep() {
         for mut spin in [Spin::new(BUSY_POLL_MAX, 2, 2), Spin::new(Interval::ZERO, 1, 2)] {
             spin.note_slept(Interval::from_micros(1));
             assert_eq!(spin.window(1), Interval::ZERO);

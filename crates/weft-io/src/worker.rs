@@ -1,8 +1,8 @@
 //! The poll loop of one worker: wait, read a batch, run it, write a batch.
 //!
-//! Sockets are registered once, edge-triggered, for reading and writing, so that a busy connection costs one `read`
-//! and one `write` a batch and nothing else. A read that did not fill its buffer has emptied the socket (epoll(7)),
-//! unless the peer's end has come, too.
+//! Sockets are registered once, edge-triggered, for reading and writing, so a busy connection costs one `read` and one
+//! `write` per batch and nothing else. A read that did not fill its buffer has emptied the socket (epoll(7)), unless
+//! the peer's end has arrived, too.
 
 use crate::clock;
 use crate::descriptors::Descriptors;
@@ -27,55 +27,56 @@ use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
 
-/// Bytes of the buffer that a worker reads into.
+/// Bytes of a worker's read buffer.
 const READ_BYTES: usize = 64 << 10;
-/// Full buffers that one connection may have before the others have their turn.
+/// Full buffers that one connection may read before the others get their turn.
 const READS_A_TURN: usize = 4;
-/// Connections that one worker accepts before it looks at the others.
+/// Connections that a worker accepts before it serves the others.
 const ACCEPTS_A_TURN: usize = 64;
-/// Readiness events of one wait.
+/// Readiness events per wait.
 const EVENTS: usize = 256;
-/// While accepting fails for want of descriptors, it is tried again after this time.
+/// If accepting fails for lack of descriptors, it is retried after this time.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Clients of calls that were cut have this time to hear of it.
+/// Clients of aborted calls have this time to receive their answer.
 const LAST_WORDS_TIME: Duration = Duration::from_millis(500);
-/// Rows of sinks leave after this time even if the batch is not full.
+/// Rows of sinks are sent after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
 const WAKE: Token = Token(usize::MAX);
 /// Tokens of listeners count down from here.
 const LISTENERS: usize = usize::MAX - 1;
 
-/// Something that workers do between two batches; each is given its number, those of packets behind those of calls.
-pub type Errand = Arc<dyn Fn(usize) + Send + Sync>;
+/// A function that each worker runs between two batches. Its argument is the worker's number; those for frames follow
+/// those for calls.
+pub type Task = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// What a worker can be told.
+/// Messages to a worker.
 pub(crate) enum Mail {
     /// A connection that worker 0 accepted.
     Accepted { stream: StreamSocket, listener: Arc<str>, peer: String },
-    /// Run this plan from now on, in which listeners have other names (from, to); answered with the time it took to
-    /// take it on.
+    /// Run this plan from now on; some listeners have other names in it (from, to). Answered with the time that the
+    /// switch took.
     Apply { plan: Arc<Plan>, renamed: Arc<[(String, String)]>, done: Sender<Duration> },
-    /// Look at other copies of tables from now on; answered when none looks at what was before.
-    TakeUp { swap: Arc<Swap>, done: Sender<()> },
-    /// Do this between two batches.
-    Errand { errand: Errand, done: Sender<()> },
+    /// Use other copies of tables from now on; answered once the worker has released the old ones.
+    ApplySwap { swap: Arc<Swap>, done: Sender<()> },
+    /// Run this between two batches.
+    Task { task: Task, done: Sender<()> },
     /// Accept on this socket (worker 0 only).
     Listen { name: Arc<str>, socket: ListenSocket },
-    /// Accept no more on the listener with this name.
+    /// Stop accepting on the listener with this name.
     Unlisten { name: Arc<str> },
-    /// Another worker has let go of what calls of this one may wait for.
+    /// Another worker has released something that calls of this one may wait for.
     Wake,
-    /// These are the addresses of endpoints' names from now on.
+    /// The new addresses of endpoints' names.
     Names { names: Arc<Names> },
     /// Send a copy of the counters.
     Stats { to: Sender<WorkerStats> },
-    /// Note from now on what the queue of a link of calls is asked; all workers share the limits. Answered with false
-    /// if that is noted already, with None if there is no such link.
+    /// Start recording the operations on the queue of a link of calls; all workers share the limits. Answered with
+    /// false if it is being recorded already, with None if there is no such link.
     Record { link: Arc<str>, limits: Limits, taken: Arc<Taken>, to: Sender<Option<bool>> },
-    /// How far the recordings are, by link.
+    /// Report the progress of the recordings, by link.
     Recordings { to: Sender<Vec<(String, Progress)>> },
-    /// Send what was noted of a link, and note nothing any more.
+    /// End the recording of a link, and send it.
     TakeRecording { link: Arc<str>, to: Sender<Option<Recorder>> },
     /// Finish calls and end, at the latest after this time.
     Stop { within: Duration },
@@ -86,14 +87,14 @@ pub(crate) struct WorkerStats {
     pub(crate) stats: Stats,
     pub(crate) retired: Retired,
     pub(crate) syscalls: u64,
-    /// Why the last attempt to connect to an endpoint failed, by its name.
+    /// By endpoint, why the last attempt to connect failed.
     pub(crate) connect_errors: BTreeMap<String, String>,
 }
 
-/// What elements of retired versions counted: see [`Engine::retired`].
+/// Counters of elements of retired versions: see [`Engine::retired`].
 pub(crate) type Retired = Vec<(String, Vec<(String, weft_core::abi::Counters)>)>;
 
-/// The way to a worker.
+/// The sending side of a worker's mailbox.
 #[derive(Clone)]
 pub(crate) struct Mailbox {
     pub(crate) sender: Sender<Mail>,
@@ -101,7 +102,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// False if the worker is gone.
+    /// Returns false if the worker is gone.
     pub(crate) fn send(&self, mail: Mail) -> bool {
         self.sender.send(mail).is_ok() && self.waker.wake().is_ok()
     }
@@ -113,40 +114,41 @@ pub(crate) struct Worker {
     mail: Receiver<Mail>,
     /// All workers, this one included.
     peers: Vec<Mailbox>,
-    /// Which of them this is.
+    /// The number of this one.
     index: usize,
     turn: Arc<AtomicUsize>,
     listeners: Vec<Option<(Arc<str>, ListenSocket)>>,
     accept_again: Option<Instant>,
     sockets: Vec<Option<Socket>>,
-    /// Slots of `sockets` that are free, and those that will be at the end of this turn: an event of this turn may
-    /// still name them.
+    /// Free slots of `sockets`, and those that become free at the end of this turn: an event of this turn may still
+    /// name them.
     free: Vec<usize>,
     freed: Vec<usize>,
     /// Slots of connections with more to read.
     again: Vec<usize>,
-    /// Which slot an engine's connection has; none while it is being made.
+    /// The slot of each engine connection; none while it is connecting.
     slots: rustc_hash::FxHashMap<ConnId, usize>,
-    /// Connections that are being made.
+    /// Connections that are connecting.
     races: BTreeMap<ConnId, Race>,
-    /// The addresses of endpoints' names, the one that was connected to last in front.
+    /// The addresses of endpoints' names; the last one that worked comes first.
     names: BTreeMap<String, Vec<SocketAddr>>,
-    /// Why the last attempt to connect to an endpoint failed, by its name.
+    /// By endpoint, why the last attempt to connect failed.
     connect_errors: BTreeMap<String, String>,
     buffer: Box<[u8]>,
     spin: Spin,
     descriptors: Descriptors,
-    /// Calls that were under way when the turn began.
+    /// Number of calls at the start of the turn.
     n_calls: usize,
     rows: RowSender,
     rows_since: Option<Time>,
     syscalls: u64,
-    /// Listeners that go on for their drain delay before it stops, and until when; and the time that calls have then.
+    /// Listeners that stay open for their drain delay before the worker stops, and until when; and the time that calls
+    /// have after that.
     draining: Vec<(Instant, Arc<str>)>,
     stop_within: Option<Duration>,
-    /// When calls that have not finished are cut, once it was told to stop.
+    /// While stopping: when unfinished calls are aborted.
     stop_at: Option<Instant>,
-    /// When it ends, once they were.
+    /// When the worker ends, after it has aborted calls.
     gone_at: Option<Instant>,
     n_cut: usize,
 }
@@ -154,15 +156,15 @@ pub(crate) struct Worker {
 struct Socket {
     conn: ConnId,
     stream: StreamSocket,
-    /// Where a connection of ours leads.
+    /// The destination of an outgoing connection.
     endpoint: Option<Address>,
     is_connecting: bool,
-    /// The peer sends no more than what is there to read.
+    /// The peer sends nothing after the bytes that can be read now.
     is_read_closed: bool,
-    /// The engine has let go of it; it closes when its output is out and the peer has closed.
+    /// The engine has closed it; the worker closes it once its output is written and the peer has closed.
     is_closing: bool,
     is_output_ended: bool,
-    /// It is in the list of those with more to read.
+    /// It is in `again`.
     is_again: bool,
 }
 
@@ -208,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Runs until it is told to stop; returns how many calls it had to cut.
+    /// Runs until a request to stop; returns the number of aborted calls.
     pub(crate) fn run(mut self) -> io::Result<usize> {
         let mut events = Events::with_capacity(EVENTS);
         loop {
@@ -244,7 +246,7 @@ impl Worker {
                 self.engine.handle_timeout(now);
             }
             self.act_and_write(now);
-            self.hand_on_rows(now);
+            self.send_rows(now);
             self.free.append(&mut self.freed);
             if self.has_stopped() {
                 return Ok(self.n_cut);
@@ -252,14 +254,14 @@ impl Worker {
         }
     }
 
-    /// Waits for events, a timeout or mail: looks for a while, if that has paid lately, and sleeps.
+    /// Waits for events, a timeout or mail: busy-polls first, if that has paid off recently, then sleeps.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let began = clock::now();
         let window = self.spin.window(self.n_calls.max(self.engine.calls_open()));
         if window > Interval::ZERO {
             let longest = self.wait_max().map_or(window, |longest| Interval(longest.as_nanos() as i64));
             while clock::now() < began + window.min(longest) {
-                self.look(events, Some(Duration::ZERO))?;
+                self.poll(events, Some(Duration::ZERO))?;
                 if !events.is_empty() {
                     return Ok(());
                 }
@@ -267,14 +269,14 @@ impl Worker {
             }
         }
         let longest = self.wait_max();
-        self.look(events, longest)?;
+        self.poll(events, longest)?;
         if longest != Some(Duration::ZERO) {
             self.spin.note_slept(clock::now() - began);
         }
         Ok(())
     }
 
-    fn look(&mut self, events: &mut Events, longest: Option<Duration>) -> io::Result<()> {
+    fn poll(&mut self, events: &mut Events, longest: Option<Duration>) -> io::Result<()> {
         self.syscalls += 1;
         self.poll.poll(events, longest)
     }
@@ -307,7 +309,7 @@ impl Worker {
             }
         }
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
-        // No further event tells of an end that came together with data: the next read finds it.
+        // An end that arrives together with data has no event of its own: the next read finds it.
         socket.is_read_closed |= event.is_read_closed();
         if event.is_writable() {
             self.write(now, index);
@@ -322,13 +324,13 @@ impl Worker {
             let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
             self.syscalls += 1;
             let n = match socket.stream.read(&mut self.buffer) {
-                Ok(0) => return self.lost(now, index, CloseReason::Eof),
+                Ok(0) => return self.close_lost(now, index, CloseReason::Eof),
                 Ok(n) => n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return self.lost(now, index, CloseReason::Reset),
+                Err(_) => return self.close_lost(now, index, CloseReason::Reset),
             };
-            // What a closing connection still sends is read, so that its last bytes arrive, and let go.
+            // Bytes that arrive at a closing connection are read and dropped, so that its last bytes get out.
             if !socket.is_closing {
                 self.engine.handle_input(now, socket.conn, &self.buffer[..n]);
             }
@@ -365,32 +367,32 @@ impl Worker {
                 Ok(n) => self.engine.advance_output(socket.conn, n),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.lost(now, index, CloseReason::Reset),
+                Err(_) => return self.close_lost(now, index, CloseReason::Reset),
             }
         }
     }
 
     /// The peer or the network has ended a connection.
-    fn lost(&mut self, now: Time, index: usize, reason: CloseReason) {
+    fn close_lost(&mut self, now: Time, index: usize, reason: CloseReason) {
         let Some(socket) = self.forget(index) else { return };
         self.engine.handle_closed(now, socket.conn, reason);
     }
 
-    /// A connection that the engine closed has nothing left to write. It is closed once the peer has closed, too: if
-    /// bytes of the peer were unread then, the system would reset the connection, and the peer lose our last ones.
+    /// A connection that the engine has closed has nothing left to write. It is closed once the peer has closed, too:
+    /// with unread bytes the system would reset the connection, and the peer would lose our last ones.
     fn end_output(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if !core::mem::replace(&mut socket.is_output_ended, true) {
             self.syscalls += 1;
             if socket.stream.end_output().is_err() {
-                self.lost(now, index, CloseReason::Eof);
+                self.close_lost(now, index, CloseReason::Eof);
             }
         }
     }
 
     fn forget(&mut self, index: usize) -> Option<Socket> {
         let mut socket = self.sockets.get_mut(index)?.take()?;
-        // Closing the descriptor would deregister it, too; this keeps mio's own books.
+        // Closing the descriptor would deregister it, too; this keeps mio's records consistent.
         let _ = socket.stream.deregister(self.poll.registry());
         if !socket.is_connecting {
             self.slots.remove(&socket.conn);
@@ -399,7 +401,7 @@ impl Worker {
         Some(socket)
     }
 
-    /// Registers the socket of a connection; it leads to `endpoint`, and is being made, if it is one of ours.
+    /// Registers the socket of a connection; an outgoing one leads to `endpoint` and is connecting.
     fn insert(
         &mut self,
         conn: ConnId,
@@ -431,7 +433,7 @@ impl Worker {
         Ok(index)
     }
 
-    /// Carries out what the engine asks for and writes what it has, until there is nothing more.
+    /// Carries out the engine's actions and writes its output, until there is nothing more.
     fn act_and_write(&mut self, now: Time) {
         loop {
             if let Some(action) = self.engine.poll_action() {
@@ -484,7 +486,7 @@ impl Worker {
 
     // ---- connecting ----
 
-    /// The addresses of an endpoint, in the order in which they are tried.
+    /// The addresses of an endpoint, in the order of attempts.
     fn addresses_of(&self, endpoint: &Address) -> Vec<Address> {
         match endpoint {
             Address::Name(name) => {
@@ -501,7 +503,7 @@ impl Worker {
         due.into_iter().for_each(|conn| self.run_race(now, conn));
     }
 
-    /// Begins the attempts of a connection that are due. When all have failed, the engine hears of it.
+    /// Starts the attempts of a connection that are due. When all have failed, reports this to the engine.
     fn run_race(&mut self, now: Time, conn: ConnId) {
         while let Some(race) = self.races.get_mut(&conn) {
             if race.is_lost() {
@@ -511,7 +513,7 @@ impl Worker {
             let endpoint = race.endpoint().clone();
             let Some(address) = race.next_address(now) else { return };
             self.syscalls += 1;
-            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note(error));
+            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note_refused(error));
             let admitted = connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
                 true => Ok(stream),
                 false => Err(io::Error::other("the last descriptors are not for calls")),
@@ -527,7 +529,7 @@ impl Worker {
         }
     }
 
-    /// An attempt has failed: the next address is tried.
+    /// An attempt has failed: tries the next address.
     fn lose_attempt(&mut self, now: Time, index: usize, error: &io::Error) {
         let Some(socket) = self.forget(index) else { return };
         if let Some(endpoint) = &socket.endpoint {
@@ -539,7 +541,7 @@ impl Worker {
         self.run_race(now, socket.conn);
     }
 
-    /// An attempt has succeeded: the others are given up, and its address is the first that is tried next time.
+    /// An attempt has succeeded: drops the others, and moves its address to the front.
     fn win_race(&mut self, now: Time, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         socket.is_connecting = false;
@@ -560,7 +562,7 @@ impl Worker {
         self.engine.handle_connected(now, conn);
     }
 
-    /// Gives up all attempts of a connection that is being made; the name of its endpoint.
+    /// Drops all attempts of a connection; returns the name of its endpoint.
     fn end_race(&mut self, conn: ConnId) -> Option<String> {
         let race = self.races.remove(&conn)?;
         let endpoint = race.endpoint().to_string();
@@ -572,8 +574,8 @@ impl Worker {
         self.connect_errors.insert(endpoint.to_string(), error.to_string());
     }
 
-    /// Names have other addresses: connections to those that are gone take no further calls.
-    fn take_names(&mut self, now: Time, names: &Names) {
+    /// Names have new addresses: connections to removed addresses take no further calls.
+    fn apply_names(&mut self, now: Time, names: &Names) {
         self.names = names.iter().map(|(name, found)| (name.clone(), found.addresses.clone())).collect();
         let mut moved = Vec::new();
         for socket in self.sockets.iter().flatten().filter(|socket| !socket.is_connecting) {
@@ -586,7 +588,7 @@ impl Worker {
         moved.into_iter().for_each(|conn| self.engine.handle_moved(now, conn));
     }
 
-    /// Forgets why endpoints could not be connected to that no cluster has any more.
+    /// Removes connect errors of endpoints that no cluster has any more.
     fn forget_connect_errors(&mut self) {
         let clusters = &self.engine.plan().clusters;
         let known: BTreeSet<String> =
@@ -601,20 +603,20 @@ impl Worker {
             let Some(Some((name, socket))) = self.listeners.get(at) else { return };
             self.syscalls += 1;
             match socket.accept() {
-                // It closes, so that its client hears of it, and may go elsewhere.
+                // It closes, so that its client notices, and may connect elsewhere.
                 Ok((stream, _)) if !self.descriptors.admit(stream.descriptor()) => {}
                 Ok((stream, peer)) => {
                     let mail = Mail::Accepted { stream, listener: Arc::clone(name), peer };
                     let turn = self.turn.fetch_add(1, Relaxed) % self.peers.len();
-                    // A worker that is gone takes no connection: it closes here.
+                    // If the worker is gone, the connection closes here.
                     let _ = self.peers[turn].send(mail);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // Out of descriptors, most likely: the connection waits in the backlog.
+                // Most likely there is no descriptor left: the connection waits in the backlog.
                 Err(error) => {
-                    self.note(&error);
+                    self.note_refused(&error);
                     return self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
                 }
             }
@@ -622,8 +624,8 @@ impl Worker {
         self.accept_again = Some(Instant::now());
     }
 
-    /// Counts errors that are a want of descriptors, of the process or of the system.
-    fn note(&self, error: &io::Error) {
+    /// Counts errors caused by a lack of descriptors, of the process or of the system.
+    fn note_refused(&self, error: &io::Error) {
         if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             self.descriptors.note_refused();
         }
@@ -638,7 +640,7 @@ impl Worker {
 
     // ---- mail ----
 
-    /// False if nobody can send mail any more.
+    /// Returns false if all senders are gone.
     fn read_mail(&mut self, now: Time) -> bool {
         loop {
             match self.mail.try_recv() {
@@ -664,15 +666,15 @@ impl Worker {
                 self.forget_connect_errors();
                 let _ = done.send(begun.elapsed());
             }
-            Mail::TakeUp { swap, done } => {
+            Mail::ApplySwap { swap, done } => {
                 self.engine.take_up(&swap);
-                // Who answers has let go of it.
+                // The answer means that this worker has released it.
                 drop(swap);
                 let _ = done.send(());
             }
-            Mail::Errand { errand, done } => {
-                errand(self.index);
-                drop(errand);
+            Mail::Task { task, done } => {
+                task(self.index);
+                drop(task);
                 let _ = done.send(());
             }
             Mail::Listen { name, mut socket } => {
@@ -690,7 +692,7 @@ impl Worker {
                 }
             }
             Mail::Wake => self.engine.handle_wake(now),
-            Mail::Names { names } => self.take_names(now, &names),
+            Mail::Names { names } => self.apply_names(now, &names),
             Mail::Stats { to } => {
                 let _ = to.send(WorkerStats {
                     stats: self.engine.stats(),
@@ -721,7 +723,7 @@ impl Worker {
         }
     }
 
-    /// Once it was told to stop: listeners whose delay is over take no more, and behind the last it stops.
+    /// While stopping: closes listeners whose delay is over; after the last, starts the time of the calls.
     fn drain_listeners(&mut self, now: Time) {
         let Some(within) = self.stop_within else { return };
         let at = Instant::now();
@@ -748,7 +750,7 @@ impl Worker {
         }
     }
 
-    /// The time for finishing calls is over: the rest are cut, and their clients told.
+    /// Aborts the calls that have not finished in time, and answers their clients.
     fn stop_on_time(&mut self, now: Time) {
         if let Some(at) = self.stop_at
             && Instant::now() >= at
@@ -771,7 +773,7 @@ impl Worker {
 
     // ---- rows ----
 
-    fn hand_on_rows(&mut self, now: Time) {
+    fn send_rows(&mut self, now: Time) {
         let n = self.engine.rows().len();
         if n == 0 {
             return;

@@ -1,4 +1,4 @@
-//! The thread that writes sink rows: the data path hands it batches and never waits for it.
+//! The thread that writes sink rows. The data path hands it batches and never waits for it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,25 +15,25 @@ use weft_core::{Type, Value};
 use weft_engine::plan::{SinkFormat, SinkTarget};
 use weft_engine::sinks::{Batch, CellValue, Row};
 
-/// Batches that may wait for the writer; beyond that they are given up and counted.
+/// Largest number of batches that wait for the writer; further ones are dropped and counted.
 const BATCHES_MAX: usize = 64;
-/// What was written reaches its file after this time at the latest.
+/// Rows reach their file after this time at the latest.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-/// Whether a path still names the file that is open is looked at so often: log rotation renames files under a writer.
+/// How often the writer checks that a path still names the open file: log rotation renames files.
 const ROTATION_EVERY: Duration = Duration::from_secs(1);
-/// A file that could not be opened or written is tried again after this time; rows until then are lost, and counted.
+/// A file that could not be opened or written is retried after this time; rows until then are lost, and counted.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
-/// The mode of a file that a sink makes: what peers wrote is not for every user of the machine.
+/// The mode of a file that a sink creates: rows from peers are not for every user of the machine.
 const SINK_MODE: u32 = 0o640;
-/// Series that the sinks `TO METRICS` of a node may have. Values of further ones are given up and counted.
+/// Largest number of series of the sinks `TO METRICS` of a node. Values of further ones are dropped and counted.
 pub const SERIES_MAX: usize = 10_000;
 
-/// Tries whether rows can be appended to a file, and leaves everything as it was.
+/// Checks that rows can be appended to a file, without changing anything.
 ///
 /// # Errors
 /// The system's reason why they cannot.
 pub fn try_to_open(path: &str) -> io::Result<()> {
-    // Opening a pipe would wait for who reads it.
+    // Opening a pipe would wait for its reader.
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         return Ok(());
     }
@@ -46,23 +46,23 @@ pub fn try_to_open(path: &str) -> io::Result<()> {
     }
 }
 
-/// A row for a table that the controller fills.
+/// A change of a table that the controller fills.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableRow {
     /// The chain that sends it.
     pub chain: String,
-    /// The table's instance, empty for a table that belongs to none.
+    /// The table's instance; empty for a table of the program.
     pub owner: String,
     /// The table.
     pub table: String,
-    /// The row of this key goes, instead of being put there.
+    /// Delete the row with this key instead of writing it.
     pub deletes: bool,
-    /// The values, by the names of columns.
+    /// The values, by column name.
     pub values: Vec<(String, Value)>,
 }
 
 impl TableRow {
-    /// What a row of a sink asks for. None: it is for no table.
+    /// The change that a row of a sink requests; None if the sink is not for a table.
     pub fn of(row: &Row<'_>) -> Option<Self> {
         let SinkTarget::Table { owner, table, deletes } = &row.sink.target else { return None };
         let names = row.sink.columns.iter().map(|column| column.name.clone());
@@ -76,30 +76,30 @@ impl TableRow {
     }
 }
 
-/// A worker's way to the writer.
+/// A worker's channel to the writer.
 #[derive(Debug)]
 pub struct RowSender {
     batches: SyncSender<Batch>,
-    /// Batches that the writer is done with, for their memory.
+    /// Used batches, which come back for their memory.
     spare: Receiver<Batch>,
 }
 
-/// What a value of a sink `TO METRICS` belongs to.
+/// The identity of a series of a sink `TO METRICS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Series {
     /// The sink's name.
     pub sink: String,
-    /// The column's.
+    /// The column's name.
     pub column: String,
-    /// The chain's.
+    /// The chain's name.
     pub chain: String,
-    /// The instance's.
+    /// The instance's name.
     pub instance: String,
-    /// The row's columns of text and what they hold. An empty text is no label, as none is.
+    /// The row's text columns and their values. An empty text counts as no label.
     pub labels: Vec<(String, String)>,
 }
 
-/// The last value of each series that sinks `TO METRICS` have given, at most [`SERIES_MAX`].
+/// The last value of each series of the sinks `TO METRICS`, at most [`SERIES_MAX`].
 #[derive(Clone, Debug, Default)]
 pub struct SinkMetrics(Arc<Mutex<Gauges>>);
 
@@ -109,7 +109,7 @@ struct Gauges {
     n_lost: u64,
 }
 
-/// The writer's thread. It ends when the last [`RowSender`] is gone.
+/// The writer's thread. It ends when the last [`RowSender`] is dropped.
 #[derive(Debug)]
 pub struct Writer {
     thread: JoinHandle<()>,
@@ -118,11 +118,11 @@ pub struct Writer {
     errors: SinkErrors,
 }
 
-/// Why files of sinks cannot be written, by their paths.
+/// By path, why a sink's file cannot be written.
 pub type SinkErrors = Arc<Mutex<BTreeMap<String, String>>>;
 
 impl RowSender {
-    /// Hands on a batch and leaves an empty one in its place. False, and nothing is taken, if the writer is behind.
+    /// Sends a batch and leaves an empty one in its place. Returns false, and sends nothing, if the writer is behind.
     pub fn send(&self, batch: &mut Batch) -> bool {
         let spare = self.spare.try_recv().unwrap_or_default();
         match self.batches.try_send(core::mem::replace(batch, spare)) {
@@ -136,8 +136,8 @@ impl RowSender {
 }
 
 impl Writer {
-    /// Starts the thread, with a sender for each worker. `tables` takes rows for tables; they are given up, and
-    /// counted, without it, and where it is full.
+    /// Starts the thread, with a sender for each worker. `tables` receives rows for tables; without it, or when it is
+    /// full, they are dropped and counted.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -167,22 +167,22 @@ impl Writer {
         Ok((Self { thread, metrics, rows_lost, errors }, senders))
     }
 
-    /// The values of sinks `TO METRICS`.
+    /// The last values of sinks `TO METRICS`.
     pub fn metrics(&self) -> SinkMetrics {
         self.metrics.clone()
     }
 
-    /// Rows that no file or stream took.
+    /// Number of rows that no file or stream accepted.
     pub fn rows_lost(&self) -> u64 {
         self.rows_lost.load(Relaxed)
     }
 
-    /// Why files of sinks cannot be written now, by their paths.
+    /// By path, why a sink's file cannot be written now.
     pub fn errors(&self) -> BTreeMap<String, String> {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all rows are written. All senders must be gone.
+    /// Waits until all rows are written. All senders must have been dropped.
     pub fn join(self) {
         // The thread catches its own errors; a panic there has been printed.
         let _ = self.thread.join();
@@ -195,12 +195,12 @@ impl SinkMetrics {
         self.lock().values.iter().map(|(series, value)| (series.clone(), *value)).collect()
     }
 
-    /// Values that were given up because there were [`SERIES_MAX`] series already.
+    /// Number of values dropped because there were [`SERIES_MAX`] series already.
     pub fn n_lost(&self) -> u64 {
         self.lock().n_lost
     }
 
-    /// Takes a new value of a series.
+    /// Sets the value of a series.
     pub fn set(&self, series: Series, value: f64) {
         let mut gauges = self.lock();
         let n = gauges.values.len();
@@ -231,11 +231,11 @@ struct Files {
 enum Target {
     Open {
         file: BufWriter<File>,
-        /// Rows that are only in the buffer.
+        /// Number of rows that are only in the buffer.
         n_buffered: u64,
-        /// Which file it is, wherever it is moved.
+        /// Identifies the file even if it is renamed.
         id: FileId,
-        /// When it was last seen at its path.
+        /// When the file was last seen at its path.
         seen: Instant,
     },
     /// It cannot be written.
@@ -263,8 +263,8 @@ impl Target {
         open().unwrap_or_else(|error| Self::failed(&error))
     }
 
-    /// Opens the path anew if it no longer names the file that is open. The buffer must be empty.
-    fn follow(&mut self, path: &str, every: Duration) {
+    /// Opens the path again if it no longer names the open file. The buffer must be empty.
+    fn reopen_if_rotated(&mut self, path: &str, every: Duration) {
         let Self::Open { n_buffered: 0, id, seen, .. } = self else { return };
         if seen.elapsed() < every {
             return;
@@ -280,33 +280,33 @@ impl Target {
         Self::Failed { since: Instant::now(), why: error.to_string() }
     }
 
-    fn is_to_be_tried(&self) -> bool {
+    fn is_retry_due(&self) -> bool {
         matches!(self, Self::Failed { since, .. } if since.elapsed() >= RETRY_EVERY)
     }
 
-    /// Appends a line; returns how many rows are lost.
+    /// Appends a line; returns the number of lost rows.
     fn append(&mut self, line: &[u8]) -> u64 {
         let Self::Open { file, n_buffered, .. } = self else { return 1 };
         *n_buffered += 1;
         let written = file.write_all(line);
-        self.after(written)
+        self.note_outcome(written)
     }
 
-    /// Writes what is in the buffer; returns how many rows are lost.
+    /// Writes the buffer; returns the number of lost rows.
     fn flush(&mut self) -> u64 {
         let Self::Open { file, n_buffered, .. } = self else { return 0 };
         let flushed = file.flush();
         if flushed.is_ok() {
             *n_buffered = 0;
         }
-        self.after(flushed)
+        self.note_outcome(flushed)
     }
 
-    fn after(&mut self, outcome: io::Result<()>) -> u64 {
+    fn note_outcome(&mut self, outcome: io::Result<()>) -> u64 {
         let Err(error) = outcome else { return 0 };
         match core::mem::replace(self, Self::failed(&error)) {
             Self::Open { file, n_buffered, .. } => {
-                // What is counted as lost must not be written after all when the buffer is dropped.
+                // Rows that count as lost must not be written after all when the buffer is dropped.
                 drop(file.into_parts());
                 n_buffered
             }
@@ -344,7 +344,7 @@ impl Files {
                 SinkTarget::Stdout => {
                     self.line.clear();
                     write_row(&mut self.line, &row);
-                    // A closed standard output takes no rows; the network goes on.
+                    // A closed standard output loses rows; the network goes on.
                     if stdout.write_all(&self.line).is_err() {
                         self.rows_lost.fetch_add(1, Relaxed);
                     }
@@ -366,7 +366,7 @@ impl Files {
     }
 
     fn append(&mut self, path: &str) {
-        if self.targets.get(path).is_none_or(Target::is_to_be_tried) {
+        if self.targets.get(path).is_none_or(Target::is_retry_due) {
             self.targets.insert(path.to_owned(), Target::open(path));
         }
         if let Some(target) = self.targets.get_mut(path) {
@@ -374,7 +374,7 @@ impl Files {
         }
     }
 
-    /// Numbers are values, each a series of its own; what is held as bytes is a label of them all.
+    /// Each number is a series of its own; the bytes columns are labels of all of them.
     fn note_metrics(&mut self, row: &Row<'_>) {
         let columns = &row.sink.columns;
         let mut labels = Vec::new();
@@ -409,7 +409,7 @@ impl Files {
         let _ = io::stdout().flush();
         for (path, target) in &mut self.targets {
             self.rows_lost.fetch_add(target.flush(), Relaxed);
-            target.follow(path, ROTATION_EVERY);
+            target.reopen_if_rotated(path, ROTATION_EVERY);
         }
         let failed = self.targets.iter().filter_map(|(path, target)| match target {
             Target::Failed { why, .. } => Some((path.clone(), why.clone())),
@@ -419,8 +419,8 @@ impl Files {
     }
 }
 
-/// Whether a file ends in the middle of a line: a disk was full, or the machine stopped. A file that may not be read is
-/// taken to end well.
+/// Whether a file ends in the middle of a line, because a disk was full or the machine stopped. An unreadable file
+/// counts as complete.
 fn ends_within_a_line(path: &str) -> bool {
     let last = || {
         let mut file = File::open(path)?;
@@ -432,7 +432,7 @@ fn ends_within_a_line(path: &str) -> bool {
     last().is_ok_and(|last| last != b'\n')
 }
 
-/// A row as a line of a file, as its sink says.
+/// Formats a row as a line of a file, as its sink declares.
 pub fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
     match row.sink.format {
         SinkFormat::Json => write_json(out, row),
@@ -440,8 +440,8 @@ pub fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
     }
 }
 
-/// One row as a line for people: `2026-03-01T12:00:00.000000Z edge.access.calls user=ann ms=1.25 note="two words"`.
-/// What has blanks, quotes or nothing in it is quoted as in JSON; NULL is `-`.
+/// Formats a row as a line for people: `2026-03-01T12:00:00.000000Z edge.access.calls user=ann ms=1.25 note="two
+/// words"`. Text that is empty, or has blanks or quotes, is quoted as in JSON; NULL is `-`.
 fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
     write_timestamp(out, row.at.0);
     write!(out, " {}.{}.{}", row.chain, row.sink.owner, row.sink.name).expect("a vector takes all bytes");
@@ -466,7 +466,7 @@ fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
     out.push(b'\n');
 }
 
-/// Whether a text reads as one word that stands for itself.
+/// Whether a text reads as one unambiguous word.
 fn is_plain(bytes: &[u8]) -> bool {
     bytes != b"-" && !bytes.is_empty() && bytes.iter().all(|b| b.is_ascii_graphic() && !b"\"=\\".contains(b))
 }
@@ -475,8 +475,8 @@ fn status_name(code: i64) -> &'static str {
     weft_core::Status::from_code(code as u64).map_or("UNKNOWN", |status| status.name())
 }
 
-/// One row as a line of JSON: when, by which chain and sink, and the columns. A column of the same name stands
-/// for ours. Times are RFC 3339, intervals seconds, statuses their names.
+/// Formats a row as a line of JSON: the time, the chain and the sink, and the columns. A column of the same name
+/// replaces ours. Times are RFC 3339, intervals seconds, statuses their names.
 fn write_json(out: &mut Vec<u8>, row: &Row<'_>) {
     let is_column = |name: &str| row.sink.columns.iter().any(|c| c.name == name);
     out.push(b'{');
@@ -533,7 +533,7 @@ fn write_display(out: &mut Vec<u8>, value: impl core::fmt::Display) {
     write!(out, "{value}").expect("a vector takes all bytes");
 }
 
-/// Text as a JSON string that may be shown on a terminal; what is not UTF-8 is replaced.
+/// Writes text as a JSON string that is safe on a terminal; invalid UTF-8 is replaced.
 fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
@@ -555,7 +555,7 @@ fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// A time in nanoseconds since the epoch as people read it: RFC 3339 in UTC with microseconds.
+/// Formats nanoseconds since the epoch for people: RFC 3339 in UTC with microseconds.
 pub fn timestamp(nanos: i64) -> String {
     let mut out = Vec::new();
     write_timestamp(&mut out, nanos);
@@ -586,9 +586,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A client that makes up label values must not be able to fill the node's memory.
+    /// A client that makes up label values must not fill the node's memory.
     #[test]
-    fn series_are_bounded_and_what_is_given_up_is_counted() {
+    fn series_limit_counts_losses() {
         let metrics = SinkMetrics::default();
         let series = |n: usize| Series { labels: vec![("user".into(), n.to_string())], ..Series::default() };
         (0..SERIES_MAX + 3).for_each(|n| metrics.set(series(n), 1.0));
@@ -624,9 +624,9 @@ mod tests {
         assert_eq!(text, "\"\\u007f\\u009b2J\\u202e\\u2028ä\"");
     }
 
-    /// A field must not be able to look like another column, or like a line of its own.
+    /// A field must not look like another column, or like a line of its own.
     #[test]
-    fn words_of_text_lines_are_quoted_where_they_could_mislead() {
+    fn ambiguous_words_are_quoted() {
         let plain: Vec<_> = [&b"ann"[..], b"/shop.Cart/Add", b"a b", b"a=b", b"", b"-", b"x\n", b"\xc3\xa4"]
             .into_iter()
             .map(is_plain)
@@ -636,7 +636,7 @@ mod tests {
 
     /// A log file on a full disk would lose rows without a trace.
     #[test]
-    fn rows_that_no_file_takes_are_counted() {
+    fn unwritable_rows_are_counted() {
         let mut full = Target::open("/dev/full");
         assert_eq!(full.append(b"one\n"), 0, "it is in the buffer");
         assert_eq!(full.append(b"two\n"), 0);
@@ -645,9 +645,9 @@ mod tests {
         assert_eq!(Target::open("/nowhere/at/all").append(b"x"), 1);
     }
 
-    /// The row behind a torn one would be no row either: a reader takes line by line.
+    /// The row after a torn one would be unreadable, too: readers work line by line.
     #[test]
-    fn row_behind_a_torn_line_begins_a_line() {
+    fn row_after_torn_line_starts_new_line() {
         let folder = Folder::new("torn");
         let path = folder.path("log");
         std::fs::write(&path, "one\n{\"half").expect("the folder is ours");
@@ -658,7 +658,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\n{\"half\ntwo\nthree\n");
     }
 
-    /// A folder that is removed with the test.
+    /// A folder that the test removes.
     struct Folder(std::path::PathBuf);
 
     impl Folder {
@@ -680,28 +680,28 @@ mod tests {
     }
 
     #[test]
-    fn file_of_a_sink_is_not_for_others() {
+    fn sink_file_is_private() {
         // Every user of the machine could read what clients sent.
         let folder = Folder::new("mode");
         let path = folder.path("log");
         assert_eq!(Target::open(&path).append(b"one\n"), 0);
         let mode = |path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
         assert_eq!(mode(&path) & !0o640, 0, "{:o}", mode(&path));
-        // What its owner has made of a file stays.
+        // An existing file keeps its mode.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the file is ours");
         assert_eq!(Target::open(&path).append(b"two\n"), 0);
         assert_eq!(mode(&path), 0o644);
     }
 
-    /// Rows that went on into a file that was rotated away would be looked for in vain, and lost with it.
+    /// Rows written to a rotated file would be lost with it.
     #[test]
-    fn rows_follow_the_path_when_a_file_is_rotated() {
+    fn rotated_file_is_reopened() {
         let folder = Folder::new("rotation");
         let (path, old) = (folder.path("log"), folder.path("log.1"));
         let mut target = Target::open(&path);
         let mut write = |line: &str| {
             assert_eq!(target.append(line.as_bytes()) + target.flush(), 0);
-            target.follow(&path, Duration::ZERO);
+            target.reopen_if_rotated(&path, Duration::ZERO);
         };
         write("one\n");
         std::fs::rename(&path, &old).expect("the folder is ours");
@@ -714,9 +714,9 @@ mod tests {
         assert_eq!((text(&old), text(&path)), ("one\ntwo\n".to_owned(), "four\n".to_owned()));
     }
 
-    /// A trial that left a file, or a byte, would make a dry run a change.
+    /// A dry run that left a file, or a byte, would be a change.
     #[test]
-    fn a_trial_leaves_everything_as_it_was() {
+    fn trial_open_changes_nothing() {
         let folder = Folder::new("trial");
         let path = folder.path("log");
         assert!(try_to_open(&path).is_ok());

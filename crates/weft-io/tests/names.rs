@@ -1,4 +1,4 @@
-//! Endpoints that are names, on a real node.
+//! Endpoints with names, on a real node.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
@@ -47,7 +47,7 @@ fn names(addresses: &[SocketAddr]) -> Arc<Names> {
     Arc::new(BTreeMap::from([(CART.to_owned(), found)]))
 }
 
-/// A call that waits for a server, on a connection of its own.
+/// A call on a connection of its own that waits for a server.
 fn call(node: &Node) -> TcpStream {
     let Address::Tcp(front) = node.listeners()[0].address else { panic!("it is on IP") };
     let mut client = Connection::new(http2::Config::client(), Time(0));
@@ -69,7 +69,7 @@ fn call(node: &Node) -> TcpStream {
     socket
 }
 
-/// The connection that is made to a server soon.
+/// The next connection to a server.
 fn connection_to(server: &TcpListener) -> Option<TcpStream> {
     server.set_nonblocking(true).expect("it is ours");
     let until = Instant::now() + Duration::from_secs(10);
@@ -84,13 +84,14 @@ fn connection_to(server: &TcpListener) -> Option<TcpStream> {
     }
 }
 
-/// A host of several addresses would be unreachable as soon as its first one is, and one that moves until a restart.
+/// A host with several addresses would be unreachable as soon as its first one is, and a host with a new address until
+/// a restart.
 #[test]
-fn all_addresses_of_a_name_are_tried_and_followed() {
+fn all_addresses_of_a_name_are_tried() {
     let server = || TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let at = |server: &TcpListener| server.local_addr().expect("it is bound");
     let (first, second) = (server(), server());
-    // A port that was just given back refuses.
+    // A port that was just closed refuses connections.
     let refusing = at(&server());
     let config = NodeConfig {
         workers: 1,
@@ -106,7 +107,7 @@ fn all_addresses_of_a_name_are_tried_and_followed() {
     let accepted = connection_to(&first);
     assert!(accepted.is_some(), "the second address answers");
     node.set_names(&names(&[at(&second)])).expect("the worker runs");
-    // The call that waits for the server goes there as well.
+    // The waiting call gets the new server, too.
     assert!(connection_to(&second).is_some(), "it is the only address now");
     node.set_names(&names(&[])).expect("the worker runs");
     assert!(node.stop(Duration::ZERO).is_clean);

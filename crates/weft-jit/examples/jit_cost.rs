@@ -1,8 +1,8 @@
-//! What compiled elements cost beside hand-written twins, and how long they take to compile.
+//! Compares compiled elements with hand-written twins, and measures compile times.
 //!
-//! Both sides are a [`Program`] behind a pointer, as the engine calls it, over the same tables, and leave the same
+//! Both sides are a [`Program`] behind a pointer, as the engine calls it, over the same tables, and have the same
 //! outcome. Run it with `cargo run --release -p weft-jit --example jit_cost [CHAIN]`. Times are the least of many
-//! rounds in which both sides take turns, so that what else the machine does hits both.
+//! rounds in which both sides alternate, so that other load affects both.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![allow(clippy::print_stdout, reason = "it prints a table")]
@@ -162,7 +162,7 @@ fn clock() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// What a hand-written element knows: where its columns are, and which element it is.
+/// A hand-written element: its columns and its index.
 #[derive(Clone, Copy)]
 struct Twin {
     element: usize,
@@ -240,7 +240,7 @@ where
     );
 }
 
-/// Passes, and what they need.
+/// A measurement: passes and their data.
 struct Bench {
     body: Vec<u8>,
     slots: Vec<[Slot; 2]>,

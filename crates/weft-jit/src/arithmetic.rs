@@ -1,5 +1,4 @@
-//! Operations on numbers as Cranelift instructions, for segments and for the handlers of queues alike. All of it is
-//! inline.
+//! Operations on numbers as inline Cranelift instructions, shared by segments and by handlers of queues.
 
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
@@ -9,15 +8,15 @@ use cranelift_frontend::FunctionBuilder;
 use weft_core::hash;
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 
-/// Where instructions on numbers go.
+/// A place to emit instructions on numbers.
 pub(crate) trait Arithmetic<'f> {
-    /// The function that they are part of.
+    /// The function to emit into.
     fn builder(&mut self) -> &mut FunctionBuilder<'f>;
 
-    /// A number.
+    /// An integer constant.
     fn word(&mut self, n: i64) -> clif::Value;
 
-    /// What the interpreter's operation of this name gives, for all operands.
+    /// The result of the interpreter's operation of this name, for all operands.
     fn int_binary(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {
@@ -39,7 +38,7 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
-    /// Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1 in their place.
+    /// Cranelift's division traps on 0 and on `MIN / -1`, so it divides by 1 instead.
     fn signed_division(&mut self, op: IntOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let (minus_one, zero, one) = (self.word(-1), self.word(0), self.word(1));
         let is_zero = self.builder().ins().icmp(IntCC::Equal, b, zero);
@@ -90,13 +89,13 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
-    /// A truth that is 0 or 1.
+    /// Negates a truth value that is 0 or 1.
     fn not(&mut self, a: clif::Value) -> clif::Value {
         self.builder().ins().bxor_imm_u(a, 1)
     }
 
-    /// A condition without a NOT in front of it, and whether there was an odd number of them: what hangs on it changes
-    /// places, which costs nothing, and Cranelift does not.
+    /// Strips the NOTs of a condition; returns whether their number was odd. The caller swaps the two sides, which
+    /// costs nothing, and Cranelift does not do this.
     fn without_not(&mut self, by: clif::Value) -> (clif::Value, bool) {
         let dfg = &self.builder().func.dfg;
         let (mut by, mut is_not) = (by, false);
@@ -140,7 +139,7 @@ pub(crate) trait Arithmetic<'f> {
     }
 }
 
-/// What this value is the NOT of, if it is one.
+/// The operand of a NOT, if this value is one.
 fn negated(dfg: &DataFlowGraph, value: clif::Value) -> Option<clif::Value> {
     let inst = dfg.value_def(value).inst().filter(|_| dfg.value_type(value) == I8)?;
     let InstructionData::Binary { opcode: Opcode::Bxor, args: [of, by] } = dfg.insts[inst] else {
@@ -149,7 +148,7 @@ fn negated(dfg: &DataFlowGraph, value: clif::Value) -> Option<clif::Value> {
     (known(dfg, by) == Some(1)).then_some(of)
 }
 
-/// A number that is known as the code is made.
+/// The value of a compile-time constant.
 pub(crate) fn known(dfg: &DataFlowGraph, value: clif::Value) -> Option<i64> {
     match dfg.insts[dfg.value_def(value).inst()?] {
         InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),

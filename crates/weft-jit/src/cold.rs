@@ -1,8 +1,8 @@
-//! Calls that hardly ever happen, at no cost to the way past them.
+//! Rare calls, at no cost to the hot path around them.
 //!
-//! A call clobbers registers, so whatever lives across one is saved, though the call is on a way that is seldom taken.
-//! Cold helpers are therefore called through *thunks* that preserve all registers. Thunks are machine code, too, made
-//! once a process; where the convention does not exist, cold helpers are called as all others.
+//! A call clobbers registers, so all values that live across it are spilled, even if the call is on a rare path. Cold
+//! helpers are therefore called through *thunks* that preserve all registers. Thunks are machine code, made once per
+//! process. Where the calling convention does not exist, cold helpers are called like all others.
 
 use crate::helpers::Cold;
 use crate::memory::Code;
@@ -23,13 +23,13 @@ pub(crate) struct Callee {
 
 /// The thunks of this process.
 struct Thunks {
-    /// Where the code of each [`Cold`] is.
+    /// The code for each [`Cold`].
     code: Vec<Code>,
 }
 
 static THUNKS: OnceLock<Option<Thunks>> = OnceLock::new();
 
-/// Makes the thunks, so that the first segment does not have to.
+/// Makes the thunks early, so that the first segment compiles faster.
 pub(crate) fn prepare(isa: &OwnedTargetIsa) {
     THUNKS.get_or_init(|| Thunks::new(isa));
 }
@@ -45,7 +45,7 @@ pub(crate) fn callee(isa: &OwnedTargetIsa, helper: Cold) -> Callee {
     }
 }
 
-/// Cold helpers take words and give none.
+/// Cold helpers take words and return nothing.
 fn signature(helper: Cold, convention: CallConv) -> Signature {
     let mut signature = Signature::new(convention);
     signature.params = vec![AbiParam::new(I64); helper.params()];
@@ -53,7 +53,7 @@ fn signature(helper: Cold, convention: CallConv) -> Signature {
 }
 
 impl Thunks {
-    /// None where the convention does not exist, or something does not work.
+    /// Returns None where the convention does not exist, or a step fails.
     fn new(isa: &OwnedTargetIsa) -> Option<Self> {
         let is_known = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
         let code = Cold::ALL.iter().map(|helper| is_known.then(|| thunk(isa, *helper)).flatten());
@@ -61,7 +61,7 @@ impl Thunks {
     }
 }
 
-/// Code that calls a helper and preserves what that clobbers.
+/// Code that calls a helper and preserves the registers that it clobbers.
 fn thunk(isa: &OwnedTargetIsa, helper: Cold) -> Option<Code> {
     let mut context = Context::new();
     context.func.signature = signature(helper, CallConv::PreserveAll);

@@ -1,4 +1,4 @@
-//! What compiled code sees of a pass.
+//! The view that compiled code has of a pass.
 
 use crate::helpers::Bytes;
 use core::mem::MaybeUninit;
@@ -7,59 +7,60 @@ use std::sync::Arc;
 use weft_core::abi::{Cell, Cx, EditTarget, Outcome, Point, SinkRow, TupleEdit};
 use weft_core::limits::ROW_BYTES_MAX;
 
-/// What compiled code is given: the pass, how many elements are open, and what was noted of the tuple when it looked
-/// ahead. The rest it finds by itself.
+/// Compiled code. It gets the pass, the number of open elements, and the prefetch slots of the tuple; it finds the rest
+/// itself.
 pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, notes: *const u64);
 
-/// What code that looks ahead is given: the pass, nothing of use, and room for its notes, all of which are zero.
-pub(crate) type AheadEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
+/// Compiled prefetch code. It gets the pass, an unused word, and its prefetch slots, all of them zero.
+pub(crate) type PrefetchEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
 
-/// What code that looks ahead for all frames of a batch is given: a pass, which has the slots of the first, the frames,
-/// of which there are some, and room for the notes of all, which are zero.
-pub(crate) type AheadAllEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
+/// Compiled prefetch code for all frames of a batch. It gets a pass with the slots of the first frame, the frames (at
+/// least one), and the prefetch slots of all, which are zero.
+pub(crate) type PrefetchBatchEntry =
+    unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
 
 /// The frames of a batch, as compiled code sees them.
 #[repr(C)]
 pub(crate) struct Frames<'a> {
     pub(crate) n: usize,
-    /// The bytes of each, one slice behind the other.
+    /// The bytes of each frame, one slice after the other.
     pub(crate) bodies: *const &'a [u8],
-    /// How many bytes the notes of each take.
+    /// Bytes of the prefetch slots of each frame.
     pub(crate) note_bytes: usize,
-    /// And its slots.
+    /// Bytes of the slots of each frame.
     pub(crate) slot_bytes: usize,
 }
 
-/// One pass, as the helpers of compiled code see it. It is on the stack of the code, which sets the first two fields
-/// when it begins, and `scratch_full` where a handler asks for it.
+/// One pass, as the helpers of compiled code see it. It lies on the stack of the code, which sets the first two fields
+/// at its start, and `scratch_full` where a handler tests it.
 ///
-/// Code reads [`Cx`] in place, by the offsets of its fields; here is what it needs besides.
+/// Code reads [`Cx`] in place, by the offsets of its fields; this type holds the rest.
 #[repr(C)]
 pub(crate) struct Frame<'a, 'b> {
     pub(crate) cx: &'a mut Cx<'b>,
-    /// Bytes of the scratch that are taken. It counts what is borrowed from rows, too, so that it may be more than
+    /// Bytes of the scratch that are in use. Bytes borrowed from rows count as well, so it may be more than
     /// `cx.out.scratch` holds.
     pub(crate) scratch_used: u64,
-    /// 1 after something found no room in the scratch.
+    /// 1 after an allocation did not fit in the scratch.
     pub(crate) scratch_full: u64,
-    /// Where the handler that runs began, if it may be rolled back.
+    /// The state at the start of the running handler, if it may be rolled back.
     mark: MaybeUninit<(Point, u64)>,
 }
 
 /// Bytes of a [`Frame`].
 pub(crate) const FRAME_BYTES: u32 = size_of::<Frame<'_, '_>>() as u32;
 
-/// How much more the scratch has room for in a pass than may be kept. Bytes of a row are copied before their number is
-/// looked at a second time, and there are never more of them than a row has.
+/// Bytes of scratch beyond the limit of a pass. Bytes of a row are copied before their length is checked a second time,
+/// and a row never has more of them.
 pub(crate) const SCRATCH_MARGIN: usize = ROW_BYTES_MAX;
 
-/// A slice as code sees it: where it begins.
+/// Offset of a slice's address.
 pub(crate) const SLICE_START: usize = 0;
-/// A slice as code sees it: how many elements it has.
+/// Offset of a slice's length.
 pub(crate) const SLICE_LEN: usize = 8;
 
-/// A [`weft_core::frame::Checksum`] as code sees it, in words of 16 bits: which it is in the first, and the places of
-/// what one holds that a device is still to complete.
+/// The layout of a [`weft_core::frame::Checksum`] in words of 16 bits: the first says which variant it is; the others
+/// are the offsets of one that a device has yet to complete.
 pub(crate) mod checksum {
     use weft_core::frame::Checksum;
 
@@ -68,13 +69,13 @@ pub(crate) mod checksum {
     pub(crate) const OFFSET: usize = 4;
 
     const _: () = {
-        // SAFETY: it is three words, all of which are initialized in this one, and any words are a `[u16; 3]`.
+        // SAFETY: this variant is three initialized words, and any words are a valid `[u16; 3]`.
         let words: [u16; 3] = unsafe { core::mem::transmute(Checksum::Partial { start: 7, offset: 9 }) };
         assert!(words[0] as i64 == PARTIAL && words[START / 2] == 7 && words[OFFSET / 2] == 9);
     };
 }
 
-/// Where a vector has its words. It is the same for vectors of everything.
+/// The layout of a vector, the same for all element types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VecWords {
     /// The address of the first element.
@@ -83,7 +84,7 @@ pub(crate) struct VecWords {
     pub(crate) capacity: usize,
 }
 
-/// How vectors are laid out; None if that cannot be told. The language leaves it open.
+/// Measures the layout of vectors; None if it is unknown. The language does not specify it.
 pub(crate) fn vec_words() -> Option<VecWords> {
     let all = [
         words_of(0u8),
@@ -111,7 +112,7 @@ fn find_words<T>(vec: &Vec<T>) -> Option<VecWords> {
     Some(VecWords { start: start * 8, len: len * 8, capacity: capacity * 8 })
 }
 
-/// How far behind the address that an `Arc` holds its value is.
+/// The distance from the address that an `Arc` holds to its value.
 pub(crate) fn arc_offset<T>(arc: &Arc<T>) -> usize {
     const { assert!(size_of::<Arc<T>>() == 8, "a shared pointer is one word") };
     let arc_address: *const Arc<T> = arc;
@@ -120,7 +121,7 @@ pub(crate) fn arc_offset<T>(arc: &Arc<T>) -> usize {
     Arc::as_ptr(arc).addr() - held
 }
 
-/// Whether slices are laid out as [`SLICE_START`] and [`SLICE_LEN`] say. The language leaves it open.
+/// Whether slices have the layout of [`SLICE_START`] and [`SLICE_LEN`]. The language does not specify it.
 pub(crate) fn slices_are_as_expected() -> bool {
     let slice: *const [u8] = ptr::slice_from_raw_parts(ptr::without_provenance(16), 3);
     // SAFETY: a pointer to a slice is two words without padding, and any two words are a `[usize; 2]`.
@@ -128,24 +129,24 @@ pub(crate) fn slices_are_as_expected() -> bool {
     words == [16, 3]
 }
 
-/// Makes the scratch large enough for all that a pass may keep. Values point into it until the pass ends, so it must
-/// not move then.
+/// Reserves scratch for all that a pass may keep. Values point into it until the pass ends, so it must not move during
+/// the pass.
 pub(crate) fn make_room(out: &mut Outcome) {
     let wanted = out.scratch_max + SCRATCH_MARGIN;
     out.scratch.reserve_exact(wanted.saturating_sub(out.scratch.len()));
 }
 
 impl Frame<'_, '_> {
-    /// A handler begins that may be rolled back, and something may have left the pass before.
+    /// Called at the start of a handler that may be rolled back after earlier parts of the pass had effects.
     pub(crate) fn begin(&mut self) {
         self.cx.out.journal.clear();
         self.mark.write((self.cx.out.point(), self.scratch_used));
     }
 
-    /// Back to where the handler began, or the pass.
+    /// Rolls back to the start of the handler, or of the pass.
     pub(crate) fn roll_back(&mut self, to_start: bool) {
         let (mark, scratch_used) = match to_start {
-            // Whoever runs a pass has cleared the outcome.
+            // The caller of a pass has cleared the outcome.
             true => (Point::default(), 0),
             // SAFETY: code that rolls back to the start of a handler has called `begin` there.
             false => unsafe { self.mark.assume_init() },
@@ -155,7 +156,7 @@ impl Frame<'_, '_> {
         self.scratch_full = 0;
     }
 
-    /// Takes room in the scratch. If there is none, says so in `scratch_full`.
+    /// Allocates scratch. If there is not enough, sets `scratch_full`.
     #[inline(always)]
     pub(crate) fn take(&mut self, len: usize) -> bool {
         let used = self.scratch_used.saturating_add(len as u64);
@@ -168,7 +169,7 @@ impl Frame<'_, '_> {
         fits
     }
 
-    /// Copies bytes into the scratch and returns where they are in it: nothing, if there is no room.
+    /// Copies bytes into the scratch and returns their range; an empty one if there is no room.
     #[inline(always)]
     pub(crate) fn keep(&mut self, bytes: Bytes) -> (u32, u32) {
         if !self.take(bytes.len as usize) {
@@ -179,7 +180,7 @@ impl Frame<'_, '_> {
         (start as u32, bytes.len as u32)
     }
 
-    /// To keep several runs of bytes.
+    /// Keeps several runs of bytes.
     #[inline(always)]
     pub(crate) fn appender(&mut self) -> Appender<'_> {
         let max = self.cx.out.scratch_max;
@@ -196,14 +197,14 @@ impl Frame<'_, '_> {
         }
     }
 
-    /// Appends bytes for which there is room. They may lie in the scratch themselves: it does not move.
+    /// Appends bytes for which there is room. They may lie in the scratch itself, which does not move.
     #[inline(always)]
     pub(crate) fn append(&mut self, bytes: Bytes) {
         let scratch = &mut self.cx.out.scratch;
         let (len, start) = (bytes.len as usize, scratch.len());
         assert!(scratch.capacity() - start >= len, "the room was taken before");
-        // SAFETY: there is room for `len` bytes behind the last one. Nothing points there, so the bytes do not overlap
-        // them, and with them all bytes below the new length are initialized.
+        // SAFETY: there is room for `len` bytes after the last one. Nothing points there, so source and destination do
+        // not overlap, and afterwards all bytes below the new length are initialized.
         unsafe {
             copy_short(bytes.start, scratch.as_mut_ptr().add(start), len);
             scratch.set_len(start + len);
@@ -219,7 +220,7 @@ impl Frame<'_, '_> {
     }
 }
 
-/// Keeps runs of bytes one after the other.
+/// Keeps runs of bytes, one after the other.
 pub(crate) struct Appender<'a> {
     scratch: &'a mut Vec<u8>,
     base: *mut u8,
@@ -240,8 +241,7 @@ impl Appender<'_> {
         }
         *self.used = used;
         let (start, len) = (self.len, bytes.len as usize);
-        // SAFETY: at most `max` bytes are kept, and behind these there is room for `WIDE_BYTES` more.
-        // Nothing points there.
+        // SAFETY: at most `max` bytes are kept, and `WIDE_BYTES` more fit after them. Nothing points there.
         unsafe {
             let to = self.base.add(start);
             if len.wrapping_sub(1) < WIDE_BYTES && bytes.start.addr() % PAGE_BYTES <= PAGE_BYTES - WIDE_BYTES
@@ -255,7 +255,7 @@ impl Appender<'_> {
         (start as u64, bytes.len)
     }
 
-    /// What was appended is there from now on.
+    /// Commits the appended bytes.
     #[inline(always)]
     pub(crate) fn finish(self) {
         // SAFETY: the bytes up to the new length were copied.
@@ -263,21 +263,21 @@ impl Appender<'_> {
     }
 }
 
-/// As many as [`copy_wide`] copies.
+/// Number of bytes that [`copy_wide`] copies.
 const WIDE_BYTES: usize = 32;
-/// No page is smaller.
+/// The smallest page size.
 const PAGE_BYTES: usize = 4096;
 
-/// Copies short bytes, and what is behind them up to [`WIDE_BYTES`]: without a branch on their number.
+/// Copies short bytes, and the bytes after them up to [`WIDE_BYTES`]: without a branch on the length.
 ///
 /// # Safety
-/// As for [`ptr::copy_nonoverlapping`] of `len` bytes, which are some; there is room for [`WIDE_BYTES`], and `from` is
-/// not so near to the end of its page that reading as many leaves it.
+/// As for [`ptr::copy_nonoverlapping`] of `len` bytes, at least one; there is room for [`WIDE_BYTES`], and reading that
+/// many bytes from `from` stays in its page.
 #[inline(always)]
 unsafe fn copy_wide(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the reads stay in a page that can be read. Rust's rules do not know of bytes behind an object's end, so
-    // the reads are assembly. Words, because a processor makes a wider load wait for words that were just stored.
+    // SAFETY: the reads stay in a readable page. They are in assembly because Rust does not allow reads after an
+    // object's end. They are words because a processor makes a wider load wait for words that were just stored.
     unsafe {
         let _ = len;
         core::arch::asm!(
@@ -299,19 +299,19 @@ unsafe fn copy_wide(from: *const u8, to: *mut u8, len: usize) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: the caller's word.
+    // SAFETY: as the caller guarantees.
     unsafe {
         copy_short(from, to, len);
     }
 }
 
-/// Copies bytes that are few in most cases: then without a call, and by two moves that may overlap.
+/// Copies bytes that are few in most cases: without a call, by two moves that may overlap.
 ///
 /// # Safety
 /// As for [`ptr::copy_nonoverlapping`].
 #[inline(always)]
 pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: both words of a pair lie within `len` bytes, which the caller vouches for.
+    // SAFETY: both words of a pair lie within `len` bytes, which the caller guarantees.
     unsafe {
         match len {
             8..=16 => copy_ends::<u64>(from, to, len),
@@ -330,7 +330,7 @@ pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
 #[inline(always)]
 unsafe fn copy_ends<W: Copy>(from: *const u8, to: *mut u8, len: usize) {
     let last = len - size_of::<W>();
-    // SAFETY: the caller's word.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let (head, tail) = (from.cast::<W>().read_unaligned(), from.add(last).cast::<W>().read_unaligned());
         to.cast::<W>().write_unaligned(head);

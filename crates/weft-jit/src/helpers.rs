@@ -1,7 +1,7 @@
 //! Functions that compiled code calls.
 //!
-//! Each takes at most six words, so that all of them travel in registers and a [`Bytes`] is passed as its two
-//! words. None unwinds into compiled code: `extern "C"` turns a panic into an abort.
+//! Each takes at most six words, so that all arguments travel in registers; a [`Bytes`] is passed as two words. None
+//! unwinds into compiled code: `extern "C"` turns a panic into an abort.
 
 use crate::frame::{self, Frame, copy_short};
 use crate::text;
@@ -22,7 +22,7 @@ use weft_core::{Status, Time};
 use weft_core::{checksum, flow, hash};
 use weft_ir::program::Merge;
 
-/// A run of bytes that stays until the pass ends.
+/// A run of bytes that stays valid until the pass ends.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Bytes {
@@ -41,14 +41,14 @@ impl Bytes {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: compiled code makes a `Bytes` from a slot that it has checked against its region, from a
-        // constant of its program, from the scratch (which does not move in a pass) or from the cell of a row
-        // that nobody writes while the value is used. All of them outlive the helper that called this.
+        // SAFETY: compiled code makes a `Bytes` from a slot that it has checked against its region, from a constant of
+        // its program, from the scratch (which does not move in a pass), or from the cell of a row that is not written
+        // while the value is in use. All of them outlive the call.
         unsafe { core::slice::from_raw_parts(self.start, self.len as usize) }
     }
 }
 
-/// A row and where its first group is in memory: [`ZERO_ROW`] for the row that is none.
+/// A row and the address of its first group; [`ZERO_ROW`] for no row.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RowRef {
@@ -56,7 +56,7 @@ pub(crate) struct RowRef {
     pub(crate) address: u64,
 }
 
-/// Bytes of a [`RowRef`], of which the row is the first word.
+/// Bytes of a [`RowRef`], whose first word is the row.
 pub(crate) const ROW_REF_BYTES: u32 = size_of::<RowRef>() as u32;
 
 impl RowRef {
@@ -83,13 +83,13 @@ impl RowRef {
     }
 }
 
-/// What the row that is none looks like: every column of it reads as zero, without a branch.
+/// The contents of a missing row: every column reads as zero, without a branch.
 pub(crate) struct ZeroRow([AtomicU64; ZERO_ROW_WORDS]);
 
 /// Words of the longest row.
 pub(crate) const ZERO_ROW_WORDS: usize = ROW_BYTES_MAX / 8;
 
-/// See [`ZeroRow`]. Nobody writes to it.
+/// See [`ZeroRow`]. It is never written.
 pub(crate) static ZERO_ROW: ZeroRow = ZeroRow([const { AtomicU64::new(0) }; ZERO_ROW_WORDS]);
 
 impl ZeroRow {
@@ -98,7 +98,7 @@ impl ZeroRow {
     }
 }
 
-/// A value of any type on its way to a helper.
+/// A value of any type, as an argument of a helper.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Cell {
@@ -107,11 +107,11 @@ pub(crate) struct Cell {
     b: u64,
 }
 
-/// The layout of [`weft_core::abi::Cell`], in which compiled code makes the cells of edits and sink rows.
+/// The layout of [`weft_core::abi::Cell`]. Compiled code builds the cells of edits and sink rows in this layout.
 pub(crate) mod sink_cell {
     use weft_ir::ir::Ty;
 
-    /// Where the value is; the tag is at 0.
+    /// The offset of the value; the tag is at 0.
     pub(crate) const VALUE: i32 = 8;
     pub(crate) const NULL: i64 = 0;
     pub(crate) const BOOL: i64 = 1;
@@ -138,7 +138,7 @@ pub(crate) mod sink_cell {
 /// Bytes of a [`Cell`].
 pub(crate) const CELL_BYTES: u32 = size_of::<Cell>() as u32;
 
-/// [`Cell::tag`]: what the cell holds.
+/// [`Cell::tag`]: the type of the value.
 pub(crate) mod tag {
     pub(crate) const BOOL: u64 = 0;
     pub(crate) const INT: u64 = 1;
@@ -158,15 +158,14 @@ impl Cell {
     }
 }
 
-/// Cells that compiled code has put on its stack.
+/// The cells that compiled code has put on its stack.
 fn cells<'a>(start: *const Cell, n: u64) -> &'a [Cell] {
-    // SAFETY: compiled code passes the address of a stack slot in which it has just stored `n` cells, and it does
-    // not go on until the helper returns.
+    // SAFETY: compiled code passes the address of a stack slot in which it has just stored `n` cells, and it waits for
+    // the helper to return.
     unsafe { core::slice::from_raw_parts(start, n as usize) }
 }
 
-/// What an edit changes, as compiled code says it and as an [`EditTarget`] is laid out: the kind in the lower half, the
-/// index in the upper.
+/// What an edit changes, in the layout of an [`EditTarget`]: the kind in the lower half, the index in the upper.
 pub(crate) mod target {
     use super::EditTarget;
 
@@ -200,10 +199,10 @@ macro_rules! helpers {
         pub(crate) enum Helper { $($helper),* }
 
         impl Helper {
-            /// How many there are.
+            /// Number of helpers.
             pub(crate) const COUNT: usize = [$(Self::$helper),*].len();
 
-            /// Where its code is.
+            /// The address of its code.
             pub(crate) fn address(self) -> usize {
                 match self { $(Self::$helper => $function as *const () as usize),* }
             }
@@ -272,8 +271,8 @@ helpers! {
     MatchValues = match_values(I64, I64, I64) -> (I64, I64);
     PackPart = pack_part(I64, I64, I64, I64, I64) -> ();
     Remove = remove(I64, I64, I64, I64) -> ();
-    TouchNoted = touch_noted(I64, I64, I64) -> ();
-    TouchReadNoted = touch_read_noted(I64, I64, I64) -> ();
+    TouchNoted = touch_journaled(I64, I64, I64) -> ();
+    TouchReadNoted = touch_read_journaled(I64, I64, I64) -> ();
     ColumnWord = column_word(I64, I64, I64) -> (I64);
     ColumnBytes = column_bytes(I64, I64, I64, I64) -> (I64, I64);
     ColumnIsNull = column_is_null(I64, I64, I64) -> (I8);
@@ -292,7 +291,7 @@ helpers! {
 
 macro_rules! cold_helpers {
     ($($helper:ident = $function:ident / $params:literal;)*) => {
-        /// A function that compiled code calls on ways that are seldom taken: of words, and without a result.
+        /// A function that compiled code calls on rare paths: it takes words and returns nothing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Cold { $($helper),* }
 
@@ -300,12 +299,12 @@ macro_rules! cold_helpers {
             /// All of them, in the order of their numbers.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$helper),*];
 
-            /// Where its code is.
+            /// The address of its code.
             pub(crate) fn address(self) -> usize {
                 match self { $(Self::$helper => $function as *const () as usize),* }
             }
 
-            /// How many parameters it has.
+            /// Number of its parameters.
             pub(crate) fn params(self) -> usize {
                 match self { $(Self::$helper => $params),* }
             }
@@ -337,12 +336,12 @@ extern "C" fn make_room(cx: &mut Cx<'_>) {
     frame::make_room(cx.out);
 }
 
-/// The time, on sampled passes.
+/// Reads the clock, on sampled passes.
 extern "C" fn clock(cx: &Cx<'_>, began: &mut u64) {
     *began = cx.trace.map_or(0, |clock| clock());
 }
 
-/// An element ends the pass: counts it, takes the time on sampled passes, and leaves the outcome. `packed` is a
+/// Ends the pass in an element: counts it, records the time on sampled passes, and sets the outcome. `packed` is a
 /// [`verdict`], `code` that of a status or fault.
 extern "C" fn settle(cx: &mut Cx<'_>, packed: u64, code: u64, began: &mut u64, text: Bytes) {
     let kind = packed & 0xff & !verdict::FLAGS;
@@ -378,8 +377,8 @@ extern "C" fn roll_back(frame: &mut Frame<'_, '_>, to_start: u64) {
     frame.roll_back(to_start != 0);
 }
 
-/// A handler ends on a sampled pass that `began` then. `element` is its index in the low half, and 1 in the upper for
-/// the first handler of its element.
+/// Ends a handler on a sampled pass that `began` at this time. `element` is its index in the low half, and 1 in the
+/// upper half for the first handler of its element.
 extern "C" fn stamp(cx: &mut Cx<'_>, began: &mut u64, element: u64) {
     let Some(clock) = cx.trace else { return };
     let now = clock();
@@ -393,19 +392,19 @@ fn set_text(cx: &mut Cx<'_>, text: Bytes) {
     let (out, len) = (&mut cx.out.text, text.len as usize);
     out.clear();
     out.reserve(len);
-    // SAFETY: there is room for the bytes, and all up to the new length are set. Bytes of the vector itself stay where
-    // they are: for no more than it has, it makes no room.
+    // SAFETY: there is room for the bytes, and all bytes up to the new length are set. Bytes of the vector itself stay
+    // in place: the vector grows only for more bytes than it has.
     unsafe {
-        // It may be the target that is there already, or a part of that.
+        // The source may be the current target, or a part of it.
         core::ptr::copy(text.start, out.as_mut_ptr(), len);
         out.set_len(len);
     }
 }
 
-/// [`Verdict::Redirect`] as it lies in memory.
+/// [`Verdict::Redirect`] as a byte in memory.
 pub(crate) const REDIRECTED: u8 = {
     let verdict = Verdict::Redirect;
-    // SAFETY: it is `repr(u8)`: its first byte says which it is.
+    // SAFETY: it is `repr(u8)`, so its first byte is the discriminant.
     unsafe { *core::ptr::from_ref(&verdict).cast() }
 };
 
@@ -414,7 +413,7 @@ extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
     match ShortName::of(to.as_slice()) {
         Some(name) => cx.out.target = name,
         None => {
-            // An element before this one may have said another.
+            // An earlier element may have set another.
             cx.out.target = ShortName::default();
             set_text(cx, to);
         }
@@ -424,12 +423,12 @@ extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
     cx.out.line = (at >> 32) as u32;
 }
 
-/// As [`Cx::egress`]. The bytes stay where they are until an element leaves another target.
+/// As [`Cx::egress`]. The bytes stay in place until an element sets another target.
 extern "C" fn egress(cx: &mut Cx<'_>) -> Bytes {
     let (out, target) = (&*cx.out, &cx.out.target);
     match out.verdict {
         Verdict::Redirect if target.is_none() => of_slice(&out.text),
-        // The words are little-endian, as those of all machines that code is compiled for.
+        // The words are little-endian, as on every machine that the JIT supports.
         Verdict::Redirect => Bytes { start: target.words.as_ptr().cast(), len: target.len },
         _ => of_slice(cx.egress),
     }
@@ -492,7 +491,7 @@ extern "C" fn bytes_equal(a: *const u8, b: *const u8, len: u64) -> bool {
     Bytes { start: a, len }.as_slice() == Bytes { start: b, len }.as_slice()
 }
 
-/// Below, at or above 0 as the first is less than, equal to or greater than the second.
+/// Less than, equal to or greater than 0 as the first is less than, equal to or greater than the second.
 extern "C" fn bytes_order(a: Bytes, b: Bytes) -> i64 {
     a.as_slice().cmp(b.as_slice()) as i64
 }
@@ -513,7 +512,7 @@ extern "C" fn frame_sum(bytes: Bytes) -> u64 {
     checksum::fold(checksum::sum(bytes.as_slice())).into()
 }
 
-// What is read of a frame takes all that is known of it: see `Meta::compute`.
+// Values of a frame depend on its bytes, its link type and its offloads: see `Meta::compute`.
 
 extern "C" fn flow_of(frame: Bytes, is_ip: bool, _: &Offload) -> u64 {
     flow::flow_of(frame.as_slice(), is_ip).flow.into()
@@ -573,16 +572,16 @@ extern "C" fn in_prefix(address: Bytes, prefix: Bytes) -> bool {
     text::in_prefix(address.as_slice(), prefix.as_slice())
 }
 
-/// How a native function ended, as [`native`] tells it.
+/// How a native function ended, as [`native`] reports it.
 pub(crate) mod ended {
     pub(crate) const NULL: u64 = 1;
     pub(crate) const FAILED: u64 = 2;
     pub(crate) const VALUE: u64 = 0;
 }
 
-/// Calls a native function. `what` is its index in the low 16 bits, the number of arguments in the next 8, the [`tag`]
-/// of its result in the 8 above, and the most bytes of that in the upper half. The result is zero unless it ends with a
-/// value.
+/// Calls a native function. `what` holds its index in the low 16 bits, the number of arguments in the next 8, the
+/// [`tag`] of its result in the next 8, and the largest length of the result in the upper half. The result is zero
+/// unless the function ends with a value.
 extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, result: &mut Bytes) -> u64 {
     let given = cells(given, what >> 16 & 0xff);
     let mut args = [Arg::Int(0); NATIVE_ARGS_MAX];
@@ -626,8 +625,8 @@ extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, r
     how
 }
 
-/// What is derived from the message as the changes so far leave it: its bytes, or how many they are, in the first word.
-/// Where it is as it arrived, what the pass was given: two words.
+/// What is derived from the message after the changes so far: its bytes, or their number, in the first word. For an
+/// unchanged message, the two words of the pass's input.
 extern "C" fn derived(frame: &mut Frame<'_, '_>, given: Bytes, is_bytes: u64) -> Bytes {
     let rewrite = frame.cx.rewrite();
     if rewrite == Rewrite::Failed {
@@ -648,11 +647,11 @@ extern "C" fn derived(frame: &mut Frame<'_, '_>, given: Bytes, is_bytes: u64) ->
     Bytes { start: core::ptr::without_provenance(message), len: 0 }
 }
 
-// What leaves the pass.
+// Outputs of the pass.
 
-/// Copies bytes to where compiled code has found room for them.
+/// Copies bytes to a range that compiled code has allocated.
 extern "C" fn copy(bytes: Bytes, to: *mut u8) {
-    // SAFETY: there is room for the bytes behind `to`, and nothing points there, so the two do not overlap.
+    // SAFETY: there is room for the bytes at `to`, and nothing points there, so source and destination do not overlap.
     unsafe { core::ptr::copy_nonoverlapping(bytes.start, to, bytes.len as usize) };
 }
 
@@ -671,27 +670,28 @@ extern "C" fn make_cells(cx: &mut Cx<'_>, n: u64) {
 /// Bytes of a [`Bytes`].
 pub(crate) const BYTES_BYTES: u32 = size_of::<Bytes>() as u32;
 
-/// Copies runs of bytes into the scratch, and sets the values of their cells: run after run those whose bit is set.
+/// Copies runs of bytes into the scratch, and sets the values of their cells: one run for each bit that is set, in
+/// order.
 extern "C" fn keep_cells(
     frame: &mut Frame<'_, '_>,
     runs: *const Bytes,
     mut which: u64,
     cells: *mut [u64; 2],
 ) {
-    // SAFETY: compiled code passes a run for each bit, which it has just put on its stack.
+    // SAFETY: compiled code passes one run per bit, which it has just put on its stack.
     let runs = unsafe { core::slice::from_raw_parts(runs, which.count_ones() as usize) };
     let mut to = frame.appender();
     for run in runs {
         let (start, len) = to.append(*run);
-        // SAFETY: the cells are in the outcome's vector, of which nothing else is borrowed here, and their values are
-        // in the second word.
+        // SAFETY: the cells are in the outcome's vector, of which nothing else is borrowed here, and their second word
+        // is the value.
         unsafe { cells.add(which.trailing_zeros() as usize).cast::<u64>().add(1).write(start | len << 32) };
         which &= which - 1;
     }
     to.finish();
 }
 
-/// `what` is the place of a mark in [`Mark::ALL`].
+/// `what` is the index of a mark in [`Mark::ALL`].
 extern "C" fn mark(cx: &mut Cx<'_>, what: u64, value: u64) {
     cx.out.marks.set(Mark::ALL[what as usize], value);
 }
@@ -704,14 +704,14 @@ extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {
 
 // The call's row and scalar variables.
 
-/// Sets a word of the call's row, and notes what was there.
+/// Sets a word of the call's row, and journals the old one.
 extern "C" fn call_set_word(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
     let old = core::mem::replace(&mut frame.cx.call[word as usize], value);
     frame.cx.out.journal.record_call(word as u32, old);
 }
 
-/// Sets a cell of bytes of the call's row to as many of them as it holds. `at` is its first word in the low half and
-/// the most bytes in the upper.
+/// Sets a cell of bytes of the call's row, cut to the size of the cell. `at` is its first word in the low half and its
+/// size in the upper.
 extern "C" fn call_set_bytes(frame: &mut Frame<'_, '_>, at: u64, journal: u64, value: Bytes) {
     let (word, max) = (at as u32 as usize, (at >> 32) as usize);
     let bytes = value.as_slice();
@@ -730,7 +730,7 @@ extern "C" fn call_set_bytes(frame: &mut Frame<'_, '_>, at: u64, journal: u64, v
     }
 }
 
-/// Sets the cell with which these words begin: the length, then the bytes, the last word filled up with zeros.
+/// Sets the cell at the start of these words: the length, then the bytes, the last word zero-padded.
 #[inline(always)]
 fn set_cell(words: &mut [u64], bytes: &[u8]) {
     let (len, words) = words.split_first_mut().expect("a cell has a length");
@@ -738,27 +738,27 @@ fn set_cell(words: &mut [u64], bytes: &[u8]) {
     let words = &mut words[..bytes.len().div_ceil(8)];
     if let Some(last) = words.last_mut() {
         *last = 0;
-        // SAFETY: the words are at least as long as the bytes, and are borrowed apart from them: what a value points
-        // to is never a cell of the call's row that is written while it is used.
+        // SAFETY: the words are at least as long as the bytes, and do not overlap them: no value points to a cell of
+        // the call's row that is written while the value is in use.
         unsafe { copy_short(bytes.as_ptr(), words.as_mut_ptr().cast(), bytes.len()) };
     }
 }
 
-/// Sets a scalar variable, and notes what was there.
+/// Sets a scalar variable, and journals the old value.
 extern "C" fn var_set(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
     let scalars = &frame.cx.state.scalars;
     frame.cx.out.journal.record_scalar(word as u32, scalars.word(word as usize));
     scalars.set_word(word as usize, value);
 }
 
-/// Sets this worker's part of a MERGE variable, and notes what was there.
+/// Sets this worker's part of a MERGE variable, and journals the old value.
 extern "C" fn var_merge(frame: &mut Frame<'_, '_>, word: u64, value: u64) {
     let merged = &frame.cx.state.merged;
     frame.cx.out.journal.record_merged(word as u32, merged.word(word as usize));
     merged.set_word(word as usize, value);
 }
 
-/// How the parts of a MERGE variable come together, as compiled code says it.
+/// The merge operation of a MERGE variable, in the encoding of compiled code.
 pub(crate) fn merge_code(merge: Merge, signed: bool) -> i64 {
     let kind = match merge {
         Merge::Sum => 0,
@@ -768,7 +768,7 @@ pub(crate) fn merge_code(merge: Merge, signed: bool) -> i64 {
     kind | i64::from(signed) << 8
 }
 
-/// Two parts of a MERGE variable as one.
+/// Merges two parts of a MERGE variable.
 fn merge(code: u64, a: u64, b: u64) -> u64 {
     match (code & 0xff, code >> 8 != 0) {
         (0, _) => a.wrapping_add(b),
@@ -807,7 +807,7 @@ extern "C" fn unlock_vars(frame: &Frame<'_, '_>) {
 /// The canonical key of several columns.
 extern "C" fn key(frame: &mut Frame<'_, '_>, parts: *const Cell, n: u64) -> Bytes {
     let parts = cells(parts, n);
-    // As `KeyBuilder` makes them, but in place.
+    // As `KeyBuilder`, but in place.
     let len = |part: &Cell| if part.tag == tag::BYTES { 4 + part.bytes().len as usize } else { 8 };
     let len = parts.iter().map(len).sum();
     if !frame.take(len) {
@@ -839,12 +839,12 @@ extern "C" fn find_parts(table: &Arc<Table>, key: Bytes, now: i64) -> RowRef {
     RowRef::found(table.find_bytes_words(key.as_slice(), Time(now)))
 }
 
-/// The first row that matches a key of so many words as any has.
+/// The first row that matches a key, given as all its words.
 extern "C" fn match_words(matcher: &Arc<Matcher>, words: &[u64; WORDS_MAX]) -> RowRef {
     RowRef::matched(matcher.find_words(words))
 }
 
-/// The first row that matches these values: a cell for each part of the match.
+/// The first row that matches these values: one cell for each part of the match.
 extern "C" fn match_values(matcher: &Arc<Matcher>, parts: *const Cell, n: u64) -> RowRef {
     let mut words = [0; WORDS_MAX];
     for (part, cell) in cells(parts, n).iter().enumerate() {
@@ -858,7 +858,7 @@ extern "C" fn match_values(matcher: &Arc<Matcher>, parts: *const Cell, n: u64) -
     RowRef::matched(matcher.find_words(&words))
 }
 
-/// Sets the bits of a part that is bytes in a key that has none of them; a length that no bytes have stands for NULL.
+/// Sets the bits of a bytes part in a key in which they are clear; an impossible length stands for NULL.
 extern "C" fn pack_part(matcher: &Arc<Matcher>, words: &mut [u64; WORDS_MAX], part: u64, value: Bytes) {
     let key = if value.len == NULL_LEN { Key::Null } else { Key::Bytes(value.as_slice()) };
     matcher.pack(part as usize, key, words);
@@ -874,7 +874,7 @@ fn inserted(table: &Table, insert: Insert) -> RowRef {
     }
 }
 
-/// `table` asks for the journal with its upper half.
+/// The upper half of `table` requests the journal.
 extern "C" fn insert_int(frame: &mut Frame<'_, '_>, table: u64, key: u64, new: &mut RowRef) {
     let rows = &frame.cx.state.tables[table as u16 as usize];
     let now = frame.cx.now;
@@ -904,26 +904,26 @@ extern "C" fn remove(frame: &mut Frame<'_, '_>, table: u64, row: u64, journal: u
     rows.remove(Row(row));
 }
 
-extern "C" fn touch_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
+extern "C" fn touch_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
     rows.touch(Row(row), frame.cx.now);
 }
 
-extern "C" fn touch_read_noted(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
+extern "C" fn touch_read_journaled(frame: &mut Frame<'_, '_>, table: u64, row: u64) {
     let rows = &frame.cx.state.tables[table as usize];
     frame.cx.out.journal.record_touch(table as u16, Row(row), rows);
     rows.touch_read(Row(row), frame.cx.now);
 }
 
-// The row of the following may be none where it says so; compiled code has looked where it does not.
+// In the following, a row may be missing where the comment says so; elsewhere compiled code has checked it.
 
 extern "C" fn column_word(table: &Arc<Table>, row: u64, column: &ColumnRef) -> u64 {
     let row = Row(row);
     if row.is_none() || table.is_null(row, *column) { 0 } else { table.word(row, *column) }
 }
 
-/// A copy of the bytes of a column, taken word by word, so that a writer beside it does no harm.
+/// Copies the bytes of a column word by word, so that a concurrent writer does no harm.
 extern "C" fn column_bytes(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef) -> Bytes {
     let (rows, row) = (&frame.cx.state.tables[table as usize], Row(row));
     if row.is_none() || rows.is_null(row, *column) {
@@ -936,7 +936,7 @@ extern "C" fn column_bytes(frame: &mut Frame<'_, '_>, table: u64, row: u64, colu
     let scratch = &mut frame.cx.out.scratch;
     let start = scratch.len();
     rows.bytes_into(row, *column, scratch);
-    // A writer may have changed the length since it was read.
+    // A writer may have changed the length in the meantime.
     scratch.resize(start + len, 0);
     frame.kept((start as u32, len as u32))
 }
@@ -946,7 +946,7 @@ extern "C" fn column_is_null(table: &Arc<Table>, row: u64, column: &ColumnRef) -
     row.is_none() || table.is_null(row, *column)
 }
 
-/// Sets the word of a column of a row that is there. `table` asks for the journal with its upper half.
+/// Sets the word of a column of an existing row. The upper half of `table` requests the journal.
 extern "C" fn set_word(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: &ColumnRef, value: u64) {
     let (at, row) = (table as u16, Row(row));
     let rows = &frame.cx.state.tables[usize::from(at)];
@@ -957,7 +957,7 @@ extern "C" fn set_word(frame: &mut Frame<'_, '_>, table: u64, row: u64, column: 
     rows.set_null(row, *column, false);
 }
 
-/// As [`set_word`], for bytes; false if they are too long.
+/// As [`set_word`], for bytes; returns false if they are too long.
 extern "C" fn set_bytes(
     frame: &mut Frame<'_, '_>,
     table: u64,

@@ -1,46 +1,45 @@
-//! The Cranelift back end: one machine-code function for each segment of a chain, for each handler of a queue, and
-//! for the short way of packets through one.
+//! The Cranelift backend. It compiles each segment of a chain, each handler of a queue, and the fast path of packets
+//! through a queue, to one machine-code function each.
 //!
-//! [`Jit`] is a [`Backend`]. What its code does is what the interpreters of `weft-ir` do; `tests/agree.rs` and
-//! `tests/queues.rs` hold them against each other on generated programs.
+//! [`Jit`] is a [`Backend`]. Compiled code behaves exactly as the interpreters of `weft-ir` do; `tests/agree.rs` and
+//! `tests/queues.rs` compare the two on generated programs.
 //!
-//! Unsafe code is here and in `weft-io` alone. These facts carry it:
-//! * A function is translated only after the verifier has accepted it, so its values have the types that the
-//!   translation assumes.
-//! * [`Segment::run`] checks the shape of what it is given (slots, counters, call row, tables) before it runs the
-//!   code, so that all offsets in the code lie within.
-//! * Code appends to the vectors of the outcome itself. How vectors are laid out is found out, not assumed, and a
-//!   machine on which it cannot be is refused ([`Jit::new`]).
-//! * Code writes to a frame that it was given for that ([`Program::run_on`], [`Program::pass_all`]), at offsets that it
-//!   has held against its length, and at the end of a pass, when nothing reads the frame any more; and in front of it
-//!   no farther than the pass says that there is room ([`Cx::front`]).
-//! * The frames of a batch have the same shape: [`weft_ir::batch`] gives each pass as many slots as the batch says.
-//! * The code for usual frames reads and writes at offsets that are known when it is made without asking whether they
-//!   are in the frame: no farther than [`verify::exits`] has proven of all frames that come there.
-//! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
-//!   would be in another page.
-//! * Code and the constants that it points to belong to the [`Segment`] and die with it.
-//! * Notes that lead to rows are written by the code that reads them and by `ahead` alone, for the state that it runs
-//!   on ([`weft_core::prefetch`]).
-//! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
-//!   looks whether they are there before it runs one. The code of the short way through a queue holds the lengths of
-//!   the vectors that it is given against what the program has, and ids against those, before they are addresses.
+//! Only this crate and `weft-io` contain unsafe code. It relies on these invariants:
+//! * Only functions that the verifier accepts are translated, so values have the types that the translation assumes.
+//! * [`Segment::run`] checks the shape of its input (slots, counters, call row, tables) before it runs the code, so all
+//!   offsets in the code are in bounds.
+//! * Code appends to the vectors of the outcome itself. [`Jit::new`] measures the layout of vectors instead of assuming
+//!   it, and refuses a machine with an unknown layout.
+//! * Code writes only to a frame that the caller passes for this purpose ([`Program::run_on`], [`Program::pass_all`]),
+//!   at offsets that it has checked against the frame's length. It writes at the end of a pass, when nothing reads the
+//!   frame any more. In front of the frame it writes only into the headroom that the pass declares ([`Cx::front`]).
+//! * All frames of a batch have the same shape: [`weft_ir::batch`] gives each pass the number of slots that the batch
+//!   declares.
+//! * The fast path uses constant frame offsets without a bounds check, but only up to the length that [`verify::exits`]
+//!   has proven for every frame that gets there.
+//! * Short bytes are read by whole words. Bytes after their end are masked or overwritten, and never read across a page
+//!   boundary.
+//! * A [`Segment`] owns its code and the constants that the code points to.
+//! * Only compiled code and `prefetch` write the prefetch slots that hold row addresses, for the state that the code
+//!   runs on ([`weft_core::prefetch`]).
+//! * The same holds for [`CompiledQueue`]: it counts at compile time how many words each handler touches, and checks
+//!   that they exist before it runs one. The fast path of a queue checks the lengths of its input vectors against the
+//!   program, and ids against those lengths, before it computes addresses.
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
 
-mod ahead;
 mod arithmetic;
 mod cold;
 mod frame;
 mod helpers;
 mod memory;
+mod prefetch;
 mod queue;
 mod text;
 mod translate;
 
 pub use queue::CompiledQueue;
 
-use ahead::{Asks, WORDS_NOTED_MAX};
 use core::cell::RefCell;
 use core::fmt;
 use cranelift_codegen::Context;
@@ -48,11 +47,12 @@ use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use frame::{AheadAllEntry, AheadEntry, Entry, Frames, VecWords};
+use frame::{Entry, Frames, PrefetchBatchEntry, PrefetchEntry, VecWords};
 use memory::Code;
+use prefetch::{PrefetchLayout, WORDS_NOTED_MAX};
 use std::sync::Arc;
 use translate::analysis::table_of;
-use translate::{Constants, Plan, UsualWay};
+use translate::{Constants, FastPath, Plan};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, Slot, State};
 use weft_core::frame::BATCH_MAX;
 use weft_core::prefetch::PrefetchSlots;
@@ -63,20 +63,20 @@ use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_ir::verify::{self, Handler};
 
-/// The back end that compiles to machine code.
+/// The backend that compiles to machine code.
 #[derive(Clone)]
 pub struct Jit {
     isa: OwnedTargetIsa,
     vec_words: VecWords,
     clock: Option<fn() -> u64>,
-    always_looks_ahead: bool,
+    always_prefetches: bool,
 }
 
 impl Jit {
-    /// A back end for this machine.
+    /// Creates a backend for this machine.
     ///
     /// # Errors
-    /// The machine is not one that Cranelift generates code for, or not one with 64-bit little-endian words.
+    /// Cranelift does not generate code for this machine, or its words are not 64-bit little-endian.
     pub fn new() -> Result<Self, Unsupported> {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         if cfg!(not(all(target_pointer_width = "64", target_endian = "little", unix))) {
@@ -103,21 +103,21 @@ impl Jit {
             .finish(settings::Flags::new(flags))
             .map_err(|error| refused(error.to_string()))?;
         cold::prepare(&isa);
-        Ok(Self { isa, vec_words, clock: None, always_looks_ahead: false })
+        Ok(Self { isa, vec_words, clock: None, always_prefetches: false })
     }
 
-    /// Measures with this clock (nanoseconds) how long it takes to compile: [`Segment::compile_ns`].
+    /// Measures compile times with this clock (nanoseconds): [`Segment::compile_ns`].
     pub fn with_clock(self, clock: fn() -> u64) -> Self {
         Self { clock: Some(clock), ..self }
     }
 
-    /// Compiles what looks ahead for requests of all chains, not only for those on frames, which come in batches, and
-    /// looks into all tables, be they ever so small: for tests.
-    pub fn looking_ahead(self) -> Self {
-        Self { always_looks_ahead: true, ..self }
+    /// Tests only: prefetches for requests of all chains, not only for those on frames (which come in batches), and
+    /// from tables of any size.
+    pub fn prefetching_always(self) -> Self {
+        Self { always_prefetches: true, ..self }
     }
 
-    /// As [`Backend::compile`], with the type that tells more.
+    /// As [`Backend::compile`], but returns the concrete type.
     ///
     /// # Errors
     /// As [`Backend::compile`].
@@ -134,18 +134,29 @@ impl Jit {
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
         let target = isa.frontend_config();
-        let (vec_words, always_looks_ahead) = (*vec_words, self.always_looks_ahead);
-        let mut plan =
-            Plan { chain, event, state, isa, vec_words, target, always_looks_ahead, asks: Vec::new() };
-        let looks_ahead = event == Event::Request && (always_looks_ahead || chain.frames.is_some());
-        let asks_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
-        let ahead = (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan));
-        let ahead = ahead.transpose()?.flatten();
+        let (vec_words, always_prefetches) = (*vec_words, self.always_prefetches);
+        let mut plan = Plan {
+            chain,
+            event,
+            state,
+            isa,
+            vec_words,
+            target,
+            always_prefetches,
+            prefetch_layouts: Vec::new(),
+        };
+        let prefetches = event == Event::Request && (always_prefetches || chain.frames.is_some());
+        let uses_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
+        let prefetcher = (prefetches && uses_tables).then(|| Prefetcher::compile(isa, &mut plan));
+        let prefetcher = prefetcher.transpose()?.flatten();
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
-        // What puts headers in front of frames is given the room there, by all that runs it.
-        let has_usual = event == Event::Request && !constants.puts_in_front;
-        let usual = has_usual.then(|| OfUsual::compile(&plan, ahead.is_some())).transpose()?.flatten();
+        // Code that pushes headers needs headroom, which only the general path gets.
+        let may_have_fast_path = event == Event::Request && !constants.puts_in_front;
+        let fast_path = may_have_fast_path
+            .then(|| FastPathCode::compile(&plan, prefetcher.is_some()))
+            .transpose()?
+            .flatten();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(Segment {
             name: chain.name.clone(),
@@ -155,8 +166,8 @@ impl Jit {
             shape,
             code,
             _constants: constants,
-            ahead,
-            usual,
+            prefetcher,
+            fast_path,
             compile_ns,
         })
     }
@@ -183,13 +194,13 @@ impl Backend for Jit {
     }
 
     fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported> {
-        // Of the type, not of the trait.
+        // The inherent method, not the trait's.
         Ok(Arc::new(Self::compile_queue(self, program)?))
     }
 }
 
 thread_local! {
-    /// What Cranelift allocates, kept from one segment to the next: most of the cost of a small one.
+    /// Cranelift's allocations, reused for all segments: they are most of the cost of compiling a small one.
     static WORKSPACE: RefCell<Workspace> = RefCell::default();
 }
 
@@ -205,7 +216,7 @@ impl Default for Workspace {
 }
 
 impl Workspace {
-    /// Machine code in memory of its own.
+    /// Translates and compiles a function into executable memory of its own.
     fn code<T>(
         &mut self,
         isa: &OwnedTargetIsa,
@@ -215,13 +226,13 @@ impl Workspace {
         Ok((self.translated(isa)?, made))
     }
 
-    /// Machine code, in memory of its own, of what was translated last.
+    /// Compiles the last translated function into executable memory of its own.
     fn translated(&mut self, isa: &OwnedTargetIsa) -> Result<Code, Unsupported> {
         let machine = self.machine_code(isa)?;
         Code::new(machine.bytes, machine.align).map_err(|reason| Unsupported { reason, line: 0 })
     }
 
-    /// Machine code, and what the translation returned beside it.
+    /// Returns the machine code, and the result of the translation.
     fn compile<T>(
         &mut self,
         isa: &OwnedTargetIsa,
@@ -231,7 +242,7 @@ impl Workspace {
         Ok((self.machine_code(isa)?, made))
     }
 
-    /// Translates into the function of this place; what the translation returned.
+    /// Translates into the workspace's function; returns the result of the translation.
     fn translate<T>(
         &mut self,
         translate: impl FnOnce(FunctionBuilder<'_>) -> Result<T, Unsupported>,
@@ -239,13 +250,13 @@ impl Workspace {
         self.context.clear();
         let made = translate(FunctionBuilder::new(&mut self.context.func, &mut self.builder));
         if made.is_err() {
-            // A builder that did not finish leaves its context in disorder.
+            // A builder that did not finish leaves its context in an inconsistent state.
             self.builder = FunctionBuilderContext::new();
         }
         made
     }
 
-    /// What Cranelift makes of the function of this place.
+    /// Compiles the workspace's function.
     fn machine_code(&mut self, isa: &OwnedTargetIsa) -> Result<MachineCode<'_>, Unsupported> {
         let refused = |reason: String| Unsupported { reason, line: 0 };
         let compiled = self
@@ -260,7 +271,7 @@ impl Workspace {
     }
 }
 
-/// What Cranelift makes of a function: code that needs no relocation.
+/// Compiled code that needs no relocation.
 struct MachineCode<'w> {
     bytes: &'w [u8],
     align: u64,
@@ -272,73 +283,75 @@ pub struct Segment {
     event: Event,
     /// The code writes to the frame of a pass.
     changes_frames: bool,
-    /// It may write headers into the room in front.
+    /// The code may write headers into the headroom.
     puts_in_front: bool,
     shape: Shape,
     code: Code,
-    /// What `code` points to.
+    /// `code` points to these.
     _constants: Constants,
-    ahead: Option<Ahead>,
-    usual: Option<OfUsual>,
+    prefetcher: Option<Prefetcher>,
+    fast_path: Option<FastPathCode>,
     compile_ns: u64,
 }
 
-/// The code of a segment that looks ahead.
-struct Ahead {
+/// The compiled prefetcher of a segment.
+struct Prefetcher {
     code: Code,
-    /// What `code` points to.
+    /// `code` points to these.
     _constants: Constants,
-    asks: Asks,
+    layout: PrefetchLayout,
 }
 
-impl Ahead {
-    /// None if there is nothing to look ahead for. What is asked becomes part of the plan.
+impl Prefetcher {
+    /// Returns None if there is nothing to prefetch. Adds the prefetch layouts to the plan.
     fn compile(isa: &OwnedTargetIsa, plan: &mut Plan<'_>) -> Result<Option<Self>, Unsupported> {
         WORKSPACE.with_borrow_mut(|workspace| {
-            let (constants, each) = workspace.translate(|builder| translate::look_ahead(plan, builder))?;
-            let asks = Asks::all(&each, plan.always_looks_ahead);
-            plan.asks = each;
-            if asks.words == 0 {
+            let (constants, each) =
+                workspace.translate(|builder| translate::translate_prefetch(plan, builder))?;
+            let layout = PrefetchLayout::all(&each, plan.always_prefetches);
+            plan.prefetch_layouts = each;
+            if layout.words == 0 {
                 return Ok(None);
             }
-            Ok(Some(Self { code: workspace.translated(isa)?, _constants: constants, asks }))
+            Ok(Some(Self { code: workspace.translated(isa)?, _constants: constants, layout }))
         })
     }
 }
 
-/// The code that parses usual frames and has them pass, and the one that looks ahead for them, if there is something.
-struct OfUsual {
+/// Code that parses common-case frames and runs their passes, and its prefetcher, if there is something to prefetch.
+struct FastPathCode {
     code: Code,
-    ahead: Option<Code>,
-    /// What they point to.
+    prefetch: Option<Code>,
+    /// The code points to these.
     _constants: Vec<Constants>,
 }
 
-impl OfUsual {
-    /// None if there are no usual frames.
-    fn compile(plan: &Plan<'_>, looks_ahead: bool) -> Result<Option<Self>, Unsupported> {
+impl FastPathCode {
+    /// Returns None if the chain has no common-case frames.
+    fn compile(plan: &Plan<'_>, prefetches: bool) -> Result<Option<Self>, Unsupported> {
         let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
         let Some(parser) = parser else { return Ok(None) };
         accept(parser.function, plan.chain, Event::Parse)?;
-        let Some(way) = UsualWay::of(plan, parser) else { return Ok(None) };
+        let Some(path) = FastPath::of(plan, parser) else { return Ok(None) };
         WORKSPACE.with_borrow_mut(|workspace| {
-            let translate = |builder: FunctionBuilder<'_>| way.translate(plan, builder);
+            let translate = |builder: FunctionBuilder<'_>| path.translate(plan, builder);
             let (code, constants) = workspace.code(plan.isa, translate)?;
-            let mut of_usual = Self { code, ahead: None, _constants: vec![constants] };
-            if looks_ahead {
-                let constants = match workspace.translate(|builder| way.look_straight_ahead(plan, builder))? {
-                    Some(constants) => constants,
-                    None => workspace.translate(|builder| way.look_ahead(plan, builder))?,
-                };
-                of_usual.ahead = Some(workspace.translated(plan.isa)?);
-                of_usual._constants.push(constants);
+            let mut fast_path = Self { code, prefetch: None, _constants: vec![constants] };
+            if prefetches {
+                let constants =
+                    match workspace.translate(|builder| path.translate_straight_prefetch(plan, builder))? {
+                        Some(constants) => constants,
+                        None => workspace.translate(|builder| path.translate_prefetch(plan, builder))?,
+                    };
+                fast_path.prefetch = Some(workspace.translated(plan.isa)?);
+                fast_path._constants.push(constants);
             }
-            Ok(Some(of_usual))
+            Ok(Some(fast_path))
         })
     }
 }
 
-/// Has the verifier accept a function.
+/// Verifies a function.
 fn accept(function: &Function, chain: &ChainProgram, event: Event) -> Result<(), Unsupported> {
     verify::verify(function, chain, Handler::of(event)).map_err(|errors| {
         let first = &errors[0];
@@ -347,47 +360,47 @@ fn accept(function: &Function, chain: &ChainProgram, event: Event) -> Result<(),
 }
 
 impl Segment {
-    /// Bytes of machine code.
+    /// Size of the machine code in bytes.
     pub fn code_bytes(&self) -> usize {
         self.code.bytes()
     }
 
-    /// How long it took to compile; 0 if the back end has no clock.
+    /// Compile time; 0 if the backend has no clock.
     pub fn compile_ns(&self) -> u64 {
         self.compile_ns
     }
 }
 
 impl Segment {
-    /// Runs the code on a pass whose shape has been checked, with its notes.
+    /// Runs the code on a pass whose shape has been checked, with its prefetch slots.
     ///
     /// # Safety
-    /// If it changes frames, the address of [`REGION_BODY`] is one through which they may be written, and nobody else
-    /// has a reference to them that is used again. The notes are those of this code for the state that the pass has, or
-    /// zeros, and no fewer.
+    /// If the code changes frames, the address in [`REGION_BODY`] permits writes, and no other reference to the frame
+    /// is used afterwards. The notes are those of this code for the state of the pass, or zeros, and as many as the
+    /// code reads.
     #[inline(always)]
     unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
         // SAFETY: as the caller says.
         unsafe { self.enter_at(&self.code, cx, opened, notes) };
     }
 
-    /// As [`Segment::enter`], for one of the codes of the segment.
+    /// As [`Segment::enter`], for one of the functions of the segment.
     ///
     /// # Safety
-    /// As there.
+    /// As for `enter`.
     #[inline(always)]
     unsafe fn enter_at(&self, code: &Code, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
-        // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has found to be inside;
-        // all of it is borrowed through `cx` for the time of the call, and of the frame the caller vouches. The notes
-        // are those of `fetch` below, as many as it made room for and for the same state; or zeros, and no fewer.
+        // accepted. It accesses what the pass points to, at offsets that `Shape::check` has checked; all of it is
+        // borrowed through `cx` for the time of the call, and the caller guarantees the frame. The notes are those of
+        // `fetch` below, as many as it reserved and for the same state, or as many zeros.
         unsafe {
             let entry: Entry = core::mem::transmute(code.entry());
             entry(cx, opened, notes);
         }
     }
 
-    /// Runs the code on a pass of a frame, behind so many bytes of room, with its notes.
+    /// Runs the code on a pass of a frame that begins after `front` bytes of headroom, with its prefetch slots.
     ///
     /// # Safety
     /// The shape of the pass has been checked; and as for `enter`.
@@ -399,12 +412,12 @@ impl Segment {
         (bytes, front): (&mut [u8], usize),
         notes: *const u64,
     ) {
-        assert!(front <= bytes.len(), "room is in front of the frame");
+        assert!(front <= bytes.len(), "the headroom precedes the frame");
         let (len, bytes) = (bytes.len() - front, bytes.as_mut_ptr());
         let _ = bytes.expose_provenance();
-        // SAFETY: the bytes are the caller's for as long as this runs, and the pass loses them again below. The code
-        // writes to them by their address, whose provenance is exposed, when it does not read them any more: to the
-        // frame, and as far in front of it as the pass says, which is not farther than there is room.
+        // SAFETY: the bytes are borrowed for this call, and the pass loses them again below. The code writes to them by
+        // address, whose provenance is exposed, after its last read: to the frame, and to the headroom as far as the
+        // pass declares, which is at most its length.
         unsafe {
             cx.regions[REGION_BODY] = core::slice::from_raw_parts(bytes.add(front), len);
             self.enter_at(code, cx, usize::MAX, notes);
@@ -412,27 +425,27 @@ impl Segment {
         cx.regions[REGION_BODY] = &[];
     }
 
-    /// Runs the code that looks ahead on a pass whose shape has been checked.
+    /// Runs a prefetcher on a pass whose shape has been checked.
     ///
     /// # Safety
-    /// The shape of the pass has been checked, and the notes are as many as code of this segment writes.
+    /// The shape of the pass has been checked, and `notes` has as many words as the prefetcher writes.
     #[inline(always)]
-    unsafe fn note(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
-        // SAFETY: as in `enter`; it changes no frame, and of the notes the caller vouches.
+    unsafe fn run_prefetch(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
+        // SAFETY: as in `enter`; it changes no frame, and the caller guarantees the notes.
         unsafe {
-            let entry: AheadEntry = core::mem::transmute(code.entry());
+            let entry: PrefetchEntry = core::mem::transmute(code.entry());
             entry(cx, 0, notes.as_mut_ptr());
         }
     }
 
-    /// The notes of a pass.
+    /// The prefetch slots of a pass.
     #[inline(always)]
     fn notes(&self, cx: &Cx<'_>) -> *const u64 {
-        if cx.prefetched.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
+        if cx.prefetched.is_none() { NOTHING_PREFETCHED.as_ptr() } else { self.noted(cx) }
     }
 
-    /// The notes of so many passes of a batch, by their numbers behind the first: what was noted for this code and this
-    /// state, or zeros, as many. Those of others are zeros, or memory that may not be read.
+    /// The prefetch slots of `passes` passes of a batch, by their index after the first: those of this code and this
+    /// state, or as many zeros. For other indexes they are zeros, or memory that must not be read.
     #[inline(always)]
     fn notes_of<'n>(
         &self,
@@ -443,14 +456,14 @@ impl Segment {
         let noted = notes.all(&self.shape.id, state);
         let noted =
             noted.and_then(|(words, each)| Some((words.get(first * each..(first + passes) * each)?, each)));
-        let (words, each) = noted.unwrap_or((&NOTHING_NOTED, 0));
+        let (words, each) = noted.unwrap_or((&NOTHING_PREFETCHED, 0));
         move |nth| words.as_ptr().wrapping_add(nth * each)
     }
 
-    /// The notes of a pass for which something was noted.
+    /// The prefetch slots of a pass that has some.
     #[inline(never)]
     fn noted(&self, cx: &Cx<'_>) -> *const u64 {
-        cx.prefetched.words(&self.shape.id, cx.state).unwrap_or(&NOTHING_NOTED).as_ptr()
+        cx.prefetched.words(&self.shape.id, cx.state).unwrap_or(&NOTHING_PREFETCHED).as_ptr()
     }
 }
 
@@ -464,7 +477,7 @@ impl fmt::Debug for Segment {
 impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
-        assert!(!self.changes_frames, "the code changes frames: it is to be given one");
+        assert!(!self.changes_frames, "the code changes frames, so it needs one");
         self.shape.check(cx);
         let notes = self.notes(cx);
         // SAFETY: it changes no frame, the shape of the pass is that of the code, and the notes are its own or zeros.
@@ -480,12 +493,12 @@ impl Program for Segment {
     }
 
     fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
-        assert!(!self.changes_frames, "the code changes frames: it is to be given one");
+        assert!(!self.changes_frames, "the code changes frames, so it needs one");
         self.shape.check_all_but(cx, cx.slots.len(), batch.stride);
         batch.each(cx, |cx| {
-            // SAFETY: it changes no frame, and the shape of the pass is that of the code: `each` gives each as many
-            // slots as it was told, and all else is as it was above.
-            unsafe { self.enter(cx, usize::MAX, NOTHING_NOTED.as_ptr()) }
+            // SAFETY: the code changes no frame, and the shape of the pass is that of the code: `each` gives each pass
+            // `stride` slots, and the rest was checked above.
+            unsafe { self.enter(cx, usize::MAX, NOTHING_PREFETCHED.as_ptr()) }
         })
     }
 
@@ -494,7 +507,7 @@ impl Program for Segment {
         let notes_of = self.notes_of(batch.notes, batch.frames.len(), cx.state);
         if !self.puts_in_front {
             return batch.each(cx, leave, |cx, frame, nth| {
-                // SAFETY: as in `parse_all`, and as `notes_of` says.
+                // SAFETY: as in `parse_all`, and see `notes_of`.
                 unsafe { self.enter_on(&self.code, cx, (frame, 0), notes_of(nth)) }
             });
         }
@@ -505,11 +518,14 @@ impl Program for Segment {
     }
 
     fn goes_through(&self) -> bool {
-        self.usual.is_some()
+        self.fast_path.is_some()
     }
 
     fn prefetch_unparsed<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut PrefetchSlots) {
-        let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
+        let Some(prefetcher) = self.fast_path.as_ref().and_then(|fast_path| fast_path.prefetch.as_ref())
+        else {
+            return;
+        };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let Some((notes, each)) = notes.all_mut(&self.shape.id, cx.state) else { return };
         let mut bodies = [&[][..]; BATCH_MAX];
@@ -524,10 +540,10 @@ impl Program for Segment {
             note_bytes: size_of_val(&notes[..each]),
             slot_bytes: batch.stride * size_of::<Slot>(),
         };
-        // SAFETY: as in `parse_all`, for each of the frames: `bodies` has so many, and so have the notes, and there are
-        // as many slots. It writes to no slots.
+        // SAFETY: as in `parse_all`, for each frame: `bodies`, the notes and the slots have at least `n` entries. The
+        // code writes to no slots.
         unsafe {
-            let entry: AheadAllEntry = core::mem::transmute(ahead.entry());
+            let entry: PrefetchBatchEntry = core::mem::transmute(prefetcher.entry());
             entry(cx, &frames, notes.as_mut_ptr());
         }
     }
@@ -540,16 +556,16 @@ impl Program for Segment {
         leave: &mut dyn Leave,
     ) -> Gone {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        let usual = self.usual.as_ref().expect("nobody asks for it where there is no such code");
+        let fast_path = self.fast_path.as_ref().expect("the caller checks has_fast_path");
         let notes_of = self.notes_of((batch.notes, 0), batch.frames.len(), cx.state);
-        let by_usual = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
-            // SAFETY: as in `parse_all`, and as `notes_of` says; it writes to as many slots as the shape was held
-            // against.
-            unsafe { self.enter_on(&usual.code, cx, (frame, 0), notes_of(nth)) }
+        let by_fast_path = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
+            // SAFETY: as in `parse_all`, and see `notes_of`; the code writes to at most as many slots as the shape was
+            // checked for.
+            unsafe { self.enter_on(&fast_path.code, cx, (frame, 0), notes_of(nth)) }
         };
-        batch.each(parser, cx, leave, by_usual, |cx, frame| {
+        batch.each(parser, cx, leave, by_fast_path, |cx, frame| {
             // SAFETY: as in `parse_all`.
-            unsafe { self.enter_on(&self.code, cx, (frame, 0), NOTHING_NOTED.as_ptr()) }
+            unsafe { self.enter_on(&self.code, cx, (frame, 0), NOTHING_PREFETCHED.as_ptr()) }
         })
     }
 
@@ -558,65 +574,66 @@ impl Program for Segment {
     }
 
     fn pays_ahead(&self, state: &State) -> bool {
-        self.ahead.as_ref().is_some_and(|ahead| ahead.asks.pay(state))
+        self.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.layout.pays(state))
     }
 
     fn start_prefetch(&self, state: &State, tuples: usize, notes: &mut PrefetchSlots) {
-        match &self.ahead {
-            Some(ahead) => notes.start(&self.shape.id, state, tuples, ahead.asks.words),
+        match &self.prefetcher {
+            Some(prefetcher) => notes.start(&self.shape.id, state, tuples, prefetcher.layout.words),
             None => notes.clear(),
         }
     }
 
     #[inline]
     fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut PrefetchSlots) {
-        let Some(ahead) = &self.ahead else { return };
+        let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check(cx);
         let Some(notes) = notes.tuple_mut(&self.shape.id, nth) else { return };
-        // SAFETY: the shape of the pass is that of the code, and `start_prefetch` has made room for its notes.
-        unsafe { self.note(&ahead.code, cx, notes) };
+        // SAFETY: the shape of the pass is that of the code, and `start_prefetch` has reserved its notes.
+        unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
     }
 
     fn prefetch_keys_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut PrefetchSlots) {
-        let Some(ahead) = &self.ahead else { return };
+        let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
             let Some(notes) = notes.tuple_mut(&self.shape.id, nth) else { return };
             // SAFETY: as in `parse_all`, and in `prefetch_keys`.
-            unsafe { self.note(&ahead.code, cx, notes) };
+            unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
         });
     }
 
     fn prefetch_rows(&self, state: &State, notes: &mut PrefetchSlots) {
-        if let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.all_mut(&self.shape.id, state)) {
-            ahead.asks.fetch(state, notes.0);
+        if let Some((prefetcher, notes)) = self.prefetcher.as_ref().zip(notes.all_mut(&self.shape.id, state))
+        {
+            prefetcher.layout.fetch(state, notes.0);
         }
     }
 }
 
-/// The notes of a tuple for which nothing was looked up.
-static NOTHING_NOTED: [u64; WORDS_NOTED_MAX] = [0; WORDS_NOTED_MAX];
+/// The prefetch slots of a tuple without prefetches.
+static NOTHING_PREFETCHED: [u64; WORDS_NOTED_MAX] = [0; WORDS_NOTED_MAX];
 
-/// What the code takes for granted of a pass.
+/// The properties of a pass that the code relies on.
 #[derive(Debug)]
 struct Shape {
-    /// By which a state knows the code.
+    /// Identifies the code to a state.
     id: CodeId,
-    /// Elements that it counts for; a parser counts as one more.
+    /// Number of elements that the code counts for; a parser counts as one more.
     elements: usize,
-    /// Slots that it reads.
+    /// Number of slots that the code reads.
     inputs: usize,
-    /// Slots that it gives.
+    /// Number of slots that the code writes.
     given: usize,
     call_words: usize,
-    /// It reads or writes tables or variables.
+    /// The code accesses tables or variables.
     has_state: bool,
     scalars: usize,
     merged: usize,
     natives: usize,
-    /// What the code matches.
-    matches: Vec<Matched>,
-    /// The tables that the code works on, and the fingerprints of their layouts.
+    /// The matchers that the code uses.
+    matches: Vec<MatcherRef>,
+    /// The tables that the code uses, and the fingerprints of their layouts.
     tables: Vec<(usize, u64)>,
 }
 
@@ -635,7 +652,7 @@ impl Shape {
                 tables.push((at, fingerprint));
             }
         }
-        // The words that variables of the segment take, by whether they are merged.
+        // The number of words of the segment's variables that are merged, or that are not.
         let words = |merge: bool| {
             let used = ops().filter_map(|op| match op {
                 Op::VarGet(var) | Op::VarSet(var, ..) | Op::VarMerged(var) => Some(var),
@@ -653,12 +670,12 @@ impl Shape {
         if state.natives.len() < natives {
             return Err(Unsupported { reason: "the state lacks a function of the chain".into(), line: 0 });
         }
-        let mut matches: Vec<Matched> = Vec::new();
+        let mut matches: Vec<MatcherRef> = Vec::new();
         for op in ops() {
             let Op::Match(table, id, _) = op else { continue };
             let lacks = || Unsupported { reason: "the state lacks a matcher of the chain".into(), line: 0 };
             let (matcher, table) = (usize::from(id.0), usize::from(table.0));
-            let matched = Matched { matcher, table };
+            let matched = MatcherRef { matcher, table };
             if !matched.is_in(state) {
                 return Err(lacks());
             }
@@ -684,13 +701,13 @@ impl Shape {
     }
 
     /// # Panics
-    /// If the pass does not have the shape that the code was compiled for: an error of the engine.
+    /// The pass does not have the shape that the code was compiled for: an error of the engine.
     #[inline(always)]
     fn check(&self, cx: &Cx<'_>) {
         self.check_all_but(cx, cx.slots.len(), cx.given.len());
     }
 
-    /// As [`Shape::check`], of passes that will have so many slots to read, and so many to give.
+    /// As [`Shape::check`], for passes that will have this many slots to read and to write.
     #[inline(always)]
     fn check_all_but(&self, cx: &Cx<'_>, slots: usize, given: usize) {
         let fits = slots >= self.inputs
@@ -698,13 +715,13 @@ impl Shape {
             && cx.call.len() >= self.call_words
             && cx.counters.len() >= self.elements;
         if !fits || self.has_state && !cx.state.is_known_to_fit(&self.id) {
-            self.look_at_state(fits, cx.state);
+            self.recheck_state(fits, cx.state);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_at_state(&self, fits: bool, state: &State) {
+    fn recheck_state(&self, fits: bool, state: &State) {
         if !fits || !self.fits_state(state) {
             Self::misfit();
         }
@@ -727,17 +744,17 @@ impl Shape {
     }
 }
 
-/// A matcher that the code asks. Which way it asks it is decided with each look-up.
+/// A matcher that the code uses. Each lookup decides again how to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Matched {
-    /// Its number in the state.
+struct MatcherRef {
+    /// Its index in the state.
     matcher: usize,
-    /// The table whose rows the code takes its rows for.
+    /// The index of the table whose rows it finds.
     table: usize,
 }
 
-impl Matched {
-    /// Whether the state has it, for the rows of this table.
+impl MatcherRef {
+    /// Whether the state has this matcher for the rows of this table.
     #[inline(always)]
     fn is_in(self, state: &State) -> bool {
         let held = state.matchers.get(self.matcher).zip(state.tables.get(self.table));

@@ -1,16 +1,16 @@
-//! Memory that holds machine code.
+//! Executable memory for machine code.
 
 use cranelift_jit::{BranchProtection, JITMemoryKind, JITMemoryProvider, SystemMemoryProvider};
 
-/// The machine code of one function. It is never written again, and its memory is freed when it is dropped.
+/// The machine code of one function. It is never written again; dropping the value frees it.
 pub(crate) struct Code {
     memory: SystemMemoryProvider,
     entry: *const u8,
     bytes: usize,
 }
 
-// SAFETY: behind `entry` is memory that belongs to this value alone. It is written in `new` and is read-only and
-// executable from then on, so it may move to, and be run by, any thread. `memory` is touched in `new` and `drop`.
+// SAFETY: `entry` points to memory that only this value owns. It is written in `new` and is read-only and executable
+// from then on, so it may move to any thread and be run by any. `memory` is accessed only in `new` and `drop`.
 unsafe impl Send for Code {}
 // SAFETY: as above; shared use only reads `entry` and `bytes`.
 unsafe impl Sync for Code {}
@@ -33,12 +33,12 @@ impl Code {
         Ok(Self { memory, entry, bytes: code.len() })
     }
 
-    /// Where the code begins.
+    /// The address of the code.
     pub(crate) fn entry(&self) -> *const u8 {
         self.entry
     }
 
-    /// Its size.
+    /// Its size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -46,8 +46,8 @@ impl Code {
 
 impl Drop for Code {
     fn drop(&mut self) {
-        // SAFETY: `entry` is handed out to `Segment::run` alone, for the time of a call that borrows this value, so
-        // no thread is in this code now, and none can come.
+        // SAFETY: only `Segment::run` gets `entry`, for a call that borrows this value, so no thread runs this code
+        // now, and none can start.
         unsafe { self.memory.free_memory() };
     }
 }

@@ -1,9 +1,8 @@
-//! Queue programs: one machine-code function for each handler, and two for the short way of packets if the program has
-//! one.
+//! Compiles queue programs: one machine-code function per handler, and two for the fast path of packets if the program
+//! has one.
 //!
-//! A handler has neither calls nor ways back, and all that it touches are words at offsets that are known when it is
-//! compiled. So its code is the plainest that there is: each word is loaded once at most on a path, and stored where
-//! the program stores it.
+//! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. So its
+//! code is simple: on each path a word is loaded at most once, and stored where the program stores it.
 
 mod turns;
 
@@ -33,7 +32,7 @@ impl Jit {
     /// Compiles all handlers of a queue program.
     ///
     /// # Errors
-    /// The program is not one that [`verify`] accepts, or this machine lacks instructions or memory for its code.
+    /// [`verify`] rejects the program, or this machine lacks instructions or memory for its code.
     pub fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<CompiledQueue, Unsupported> {
         let began = self.clock.map(|clock| clock());
         let refused = |reason: String| Unsupported { reason, line: 0 };
@@ -44,7 +43,7 @@ impl Jit {
             for (moment, handler) in decl.handlers.iter() {
                 let at =
                     self.append(&mut machine_code, |builder, target| translate(handler, builder, target))?;
-                made.push((level, moment, Needs::of(handler), at));
+                made.push((level, moment, WordCounts::of(handler), at));
             }
         }
         let short = Turns::of(program).map(|short| {
@@ -59,17 +58,17 @@ impl Jit {
             .transpose()
             .map_err(refused)?;
         let code = code.map(Arc::new);
-        let mut functions = Functions::default();
+        let mut functions = HandlerTable::default();
         for (level, moment, needs, at) in made {
             let Some(code) = &code else { continue };
-            // SAFETY: `append` put a function with this signature `at` bytes behind the first one. It is handed out by
-            // `CompiledQueue` alone, which keeps the code as long.
+            // SAFETY: `append` put a function with this signature at offset `at`. Only `CompiledQueue` hands it out,
+            // and it owns the code.
             let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
-            functions.set(level, moment, Function { entry, needs });
+            functions.set(level, moment, HandlerCode { entry, needs });
         }
         let turns = short.zip(code.clone()).map(|((enter, leave), code)| {
-            // SAFETY: `append` put functions with these signatures there. They touch no record before they know that
-            // its vector has it, and `CompiledTurns` keeps the code as long as it has them.
+            // SAFETY: `append` put functions with these signatures there. They access a record only after checking that
+            // its vector has it, and `CompiledTurns` owns the code as long as it has them.
             let (enter, leave) = unsafe {
                 (
                     core::mem::transmute::<*const u8, Enter>(code.entry().add(enter)),
@@ -82,7 +81,7 @@ impl Jit {
         Ok(CompiledQueue { name: program.name.clone(), functions, turns, code, compile_ns })
     }
 
-    /// Compiles a function and puts its code behind that of the others; returns where it begins.
+    /// Compiles a function and appends its code to that of the others; returns its offset.
     fn append(
         &self,
         machine_code: &mut Vec<u8>,
@@ -106,23 +105,23 @@ impl Jit {
     }
 }
 
-/// The handlers of a queue program as machine code. Workers share it by an `Arc`.
+/// The handlers of a queue program as machine code. Workers share it through an `Arc`.
 pub struct CompiledQueue {
     name: String,
-    functions: Functions,
+    functions: HandlerTable,
     turns: Option<CompiledTurns>,
-    /// Where the functions are; None if there are none.
+    /// The code of all functions; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
 }
 
 impl CompiledQueue {
-    /// Bytes of machine code.
+    /// Size of the machine code in bytes.
     pub fn code_bytes(&self) -> usize {
         self.code.as_deref().map_or(0, Code::bytes)
     }
 
-    /// How long it took to compile; 0 if the back end has no clock.
+    /// Compile time; 0 if the backend has no clock.
     pub fn compile_ns(&self) -> u64 {
         self.compile_ns
     }
@@ -141,8 +140,8 @@ impl QueueCode for CompiledQueue {
         let Some(function) = self.functions.get(level, moment) else { return Verdict::Pass.word(0) };
         function.needs.check(&words);
         let Words { node, partition, packet, event } = words;
-        // SAFETY: the code is made by `translate` from a handler that the verifier accepted. It reads and writes the
-        // words that `Needs::of` counted and no others; they are there, and borrowed for the time of the call.
+        // SAFETY: `translate` made the code from a handler that the verifier accepted. It accesses only the words that
+        // `WordCounts::of` counted; they exist, and are borrowed for the time of the call.
         unsafe {
             (function.entry)(
                 node.as_mut_ptr(),
@@ -156,8 +155,8 @@ impl QueueCode for CompiledQueue {
     fn direct(&self, level: usize, moment: Moment) -> Option<Direct> {
         let (function, code) = (self.functions.get(level, moment)?, self.code.clone()?);
         function.needs.fit_direct().then(|| {
-            // SAFETY: a function takes pointers to words, of which it touches no more than the arrays have. It is
-            // called by `Direct` alone, which keeps the code as long.
+            // SAFETY: a function takes pointers to words and accesses no more than the arrays have. Only `Direct` calls
+            // it, and it owns the code.
             let entry = unsafe { core::mem::transmute::<Entry, direct::Entry>(function.entry) };
             Direct::new(entry, code)
         })
@@ -168,73 +167,73 @@ impl QueueCode for CompiledQueue {
     }
 
     fn fetch(&self) -> Option<Fetch> {
-        Some(crate::ahead::fetch)
+        Some(crate::prefetch::fetch_queue_line)
     }
 }
 
-/// How handlers are aligned in their code: half a line of the cache.
+/// Alignment of handlers in their code: half a cache line.
 const CODE_ALIGN: u64 = 32;
 
-/// Code of a handler: on the words of the node, the partition, the packet and the event.
+/// The code of a handler. It gets the words of the node, the partition, the packet and the event.
 type Entry = unsafe extern "C" fn(*mut u64, *mut u64, *mut u64, *mut u64) -> u64;
 
-/// The code where a program has none.
+/// The code of a missing handler: the packet passes.
 extern "C" fn passes(_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64) -> u64 {
     Verdict::Pass.word(0)
 }
 
 #[derive(Clone, Copy)]
-struct Function {
+struct HandlerCode {
     entry: Entry,
-    needs: Needs,
+    needs: WordCounts,
 }
 
-impl Default for Function {
+impl Default for HandlerCode {
     fn default() -> Self {
-        Self { entry: passes, needs: Needs::default() }
+        Self { entry: passes, needs: WordCounts::default() }
     }
 }
 
-/// The functions of a program. What has none passes.
+/// The handlers of a program; a missing one lets packets pass.
 #[derive(Default)]
-struct Functions {
-    /// By moment and level: a fixed place, so that it is found without a look at how many there are.
-    singles: [[Function; LEVELS_MAX]; Moment::SINGLES],
-    /// Those of timers, by level.
-    every: [Vec<Function>; LEVELS_MAX],
+struct HandlerTable {
+    /// By moment and level, at a fixed index, so that a lookup needs no bounds.
+    singles: [[HandlerCode; LEVELS_MAX]; Moment::SINGLES],
+    /// The handlers of timers, by level.
+    every: [Vec<HandlerCode>; LEVELS_MAX],
 }
 
-impl Functions {
+impl HandlerTable {
     #[inline(always)]
-    fn get(&self, level: usize, moment: Moment) -> Option<&Function> {
+    fn get(&self, level: usize, moment: Moment) -> Option<&HandlerCode> {
         match moment.single() {
             Ok(nth) => self.singles[nth].get(level),
             Err(nth) => self.every.get(level)?.get(nth),
         }
     }
 
-    fn set(&mut self, level: usize, moment: Moment, function: Function) {
+    fn set(&mut self, level: usize, moment: Moment, function: HandlerCode) {
         match moment.single() {
             Ok(nth) => self.singles[nth][level] = function,
             Err(nth) => {
                 let every = &mut self.every[level];
-                every.resize(every.len().max(nth + 1), Function::default());
+                every.resize(every.len().max(nth + 1), HandlerCode::default());
                 every[nth] = function;
             }
         }
     }
 }
 
-/// How many words of each scope a handler touches, the untouched ones before the last included.
+/// For each scope, one more than the highest word that a handler accesses.
 #[derive(Clone, Copy, Debug, Default)]
-struct Needs {
+struct WordCounts {
     node: usize,
     partition: usize,
     packet: usize,
     event: usize,
 }
 
-impl Needs {
+impl WordCounts {
     fn of(handler: &Handler) -> Self {
         let mut needs = Self::default();
         needs.add(&handler.body);
@@ -262,7 +261,7 @@ impl Needs {
         }
     }
 
-    /// Whether those are no more than a [`Direct`] has.
+    /// Whether a [`Direct`] has that many words.
     fn fit_direct(self) -> bool {
         self.node.max(self.partition) <= size_of::<RecordWords>() / 8
             && self.packet <= size_of::<PacketWords>() / 8
@@ -270,7 +269,8 @@ impl Needs {
     }
 
     /// # Panics
-    /// If there are fewer words than needed. Each has a branch of its own, which costs less than one for all of them.
+    /// There are fewer words than needed. Each check has a branch of its own, which costs less than one for all of
+    /// them.
     #[inline(always)]
     fn check(self, words: &Words<'_>) {
         if words.node.len() < self.node {
@@ -294,7 +294,7 @@ fn misfit(whose: &str) -> ! {
     panic!("there are fewer words than the queue program has: of the {whose}")
 }
 
-/// Translates a handler that the verifier accepts into `builder`'s function, an [`Entry`].
+/// Translates a handler that the verifier accepted into `builder`'s function, an [`Entry`].
 fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: TargetFrontendConfig) {
     let signature = &mut builder.func.signature;
     signature.call_conv = target.default_call_conv;
@@ -309,15 +309,15 @@ fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: Target
     builder.finalize(target);
 }
 
-/// Words are 8 bytes, aligned, and there.
+/// Words are 8 bytes, aligned and in bounds.
 const WORD: MemFlagsData = MemFlagsData::trusted();
 
-/// What the end of a handler is.
+/// What the end of a handler becomes.
 #[derive(Clone, Copy)]
 enum Ends {
-    /// The end of the function, which returns the word of it.
+    /// The end of the function, which returns the verdict's word.
     Return,
-    /// The beginning of a block for each verdict. It may have the word as its parameter.
+    /// A jump to one block per verdict. The block may take the word as its parameter.
     GoOn([clif::Block; Verdict::ALL.len()]),
 }
 
@@ -325,13 +325,13 @@ struct Translator<'t, 'f> {
     handler: &'t Handler,
     builder: &'t mut FunctionBuilder<'f>,
     ends: Ends,
-    /// Where the words of each scope begin.
+    /// The addresses of the words of each scope.
     bases: [clif::Value; 4],
-    /// What the values of the handler are here.
+    /// The handler's values as Cranelift values.
     values: Vec<Option<clif::Value>>,
-    /// What is in a word that was loaded or stored. Nobody else writes while a handler runs.
+    /// Words that were loaded or stored, in variables. Nothing else writes them while a handler runs.
     slots: BTreeMap<Slot, Variable>,
-    /// Of which words that is known on all paths to here.
+    /// The words whose variable is valid on all paths to this point.
     known: BTreeSet<Slot>,
 }
 
@@ -356,7 +356,6 @@ impl<'t, 'f> Translator<'t, 'f> {
         Self { handler, builder, ends, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
     }
 
-    /// All of the handler.
     fn all(mut self) {
         let handler = self.handler;
         if !self.block(&handler.body) {
@@ -364,7 +363,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         }
     }
 
-    /// Whether all paths through the block end.
+    /// Translates a block; returns whether all its paths end.
     fn block(&mut self, steps: &[Step]) -> bool {
         for step in steps {
             match step {
@@ -392,7 +391,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         false
     }
 
-    /// Whether both blocks end.
+    /// Translates a branch; returns whether both sides end.
     fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> bool {
         let [yes, no, behind] = [(); 3].map(|()| self.builder.create_block());
         let by = self.get(by);
@@ -433,7 +432,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         };
     }
 
-    /// Truths are bytes of 0 or 1.
+    /// Truth values are bytes of 0 or 1.
     fn op(&mut self, op: &Op, ty: Ty) -> clif::Value {
         match *op {
             Op::Int(n) => self.word(n),
@@ -523,7 +522,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         self.builder.ins().store(WORD, word, base, offset);
     }
 
-    /// The verifier sees to it that a word has one type.
+    /// The verifier guarantees that a word has one type.
     fn variable(&mut self, slot: Slot, ty: Ty) -> Variable {
         let clif_ty = match ty {
             Ty::Bool => I8,
@@ -537,7 +536,7 @@ impl<'t, 'f> Translator<'t, 'f> {
         (self.bases[slot.scope as usize], i32::from(slot.word) * 8)
     }
 
-    /// The verifier sees to it that what is used is defined.
+    /// The verifier guarantees that each value is defined before its use.
     fn get(&self, value: Value) -> clif::Value {
         self.values[usize::from(value.0)].expect("a value is defined before it is used")
     }

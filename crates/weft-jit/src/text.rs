@@ -6,9 +6,9 @@ use memchr::memmem;
 /// SQL `LIKE`: `%` stands for any run of characters, `_` for one, everything else for itself. A pattern that is not
 /// UTF-8 matches nothing.
 ///
-/// The parts between `%`s are looked for from left to right, each at the first place where it matches: what a later
-/// place would leave to those behind it, this one leaves as well. So no part is looked for twice, and a part takes
-/// linear time: a literal by the two-way search of [`memmem`], one with `_` as [`Wildcards`] says.
+/// The parts between `%`s are matched from left to right, each at its first occurrence: a later one would leave less
+/// text to the parts after it. So no part is searched twice, and each takes linear time: a literal by the two-way
+/// search of [`memmem`], one with `_` as described at [`Wildcards`].
 pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
     if core::str::from_utf8(pattern).is_err() {
         return false;
@@ -29,7 +29,7 @@ pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
     ends_like(rest, last)
 }
 
-/// What follows a part of a pattern that the text begins with.
+/// The rest of a text that begins with this part of a pattern.
 fn without_start<'t>(text: &'t [u8], part: &[u8]) -> Option<&'t [u8]> {
     let mut rest = text;
     for byte in part {
@@ -57,16 +57,16 @@ fn ends_like(text: &[u8], part: &[u8]) -> bool {
     true
 }
 
-/// A part of a pattern with `_` in it, to be looked for: as many states as it has characters, a bit each, and all of
-/// them make a step at once (Baeza-Yates and Gonnet, "A new approach to text searching", CACM 1992, section 3).
+/// Searches for a part of a pattern with `_` in it: one state per character, one bit each, and all states step together
+/// (Baeza-Yates and Gonnet, "A new approach to text searching", CACM 1992, section 3).
 ///
-/// A character of the text takes a word operation for every 64 characters of the part, whatever the text is.
+/// Each character of the text takes one word operation per 64 characters of the part, whatever the text is.
 struct Wildcards<'p> {
-    /// Words of a set of states.
+    /// Number of words in a set of states.
     n_words: usize,
-    /// The states that the `_`s leave, with any character.
+    /// The states that survive any character: those of the `_`s.
     any: Vec<u64>,
-    /// The states that each character of the part leaves, sorted by character.
+    /// The states that survive each character of the part, sorted by character.
     by_char: Vec<(&'p [u8], Vec<u64>)>,
     /// The bit of the last state, in the last word.
     last: u64,
@@ -93,7 +93,7 @@ impl<'p> Wildcards<'p> {
         Self { n_words, any, by_char, last: 1 << ((chars.len() - 1) % 64) }
     }
 
-    /// Where the first place of the text at which the part matches ends.
+    /// The end of the first match in the text.
     fn find_end(&self, text: &[u8]) -> Option<usize> {
         let mut states = vec![0_u64; self.n_words];
         let mut end = 0;
@@ -101,7 +101,7 @@ impl<'p> Wildcards<'p> {
             end += char.len();
             let known = self.by_char.binary_search_by_key(&char, |(char, _)| *char);
             let left = known.map_or(&self.any, |nth| &self.by_char[nth].1);
-            // A match may begin with every character.
+            // A match may begin at every character.
             let mut carry = 1;
             for (word, left) in states.iter_mut().zip(left) {
                 let next = *word >> 63;
@@ -116,7 +116,7 @@ impl<'p> Wildcards<'p> {
     }
 }
 
-/// The characters of a text; a byte that begins none counts as one.
+/// The characters of a text; an invalid byte counts as one.
 fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = text;
     core::iter::from_fn(move || {
@@ -126,13 +126,13 @@ fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the characters are that lie wholly within `count` bytes from `from`.
+/// The range of the characters that lie wholly within `count` bytes from `from`.
 pub(crate) fn slice(text: &[u8], from: i64, count: i64) -> Range<usize> {
     let len = text.len() as i64;
     let mut start = from.clamp(0, len) as usize;
     let mut end = start + count.clamp(0, len - start as i64) as usize;
     let is_inside = |at: usize| at < text.len() && matches!(text[at], 0x80..=0xbf);
-    // A character has three bytes behind its first at most.
+    // A character has at most three bytes after its first.
     for _ in 0..3 {
         start += usize::from(start < end && is_inside(start));
     }
@@ -142,7 +142,7 @@ pub(crate) fn slice(text: &[u8], from: i64, count: i64) -> Range<usize> {
     start..end
 }
 
-/// Bytes of the character that `bytes` (not empty) begins with; 1 if none does.
+/// Length in bytes of the first character of `bytes` (not empty); 1 if it is invalid.
 fn char_len(bytes: &[u8]) -> usize {
     let len = match bytes[0] {
         0xc2..=0xdf => 2,
@@ -156,8 +156,8 @@ fn char_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// Bytes of the character that `bytes` (not empty) ends with; 1 if none does. No character is within another, so that
-/// those that are counted from the end are those that are counted from the start.
+/// Length in bytes of the last character of `bytes` (not empty); 1 if it is invalid. UTF-8 is self-synchronizing, so
+/// counting from the end finds the same characters as counting from the start.
 fn last_char_len(bytes: &[u8]) -> usize {
     let ends_with_one = |len: &usize| {
         let start = bytes.len().checked_sub(*len);
@@ -166,8 +166,8 @@ fn last_char_len(bytes: &[u8]) -> usize {
     (2..=4).find(ends_with_one).unwrap_or(1)
 }
 
-/// The float that the text says: an optional `-`, digits, perhaps a point with digits, perhaps an exponent. None for
-/// other texts, and for numbers beyond the floats.
+/// Parses a float: an optional `-`, digits, an optional point with digits, an optional exponent. Returns None for other
+/// texts, and for numbers out of range.
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let skip_digits = |at: usize| {
         let n = text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -185,7 +185,7 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     all.parse().ok().filter(|x: &f64| x.is_finite())
 }
 
-/// The integer that the text says in decimal: an optional `-` if `signed`, then digits alone.
+/// Parses a decimal integer: an optional `-` if `signed`, then only digits.
 pub(crate) fn parse_int(text: &[u8], signed: bool) -> Option<u64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] if signed => (true, digits),
@@ -209,7 +209,7 @@ pub(crate) fn parse_int(text: &[u8], signed: bool) -> Option<u64> {
     (magnitude <= limit).then_some(if negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
-/// The most bytes that a float takes as text: the least denormal has 1074 places behind the point.
+/// Largest number of bytes of a float as text: the least denormal has 1074 digits after the point.
 pub(crate) const FLOAT_TEXT_MAX: usize = 1100;
 
 /// The shortest text that reads back as the same float, with `.0` for whole numbers below 10^16.
@@ -234,7 +234,7 @@ pub(crate) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     address[..whole] == network[..whole] && (rest == 0 || (address[whole] ^ network[whole]) & mask == 0)
 }
 
-/// Whether `needle` stands somewhere in `text`, in linear time.
+/// Whether `text` contains `needle`, in linear time.
 pub(crate) fn contains(text: &[u8], needle: &[u8]) -> bool {
     memmem::find(text, needle).is_some()
 }
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_gives_each_percent_the_shortest_run_that_works() {
+    fn like_percent_takes_shortest_run() {
         let yes = [
             ("abc", "abc"),
             ("abc", "a%"),
@@ -273,7 +273,7 @@ mod tests {
         assert!(like(&[0xff, b'a'], b"_a"), "a byte that is no character counts as one");
     }
 
-    /// LIKE as the standard says it: `%` stands for each run in turn. For texts of a few characters.
+    /// LIKE as the standard defines it: tries each run for `%`. For texts of a few characters.
     fn like_by_trial(text: &[&[u8]], pattern: &[&[u8]]) -> bool {
         match (text, pattern) {
             (_, [b"%", rest @ ..]) => (0..=text.len()).any(|at| like_by_trial(&text[at..], rest)),
@@ -284,10 +284,10 @@ mod tests {
         }
     }
 
-    /// A part that is taken at a place other than its first, or a character counted otherwise from the end than from
-    /// the start, would let one pattern in ten thousand match what it must not.
+    /// If a part matched later than at its first occurrence, or the end counted characters differently from the start,
+    /// one pattern in ten thousand would match wrongly.
     #[test]
-    fn like_of_all_short_patterns_is_as_by_trial() {
+    fn like_agrees_with_trial() {
         let texts_of: [&[u8]; 7] = [b"a", b"b", "ü".as_bytes(), "€".as_bytes(), b"\xc3", b"\xbc", b"_"];
         let parts_of: [&[u8]; 5] = [b"a", b"%", b"_", b"b", "ü".as_bytes()];
         let mut rng = weft_core::rng::Rng::from_seed(3);
@@ -301,10 +301,10 @@ mod tests {
         }
     }
 
-    /// With a search that begins anew at each place of the text, a message of 4 MiB that a peer chose takes 10^12 steps
-    /// here, which is hours, and a worker with all its calls waits for it.
+    /// With a search that restarts at each position, a message of 4 MiB from a peer takes 10^12 steps, which is hours,
+    /// and blocks a worker with all its calls.
     #[test]
-    fn text_of_a_peer_takes_linear_time() {
+    fn text_search_takes_linear_time() {
         let text = vec![b'a'; 4 << 20];
         let (needle, half) = (vec![b'a'; 2 << 20], text.len() / 2);
         let ends_with_b = |front: &[u8]| [front, b"b"].concat();
@@ -316,7 +316,7 @@ mod tests {
                 assert!(!like(&text, &pattern));
             }
         }
-        // As many `%`s as there can be, and `_`s in parts that match nearly everywhere.
+        // The largest number of `%`s, and `_`s in parts that match nearly everywhere.
         assert!(!like(&text, &ends_with_b(&b"%a".repeat(1 << 20))));
         for part in ["a_", "a_aaaaaaaaaaaaaaaaa", "_a"] {
             let part = part.repeat(60 / part.len());
@@ -325,9 +325,9 @@ mod tests {
         }
     }
 
-    /// A set of states that lost a bit between two words would end long parts.
+    /// A set of states that lost a bit between two words would miss long parts.
     #[test]
-    fn wildcards_over_64_characters_are_found() {
+    fn wildcards_over_64_chars_match() {
         for n in [62, 63, 64, 65, 127, 128, 129] {
             let (text, part) = ("ü".repeat(n) + "x", "_".repeat(n - 1) + "x");
             let wildcards = Wildcards::of(part.as_bytes());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_has_whole_characters_and_is_bounded_for_other_bytes() {
+    fn slice_keeps_characters_whole() {
         let of = |from, count| &"aü€b"[slice("aü€b".as_bytes(), from, count)];
         assert_eq!((of(0, 2), of(1, 2), of(2, 1), of(2, 4)), ("a", "ü", "", "€"));
         assert_eq!((of(-5, 99), of(4, 99), of(i64::MAX, 1), of(1, i64::MIN)), ("aü€b", "b", "", ""));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_read_to_the_ends_of_their_range() {
+    fn parse_int_reads_whole_range() {
         let min = i64::MIN.to_string();
         assert_eq!(parse_int(min.as_bytes(), true), Some(i64::MIN as u64));
         assert_eq!(parse_int(b"9223372036854775808", true), None);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_floats_show_that_they_are_floats() {
+    fn whole_floats_print_a_point() {
         let shown = |x: f64| {
             let mut out = Vec::new();
             float_text(x, &mut out);

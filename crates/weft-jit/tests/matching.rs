@@ -1,4 +1,4 @@
-//! Matches that compiled code spells out find the row that comes first, whatever the rules are.
+//! Inline matches find the first row, for all kinds of rules.
 
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
@@ -14,7 +14,7 @@ use weft_ir::program::{ChainProgram, Event};
 use weft_ir::text::parse_program;
 use weft_jit::Jit;
 
-/// A rule: from, to, and no other with the same rank.
+/// A rule: from, to; ranks are unique.
 type Rule = (u64, u64);
 
 fn chain(bits: u8) -> Arc<ChainProgram> {
@@ -54,7 +54,12 @@ block2:
 }}
 "
     );
-    Arc::new(parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+    Arc::new(parse_program(&text).unwrap_or_else(|error| {
+        panic!(
+            "{error}\
+{text}"
+        )
+    }))
 }
 
 /// A chain whose rules have two fields, of 32 and of 16 bits.
@@ -98,10 +103,15 @@ block2:
     forward
 }
 ";
-    Arc::new(parse_program(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+    Arc::new(parse_program(text).unwrap_or_else(|error| {
+        panic!(
+            "{error}\
+{text}"
+        )
+    }))
 }
 
-/// A state with these rules, the first of them with the least rank.
+/// A state with these rules; the first has the least rank.
 fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
     let table = Arc::new(Table::new(chain.tables[0].spec.clone(), HashKey::from_seed(1)));
     for (rank, (low, high)) in (0..).zip(rules) {
@@ -113,7 +123,7 @@ fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
 }
 
 fn compiled(chain: &Arc<ChainProgram>, state: &State) -> Box<dyn Program> {
-    let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
+    let jit = Jit::new().expect("this machine is one that code is generated for").prefetching_always();
     jit.compile(chain, Event::Request, state).expect("it is sound")
 }
 
@@ -126,7 +136,7 @@ fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Opti
     found_with(code, state, keys, (&PrefetchSlots::default(), 0))
 }
 
-/// As [`found_by`]; the pass for each key is given the notes of the one that comes so many later.
+/// As [`found_by`], but each key's pass gets the prefetch slots of another, this many keys later.
 fn found_with(
     code: &dyn Program,
     state: &State,
@@ -143,7 +153,7 @@ fn found_with(
             prefetched: notes.tuple(nth + later),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
-        // The field lies at the beginning of the frame, and no rank is so high.
+        // The field is at the start of the frame, and no rank is so high.
         let mut frame = [0xff; 8];
         code.run_on(&mut cx, &mut frame);
         assert!(out.edits.is_empty());
@@ -154,7 +164,7 @@ fn found_with(
     keys.iter().enumerate().map(find).collect()
 }
 
-/// What code notes of these keys, and is told.
+/// The prefetch slots of these keys after the lookups.
 fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> PrefetchSlots {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
     let mut notes = PrefetchSlots::default();
@@ -182,7 +192,7 @@ fn by_hand(rules: &[Rule], key: Option<u64>) -> Option<u64> {
     rules.iter().position(holds).map(|rank| rank as u64)
 }
 
-/// Rules of all widths, many of them close together; `dense` are one behind the other.
+/// Rules of all widths, many of them close together; `dense` of them are adjacent.
 fn rules(bits: u8, n: u64, dense: u64) -> Vec<Rule> {
     let most = u64::MAX >> (64 - bits);
     let near = |n: u64| draw(7, n) & most & !0xff;
@@ -199,7 +209,7 @@ fn rules(bits: u8, n: u64, dense: u64) -> Vec<Rule> {
 }
 
 #[test]
-fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
+fn inlined_trie_finds_first_row() {
     // Packets would take the route of another network.
     for (bits, n, dense) in
         [(8, 3, 0), (64, 40, 25), (32, 5, 0), (32, 5, 25), (32, 300, 12), (32, 3000, 31), (32, 3000, 400)]
@@ -224,8 +234,8 @@ fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
 }
 
 #[test]
-fn what_was_found_ahead_is_good_for_its_key_and_its_state() {
-    // A packet would take the route of another one of its batch, or one that has gone with the batch before.
+fn prefetched_row_needs_key_and_state() {
+    // A packet would take the route of another one of its batch, or one that was removed with the previous batch.
     let (chain, rules) = (chain(32), rules(32, 3000, 12));
     let mut changes = state(&chain, &rules);
     let code = compiled(&chain, &changes);
@@ -243,8 +253,8 @@ fn what_was_found_ahead_is_good_for_its_key_and_its_state() {
 }
 
 #[test]
-fn a_matcher_that_was_cloned_is_asked_by_itself() {
-    // Code would take its rows from where those of another are, or from nowhere.
+fn cloned_matcher_is_looked_up_itself() {
+    // Code would read its rows from those of another matcher, or from nowhere.
     let (chain, rules) = (chain(32), rules(32, 300, 12));
     let state = state(&chain, &rules);
     let clone = Matcher::clone(&state.matchers[0]);
@@ -255,8 +265,8 @@ fn a_matcher_that_was_cloned_is_asked_by_itself() {
 }
 
 #[test]
-fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
-    // Packets would go by the route of a longer prefix than theirs, or by none, where only a short one leads.
+fn trie_floor_finds_short_prefixes() {
+    // Packets would take the route of a longer prefix, or none, where only a short one matches.
     let prefix = |seed: u64, at: usize| {
         let free = u64::from(u32::MAX).checked_shr(32 - (at * 33 / 1000) as u32).unwrap_or(0);
         let value = draw(seed, at as u64) >> 32;
@@ -298,8 +308,8 @@ fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
 }
 
 #[test]
-fn code_finds_rows_that_came_since_it_was_made() {
-    // Packets would go by routes that have gone, or cost what they cost where code does not know the way.
+fn compiled_code_finds_later_rows() {
+    // Packets would take removed routes, or be as slow as without inline matching.
     let (chain, mut rules) = (chain(32), rules(32, 3000, 12));
     rules.retain(|(low, high)| high - low < 1 << 20);
     let first = state(&chain, &rules);
@@ -320,7 +330,7 @@ fn code_finds_rows_that_came_since_it_was_made() {
             rules[at] = new;
         }
     }
-    assert!(matcher.lookup_method().is_none(), "until it is told that the changes are over");
+    assert!(matcher.lookup_method().is_none(), "until the changes are complete");
     matcher.publish();
     assert!(
         matches!(matcher.lookup_method(), Some(LookupMethod::Trie(_))) && matcher.changed() == 0,
@@ -335,8 +345,8 @@ fn code_finds_rows_that_came_since_it_was_made() {
 }
 
 #[test]
-fn few_rows_are_compared_one_by_one() {
-    // A packet would be let through by a rule that does not name it, or by one that is worse than another.
+fn few_rows_are_compared_in_order() {
+    // A packet would pass by a rule that does not match it, or by a worse one.
     type Both = (Rule, Rule);
     let chain = chain_of_two();
     let block = |bits: u8, seed: u64| {
@@ -369,20 +379,20 @@ fn few_rows_are_compared_one_by_one() {
         let rank = u64::from_be_bytes(frame);
         (rank != u64::MAX).then_some(rank)
     };
-    let mut ways = Vec::new();
+    let mut layouts = Vec::new();
     for seed in 0..60 {
         let n = seed as usize % 6;
         let rule = |nth| (block(32, 10 * seed + nth), block(16, 1000 * seed + nth));
         let mut rules: Vec<Both> = (0..n as u64).map(rule).collect();
         if seed % 4 == 3 && n > 0 {
-            // No block: it begins where none does.
+            // Not a prefix: it begins at an odd place.
             rules[n - 1].1 = (3, 77);
         }
         let state = state(&rules);
         let way = state.matchers[0].lookup_method();
         if let Some(LookupMethod::Linear(few)) = way {
             assert!(few.rows >= n && n <= 4);
-            ways.push((n, few.rows, state.matchers[0].lookup_hash()));
+            layouts.push((n, few.rows, state.matchers[0].lookup_hash()));
         }
         let code = compiled(&chain, &state);
         let ends = rules.iter().flat_map(|(a, b)| [(a.0, b.0), (a.1, b.1), (a.1 + 1, b.0), (a.0, b.1 + 1)]);
@@ -392,8 +402,8 @@ fn few_rows_are_compared_one_by_one() {
             assert_eq!(find(&*code, &state, key), by_hand(&rules, key), "{rules:?}: {key:?}, {way:?}");
         }
     }
-    // Code stays as it is when the fourth rule comes.
-    let of = |n: usize| ways.iter().filter(move |way| way.0 == n);
-    assert!(of(2).all(|way| way.1 == 2) && of(2).next().is_some(), "{ways:?}");
-    assert!(of(3).any(|three| of(4).any(|four| three.1 == four.1 && three.2 == four.2)), "{ways:?}");
+    // The code stays valid when the fourth rule is added.
+    let of = |n: usize| layouts.iter().filter(move |layout| layout.0 == n);
+    assert!(of(2).all(|layout| layout.1 == 2) && of(2).next().is_some(), "{layouts:?}");
+    assert!(of(3).any(|three| of(4).any(|four| three.1 == four.1 && three.2 == four.2)), "{layouts:?}");
 }

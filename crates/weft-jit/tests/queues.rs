@@ -1,4 +1,4 @@
-//! Compiled handlers of queues do what the interpreter does.
+//! Compiled handlers of queues behave as the interpreter.
 
 use std::sync::Arc;
 use weft_core::hash::hash_word;
@@ -10,12 +10,12 @@ use weft_ir::queue::{
 };
 use weft_jit::Jit;
 
-/// Programs that are generated and compared; `WEFT_QUEUE_SEEDS` says another number.
+/// Number of generated programs; `WEFT_QUEUE_SEEDS` overrides it.
 const SEEDS: u64 = if cfg!(debug_assertions) { 650 } else { 20_000 };
 
 #[test]
-fn compiled_handlers_agree_with_the_interpreter() {
-    // If they did not, a queue would drop other packets on a link than in the simulator.
+fn compiled_handlers_match_interpreter() {
+    // A queue would drop other packets on a link than in the simulator.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     #[allow(clippy::disallowed_methods, reason = "the one setting of a test that may take hours")]
     let said = std::env::var("WEFT_QUEUE_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
@@ -31,8 +31,8 @@ fn compiled_handlers_agree_with_the_interpreter() {
 }
 
 #[test]
-fn what_a_program_does_not_say_passes() {
-    // If it did not, a queue that only orders would lose packets.
+fn missing_handlers_pass() {
+    // A queue that only orders would lose packets.
     let program = Arc::new(generate::program(&mut generate::Rng::from_seed(1)));
     let mut bare = (*program).clone();
     bare.levels.truncate(1);
@@ -51,8 +51,8 @@ fn what_a_program_does_not_say_passes() {
 
 #[test]
 #[should_panic(expected = "there are fewer words than the queue program has")]
-fn code_does_not_run_on_fewer_words_than_it_touches() {
-    // If it did, it would write where other things are.
+fn too_few_words_are_refused() {
+    // Code would write outside its words.
     let mut program = generate::program(&mut generate::Rng::from_seed(1));
     let one = Handler {
         body: vec![
@@ -70,8 +70,8 @@ fn code_does_not_run_on_fewer_words_than_it_touches() {
 }
 
 #[test]
-fn turns_touch_no_record_that_is_not_there() {
-    // If they did, a queue that is wrong about its own records would write where other things are.
+fn fast_path_skips_missing_records() {
+    // A queue with inconsistent records would make code write outside them.
     let key =
         vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
     let key = Some(Handler { body: key, types: vec![Ty::Int] });
@@ -90,7 +90,7 @@ fn turns_touch_no_record_that_is_not_there() {
     let turns = compiled.turns().expect("packets have a short way");
 
     let lines = |n: usize| vec![[0; 8]; n];
-    // A partition in the order, alone, the line of which has no packet.
+    // One ordered partition whose FIFO has no packet.
     let one = || {
         let mut partitions = lines(8 * partition_lines);
         partitions[0][kept::PLACE] = kept::IN_ORDER;
@@ -102,7 +102,7 @@ fn turns_touch_no_record_that_is_not_there() {
             let mut aside = Aside { event: &mut [0; 6], lines: None };
             (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
         };
-    // The tag that is the lower half of the hash of key 0.
+    // The tag: the lower half of the hash of key 0.
     let tags = || vec![hash_word(0) as u32; 8];
     assert_eq!(enter(lines(node_lines), one(), tags(), lines(1), 0), entered::DONE);
     assert_eq!(enter(lines(node_lines), one(), vec![0; 8], lines(1), 0), entered::NOT);
@@ -143,8 +143,8 @@ fn turns_touch_no_record_that_is_not_there() {
 }
 
 #[test]
-fn lines_that_name_partitions_have_no_short_way() {
-    // If they had, code would take the words of a line for those of a partition, and write behind them.
+fn named_partitions_have_no_fast_path() {
+    // Code would use the words of a FIFO as those of a partition, and write outside them.
     let rank = Slot::new(Scope::Partition, word::RANK);
     let flow = Slot::new(Scope::Packet, word::FIELDS);
     let key = vec![Step::Let(Value(0), Op::Load(flow)), Step::Give(Value(0))];

@@ -1,4 +1,4 @@
-//! What a compiled segment promises besides doing what the interpreter does.
+//! Promises of a compiled segment beside those of the interpreter.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,9 +15,21 @@ use weft_ir::program::{
 use weft_ir::text;
 use weft_jit::Jit;
 
-const COUNT: &str = "function \"f\" {\nblock0:\n    v0: int = count t0\n    v1: int = int 3\n    \
-    v2: bool = icmp.ult v0, v1\n    branch v2, block1, block2\nblock1:\n    forward\nblock2:\n    \
-    v3: bytes = bytes \"full\"\n    abort RESOURCE_EXHAUSTED, v3    ; line 9\n}\n";
+const COUNT: &str = "function \"f\" {\
+block0:\
+    v0: int = count t0\
+    v1: int = int 3\
+    \
+    v2: bool = icmp.ult v0, v1\
+    branch v2, block1, block2\
+block1:\
+    forward\
+block2:\
+    \
+    v3: bytes = bytes \"full\"\
+    abort RESOURCE_EXHAUSTED, v3    ; line 9\
+}\
+";
 
 fn jit() -> Jit {
     Jit::new().expect("this machine is one that code is generated for")
@@ -85,8 +97,8 @@ fn run(
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "another thread runs the code")]
-fn code_outlives_the_chain_and_the_back_end() {
-    // If code pointed into what it was made from, a hot update would pull it from under running calls.
+fn code_outlives_chain_and_backend() {
+    // If code pointed into its source, a hot update would free it under running calls.
     let state = state(Type::F64);
     for i in 0..3 {
         state.tables[0].insert_int(i, Time(0));
@@ -101,8 +113,8 @@ fn code_outlives_the_chain_and_the_back_end() {
 }
 
 #[test]
-fn close_begins_with_the_last_element_that_was_opened() {
-    // If it ran the others, they would end a call which never reached them.
+fn close_starts_at_last_opened_element() {
+    // The others would close a call that never reached them.
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let state = state(Type::F64);
@@ -116,8 +128,8 @@ fn close_begins_with_the_last_element_that_was_opened() {
 }
 
 #[test]
-fn sampled_passes_give_each_element_its_time_once() {
-    // If both parts of an element were counted, its mean time would be half of what it is.
+fn sampled_pass_times_element_once() {
+    // If both parts of an element were counted, its mean time would be halved.
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
     let state = state(Type::F64);
@@ -129,8 +141,8 @@ fn sampled_passes_give_each_element_its_time_once() {
 }
 
 #[test]
-fn a_state_of_another_layout_is_refused() {
-    // If it were not, code would read a row at offsets that mean something else there.
+fn state_of_other_layout_is_refused() {
+    // Code would read a row at offsets of another layout.
     let program = jit().compile(&chain(COUNT, 1), Event::Request, &state(Type::F64)).expect("it compiles");
     let other = state(Type::Text(Some(9)));
     let ran = catch_unwind(AssertUnwindSafe(|| run(&*program, &other, 1, None)));
@@ -138,8 +150,8 @@ fn a_state_of_another_layout_is_refused() {
 }
 
 #[test]
-fn a_state_that_changes_is_looked_at_again() {
-    // What is noted of a state would hold for tables that it no longer has, or for the code of another chain.
+fn changed_state_is_checked_again() {
+    // A cached check would hold for tables that the state no longer has, or for another chain's code.
     let [program, of_text] = [Type::F64, Type::Text(Some(9))]
         .map(|column| jit().compile(&chain(COUNT, 1), Event::Request, &state(column)).expect("it compiles"));
     let refuses = |program: &dyn Program, state: &State| {
@@ -155,10 +167,15 @@ fn a_state_that_changes_is_looked_at_again() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused_with_its_reason() {
-    // If it were compiled, a wrong type would become a wrong address.
-    let source =
-        "function \"f\" {\nblock0:\n    v0: int = int 1\n    v1: int = len v0    ; line 4\n    forward\n}\n";
+fn ill_formed_function_is_refused() {
+    // A wrong type would become a wrong address.
+    let source = "function \"f\" {\
+block0:\
+    v0: int = int 1\
+    v1: int = len v0    ; line 4\
+    forward\
+}\
+";
     let refused =
         jit().compile(&chain(source, 1), Event::Request, &state(Type::F64)).expect_err("it is wrong");
     assert!(refused.reason.contains("not well-formed"), "{refused}");
@@ -169,26 +186,46 @@ fn what_is_not_well_formed_is_refused_with_its_reason() {
 }
 
 #[test]
-fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
-    // It would go to a block that it does not have: no chain with such a handler could be compiled.
-    let source = "function \"f\" {\nblock0:\n    v0: int = int 7\n    v1: row = find t0, v0\n    v2: int = now\n    \
-        v3: float = int_to_float.signed v2\n    v4: float = float 1000.0\n    v5: float = fdiv v3, v4\n    \
-        v6: bool = float_fits.signed v5\n    branch v6, block1, block2\nblock1:\n    forward\nblock2:\n    \
-        v7: row = find t0, v2\n    forward\n}\n";
+fn prefetch_stops_at_unknown_flag() {
+    // The code would jump to a missing block: no chain with such a handler would compile.
+    let source = "function \"f\" {\
+block0:\
+    v0: int = int 7\
+    v1: row = find t0, v0\
+    v2: int = now\
+    \
+        v3: float = int_to_float.signed v2\
+    v4: float = float 1000.0\
+    v5: float = fdiv v3, v4\
+    \
+        v6: bool = float_fits.signed v5\
+    branch v6, block1, block2\
+block1:\
+    forward\
+block2:\
+    \
+        v7: row = find t0, v2\
+    forward\
+}\
+";
     let state = state(Type::F64);
-    let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state);
+    let program = jit().prefetching_always().compile(&chain(source, 2), Event::Request, &state);
     let mut notes = PrefetchSlots::default();
     program.expect("it compiles").start_prefetch(&state, 1, &mut notes);
-    // One of each element: a hash, a row and its address.
+    // One find per element: a hash, a row and its address.
     assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
 }
 
-/// If this fails, code trusts that an address is as short as addresses are, and writes more into the scratch than it
-/// made room for.
+/// Code would assume that an address has its usual maximum length, and overrun its scratch.
 #[test]
-fn an_address_that_is_too_long_is_cut() {
-    let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \
-        abort RESOURCE_EXHAUSTED, v0    ; line 9\n}\n";
+fn too_long_address_is_cut() {
+    let source = "function \"f\" {\
+block0:\
+    v0: bytes = input in0\
+    \
+        abort RESOURCE_EXHAUSTED, v0    ; line 9\
+}\
+";
     let mut chain = ChainProgram::clone(&chain(source, 1));
     let peer = InputLocation::Meta(Meta::Peer);
     let input = Input { name: "peer".into(), ty: Type::IpAddr, nullable: false, place: peer, written: false };

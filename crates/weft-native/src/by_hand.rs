@@ -1,5 +1,5 @@
-//! The libraries called by hand, to measure against: each call as its documentation shows (`weft bench functions`), and
-//! what an engineer would keep from message to message (`weft bench elements`).
+//! Direct calls of the libraries, as a baseline: each call as its documentation shows (`weft bench functions`), with
+//! the state that an engineer would keep between messages (`weft bench elements`).
 
 use crate::seal::by_hand as sealed;
 use aho_corasick::AhoCorasick;
@@ -25,7 +25,7 @@ pub type ByHand = Box<dyn Fn(&[u8])>;
 
 /// What a program that uses the library would do with these bytes; None if that is not one call of a library.
 ///
-/// `pattern` is for regular expressions and the texts that are looked for, `key` for ciphers and codes.
+/// `pattern` is for regular expressions and searched texts, `key` for ciphers and codes.
 pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
     let (key, pattern) = (*key, pattern.to_owned());
     Some(match native {
@@ -129,7 +129,7 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
     })
 }
 
-/// Zstandard at level 3, with a context that is kept.
+/// Zstandard at level 3, with a reused context.
 #[allow(missing_debug_implementations, reason = "the library's context has nothing to show")]
 pub struct Compressor(CCtx<'static>);
 
@@ -140,8 +140,8 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Appends the data compressed. None if that is longer than [`NATIVE_BYTES_MAX`]; what was appended is then of no
-    /// use.
+    /// Appends the data compressed. None if that is longer than [`NATIVE_BYTES_MAX`]; then the appended bytes are
+    /// useless.
     pub fn compress(&mut self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let start = out.len();
         out.reserve(zstd_safe::compress_bound(data.len()));
@@ -153,22 +153,22 @@ impl Compressor {
     }
 }
 
-/// Takes Zstandard apart, with a context that is kept.
+/// Decompresses Zstandard, with a reused context.
 #[allow(missing_debug_implementations, reason = "the library's context has nothing to show")]
 pub struct Decompressor(DCtx<'static>);
 
 impl Default for Decompressor {
     fn default() -> Self {
         let mut context = DCtx::create();
-        // No result is longer than 2^22 bytes, so no window need be.
+        // No result is longer than 2^22 bytes, so no larger window is needed.
         let _ = context.set_parameter(DParameter::WindowLogMax(22));
         Self(context)
     }
 }
 
 impl Decompressor {
-    /// Appends what was compressed. None if the bytes are damaged, or stand for more than [`NATIVE_BYTES_MAX`]; what
-    /// was appended is then of no use.
+    /// Appends the decompressed data. None if the bytes are damaged, or decompress to more than [`NATIVE_BYTES_MAX`];
+    /// then the appended bytes are useless.
     pub fn decompress(&mut self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let start = out.len();
         out.reserve(NATIVE_BYTES_MAX);

@@ -1,4 +1,5 @@
-//! Compression. What is taken apart may come from anybody: it makes [`NATIVE_BYTES_MAX`] bytes at most.
+//! Compression and decompression. Compressed data may come from any peer: it decompresses to at most
+//! [`NATIVE_BYTES_MAX`] bytes.
 
 use core::cell::RefCell;
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
@@ -7,16 +8,16 @@ use std::io::{Read as _, Write as _};
 use weft_core::native::{Call, Ended, NATIVE_BYTES_MAX, Prepared};
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-/// The level of gzip unless a declaration sets one: what the tool of that name has.
+/// The default level of gzip: that of the command-line tool.
 const GZIP_LEVEL: i32 = 6;
-/// The level of Zstandard unless a declaration sets one: what the tool of that name has.
+/// The default level of Zstandard: that of the command-line tool.
 const ZSTD_LEVEL: i32 = 3;
-/// Windows of Zstandard that are taken apart: 2^22 bytes, since no result is longer.
+/// Largest window when decompressing Zstandard: 2^22 bytes, since no result is longer.
 const ZSTD_WINDOW_LOG_MAX: u32 = 22;
 
 // ---- gzip ------------------------------------------------------------------------------------------------------
 
-/// RFC 1952 section 2.3: magic, deflate, no flags, no time, no extra flags, made on no system that is known.
+/// RFC 1952 section 2.3: magic, deflate, no flags, no time, no extra flags, unknown system.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 thread_local! {
@@ -61,7 +62,7 @@ impl Prepared for Gzip {
     }
 }
 
-/// Appends all of the data compressed; false if that is too long.
+/// Appends all of the data compressed; returns false if that is too long.
 fn deflated(deflate: &mut Compress, data: &[u8], out: &mut Vec<u8>) -> bool {
     out.reserve(data.len() / 2 + 64);
     loop {
@@ -76,7 +77,7 @@ fn deflated(deflate: &mut Compress, data: &[u8], out: &mut Vec<u8>) -> bool {
 
 pub(crate) fn gunzip(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
-    // A file of gzip is one member or more (RFC 1952 section 2.2).
+    // A gzip file has one or more members (RFC 1952 section 2.2).
     loop {
         let Some(behind) = member(rest, out) else { return Ended::Failed };
         if behind.is_empty() {
@@ -86,7 +87,7 @@ pub(crate) fn gunzip(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     }
 }
 
-/// Appends what is in a member; what follows it.
+/// Appends the content of a member; returns the bytes after it.
 fn member<'d>(data: &'d [u8], out: &mut Vec<u8>) -> Option<&'d [u8]> {
     let data = behind_gzip_header(data)?;
     let start = out.len();
@@ -116,7 +117,7 @@ fn member<'d>(data: &'d [u8], out: &mut Vec<u8>) -> Option<&'d [u8]> {
     (trailer[..] == expected).then_some(behind)
 }
 
-/// What follows the header of a member (RFC 1952 section 2.3).
+/// The bytes after the header of a member (RFC 1952 section 2.3).
 fn behind_gzip_header(data: &[u8]) -> Option<&[u8]> {
     const HEADER_CRC: u8 = 1 << 1;
     const EXTRA: u8 = 1 << 2;
@@ -183,14 +184,14 @@ impl Prepared for Zstd {
 
 fn unzstd_context() -> DCtx<'static> {
     let mut context = DCtx::create();
-    // If it were refused, the library's own limit would hold, which is greater.
+    // If the library refused this, its own larger limit would hold.
     let _ = context.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX));
     context
 }
 
 pub(crate) fn unzstd(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let data = call.data();
-    // A frame may say how long its content is; it is not taken at its word beyond the limit.
+    // A frame may state the length of its content; the code does not rely on it beyond the limit.
     let said = zstd_safe::get_frame_content_size(data).ok().flatten().unwrap_or(4 * data.len() as u64);
     out.reserve(said.clamp(64, NATIVE_BYTES_MAX as u64) as usize);
     let is_done = UNZSTD.with_borrow_mut(|context| {
@@ -200,7 +201,7 @@ pub(crate) fn unzstd(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     if is_done { Ended::Bytes } else { Ended::Failed }
 }
 
-/// Appends what is in all frames.
+/// Appends the content of all frames.
 fn unzstd_all(context: &mut DCtx<'_>, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut input = InBuffer::around(data);
     if data.is_empty() {
@@ -244,7 +245,7 @@ pub(crate) fn lz4(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     }
     let is_long = data.len() > LZ4_SHORT_BYTES_MAX;
     let is_done = if data.is_empty() {
-        // An encoder that has made frames before makes none of nothing.
+        // A reused encoder makes no frame for empty data.
         lz4_frame(&mut lz4_encoder(BlockSize::Max64KB), data, out)
     } else {
         LZ4.with_borrow_mut(|encoders| lz4_frame(&mut encoders[usize::from(is_long)], data, out))
@@ -278,7 +279,7 @@ pub(crate) fn unlz4(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     }
 }
 
-/// How long the first frame is, if all of it is there: the decoder takes the end of the bytes for the end of the frame.
+/// The length of the first frame, if it is complete: the decoder takes the end of the bytes for the end of the frame.
 /// Source: LZ4 Frame Format Description 1.6.4, "General Structure of LZ4 Frame format".
 fn lz4_frame_len(data: &[u8]) -> Option<usize> {
     const MAGIC: [u8; 4] = 0x184D_2204_u32.to_le_bytes();
@@ -289,7 +290,7 @@ fn lz4_frame_len(data: &[u8]) -> Option<usize> {
     const UNCOMPRESSED: u32 = 1 << 31;
     let flags = *data.strip_prefix(&MAGIC)?.first()?;
     let flagged = |flag, len: usize| if flags & flag != 0 { len } else { 0 };
-    // Flags, the size of blocks, what they announce, and a checksum of the header.
+    // Flags, the size of blocks, the optional fields that they announce, and a checksum of the header.
     let mut at = MAGIC.len() + 2 + flagged(CONTENT_SIZE, 8) + flagged(DICTIONARY, 4) + 1;
     loop {
         let head = u32::from_le_bytes(*data.get(at..)?.first_chunk()?);

@@ -1,13 +1,13 @@
-//! Hashes, and the slots that they choose.
+//! Hashes, and hash-based choice of slots.
 
 use core::cell::RefCell;
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 use weft_core::native::{Arg, Call, Ended, MAGLEV_SLOTS_MAX};
 
-/// Entries of a Maglev table: a prime, and 64 for each of as many slots as there may be.
+/// Entries of a Maglev table: a prime, and 64 per slot for the largest number of slots.
 const MAGLEV_ENTRIES: usize = 65_537;
-/// Tables that a worker keeps.
+/// Number of tables that a worker caches.
 const MAGLEV_TABLES_MAX: usize = 8;
 
 pub(crate) fn xxh3(call: &Call<'_>, _out: &mut Vec<u8>) -> Ended {
@@ -20,7 +20,7 @@ pub(crate) fn sha256(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
 }
 
 thread_local! {
-    /// The tables that were used last, the latest first.
+    /// The most recently used tables, the latest first.
     static TABLES: RefCell<Vec<Table>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn maglev_slot(call: &Call<'_>, _out: &mut Vec<u8>) -> Ended {
     Ended::Int(i64::from(slot))
 }
 
-/// The table of so many slots: each takes its preferred entry that is free, in turn (Eisenbud et al., "Maglev: A Fast
-/// and Reliable Software Network Load Balancer", NSDI 2016, section 3.4).
+/// The table for this many slots: each takes its preferred free entry, in turn (Eisenbud et al., "Maglev: A Fast and
+/// Reliable Software Network Load Balancer", NSDI 2016, section 3.4).
 fn maglev_table(slots: usize) -> Vec<u16> {
     const FREE: u16 = u16::MAX;
     let preference = |slot: usize| {
@@ -58,12 +58,12 @@ fn maglev_table(slots: usize) -> Vec<u16> {
         let skip = (hash(2) % (MAGLEV_ENTRIES as u64 - 1)) as usize + 1;
         (offset, skip)
     };
-    // Where each slot looks next, and how far it goes on from there.
+    // The next entry of each slot, and its step.
     let mut preferences: Vec<(usize, usize)> = (0..slots).map(preference).collect();
     let mut entries = vec![FREE; MAGLEV_ENTRIES];
     for slot in (0..slots).cycle().take(MAGLEV_ENTRIES) {
         let (at, skip) = &mut preferences[slot];
-        // The number of entries is a prime, so that a slot comes by all of them, and one of them is free.
+        // The number of entries is a prime, so a slot visits all of them, and one of them is free.
         while entries[*at] != FREE {
             *at = (*at + *skip) % MAGLEV_ENTRIES;
         }
@@ -77,8 +77,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_have_equal_shares_and_keep_most_of_them() {
-        // A table that moved most keys would empty every cache behind it whenever one backend comes or goes.
+    fn slots_stay_balanced_and_stable() {
+        // A table that moved most keys would empty every cache behind it whenever a backend is added or removed.
         let (ten, eleven) = (maglev_table(10), maglev_table(11));
         for slot in 0..10 {
             let share = ten.iter().filter(|entry| **entry == slot).count();
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_keeps_few_tables() {
-        // A program that gave each tuple another n would take memory without end.
+    fn worker_caches_few_tables() {
+        // A program with another n for each tuple would use unlimited memory.
         for n in 1..40 {
             maglev_slot(&Call { args: &[Arg::Bytes(b"k"), Arg::Int(n)], ..call() }, &mut Vec::new());
         }

@@ -1,6 +1,6 @@
-//! JSON values by their pointers (RFC 6901), without making a tree of what is around them.
+//! Reads and sets JSON values by pointer (RFC 6901), without parsing the rest into a tree.
 
-use crate::Unprepared;
+use crate::PrepareError;
 use core::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -15,20 +15,20 @@ pub(crate) struct Get(Vec<String>);
 pub(crate) struct Set(Vec<String>);
 
 impl Get {
-    pub(crate) fn new(pointer: &str) -> Result<Self, Unprepared> {
+    pub(crate) fn new(pointer: &str) -> Result<Self, PrepareError> {
         parse(pointer).map(Self)
     }
 }
 
 impl Set {
-    pub(crate) fn new(pointer: &str) -> Result<Self, Unprepared> {
+    pub(crate) fn new(pointer: &str) -> Result<Self, PrepareError> {
         parse(pointer).map(Self)
     }
 }
 
 /// The reference tokens of a pointer, unescaped (RFC 6901 section 4).
-fn parse(pointer: &str) -> Result<Vec<String>, Unprepared> {
-    let wrong = || Unprepared::Constant(format!("`{pointer}` is not a JSON pointer"));
+fn parse(pointer: &str) -> Result<Vec<String>, PrepareError> {
+    let wrong = || PrepareError::Constant(format!("`{pointer}` is not a JSON pointer"));
     if pointer.is_empty() {
         return Ok(Vec::new());
     }
@@ -44,14 +44,14 @@ fn parse(pointer: &str) -> Result<Vec<String>, Unprepared> {
 impl Prepared for Get {
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         let Ok(json) = core::str::from_utf8(call.data()) else { return Ended::Failed };
-        let Ok(found) = look(json, &self.0) else { return Ended::Failed };
+        let Ok(found) = follow_pointer(json, &self.0) else { return Ended::Failed };
         let Some(value) = found.value.map(RawValue::get) else { return Ended::Null };
         match value.as_bytes() {
             b"null" => return Ended::Null,
             [b'"', plain @ .., b'"'] if !plain.contains(&b'\\') => out.extend_from_slice(plain),
             [b'"', ..] => match serde_json::from_str::<String>(value) {
                 Ok(text) => out.extend_from_slice(text.as_bytes()),
-                // A half of a surrogate pair stands for no character (RFC 8259 section 8.2).
+                // Half of a surrogate pair is no character (RFC 8259 section 8.2).
                 Err(_) => return Ended::Failed,
             },
             other => out.extend_from_slice(other),
@@ -64,7 +64,7 @@ impl Prepared for Set {
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         let Ok(json) = core::str::from_utf8(call.data()) else { return Ended::Failed };
         let Some(&value) = call.args.get(1) else { return Ended::Failed };
-        let Ok(found) = look(json, &self.0) else { return Ended::Failed };
+        let Ok(found) = follow_pointer(json, &self.0) else { return Ended::Failed };
         let is_set = match (found.value, found.around, self.0.last()) {
             (Some(old), ..) => {
                 let start = offset(json, old.get());
@@ -79,7 +79,8 @@ impl Prepared for Set {
     }
 }
 
-/// Appends the JSON with a new member or item at the end of what is `around` its place; false if there is none there.
+/// Appends the JSON with a new member or item at the end of the container `around` its place; returns false if there is
+/// none.
 fn push_new(out: &mut Vec<u8>, json: &str, around: &RawValue, (name, value): (&str, Arg<'_>)) -> bool {
     let text = around.get();
     let end = offset(json, text) + text.len() - 1;
@@ -94,7 +95,7 @@ fn push_new(out: &mut Vec<u8>, json: &str, around: &RawValue, (name, value): (&s
             out.push(b':');
             is_named && push_value(out, value)
         }),
-        // `-` is the item behind the last one (RFC 6901 section 4).
+        // `-` is the item after the last one (RFC 6901 section 4).
         b'[' if name == "-" => push_with(out, parts, |out| {
             if !is_empty {
                 out.push(b',');
@@ -116,7 +117,7 @@ fn push_with(
     is_pushed
 }
 
-/// Appends a value as JSON; false if it has none.
+/// Appends a value as JSON; returns false if it cannot be represented.
 fn push_value(out: &mut Vec<u8>, value: Arg<'_>) -> bool {
     match value {
         Arg::Bool(b) => serde_json::to_writer(out, &b).is_ok(),
@@ -128,40 +129,40 @@ fn push_value(out: &mut Vec<u8>, value: Arg<'_>) -> bool {
     }
 }
 
-/// Where a part of a text begins.
+/// The offset of a part in its text.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr() - text.as_ptr().addr()
 }
 
-/// What a pointer leads to.
+/// The target of a pointer.
 #[derive(Clone, Copy, Default)]
-struct Found<'de> {
+struct JsonLookup<'de> {
     /// The value, if there is one.
     value: Option<&'de RawValue>,
-    /// The object or array in which it would be.
+    /// The object or array that contains it, or would.
     around: Option<&'de RawValue>,
 }
 
-/// Follows a pointer. All of the text is read, so that what is not JSON is refused wherever the fault is. Of members
-/// with one name the last counts.
-fn look<'de>(json: &'de str, tokens: &[String]) -> Result<Found<'de>, serde_json::Error> {
+/// Follows a pointer. Reads all of the text, so invalid JSON is refused wherever the error is. Of members with the same
+/// name the last counts.
+fn follow_pointer<'de>(json: &'de str, tokens: &[String]) -> Result<JsonLookup<'de>, serde_json::Error> {
     let mut at: &RawValue = serde_json::from_str(json)?;
     let mut around = None;
     for token in tokens {
         let mut deserializer = serde_json::Deserializer::from_str(at.get());
         around = Some(at);
         if !at.get().starts_with(['{', '[']) {
-            return Ok(Found::default());
+            return Ok(JsonLookup::default());
         }
         match (Child { token }).deserialize(&mut deserializer)? {
             Some(child) => at = child,
             None if core::ptr::eq(token, tokens.last().unwrap_or(token)) => {
-                return Ok(Found { value: None, around });
+                return Ok(JsonLookup { value: None, around });
             }
-            None => return Ok(Found::default()),
+            None => return Ok(JsonLookup::default()),
         }
     }
-    Ok(Found { value: Some(at), around })
+    Ok(JsonLookup { value: Some(at), around })
 }
 
 /// A member or item of a value.
@@ -186,7 +187,7 @@ impl<'de> Visitor<'de> for Child<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(is_it) = map.next_key_seed(Is { text: self.token })? {
+        while let Some(is_it) = map.next_key_seed(NameEquals { text: self.token })? {
             if is_it {
                 found = Some(map.next_value()?);
             } else {
@@ -217,12 +218,12 @@ impl<'de> Visitor<'de> for Child<'_> {
     }
 }
 
-/// Whether a name is this one, without a copy of it.
-struct Is<'t> {
+/// Compares a name without copying it.
+struct NameEquals<'t> {
     text: &'t str,
 }
 
-impl<'de> DeserializeSeed<'de> for Is<'_> {
+impl<'de> DeserializeSeed<'de> for NameEquals<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -230,7 +231,7 @@ impl<'de> DeserializeSeed<'de> for Is<'_> {
     }
 }
 
-impl Visitor<'_> for Is<'_> {
+impl Visitor<'_> for NameEquals<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

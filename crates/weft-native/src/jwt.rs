@@ -1,6 +1,6 @@
-//! Message authentication, and JSON Web Tokens that it vouches for (RFC 7515, RFC 7519).
+//! Message authentication, and JSON Web Tokens protected by it (RFC 7515, RFC 7519).
 
-use crate::{Unprepared, key, option};
+use crate::{PrepareError, key, option};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use core::fmt;
@@ -14,7 +14,7 @@ use weft_core::{Interval, Time, Value};
 /// Bytes of the longest token: more than any header may have.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// `rsaEncryption` with its NULL parameters, as an AlgorithmIdentifier holds them (RFC 8017 appendix A.1).
+/// `rsaEncryption` with its NULL parameters, as in an AlgorithmIdentifier (RFC 8017 appendix A.1).
 const RSA_ENCRYPTION: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
 /// `id-ecPublicKey` on the curve `secp256r1` (RFC 5480 section 2.1.1).
 const EC_P256: &[u8] =
@@ -32,7 +32,7 @@ impl fmt::Debug for Hmac {
 }
 
 impl Hmac {
-    pub(crate) fn new(key: Option<&[u8]>) -> Result<Self, Unprepared> {
+    pub(crate) fn new(key: Option<&[u8]>) -> Result<Self, PrepareError> {
         let secret = key::secret(key)?;
         Ok(Self(HmacSha256::new_from_slice(&secret).expect("a key of any length will do")))
     }
@@ -51,14 +51,14 @@ impl Prepared for Hmac {
 #[derive(Debug)]
 pub(crate) struct Verify {
     key: VerifyKey,
-    /// The only `alg` that is valid: a token does not choose how it is verified (RFC 8725 section 3.1).
+    /// The only valid `alg`: a token does not choose its algorithm (RFC 8725 section 3.1).
     algorithm: &'static str,
     issuer: Option<String>,
     audience: Option<String>,
     leeway: Interval,
 }
 
-/// Whether the key that a declaration names is public: those that verify signatures are. All others are secrets.
+/// Whether the key of a declaration is public: keys that verify signatures are. All others are secrets.
 pub fn is_key_public(decl: &NativeDecl) -> bool {
     matches!(option(decl, "algorithm"), Some(Value::Bytes(name)) if matches!(&name[..], b"RS256" | b"ES256"))
 }
@@ -72,8 +72,8 @@ enum VerifyKey {
 
 impl Verify {
     /// # Errors
-    /// The key is not there or does not belong to the algorithm, or there is no such algorithm.
-    pub(crate) fn new(decl: &NativeDecl, key: Option<&[u8]>) -> Result<Self, Unprepared> {
+    /// The key is missing or does not belong to the algorithm, or there is no such algorithm.
+    pub(crate) fn new(decl: &NativeDecl, key: Option<&[u8]>) -> Result<Self, PrepareError> {
         let text = |name| match option(decl, name) {
             Some(Value::Bytes(text)) => Some(String::from_utf8_lossy(text).into_owned()),
             _ => None,
@@ -92,7 +92,7 @@ impl Verify {
                 let key = public_key(key, EC_P256, "a key on the curve P-256")?;
                 ("ES256", VerifyKey::Es256(UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key)))
             }
-            _ => return Err(Unprepared::Constant("the algorithm is HS256, RS256 or ES256".into())),
+            _ => return Err(PrepareError::Constant("the algorithm is HS256, RS256 or ES256".into())),
         };
         Ok(Self { key, algorithm, issuer: text("issuer"), audience: text("audience"), leeway })
     }
@@ -102,7 +102,7 @@ impl Verify {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, payload) = signed.split_once('.')?;
         let header: Map<String, Json> = serde_json::from_slice(&decoded(header)?).ok()?;
-        // What `crit` lists must be understood, and nothing is (RFC 7515 section 4.1.11).
+        // The extensions in `crit` must be understood, and none is (RFC 7515 section 4.1.11).
         if header.get("alg")? != self.algorithm || header.contains_key("crit") {
             return None;
         }
@@ -114,7 +114,7 @@ impl Verify {
 
     fn holds(&self, claims: &Map<String, Json>, now: Time) -> bool {
         let (now, leeway) = (now.0 as f64 / 1e9, self.leeway.0 as f64 / 1e9);
-        // A date that is no number is no date (RFC 7519 section 2).
+        // A date must be a number (RFC 7519 section 2).
         let date = |name: &str, holds: &dyn Fn(f64) -> bool| {
             claims.get(name).is_none_or(|date| date.as_f64().is_some_and(holds))
         };
@@ -152,7 +152,7 @@ impl VerifyKey {
             Self::Hs256(Hmac(mac)) => {
                 let mut mac = mac.clone();
                 mac.update(signed);
-                // It compares in constant time.
+                // This compares in constant time.
                 mac.verify_slice(signature).ok()
             }
             Self::Rs256(key) | Self::Es256(key) => key.verify(signed, signature).ok(),
@@ -165,11 +165,11 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The public key of a PEM file, if it belongs to the algorithm.
-fn public_key(text: Option<&[u8]>, algorithm: &[u8], what: &str) -> Result<Vec<u8>, Unprepared> {
+fn public_key(text: Option<&[u8]>, algorithm: &[u8], what: &str) -> Result<Vec<u8>, PrepareError> {
     let (label, der) = key::pem(text)?;
     if label == "RSA PUBLIC KEY" && algorithm == RSA_ENCRYPTION {
         return Ok(der);
     }
     let found = key::subject_public_key(&der).filter(|(found, _)| *found == algorithm);
-    found.map(|(_, key)| key.to_vec()).ok_or_else(|| Unprepared::Key(format!("the key is not {what}")))
+    found.map(|(_, key)| key.to_vec()).ok_or_else(|| PrepareError::Key(format!("the key is not {what}")))
 }

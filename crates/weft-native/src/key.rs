@@ -1,22 +1,22 @@
-//! Keys, from the bytes of a file or a variable.
+//! Parses keys from the bytes of a file or a variable.
 
-use crate::Unprepared;
+use crate::PrepareError;
 use crate::text::push_unhex;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
-/// The longest file of a key.
+/// Largest size of a key file.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of a key for encryption.
+/// Bytes of an encryption key.
 const KEY_BYTES: usize = 32;
 
-/// A key of 32 bytes: as they are, as 64 hexadecimal digits, or in Base64.
+/// A key of 32 bytes: raw, as 64 hexadecimal digits, or in Base64.
 ///
 /// # Errors
-/// There is none, or it is of another length.
-pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTES]>, Unprepared> {
+/// It is missing, or has another length.
+pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTES]>, PrepareError> {
     let text = there(text)?;
     if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(text) {
         return Ok(Zeroizing::new(raw));
@@ -30,17 +30,17 @@ pub(crate) fn of_32_bytes(text: Option<&[u8]>) -> Result<Zeroizing<[u8; KEY_BYTE
     }
     let wrong = || {
         let what = "it needs 32 bytes: as they are, as 64 hexadecimal digits, or in Base64";
-        Unprepared::Key(format!("the key is not of the right length: {what}"))
+        PrepareError::Key(format!("the key is not of the right length: {what}"))
     };
     Ok(Zeroizing::new(<[u8; KEY_BYTES]>::try_from(bytes.as_slice()).map_err(|_| wrong())?))
 }
 
-/// A secret of at least 32 bytes (RFC 7518 section 3.2): as it is but for a line break at its end, or behind `hex:`,
-/// `base64:` or `base64url:`.
+/// A secret of at least 32 bytes (RFC 7518 section 3.2): raw without a final line break, or after `hex:`, `base64:` or
+/// `base64url:`.
 ///
 /// # Errors
-/// There is none, it is shorter, or it is not in the form that it says.
-pub(crate) fn secret(text: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, Unprepared> {
+/// It is missing or shorter, or does not have the announced form.
+pub(crate) fn secret(text: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, PrepareError> {
     let text = trimmed(there(text)?);
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len()));
     let is_read = if let Some(digits) = text.strip_prefix(b"hex:") {
@@ -54,21 +54,22 @@ pub(crate) fn secret(text: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, Unprepar
         true
     };
     if !is_read {
-        return Err(Unprepared::Key("the key is not in the form that its first word says".into()));
+        return Err(PrepareError::Key("the key is not in the form that its first word says".into()));
     }
     if bytes.len() < KEY_BYTES {
-        return Err(Unprepared::Key("the key is too short: it needs 32 bytes or more".into()));
+        return Err(PrepareError::Key("the key is too short: it needs 32 bytes or more".into()));
     }
     Ok(bytes)
 }
 
-/// What a PEM block holds (RFC 7468), and its label: `PUBLIC KEY`, `RSA PUBLIC KEY`.
+/// The content of a PEM block (RFC 7468), and its label: `PUBLIC KEY`, `RSA PUBLIC KEY`.
 ///
 /// # Errors
 /// There is none.
-pub(crate) fn pem(text: Option<&[u8]>) -> Result<(String, Vec<u8>), Unprepared> {
-    let wrong =
-        || Unprepared::Key("the key is not a PEM file of a public key (`-----BEGIN PUBLIC KEY-----`)".into());
+pub(crate) fn pem(text: Option<&[u8]>) -> Result<(String, Vec<u8>), PrepareError> {
+    let wrong = || {
+        PrepareError::Key("the key is not a PEM file of a public key (`-----BEGIN PUBLIC KEY-----`)".into())
+    };
     let text = core::str::from_utf8(there(text)?).map_err(|_| wrong())?;
     let (_, rest) = text.split_once("-----BEGIN ").ok_or_else(wrong)?;
     let (label, rest) = rest.split_once("-----").ok_or_else(wrong)?;
@@ -76,7 +77,7 @@ pub(crate) fn pem(text: Option<&[u8]>) -> Result<(String, Vec<u8>), Unprepared> 
     let body: String = body.split_ascii_whitespace().collect();
     let der = STANDARD.decode(body).map_err(|_| wrong())?;
     if !matches!(label, "PUBLIC KEY" | "RSA PUBLIC KEY") {
-        return Err(Unprepared::Key(format!(
+        return Err(PrepareError::Key(format!(
             "the key is a {label}; a PUBLIC KEY is enough to verify, and safer"
         )));
     }
@@ -90,12 +91,12 @@ pub(crate) fn subject_public_key(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (info, []) = element(SEQUENCE, der)? else { return None };
     let (algorithm, rest) = element(SEQUENCE, info)?;
     let (bits, []) = element(BIT_STRING, rest)? else { return None };
-    // The first byte says how many bits at the end are not used; a key has whole bytes.
+    // The first byte is the number of unused bits at the end; a key has whole bytes.
     let (0, key) = bits.split_first().map(|(unused, key)| (*unused, key))? else { return None };
     Some((algorithm, key))
 }
 
-/// The content of a DER element with this tag, and what follows it.
+/// The content of a DER element with this tag, and the bytes after it.
 fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&[found, first], rest) = der.split_first_chunk::<2>()?;
     let (len, rest) = match first {
@@ -110,10 +111,10 @@ fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(len)
 }
 
-fn there(text: Option<&[u8]>) -> Result<&[u8], Unprepared> {
-    let text = text.ok_or_else(|| Unprepared::Key("there is no key".into()))?;
+fn there(text: Option<&[u8]>) -> Result<&[u8], PrepareError> {
+    let text = text.ok_or_else(|| PrepareError::Key("there is no key".into()))?;
     if text.len() > KEY_BYTES_MAX {
-        return Err(Unprepared::Key(format!("the key has more than {KEY_BYTES_MAX} bytes")));
+        return Err(PrepareError::Key(format!("the key has more than {KEY_BYTES_MAX} bytes")));
     }
     Ok(text)
 }

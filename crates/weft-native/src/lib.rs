@@ -1,11 +1,11 @@
-//! The native functions of [`weft_core::native`], on crates that others keep well.
+//! The native functions of [`weft_core::native`], implemented with well-maintained crates.
 //!
-//! [`prepare`] makes a declaration ready: it compiles patterns, reads keys, and derives what a nonce begins with. What
-//! it makes is shared by all workers. Contexts that are dear to make, such as those of compressors, belong to the
-//! thread that calls, and are used again by its next call; they keep nothing that could be observed.
+//! [`prepare`] prepares a declaration: it compiles patterns, reads keys, and derives the prefix of nonces. All workers
+//! share the result. Costly contexts, such as those of compressors, belong to the calling thread and are reused by its
+//! next call; they keep nothing observable.
 //!
-//! Nothing here reads a file, the environment, a clock or a source of chance: keys and entropy come in as [`Secrets`].
-//! Bytes that a peer sent never panic, never take more than linear time, and never make more than
+//! Nothing here reads a file, the environment, a clock or a random source: keys and entropy come in as [`Secrets`].
+//! Bytes from a peer never cause a panic, never take more than linear time, and never produce more than
 //! [`NATIVE_BYTES_MAX`](weft_core::native::NATIVE_BYTES_MAX) bytes.
 
 pub mod by_hand;
@@ -32,13 +32,13 @@ pub use pattern::PATTERN_MEMORY_MAX;
 /// Bytes of [`Secrets::entropy`].
 pub const ENTROPY_BYTES: usize = 16;
 
-/// What a function needs that no program says.
+/// Inputs of a function that are not in the program.
 #[derive(Clone, Copy)]
 pub struct Secrets<'a> {
-    /// The bytes of the key's file or variable, if the function has one.
+    /// The content of the key's file or variable, if the function has one.
     pub key: Option<&'a [u8]>,
-    /// Bytes that no other preparation has been given: the first part of every nonce. They are no secret, but
-    /// drawn from the same source.
+    /// Bytes that are unique to this preparation: the first part of every nonce. They are not secret, but come from the
+    /// same source.
     pub entropy: [u8; ENTROPY_BYTES],
 }
 
@@ -48,29 +48,29 @@ impl fmt::Debug for Secrets<'_> {
     }
 }
 
-/// Why a function cannot be made ready.
+/// Why a function cannot be prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unprepared {
-    /// Its key is not there, or not of the form or the length that it needs. It says which, and not what the key is.
+pub enum PrepareError {
+    /// The key is missing, or has the wrong form or length. The text names the key, without its content.
     Key(String),
-    /// A constant or an option is not what it takes.
+    /// A constant or an option is invalid.
     Constant(String),
 }
 
-impl fmt::Display for Unprepared {
+impl fmt::Display for PrepareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Key(why) | Self::Constant(why)) = self;
         f.write_str(why)
     }
 }
 
-impl core::error::Error for Unprepared {}
+impl core::error::Error for PrepareError {}
 
-/// Makes a function ready to be called.
+/// Prepares a function for calls.
 ///
 /// # Errors
-/// See [`Unprepared`].
-pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepared>, Unprepared> {
+/// See [`PrepareError`].
+pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepared>, PrepareError> {
     let level = option(decl, "level")
         .and_then(|value| if let Value::Int(n) = value { Some(*n as i32) } else { None });
     Ok(match decl.native {
@@ -99,7 +99,7 @@ pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepa
         Native::RandomHex => Arc::new(random::RandomHex { site: decl.site }),
         Native::JsonGet => Arc::new(json::Get::new(constant(decl, 0))?),
         Native::JsonSet => Arc::new(json::Set::new(constant(decl, 0))?),
-        Native::MatchesAny => Arc::new(pattern::Any::new(&decl.constants)?),
+        Native::MatchesAny => Arc::new(pattern::MatchesAny::new(&decl.constants)?),
         Native::RegexMatch => Arc::new(pattern::Matches::new(constant(decl, 0))?),
         Native::RegexCapture => Arc::new(pattern::Capture::new(constant(decl, 0))?),
         Native::RegexReplace => Arc::new(pattern::Replace::new(constant(decl, 0), constant(decl, 1))?),
@@ -122,21 +122,21 @@ fn constant(decl: &NativeDecl, at: usize) -> &str {
     decl.constants.get(at).map_or("", String::as_str)
 }
 
-/// A function that keeps nothing of its own.
-struct Plain(fn(&Call<'_>, &mut Vec<u8>) -> Ended);
+/// A function without state.
+struct Stateless(fn(&Call<'_>, &mut Vec<u8>) -> Ended);
 
-impl fmt::Debug for Plain {
+impl fmt::Debug for Stateless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Plain")
+        f.write_str("Stateless")
     }
 }
 
-impl Prepared for Plain {
+impl Prepared for Stateless {
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         (self.0)(call, out)
     }
 }
 
 fn plain(function: fn(&Call<'_>, &mut Vec<u8>) -> Ended) -> Arc<dyn Prepared> {
-    Arc::new(Plain(function))
+    Arc::new(Stateless(function))
 }

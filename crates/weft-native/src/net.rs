@@ -1,4 +1,4 @@
-//! Addresses and names of the network.
+//! Network addresses and domain names.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use weft_core::native::{Arg, Call, Ended};
@@ -6,7 +6,7 @@ use weft_core::native::{Arg, Call, Ended};
 /// The longest text of an address with a port: `[` and eight groups, an IPv4 address in place of two, `]:` and a port.
 const ADDRESS_BYTES_MAX: usize = 56;
 
-/// The address alone or with a port, as `peer` has it. A zone (`%eth0`) is none of it.
+/// The address alone or with a port, as in `peer`. A zone (`%eth0`) is not allowed.
 pub(crate) fn address(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let text = core::str::from_utf8(call.data()).ok().filter(|text| text.len() <= ADDRESS_BYTES_MAX);
     let address = text.and_then(|text| {
@@ -21,7 +21,7 @@ pub(crate) fn address(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
-/// The address with all bits behind the first `bits` cleared, and their number: how a CIDR is held.
+/// The address with all bits after the first `bits` cleared, and their number: the form of a CIDR.
 pub(crate) fn network(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let &[Arg::Bytes(address), Arg::Int(bits @ 0..)] = call.args else { return Ended::Failed };
     let bits = bits.min(8 * address.len() as i64) as usize;
@@ -35,10 +35,10 @@ pub(crate) fn network(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
 
 /// Bytes of a name with the lengths of its labels (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 255;
-/// Bytes of a label; a greater length is no label, but says where the rest of a name stands in a message.
+/// Bytes of a label; a greater length is a compression pointer.
 const LABEL_BYTES_MAX: u8 = 63;
 
-/// The labels of a name, each behind its length, the last of them empty.
+/// The labels of a name, each after its length; the last one is empty.
 pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
     if rest.len() > NAME_BYTES_MAX {
@@ -52,11 +52,11 @@ pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         label.iter().for_each(|byte| push_character(*byte, out));
         rest = next;
     }
-    // It ends with an empty label, and nothing may stand behind it.
+    // It ends with an empty label, and nothing may follow.
     if rest == [0] { Ended::Bytes } else { Ended::Null }
 }
 
-/// A byte of a label as names are written (RFC 4343 section 2.1).
+/// A byte of a label in the textual form of names (RFC 4343 section 2.1).
 fn push_character(byte: u8, out: &mut Vec<u8>) {
     match byte {
         b'.' | b'\\' => out.extend([b'\\', byte]),
@@ -88,13 +88,13 @@ pub(crate) fn solicited_node(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
-/// The kind of the option of TCP that says the maximum segment size, and its length.
+/// Kind and length of the TCP option with the maximum segment size.
 const MSS: [u8; 2] = [2, 4];
-/// Options of one byte: the end of the list, and what fills it up.
+/// Options of one byte: the end of the list, and padding.
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// The options with a maximum segment size of at most so much. What is malformed stays as it is.
+/// The options with the maximum segment size limited. Malformed options stay as they are.
 pub(crate) fn mss_at_most(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let &[Arg::Bytes(options), Arg::Int(most)] = call.args else { return Ended::Failed };
     let begun = out.len();

@@ -1,31 +1,31 @@
 //! Patterns, compiled once.
 
-use crate::Unprepared;
+use crate::PrepareError;
 use aho_corasick::AhoCorasick;
 use regex::{Regex, RegexBuilder};
 use weft_core::native::{Arg, Call, Ended, NATIVE_BYTES_MAX, Prepared};
 
-/// Bytes that a compiled pattern may take.
+/// Largest size of a compiled pattern in bytes.
 pub const PATTERN_MEMORY_MAX: usize = 1 << 20;
 
-fn regex(pattern: &str) -> Result<Regex, Unprepared> {
+fn regex(pattern: &str) -> Result<Regex, PrepareError> {
     let built = RegexBuilder::new(pattern).size_limit(PATTERN_MEMORY_MAX).build();
-    built.map_err(|error| Unprepared::Constant(format!("the regular expression cannot be used: {error}")))
+    built.map_err(|error| PrepareError::Constant(format!("the regular expression cannot be used: {error}")))
 }
 
-/// The text of the first argument. TEXT is UTF-8; if a peer's were not, nothing would match it.
+/// The text of the first argument. TEXT is UTF-8; invalid bytes from a peer would match nothing.
 fn text<'a>(call: &Call<'a>) -> Option<&'a str> {
     core::str::from_utf8(call.data()).ok()
 }
 
 /// `matches_any`.
 #[derive(Debug)]
-pub(crate) struct Any(AhoCorasick);
+pub(crate) struct MatchesAny(AhoCorasick);
 
-impl Any {
-    pub(crate) fn new(texts: &[String]) -> Result<Self, Unprepared> {
+impl MatchesAny {
+    pub(crate) fn new(texts: &[String]) -> Result<Self, PrepareError> {
         let refused = |why: &dyn core::fmt::Display| {
-            Unprepared::Constant(format!("the texts cannot be looked for: {why}"))
+            PrepareError::Constant(format!("the texts cannot be looked for: {why}"))
         };
         if texts.iter().any(String::is_empty) {
             return Err(refused(&"one is empty, and stands in everything"));
@@ -34,7 +34,7 @@ impl Any {
     }
 }
 
-impl Prepared for Any {
+impl Prepared for MatchesAny {
     fn call(&self, call: &Call<'_>, _out: &mut Vec<u8>) -> Ended {
         Ended::Bool(self.0.is_match(call.data()))
     }
@@ -45,7 +45,7 @@ impl Prepared for Any {
 pub(crate) struct Matches(Regex);
 
 impl Matches {
-    pub(crate) fn new(pattern: &str) -> Result<Self, Unprepared> {
+    pub(crate) fn new(pattern: &str) -> Result<Self, PrepareError> {
         regex(pattern).map(Self)
     }
 }
@@ -61,7 +61,7 @@ impl Prepared for Matches {
 pub(crate) struct Capture(Regex);
 
 impl Capture {
-    pub(crate) fn new(pattern: &str) -> Result<Self, Unprepared> {
+    pub(crate) fn new(pattern: &str) -> Result<Self, PrepareError> {
         regex(pattern).map(Self)
     }
 }
@@ -71,7 +71,7 @@ impl Prepared for Capture {
         let Some(&Arg::Int(n)) = call.args.get(1) else { return Ended::Failed };
         let (Some(text), Ok(n)) = (text(call), usize::try_from(n)) else { return Ended::Null };
         let found = match n {
-            // All of the match is found without looking for groups.
+            // The whole match needs no search for groups.
             0 => self.0.find(text),
             n => self.0.captures(text).and_then(|groups| groups.get(n)),
         };
@@ -91,12 +91,12 @@ impl Prepared for Capture {
 pub(crate) struct Replace {
     regex: Regex,
     by: String,
-    /// `by` has no group in it.
+    /// `by` refers to no group.
     is_literal: bool,
 }
 
 impl Replace {
-    pub(crate) fn new(pattern: &str, by: &str) -> Result<Self, Unprepared> {
+    pub(crate) fn new(pattern: &str, by: &str) -> Result<Self, PrepareError> {
         Ok(Self { regex: regex(pattern)?, by: by.to_owned(), is_literal: !by.contains('$') })
     }
 }

@@ -1,4 +1,4 @@
-//! Ids that look random, and come from the draws of the message: a run that is repeated makes the same ones.
+//! Ids that look random, from the draws of the message: repeating a run repeats them.
 
 use crate::text::push_hex;
 use weft_core::hash;

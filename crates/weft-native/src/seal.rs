@@ -1,10 +1,10 @@
-//! Encryption with authentication, under nonces that never repeat.
+//! Authenticated encryption, with nonces that never repeat.
 //!
-//! What is sealed is `nonce (24 bytes) || ciphertext || tag (16 bytes)`. A nonce is the 16 bytes of entropy that the
-//! preparation was given, and behind them 8 bytes that count its calls, of all workers together. So within one
-//! preparation no nonce repeats, and those of two preparations differ unless 128 random bits do not. Both
-//! constructions take a nonce of this length: XAES-256-GCM (C2SP) and XChaCha20-Poly1305
-//! (draft-irtf-cfrg-xchacha-03) derive from the first bytes of it a key that belongs to this preparation alone.
+//! The output is `nonce (24 bytes) || ciphertext || tag (16 bytes)`. A nonce is the 16 bytes of entropy of the
+//! preparation, then 8 bytes that count its calls, of all workers together. So within one preparation no nonce repeats,
+//! and those of two preparations differ unless 128 random bits collide. Both constructions take a nonce of this length:
+//! XAES-256-GCM (C2SP) and XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03) derive from its first bytes a key that
+//! belongs to this preparation alone.
 
 use crate::ENTROPY_BYTES;
 use aes_gcm::aead::array::Array;
@@ -25,7 +25,7 @@ const KEY_BYTES: usize = 32;
 pub(crate) struct Seal {
     cipher: Cipher,
     entropy: [u8; ENTROPY_BYTES],
-    /// Calls so far. At a million a second it overflows in half a million years.
+    /// Number of calls. At a million per second it overflows in half a million years.
     count: AtomicU64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Open {
     key: OpenKey,
 }
 
-/// A cipher under the key of one beginning of nonces.
+/// A cipher under the key of one nonce prefix.
 enum Cipher {
     Aes(Box<Aes256Gcm>),
     ChaCha(ChaCha20Poly1305),
@@ -139,19 +139,19 @@ impl Cipher {
         opened.ok()
     }
 
-    /// The nonce of the inner cipher: what the derivation of its key has left of the outer one.
+    /// The nonce of the inner cipher: the part of the outer one that the key derivation does not use.
     fn inner_nonce(&self, nonce: &[u8; NONCE_BYTES]) -> [u8; 12] {
         let mut inner = [0; 12];
         match self {
             Self::Aes(_) => inner.copy_from_slice(&nonce[12..]),
-            // Four bytes of zeros, then the rest (draft-irtf-cfrg-xchacha-03 section 2.3).
+            // Four zero bytes, then the rest (draft-irtf-cfrg-xchacha-03 section 2.3).
             Self::ChaCha(_) => inner[4..].copy_from_slice(&nonce[16..]),
         }
         inner
     }
 }
 
-/// The key of XChaCha20-Poly1305 for nonces that begin like this.
+/// The key of XChaCha20-Poly1305 for nonces with this prefix.
 fn xchacha(key: &[u8; KEY_BYTES], beginning: &[u8; ENTROPY_BYTES]) -> Cipher {
     let mut derived = chacha20::hchacha::<chacha20::R20>(&Array(*key), &Array(*beginning));
     let cipher = ChaCha20Poly1305::new(&derived);
@@ -177,7 +177,7 @@ impl Xaes {
         Self { block, subkey: Zeroizing::new((encrypted << 1 ^ reduced).to_be_bytes()) }
     }
 
-    /// The cipher for nonces whose first twelve bytes are these.
+    /// The cipher for nonces with these first twelve bytes.
     fn cipher(&self, beginning: &[u8; ENTROPY_BYTES]) -> Cipher {
         Cipher::Aes(Box::new(Aes256Gcm::new(&Array(*self.derived(beginning)))))
     }
@@ -198,8 +198,8 @@ impl Xaes {
     }
 }
 
-/// The ciphers as their documentation calls them, with nonces of 12 bytes, and XAES-256-GCM with what a program would
-/// keep: see [`crate::by_hand`].
+/// The ciphers as their documentation uses them, with nonces of 12 bytes, and XAES-256-GCM with reused state: see
+/// [`crate::by_hand`].
 pub(crate) mod by_hand {
     use super::*;
     use crate::by_hand::ByHand;
@@ -214,7 +214,7 @@ pub(crate) mod by_hand {
         })
     }
 
-    /// To open takes as much work as to seal: the same bytes through the same cipher and code.
+    /// Opening takes as much work as sealing: the same bytes through the same cipher and code.
     pub(crate) fn aes_open(key: [u8; KEY_BYTES]) -> ByHand {
         aes_seal(key)
     }
@@ -233,7 +233,7 @@ pub(crate) mod by_hand {
         chacha_seal(key)
     }
 
-    /// XAES-256-GCM under nonces that begin alike and end in a count.
+    /// XAES-256-GCM with nonces of a common prefix and a counter.
     #[allow(missing_debug_implementations, reason = "a key is never shown")]
     pub struct Sealer {
         cipher: Aes256Gcm,
@@ -242,12 +242,12 @@ pub(crate) mod by_hand {
     }
 
     impl Sealer {
-        /// For nonces that begin with these bytes, which no other sealer may have under this key.
+        /// For nonces with this prefix, which no other sealer may have under this key.
         pub fn new(key: &[u8; KEY_BYTES], beginning: [u8; ENTROPY_BYTES]) -> Self {
             Self { cipher: aes_256_gcm(&Xaes::new(key), &beginning), beginning, count: AtomicU64::new(0) }
         }
 
-        /// Appends nonce, ciphertext and tag; None if the data is longer than the cipher takes.
+        /// Appends nonce, ciphertext and tag; None if the data is too long for the cipher.
         pub fn seal(&self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
             out.extend_from_slice(&self.beginning);
             out.extend_from_slice(&self.count.fetch_add(1, Ordering::Relaxed).to_be_bytes());
@@ -261,7 +261,7 @@ pub(crate) mod by_hand {
         }
     }
 
-    /// Opens what a [`Sealer`] with the same key sealed.
+    /// Opens the output of a [`Sealer`] with the same key.
     #[allow(missing_debug_implementations, reason = "a key is never shown")]
     pub struct Opener(Xaes);
 
@@ -271,7 +271,7 @@ pub(crate) mod by_hand {
             Self(Xaes::new(key))
         }
 
-        /// Appends what was sealed; None if it was not sealed under the key, or was changed since.
+        /// Appends the plaintext; None if the data was not sealed under the key, or was changed.
         pub fn open(&self, data: &[u8], out: &mut Vec<u8>) -> Option<()> {
             let (nonce, rest) = data.split_first_chunk::<NONCE_BYTES>()?;
             let (data, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ciphers_are_those_of_the_standards() {
+    fn ciphers_match_standards() {
         // RFC 8439 section 2.8.2.
         let mut data = SUNSCREEN.to_vec();
         let nonce: [u8; 12] = unhex("070000004041424344454647").try_into().expect("12 bytes");
@@ -338,9 +338,9 @@ mod tests {
     }
 
     #[test]
-    fn long_nonces_are_taken_as_their_papers_say() {
-        // draft-irtf-cfrg-xchacha-03 appendix A.3.1. What is sealed here has no additional data; the derived key and
-        // the inner nonce are what the vector is about.
+    fn long_nonces_match_papers() {
+        // draft-irtf-cfrg-xchacha-03 appendix A.3.1. There is no additional data here; the test is about the derived
+        // key and the inner nonce.
         let nonce: [u8; 24] = core::array::from_fn(|i| 0x40 + i as u8);
         let Cipher::ChaCha(cipher) = xchacha(&counting_key(), nonce.first_chunk().expect("it is longer"))
         else {
@@ -373,8 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn no_nonce_is_used_twice() {
-        // Two messages under one nonce give away their difference, and with GCM the key of all tags.
+    fn nonces_never_repeat() {
+        // Two messages under one nonce reveal their difference, and with GCM the key of all tags.
         for seal in [Seal::aes(&[1; 32], [2; 16]), Seal::chacha(&[1; 32], [2; 16])] {
             let nonces = |_| {
                 let mut out = Vec::new();
@@ -400,8 +400,8 @@ mod tests {
     }
 
     #[test]
-    fn what_another_key_sealed_is_not_opened() {
-        // A wrong key that gave some bytes would put garbage into a message.
+    fn foreign_key_does_not_open() {
+        // Opening with a wrong key would put garbage into a message.
         let mut sealed = Vec::new();
         let call = |data| Call { args: data, now: weft_core::Time(0), rand: 0 };
         Seal::aes(&[1; 32], [2; 16]).call(&call(&[Arg::Bytes(b"secret")]), &mut sealed);

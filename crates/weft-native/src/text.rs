@@ -53,7 +53,7 @@ pub(crate) fn hex(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
-/// Appends two digits a byte.
+/// Appends two digits per byte.
 pub(crate) fn push_hex(data: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.reserve(2 * data.len());
@@ -69,7 +69,7 @@ pub(crate) fn unhex(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     }
 }
 
-/// Appends the bytes that digits stand for; None if some are not, or one is left over.
+/// Appends the bytes of hexadecimal digits; None if one is invalid, or their number is odd.
 pub(crate) fn push_unhex(digits: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (pairs, []) = digits.as_chunks::<2>() else { return None };
     let value = |digit: u8| (digit as char).to_digit(16);

@@ -1,8 +1,8 @@
-//! What the standards say, and what other implementations made.
+//! Test vectors of standards, and output of other implementations.
 
 mod support;
 
-use support::{Given, call, call_at, decl, of, plain, unhex, with_key};
+use support::{CallResult, call, call_at, decl, of, plain, unhex, with_key};
 use weft_core::native::{Arg, Native};
 use weft_core::{Interval, Time, Value};
 
@@ -11,8 +11,8 @@ fn fox() -> Vec<u8> {
 }
 
 #[test]
-fn what_other_tools_compressed_is_taken_apart() {
-    // A peer compresses with the tools of others; what these leave in a header must not stop us.
+fn foreign_compression_is_decompressed() {
+    // Peers compress with other tools, whose headers must not stop us.
     let cases: [(Native, &str); 6] = [
         // gzip -9: with the file's name and time.
         (
@@ -57,12 +57,12 @@ fn what_other_tools_compressed_is_taken_apart() {
         ),
     ];
     for (native, digits) in cases {
-        assert_eq!(of(native, &unhex(digits)), Given::Bytes(fox()), "{native:?}");
+        assert_eq!(of(native, &unhex(digits)), CallResult::Bytes(fox()), "{native:?}");
     }
 }
 
 #[test]
-fn base64_and_hex_are_those_of_rfc_4648() {
+fn base64_and_hex_match_rfc_4648() {
     // Section 10 of the RFC.
     let cases = [
         ("", "", ""),
@@ -83,25 +83,25 @@ fn base64_and_hex_are_those_of_rfc_4648() {
     }
     assert_eq!(of(Native::Base64Url, &[0xfb, 0xff]), "-_8".into());
     for wrong in ["Zg", "Zg=", "Z===", "Zh==", "Zm9v\n", "-_8="] {
-        assert_eq!(of(Native::Unbase64, wrong.as_bytes()), Given::Failed, "{wrong}");
+        assert_eq!(of(Native::Unbase64, wrong.as_bytes()), CallResult::Failed, "{wrong}");
     }
     for wrong in ["6", "6g", "0x66", " 66"] {
-        assert_eq!(of(Native::Unhex, wrong.as_bytes()), Given::Failed, "{wrong}");
+        assert_eq!(of(Native::Unhex, wrong.as_bytes()), CallResult::Failed, "{wrong}");
     }
 }
 
 #[test]
-fn xxh3_is_that_of_its_authors() {
-    // A hash that differed from others' would send a key elsewhere than they do.
+fn xxh3_matches_reference_values() {
+    // A hash that differed from others' would choose other servers for a key.
     for (text, hash) in
         [("", 0x2d06_8005_38d3_94c2_u64), ("a", 0xe6c6_32b6_1e96_4e1f), ("abc", 0x78af_5f94_892f_3950)]
     {
-        assert_eq!(of(Native::Xxh3, text.as_bytes()), Given::Int(hash as i64), "{text}");
+        assert_eq!(of(Native::Xxh3, text.as_bytes()), CallResult::Int(hash as i64), "{text}");
     }
 }
 
 #[test]
-fn pointers_lead_where_rfc_6901_says() {
+fn json_pointers_match_rfc_6901() {
     // Section 5 of the RFC.
     let json = r#"{"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, "k\"l": 6, " ": 7,
       "m~n": 8}"#;
@@ -123,43 +123,43 @@ fn pointers_lead_where_rfc_6901_says() {
         assert_eq!(get(json, pointer), value.into(), "{pointer}");
     }
     for pointer in ["/bar", "/foo/2", "/foo/-", "/foo/00", "/foo/x", "/foo/0/0", "/a/b"] {
-        assert_eq!(get(json, pointer), Given::Null, "{pointer}");
+        assert_eq!(get(json, pointer), CallResult::Null, "{pointer}");
     }
 }
 
-fn get(json: &str, pointer: &str) -> Given {
+fn get(json: &str, pointer: &str) -> CallResult {
     call(&*plain(Native::JsonGet, &[pointer]), &[Arg::Bytes(json.as_bytes())])
 }
 
-fn set(json: &str, pointer: &str, value: Arg<'_>) -> Given {
+fn set(json: &str, pointer: &str, value: Arg<'_>) -> CallResult {
     call(&*plain(Native::JsonSet, &[pointer]), &[Arg::Bytes(json.as_bytes()), value])
 }
 
 #[test]
-fn json_gives_values_as_text() {
-    // A string with its quotes, or an escape that stays, would never be equal to what it is compared with.
+fn json_values_come_as_text() {
+    // A string with its quotes, or with an escape, would never equal the text it is compared with.
     let json = r#"{"s": "a\n\u00fc\ud83d\ude00", "n": -1.50e3, "t": true, "z": null, "o": {"x": 1}, "e": "", 
       "s2": "\ud800"}"#;
     assert_eq!(get(json, "/s"), "a\n\u{fc}\u{1f600}".into());
     assert_eq!(get(json, "/n"), "-1.50e3".into());
     assert_eq!(get(json, "/t"), "true".into());
-    assert_eq!(get(json, "/z"), Given::Null);
+    assert_eq!(get(json, "/z"), CallResult::Null);
     assert_eq!(get(json, "/o"), r#"{"x": 1}"#.into());
     assert_eq!(get(json, "/e"), "".into());
-    assert_eq!(get(json, "/s2"), Given::Failed);
-    // Of two members with one name the last counts, as in most readers (RFC 8259 section 4).
+    assert_eq!(get(json, "/s2"), CallResult::Failed);
+    // Of two members with the same name the last counts, as in most readers (RFC 8259 section 4).
     assert_eq!(get(r#"{"a": 1, "a": 2}"#, "/a"), "2".into());
     for wrong in ["", "{", r#"{"a": 1} x"#, r#"{"a": 01}"#, "{'a': 1}", r#"{"b": [1,], "a": 1}"#, "\u{feff}1"]
     {
-        assert_eq!(get(wrong, "/a"), Given::Failed, "{wrong}");
+        assert_eq!(get(wrong, "/a"), CallResult::Failed, "{wrong}");
     }
 }
 
 #[test]
-fn json_is_changed_in_one_place_and_nowhere_else() {
-    // A number or an escape that was written anew could be another one to the application.
+fn json_set_changes_one_place() {
+    // A rewritten number or escape could have another meaning to the application.
     let json = r#" {"a": {"b": 1.0, "c": []}, "big": 12345678901234567890123, "u": "\u00e9" } "#;
-    let to = |from: &str, by: &str| Given::from(json.replace(from, by).as_str());
+    let to = |from: &str, by: &str| CallResult::from(json.replace(from, by).as_str());
     assert_eq!(set(json, "/a/b", Arg::Int(-7)), to("1.0", "-7"));
     assert_eq!(set(json, "/a/b", Arg::Float(0.5)), to("1.0", "0.5"));
     assert_eq!(set(json, "/a/b", Arg::Bool(true)), to("1.0", "true"));
@@ -172,24 +172,24 @@ fn json_is_changed_in_one_place_and_nowhere_else() {
     for (json, pointer) in
         [("1", "/a"), (r#"{"a":1}"#, "/a/b"), (r#"{"a":[]}"#, "/a/0"), (r#"{"a":{}}"#, "/b/c"), ("{", "/a")]
     {
-        assert_eq!(set(json, pointer, Arg::Int(1)), Given::Failed, "{json} {pointer}");
+        assert_eq!(set(json, pointer, Arg::Int(1)), CallResult::Failed, "{json} {pointer}");
     }
-    assert_eq!(set("{}", "/a", Arg::Float(f64::NAN)), Given::Failed);
+    assert_eq!(set("{}", "/a", Arg::Float(f64::NAN)), CallResult::Failed);
 }
 
 #[test]
-fn an_authentication_code_is_that_of_rfc_4231() {
+fn hmac_matches_rfc_4231() {
     // Test case 6.
     let hmac =
         with_key(&decl(Native::HmacSha256, &[], &[]), Some(&[0xaa; 131]), 0).expect("it is long enough");
     let data = b"Test Using Larger Than Block-Size Key - Hash Key First";
     let expected = unhex("60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-    assert_eq!(call(&*hmac, &[Arg::Bytes(data)]), Given::Bytes(expected));
+    assert_eq!(call(&*hmac, &[Arg::Bytes(data)]), CallResult::Bytes(expected));
 }
 
 // ---- tokens ----------------------------------------------------------------------------------------------------
 
-fn jwt(algorithm: &str, key: &[u8], more: &[(&str, Value)]) -> impl Fn(&str, i64) -> Given + use<> {
+fn jwt(algorithm: &str, key: &[u8], more: &[(&str, Value)]) -> impl Fn(&str, i64) -> CallResult + use<> {
     let options = [&[("algorithm", Value::text(algorithm))], more].concat();
     let verify = with_key(&decl(Native::JwtVerify, &[], &options), Some(key), 0);
     let verify = verify.unwrap_or_else(|error| panic!("{algorithm}: {error}"));
@@ -208,7 +208,7 @@ const RFC_PAYLOAD: &str =
     "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
 
 #[test]
-fn tokens_of_the_rfcs_are_valid_until_they_expire() {
+fn rfc_tokens_are_valid_until_expiry() {
     // RFC 7515 appendices A.1 to A.3; the first is the example of RFC 7519 section 3.1.
     let cases = [
         (
@@ -240,16 +240,16 @@ fn tokens_of_the_rfcs_are_valid_until_they_expire() {
         let verify = jwt(algorithm, key, &[]);
         let token = format!("{header}.{RFC_PAYLOAD}.{signature}");
         assert_eq!(verify(&token, 1_300_819_379), RFC_CLAIMS.into(), "{algorithm}");
-        assert_eq!(verify(&token, 1_300_819_380), Given::Null, "{algorithm}: it has expired");
-        // Any change of a token is one that its issuer did not make.
+        assert_eq!(verify(&token, 1_300_819_380), CallResult::Null, "{algorithm}: it has expired");
+        // Any change of a token must be detected.
         for at in (0..token.len()).step_by(7) {
             let mut changed = token.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).expect("it is ASCII");
-            assert_eq!(verify(&changed, 0), Given::Null, "{algorithm}: {at}");
+            assert_eq!(verify(&changed, 0), CallResult::Null, "{algorithm}: {at}");
         }
         for wrong in ["", ".", "..", "a.b.c", header, &token[..token.len() - 1], &format!("{token}.")] {
-            assert_eq!(verify(wrong, 0), Given::Null, "{algorithm}: {wrong}");
+            assert_eq!(verify(wrong, 0), CallResult::Null, "{algorithm}: {wrong}");
         }
     }
 }
@@ -281,7 +281,7 @@ fn hs256_key() -> Vec<u8> {
 }
 
 #[test]
-fn tokens_that_others_signed_hold_in_their_time() {
+fn foreign_tokens_hold_in_their_time() {
     // A token is valid from `nbf` until before `exp` (RFC 7519 sections 4.1.4 and 4.1.5).
     let keys = [
         ("HS256", &hs256_key()[..], HS256),
@@ -291,19 +291,19 @@ fn tokens_that_others_signed_hold_in_their_time() {
     for (algorithm, key, token) in keys {
         let verify = jwt(algorithm, key, &[]);
         for (seconds, expected) in
-            [(999, Given::Null), (1000, CLAIMS.into()), (1999, CLAIMS.into()), (2000, Given::Null)]
+            [(999, CallResult::Null), (1000, CLAIMS.into()), (1999, CLAIMS.into()), (2000, CallResult::Null)]
         {
             assert_eq!(verify(token, seconds), expected, "{algorithm} at {seconds}");
         }
     }
     let lenient = jwt("HS256", &hs256_key(), &[("leeway", Value::Int(Interval::from_secs(5).0))]);
     assert_eq!(lenient(HS256, 995), CLAIMS.into());
-    assert_eq!(lenient(HS256, 2005), Given::Null);
+    assert_eq!(lenient(HS256, 2005), CallResult::Null);
 }
 
 #[test]
-fn who_a_token_is_from_and_for_is_looked_at() {
-    // A token for another service, with a good signature, is the classic way in.
+fn issuer_and_audience_are_checked() {
+    // A token for another service, with a good signature, is the classic attack.
     for (option, value, is_valid) in [
         ("issuer", "weft", true),
         ("issuer", "other", false),
@@ -311,23 +311,26 @@ fn who_a_token_is_from_and_for_is_looked_at() {
         ("audience", "bank", false),
     ] {
         let verify = jwt("HS256", &hs256_key(), &[(option, Value::text(value))]);
-        let expected = if is_valid { CLAIMS.into() } else { Given::Null };
+        let expected = if is_valid { CLAIMS.into() } else { CallResult::Null };
         assert_eq!(verify(HS256, 1500), expected, "{option} {value}");
     }
     let dateless =
         "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJib2IifQ.EulAUCXTDlu2LDed1cFi_TQ-C1NB6a7Ro6W6Vt1NK4E";
     assert_eq!(jwt("HS256", &hs256_key(), &[])(dateless, 1500), r#"{"sub":"bob"}"#.into());
-    assert_eq!(jwt("HS256", &hs256_key(), &[("audience", Value::text("shop"))])(dateless, 1500), Given::Null);
+    assert_eq!(
+        jwt("HS256", &hs256_key(), &[("audience", Value::text("shop"))])(dateless, 1500),
+        CallResult::Null
+    );
     // An `exp` that is no number.
     let odd = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJib2IiLCJleHAiOiIyMDAwIn0.N303t2QbleUqZqDE2RtVqP\
     FNOTOsAljez07X\
                9Z2v9RM";
-    assert_eq!(jwt("HS256", &hs256_key(), &[])(odd, 1500), Given::Null);
+    assert_eq!(jwt("HS256", &hs256_key(), &[])(odd, 1500), CallResult::Null);
 }
 
 #[test]
-fn a_token_does_not_choose_how_it_is_verified() {
-    // RFC 8725 sections 2.1 and 3.1: `none`, and a public key that is taken for a secret.
+fn token_does_not_choose_algorithm() {
+    // RFC 8725 sections 2.1 and 3.1: `none`, and a public key used as a secret.
     let none = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJldmUifQ.";
     let critical = "eyJhbGciOiJIUzI1NiIsImNyaXQiOlsieCJdLCJ4IjoxfQ.eyJzdWIiOiJldmUifQ.Kqzv1H87Hu2KJK4QRjBnCRIc\
     Lb481w5PiAK_\
@@ -335,16 +338,16 @@ fn a_token_does_not_choose_how_it_is_verified() {
     for (algorithm, key) in [("HS256", &hs256_key()[..]), ("RS256", OPENSSL_RS256), ("ES256", OPENSSL_ES256)]
     {
         let verify = jwt(algorithm, key, &[]);
-        assert_eq!(verify(none, 0), Given::Null, "{algorithm}");
-        assert_eq!(verify(critical, 0), Given::Null, "{algorithm}");
+        assert_eq!(verify(none, 0), CallResult::Null, "{algorithm}");
+        assert_eq!(verify(critical, 0), CallResult::Null, "{algorithm}");
     }
-    assert_eq!(jwt("RS256", OPENSSL_RS256, &[])(HS256, 1500), Given::Null);
-    assert_eq!(jwt("ES256", OPENSSL_ES256, &[])(RS256, 1500), Given::Null);
+    assert_eq!(jwt("RS256", OPENSSL_RS256, &[])(HS256, 1500), CallResult::Null);
+    assert_eq!(jwt("ES256", OPENSSL_ES256, &[])(RS256, 1500), CallResult::Null);
 }
 
 #[test]
-fn keys_that_do_not_belong_to_the_algorithm_are_refused() {
-    // A key of another kind that was taken for one would verify nothing, or anything.
+fn key_of_other_algorithm_is_refused() {
+    // A key of the wrong kind would verify nothing, or anything.
     let refused = |algorithm: &str, key: Option<&[u8]>| {
         let decl = decl(Native::JwtVerify, &[], &[("algorithm", Value::text(algorithm))]);
         with_key(&decl, key, 0).err().map(|error| error.to_string()).unwrap_or_default()
@@ -363,8 +366,8 @@ fn keys_that_do_not_belong_to_the_algorithm_are_refused() {
 }
 
 #[test]
-fn network_of_an_address_keeps_its_first_bits() {
-    // A limit by network would count clients of another one.
+fn network_keeps_prefix_bits() {
+    // A limit per network would count clients of another one.
     let of = |address: &[u8], bits: i64| {
         call(&*plain(Native::Network, &[]), &[Arg::Bytes(address), Arg::Int(bits)])
     };
@@ -378,63 +381,66 @@ fn network_of_an_address_keeps_its_first_bits() {
         (64, [10, 1, 2, 3, 32]),
         (i64::MAX, [10, 1, 2, 3, 32]),
     ] {
-        assert_eq!(of(&[10, 1, 2, 3], bits), Given::Bytes(network.to_vec()), "{bits}");
+        assert_eq!(of(&[10, 1, 2, 3], bits), CallResult::Bytes(network.to_vec()), "{bits}");
     }
     let mut long = vec![0xff; 8];
     long.resize(16, 0);
     long.push(64);
-    assert_eq!(of(&[0xff; 16], 64), Given::Bytes(long));
-    assert_eq!(of(&[10, 1, 2, 3], -1), Given::Failed);
+    assert_eq!(of(&[0xff; 16], 64), CallResult::Bytes(long));
+    assert_eq!(of(&[10, 1, 2, 3], -1), CallResult::Failed);
 }
 
 #[test]
-fn addresses_are_read_with_and_without_a_port() {
-    // A rule for a network would let through, or stop, whoever is taken for another.
+fn addresses_parse_with_and_without_port() {
+    // A rule for a network would apply to addresses outside it.
     let of = |text: &str| call(&*plain(Native::Address, &[]), &[Arg::Bytes(text.as_bytes())]);
     for text in ["10.1.2.3", "10.1.2.3:65535", "::ffff:10.1.2.3", "[::ffff:a01:203]:1"] {
-        assert_eq!(of(text), Given::Bytes(vec![10, 1, 2, 3]), "{text}");
+        assert_eq!(of(text), CallResult::Bytes(vec![10, 1, 2, 3]), "{text}");
     }
     let mut long = vec![0x20, 1, 0xd, 0xb8];
     long.resize(15, 0);
     long.push(1);
     for text in ["2001:db8::1", "[2001:db8::1]:80", "2001:DB8:0:0:0:0:0:1", "2001:db8::0.0.0.1"] {
-        assert_eq!(of(text), Given::Bytes(long.clone()), "{text}");
+        assert_eq!(of(text), CallResult::Bytes(long.clone()), "{text}");
     }
     for text in
         ["", "unix", "10.1.2", "10.1.2.3:", "10.1.2.3:65536", "010.1.2.3", "[::1]", "::1%eth0", "host:80"]
     {
-        assert_eq!(of(text), Given::Null, "{text}");
+        assert_eq!(of(text), CallResult::Null, "{text}");
     }
-    assert_eq!(of(&"1".repeat(1 << 20)), Given::Null);
+    assert_eq!(of(&"1".repeat(1 << 20)), CallResult::Null);
 }
 
 #[test]
-fn names_are_read_as_they_are_written() {
-    // A rule for a name would not match what a resolver takes for the same.
+fn domain_names_are_read_as_written() {
+    // A rule for a name would not match an equal name in a resolver.
     let of = |labels: &[u8]| call(&*plain(Native::DnsName, &[]), &[Arg::Bytes(labels)]);
-    let is = |text: &str| Given::Bytes(text.as_bytes().to_vec());
+    let is = |text: &str| CallResult::Bytes(text.as_bytes().to_vec());
     assert_eq!(of(b"\x03WWW\x07example\x03cOm\0"), is("www.example.com"));
     assert_eq!(of(b"\0"), is(""));
     assert_eq!(of(b"\x04a.b\\\x03\0 \xff\0"), is("a\\.b\\\\.\\000\\032\\255"));
     for broken in [&b"\x04www"[..], b"", b"\x03www", b"\x03www\xc0\x0c", b"\0\0", b"\x40", &[1; 256]] {
-        assert_eq!(of(broken), Given::Null, "{broken:?}");
+        assert_eq!(of(broken), CallResult::Null, "{broken:?}");
     }
 }
 
 #[test]
-fn groups_have_the_stations_of_their_rfcs() {
-    // A question would go to stations that do not listen.
+fn multicast_macs_match_rfcs() {
+    // A query would go to stations that do not listen.
     let of = |native: Native, ip: &[u8]| call(&*plain(native, &[]), &[Arg::Bytes(ip)]);
     assert_eq!(
         of(Native::GroupMac, &[239, 129, 2, 3]),
-        Given::Bytes(vec![0x01, 0x00, 0x5e, 0x01, 0x02, 0x03])
+        CallResult::Bytes(vec![0x01, 0x00, 0x5e, 0x01, 0x02, 0x03])
     );
-    assert_eq!(of(Native::GroupMac, &[10, 0, 0, 1]), Given::Null);
+    assert_eq!(of(Native::GroupMac, &[10, 0, 0, 1]), CallResult::Null);
     // The example of RFC 4291 section 2.7.1.
     let host: core::net::Ipv6Addr = "4037::01:800:200e:8c6c".parse().expect("an address");
     let group: core::net::Ipv6Addr = "ff02::1:ff0e:8c6c".parse().expect("an address");
-    assert_eq!(of(Native::SolicitedNode, &host.octets()), Given::Bytes(group.octets().to_vec()));
-    assert_eq!(of(Native::GroupMac, &group.octets()), Given::Bytes(vec![0x33, 0x33, 0xff, 0x0e, 0x8c, 0x6c]));
-    assert_eq!(of(Native::GroupMac, &host.octets()), Given::Null);
-    assert_eq!(of(Native::SolicitedNode, &[10, 0, 0, 1]), Given::Null);
+    assert_eq!(of(Native::SolicitedNode, &host.octets()), CallResult::Bytes(group.octets().to_vec()));
+    assert_eq!(
+        of(Native::GroupMac, &group.octets()),
+        CallResult::Bytes(vec![0x33, 0x33, 0xff, 0x0e, 0x8c, 0x6c])
+    );
+    assert_eq!(of(Native::GroupMac, &host.octets()), CallResult::Null);
+    assert_eq!(of(Native::SolicitedNode, &[10, 0, 0, 1]), CallResult::Null);
 }

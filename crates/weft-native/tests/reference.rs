@@ -1,6 +1,6 @@
-//! The page of the book that lists the native functions is made from their table.
+//! Generates the book's page of native functions from their table.
 //!
-//! To take over a change of the table, run the test with `UPDATE_EXPECT=1`.
+//! After a change of the table, run the test with `UPDATE_EXPECT=1`.
 
 #![allow(clippy::disallowed_methods, reason = "the test reads the page that it compares with")]
 
@@ -11,8 +11,8 @@ use weft_core::native::{Info, NATIVE_BYTES_MAX, NATIVES, NativeOption};
 const PAGE: &str = "../../docs/src/reference/native-functions.md";
 
 #[test]
-fn the_reference_says_what_the_table_says() {
-    // A signature or a cost in the book that is not the program's is worse than none.
+fn reference_page_matches_table() {
+    // A wrong signature or cost in the book would be worse than none.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     let page = page();
     if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -55,7 +55,7 @@ fn row(info: &Info) -> String {
     )
 }
 
-/// The options, each with the functions that have it.
+/// The options, each with its functions.
 fn options() -> Vec<(NativeOption, Vec<&'static str>)> {
     let mut all: Vec<(NativeOption, Vec<&str>)> = Vec::new();
     for info in NATIVES {

@@ -1,4 +1,4 @@
-//! What a chain costs, known before anything runs: at worst, and at a guess.
+//! The static cost of a chain: worst case and estimate.
 
 use std::collections::BTreeMap;
 use weft_core::limits::LIKE_BYTES_MAX;
@@ -9,16 +9,16 @@ use weft_ir::program::{ChainProgram, Element, Handlers};
 /// The cost of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementCost {
-    /// The instance.
+    /// The instance's name.
     pub name: String,
-    /// Operations of the IR in the longest way through each handler, a scan counted with all its rows.
+    /// IR operations on the longest path through each handler; a scan counts with all its rows.
     pub ops: HandlerOps,
-    /// Nanoseconds for each 1024 bytes of the values that its text functions are given, on the longest way of each
-    /// handler and with the worst values that a peer can send.
+    /// Nanoseconds per 1024 bytes of the arguments of its text functions, on the longest path of each handler and for
+    /// the worst values that a peer can send.
     pub ns_per_kib: HandlerOps,
-    /// Bytes that its own tables take when they are full.
+    /// Bytes of its own tables when full.
     pub table_bytes: u64,
-    /// Bytes of the call's row, for each open call.
+    /// Bytes of the call's row, per open call.
     pub call_bytes: u64,
 }
 
@@ -32,12 +32,12 @@ pub struct HandlerOps {
     pub close: u64,
     /// All EVERY handlers together.
     pub every: u64,
-    /// All TIMEOUT handlers together, for a row each.
+    /// All TIMEOUT handlers together, each for one row.
     pub timeout: u64,
 }
 
 impl HandlerOps {
-    /// Each with the word for its handler.
+    /// The values with their handlers' keywords.
     pub fn named(&self) -> [(&'static str, u64); 6] {
         [
             ("OPEN", self.open),
@@ -55,11 +55,11 @@ impl HandlerOps {
 pub struct Cost {
     /// By element, in the order of the chain.
     pub elements: Vec<ElementCost>,
-    /// Bytes of full tables that belong to no element alone.
+    /// Bytes of full tables that belong to no single element.
     pub shared_table_bytes: u64,
 }
 
-/// The worst case of a chain.
+/// The worst-case cost of a chain.
 pub fn cost(chain: &ChainProgram) -> Cost {
     let table_bytes = |owner: &str| {
         let owned = chain.tables.iter().filter(|table| table.owner == owner);
@@ -84,9 +84,9 @@ pub fn cost(chain: &ChainProgram) -> Cost {
     Cost { elements: elements.collect(), shared_table_bytes: table_bytes("") }
 }
 
-/// The worst case of the handlers of an element.
+/// The worst-case cost of an element's handlers.
 pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
-    by_handler(handlers, longest_way)
+    by_handler(handlers, longest_path)
 }
 
 fn by_handler(handlers: &Handlers, of: impl Fn(&Function) -> u64) -> HandlerOps {
@@ -103,12 +103,12 @@ fn by_handler(handlers: &Handlers, of: impl Fn(&Function) -> u64) -> HandlerOps 
     }
 }
 
-/// Nanoseconds for each 1024 bytes, at worst: what searches took on values made to be hard, and copies.
+/// Nanoseconds per 1024 bytes in the worst case: measured for searches in adversarial values, and for copies.
 const SEARCH_NS_PER_KIB: u64 = 6_000;
 const WILDCARDS_NS_PER_KIB: u64 = 6_000;
 const COPY_NS_PER_KIB: u64 = 100;
 
-/// The bytes that are known before a function runs.
+/// The bytes of constants in a function.
 fn literals(function: &Function) -> BTreeMap<Value, &[u8]> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     insts
@@ -119,12 +119,12 @@ fn literals(function: &Function) -> BTreeMap<Value, &[u8]> {
         .collect()
 }
 
-/// What an operation takes for each 1024 bytes that it is given. Comparisons end with the shorter value, and keys have
-/// a bound: they are not in it.
+/// The time of an operation per 1024 bytes of its arguments. Comparisons end with the shorter value, and keys are
+/// bounded, so they do not count.
 fn ns_per_kib(chain: &ChainProgram, literals: &BTreeMap<Value, &[u8]>, op: &Op) -> u64 {
     match op {
         Op::BytesCompare(BytesCmp::Contains, ..) => SEARCH_NS_PER_KIB,
-        // A part with wildcards between two `%` takes a step for every 64 of its characters.
+        // A part with wildcards between two `%` takes one step per 64 of its characters.
         Op::BytesCompare(BytesCmp::Like, _, pattern) => {
             let Some(pattern) = literals.get(pattern) else {
                 return u64::from(LIKE_BYTES_MAX.div_ceil(64)) * WILDCARDS_NS_PER_KIB;
@@ -142,9 +142,9 @@ fn ns_per_kib(chain: &ChainProgram, literals: &BTreeMap<Value, &[u8]>, op: &Op) 
     }
 }
 
-/// Nanoseconds that an element takes for a call that reaches it, at a guess: the longest way through each of its
-/// handlers of calls, each operation at what it was seen to take in compiled code (`weft bench elements`), a run of
-/// bytes taken to be short. Good enough to tell a table from a comparison; what runs is measured.
+/// Estimated nanoseconds that an element takes for a call that reaches it: the longest path through each of its call
+/// handlers, with measured times of operations in compiled code (`weft bench elements`), for short byte strings. This
+/// is good enough to tell a table from a comparison; running chains are measured.
 pub fn typical_ns(chain: &ChainProgram, element: &Element) -> f64 {
     let handlers = &element.handlers;
     let handlers = [&handlers.open, &handlers.request, &handlers.response, &handlers.close];
@@ -160,20 +160,20 @@ fn picoseconds(chain: &ChainProgram, function: &Function) -> u64 {
     longest(function, of_block)
 }
 
-/// What goes from block to block in compiled code, in picoseconds.
+/// Overhead of compiled code per instruction, in picoseconds.
 const HANDLER_STEP_PS: u64 = 200;
 
-/// The bytes that a function is taken to be given: a message is small.
+/// Assumed length of a function's argument: messages are small.
 const TYPICAL_BYTES: u64 = 256;
 
-/// What a match takes, in picoseconds, and each of its parts. More rules hardly change it.
+/// Picoseconds of a match, and of each of its parts. More rules hardly change it.
 const MATCH_PS: u64 = 20_000;
 const MATCH_PART_PS: u64 = 4_000;
 
-/// What headers that are put on or taken off take, in picoseconds, and the look at the frame that comes out.
+/// Picoseconds of pushing or popping headers, and of parsing the resulting frame.
 const RESHAPE_PS: u64 = 60_000;
 
-/// What a small message takes that is written with its changes, in picoseconds.
+/// Picoseconds of encoding a small message with its changes.
 const REWRITE_PS: u64 = 150_000;
 
 fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
@@ -203,19 +203,19 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     }
 }
 
-/// Operations on the longest way, each block weighed by the rows of the scans that it is in.
+/// Operations on the longest path, each block weighted by the rows of the scans around it.
 ///
-/// It is an upper bound: every block counts as often as all scans whose heads can lead to it and back allow.
-fn longest_way(function: &Function) -> u64 {
+/// It is an upper bound: every block counts with all scans whose head leads to it and back.
+fn longest_path(function: &Function) -> u64 {
     longest(function, |at| function.blocks[at].insts.len() as u64 + 1)
 }
 
 fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
     let weights = weights(function);
     let mut behind = vec![0_u64; function.blocks.len()];
-    // Without recursion: a way is as long as a handler. From the end on, so that what a block leads to is known; a jump
-    // back is not, and its turns are in the weights.
-    for at in last_first(function) {
+    // Without recursion, because a path is as long as a handler. Backwards from the end, so that the successors of a
+    // block are known; back edges are not, and their iterations are in the weights.
+    for at in reverse_postorder(function) {
         let jumps = function.blocks[at].end.jumps();
         let most = jumps.iter().map(|jump| behind[jump.block.0 as usize]).max().unwrap_or(0);
         behind[at] = of_block(at).saturating_mul(weights[at]).saturating_add(most);
@@ -223,8 +223,8 @@ fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
     behind.first().copied().unwrap_or(0)
 }
 
-/// The blocks that are reached, each behind all that it leads to but by a jump back.
-fn last_first(function: &Function) -> Vec<usize> {
+/// The reachable blocks, each after all its successors except by back edges.
+fn reverse_postorder(function: &Function) -> Vec<usize> {
     let next = |at: usize, nth: usize| -> Option<usize> {
         function.blocks[at].end.jumps().get(nth).map(|jump| jump.block.0 as usize)
     };
@@ -247,7 +247,7 @@ fn last_first(function: &Function) -> Vec<usize> {
     done
 }
 
-/// How often each block runs at most: the product of the scans that it is in.
+/// How often each block runs at most: the product of the scans around it.
 fn weights(function: &Function) -> Vec<u64> {
     let n = function.blocks.len();
     let (mut leads_to, mut comes_from) = (vec![Vec::new(); n], vec![Vec::new(); n]);
@@ -268,12 +268,12 @@ fn weights(function: &Function) -> Vec<u64> {
     weights
 }
 
-/// The blocks that ways lead to from one, itself only if a way leads back.
-fn reached(ways: &[Vec<usize>], from: usize) -> Vec<bool> {
-    let mut reached = vec![false; ways.len()];
+/// The blocks reachable from one; itself only through a cycle.
+fn reached(successors: &[Vec<usize>], from: usize) -> Vec<bool> {
+    let mut reached = vec![false; successors.len()];
     let mut ahead = vec![from];
     while let Some(at) = ahead.pop() {
-        for &to in &ways[at] {
+        for &to in &successors[at] {
             if !core::mem::replace(&mut reached[to], true) {
                 ahead.push(to);
             }

@@ -1,9 +1,9 @@
-//! From checked programs to plans: lowering to the IR, and what it does and costs.
+//! Lowers checked programs to the IR, analyses their effects and cost, and plans chains.
 //!
-//! * [`lower`]: the typed program of a chain becomes a [`ChainProgram`](weft_ir::program::ChainProgram).
+//! * [`lower`]: lowers the typed program of a chain to a [`ChainProgram`](weft_ir::program::ChainProgram).
 //! * [`effects`]: what each handler may do.
-//! * [`plan`]: which elements may change places, and which tables may be spread.
-//! * [`cost`]: worst-case operations and memory, known before anything runs.
+//! * [`plan`]: which elements may swap, the best order, and which tables may be sharded.
+//! * [`cost`]: worst-case operations and memory, known statically.
 
 pub mod cost;
 pub mod effects;

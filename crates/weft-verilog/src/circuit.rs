@@ -1,6 +1,6 @@
-//! A module: a net between registers, and what goes in and out.
+//! A circuit: a net between registers, with its inputs and outputs.
 
-use crate::convert::{Converter, End, Source};
+use crate::convert::{Converter, HandlerEnd, Source};
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use crate::share::{self, Path};
@@ -15,60 +15,60 @@ use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, Ty, Verdict, word
 pub struct Module {
     /// Its name in Verilog.
     pub name: String,
-    /// What it is, in Verilog-2001.
+    /// Its Verilog-2001 source.
     pub text: String,
-    /// What goes in and out, beside `clk` and `reset`.
+    /// Its ports, besides `clk` and `reset`.
     pub ports: Vec<Port>,
-    /// The moments at which it decides; the first is number 1 of the port `moment`.
+    /// The moments at which it decides; the first has number 1 on the port `moment`.
     pub moments: Vec<Moment>,
 }
 
-/// What goes into a module or comes out.
+/// A port of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// What it is.
-    pub is: Is,
-    /// How many bits it has.
+    /// Its role.
+    pub role: PortRole,
+    /// Its number of bits.
     pub bits: u32,
-    /// The highest of them is a sign.
+    /// Its highest bit is a sign.
     pub signed: bool,
 }
 
-/// What a port is.
+/// The role of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Is {
-    /// In: which handler runs, 0 for none: then nothing changes.
+pub enum PortRole {
+    /// In: the handler to run, 0 for none: then nothing changes.
     Moment,
-    /// In: what a word holds.
+    /// In: the value of a word.
     Word(Slot),
-    /// Out: what the word holds afterwards.
+    /// Out: the new value of the word.
     NewWord(Slot),
     /// Out: the number of the verdict.
     Verdict,
-    /// Out: the number that a handler gives which ends with one.
+    /// Out: the number that the handler gives, if it gives one.
     Given,
-    /// Out: the decision is made. Until then all that goes in stays as it is.
+    /// Out: the decision is complete. Until then all inputs must stay as they are.
     Ready,
-    /// In, of a tree: an entry comes, with the rank of the packet whose words are there.
+    /// In, of a tree: an entry is inserted, with the rank of the packet on the inputs.
     Push,
-    /// In, of a tree: which entry comes.
+    /// In, of a tree: the index of the inserted entry.
     PushAt,
-    /// In, of a tree: an entry goes.
+    /// In, of a tree: an entry is removed.
     Pop,
-    /// In, of a tree: which entry goes.
+    /// In, of a tree: the index of the removed entry.
     PopAt,
     /// Out, of a tree: there is an entry.
     Some,
-    /// Out, of a tree: which has the lowest rank.
+    /// Out, of a tree: the entry with the lowest rank.
     First,
-    /// Out, of a tree: which has the highest rank.
+    /// Out, of a tree: the entry with the highest rank.
     Last,
 }
 
-impl Is {
-    /// Whether it goes in.
+impl PortRole {
+    /// Whether it is an input.
     pub fn is_input(self) -> bool {
         !matches!(
             self,
@@ -83,45 +83,45 @@ impl Is {
     }
 }
 
-/// What is printed.
+/// The circuit of a module, before printing.
 pub(crate) struct Circuit {
     pub(crate) name: String,
-    /// What it was made of, for its first lines.
+    /// A description for its first lines.
     pub(crate) about: String,
     pub(crate) net: Net,
-    /// What the inputs of the net are, and what they are called.
+    /// The inputs of the net, with their names.
     pub(crate) inputs: Vec<(Source, String)>,
     pub(crate) ports: Vec<Port>,
     pub(crate) registers: Vec<Register>,
-    /// What drives the ports that go out.
-    pub(crate) driven: Vec<Driven>,
-    /// What is divided by roots.
+    /// The output ports.
+    pub(crate) driven: Vec<OutputPort>,
+    /// The divisions by roots.
     pub(crate) roots: Option<Roots>,
     pub(crate) moments: Vec<Moment>,
 }
 
-/// Divisions of one number by roots, which one unit does, one after the other.
+/// Divisions of one constant by roots, which one unit computes one after the other.
 pub(crate) struct Roots {
     pub(crate) over: u64,
-    /// The gates, and whether what they give is seen.
+    /// The gates, and whether their results are used.
     pub(crate) each: Vec<(Wire, Wire)>,
 }
 
-/// A port that goes out.
-pub(crate) struct Driven {
-    pub(crate) is: Is,
+/// An output port.
+pub(crate) struct OutputPort {
+    pub(crate) role: PortRole,
     pub(crate) name: String,
     pub(crate) range: Range,
     pub(crate) wire: Wire,
 }
 
-/// A variable.
+/// The register of a variable.
 pub(crate) struct Register {
     pub(crate) slot: Slot,
     pub(crate) name: String,
     pub(crate) range: Range,
     pub(crate) start: u64,
-    /// What it holds after the decision; None if it is never written.
+    /// Its value after the decision; None if it is never written.
     pub(crate) next: Option<Wire>,
 }
 
@@ -165,7 +165,7 @@ impl Circuit {
             name: format!("weft_{}", plain(&program.name)),
             about: program.to_string(),
             inputs: Vec::new(),
-            ports: vec![Port::of(Is::Moment, "moment".into(), moments)],
+            ports: vec![Port::of(PortRole::Moment, "moment".into(), moments)],
             registers: Vec::new(),
             driven: Vec::new(),
             roots: divided,
@@ -173,16 +173,16 @@ impl Circuit {
             net,
         };
         made.add_inputs(&converter, &roots);
-        for ((is, _), wire) in outs.into_iter().zip(roots) {
-            made.add_out(&converter, is, wire)?;
+        for ((role, _), wire) in outs.into_iter().zip(roots) {
+            made.add_out(&converter, role, wire)?;
         }
         if made.roots.is_some() {
-            made.ports.push(Port::of(Is::Ready, "ready".into(), Range::BIT));
+            made.ports.push(Port::of(PortRole::Ready, "ready".into(), Range::BIT));
         }
         Ok(made)
     }
 
-    /// The ports and registers that the roots depend on.
+    /// Adds the ports and registers that the roots depend on.
     fn add_inputs(&mut self, converter: &Converter<'_>, roots: &[Wire]) {
         let gates = self.net.cone(roots, |_| false).into_iter().map(|wire| self.net.gate(wire));
         let used: BTreeSet<u32> =
@@ -199,17 +199,17 @@ impl Circuit {
             }
             match converter.var(slot) {
                 Some(_) => self.register(converter, slot).next = None,
-                None => self.ports.push(Port::of(Is::Word(slot), name, converter.holds(slot).1)),
+                None => self.ports.push(Port::of(PortRole::Word(slot), name, converter.holds(slot).1)),
             }
         }
     }
 
     /// # Errors
-    /// A variable may not hold all that it would be given.
-    fn add_out(&mut self, converter: &Converter<'_>, is: Is, wire: Wire) -> Result<(), Unsupported> {
+    /// A value may not fit in its variable.
+    fn add_out(&mut self, converter: &Converter<'_>, role: PortRole, wire: Wire) -> Result<(), Unsupported> {
         let range = self.net.range(wire);
-        let (name, range) = match is {
-            Is::NewWord(slot) if converter.var(slot).is_some() => {
+        let (name, range) = match role {
+            PortRole::NewWord(slot) if converter.var(slot).is_some() => {
                 let register = self.register(converter, slot);
                 let (bits, held) = (register.range.bits(), register.range);
                 if bits < 64 && !range.is_within(held) {
@@ -221,16 +221,16 @@ impl Circuit {
                 register.next = Some(wire);
                 return Ok(());
             }
-            Is::NewWord(slot) => (format!("new_{}", name(converter, slot)), range),
-            Is::Verdict => ("verdict".into(), Range::bits_of(3)),
+            PortRole::NewWord(slot) => (format!("new_{}", name(converter, slot)), range),
+            PortRole::Verdict => ("verdict".into(), Range::bits_of(3)),
             _ => ("given".into(), range),
         };
-        self.driven.push(Driven { is, name: name.clone(), range, wire });
-        self.ports.push(Port::of(is, name, range));
+        self.driven.push(OutputPort { role, name: name.clone(), range, wire });
+        self.ports.push(Port::of(role, name, range));
         Ok(())
     }
 
-    /// The register of a variable, new if it has none yet.
+    /// The register of a variable, created on first use.
     fn register(&mut self, converter: &Converter<'_>, slot: Slot) -> &mut Register {
         let at = self.registers.iter().position(|known| known.slot == slot).unwrap_or_else(|| {
             let start = converter.var(slot).map_or(0, |var| var.start);
@@ -242,10 +242,10 @@ impl Circuit {
     }
 }
 
-/// The divisions by roots that wires depend on. Of some it is known where they are seen.
+/// The divisions by roots that wires depend on. `seen` tells for some whether their results are used.
 ///
 /// # Errors
-/// There are more than [`ROOTS_MAX`], or those of several numbers.
+/// There are more than [`ROOTS_MAX`], or divisions of several constants.
 fn roots_of(net: &mut Net, wires: &[Wire], seen: &[Wire]) -> Result<Option<Roots>, Unsupported> {
     let refused = |reason| Err(Unsupported { reason, line: 0 });
     let mut all: Option<Roots> = None;
@@ -267,13 +267,13 @@ fn roots_of(net: &mut Net, wires: &[Wire], seen: &[Wire]) -> Result<Option<Roots
 }
 
 impl Port {
-    fn of(is: Is, name: String, range: Range) -> Self {
-        Self { name, is, bits: range.bits(), signed: range.is_signed() }
+    fn of(role: PortRole, name: String, range: Range) -> Self {
+        Self { name, role, bits: range.bits(), signed: range.is_signed() }
     }
 }
 
-/// What comes out, and the wires that say what.
-fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, End)]) -> Vec<(Is, Wire)> {
+/// The outputs, with their wires.
+fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, HandlerEnd)]) -> Vec<(PortRole, Wire)> {
     let written: BTreeSet<Slot> = ends.iter().flat_map(|(.., end)| end.words.keys().copied()).collect();
     let mut outs = Vec::new();
     for slot in written {
@@ -283,22 +283,22 @@ fn outs(converter: &mut Converter<'_>, ends: &[(Moment, Wire, End)]) -> Vec<(Is,
                 wire = converter.net.mux(*is_now, *new, wire);
             }
         }
-        outs.push((Is::NewWord(slot), wire));
+        outs.push((PortRole::NewWord(slot), wire));
     }
-    for (is, gives) in [(Is::Verdict, false), (Is::Given, true)] {
+    for (role, gives) in [(PortRole::Verdict, false), (PortRole::Given, true)] {
         let of_kind: Vec<_> = ends.iter().filter(|(moment, ..)| moment.gives() == gives).collect();
         let mut wire = converter.net.int(Verdict::Pass as i64);
         for (_, is_now, end) in of_kind.iter().rev() {
             wire = converter.net.mux(*is_now, end.result, wire);
         }
         if !of_kind.is_empty() {
-            outs.push((is, wire));
+            outs.push((role, wire));
         }
     }
     outs
 }
 
-/// What a word is called. A variable has the number of its word in it, so that no two have one name.
+/// The name of a word. A variable's name includes its word number, so that names are unique.
 fn name(converter: &Converter<'_>, slot: Slot) -> String {
     let scope = match slot.scope {
         Scope::Node => "node",
@@ -330,7 +330,7 @@ fn name(converter: &Converter<'_>, slot: Slot) -> String {
     format!("{scope}_{word}")
 }
 
-/// A name of letters that Verilog has.
+/// A valid Verilog name.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

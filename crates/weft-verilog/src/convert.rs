@@ -1,8 +1,8 @@
-//! From handlers to a net: what happens one after the other becomes what is so at once.
+//! Converts handlers to a net: sequential steps become combinational logic.
 //!
-//! A handler is walked once with a map of what each word holds. Where it takes one of two ways both are built, and what
-//! they leave behind is chosen by the condition; an end on the way is a choice like any other. So a decision takes one
-//! clock, whatever the path.
+//! The converter walks a handler once, with a map of the contents of each word. It builds both sides of a branch, and
+//! the condition selects the results; an end on one side is such a choice, too. So a decision takes one clock, whatever
+//! the path.
 
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
@@ -16,19 +16,19 @@ use weft_ir::queue::{
     Field, Handler, Level, Op, PACKETS_MAX, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, word,
 };
 
-/// What holds at the end of a handler.
+/// The results at the end of a handler.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
-    /// What is in the words that it wrote.
+pub(crate) struct HandlerEnd {
+    /// The words that it wrote.
     pub(crate) words: Words,
     /// The number of the verdict, or the number that it gave.
     pub(crate) result: Wire,
 }
 
-/// What is in words that were written; the others hold what they held.
+/// The contents of written words; other words are unchanged.
 pub(crate) type Words = BTreeMap<Slot, Wire>;
 
-/// What comes into a net.
+/// An input of a net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The number of the moment; 0 if there is none.
@@ -37,14 +37,14 @@ pub(crate) enum Source {
     Slot(Slot),
 }
 
-/// Builds the net of a level.
+/// Converts a level to a net.
 pub(crate) struct Converter<'c> {
     pub(crate) net: Net,
     /// By the number of [`Gate::Input`].
     pub(crate) sources: Vec<Source>,
-    /// Where gates on floats come from.
+    /// Source lines of gates on floats.
     pub(crate) lines: FxHashMap<Wire, u32>,
-    /// Under which conditions gates are needed that take much room.
+    /// The conditions under which costly gates are used.
     pub(crate) paths: FxHashMap<Wire, Path>,
     program: &'c QueueProgram,
     level: &'c Level,
@@ -58,11 +58,11 @@ impl<'c> Converter<'c> {
         Self { net, sources, lines, paths, program, level, widths }
     }
 
-    /// `path` tells when the handler runs.
+    /// Converts a handler that runs under the conditions `path`.
     ///
     /// # Errors
     /// It takes more than [`GATES_MAX`] gates.
-    pub(crate) fn handler(&mut self, handler: &Handler, path: Path) -> Result<End, Unsupported> {
+    pub(crate) fn handler(&mut self, handler: &Handler, path: Path) -> Result<HandlerEnd, Unsupported> {
         let values = vec![None; handler.types.len()];
         let mut walk = Walk { converter: self, values, types: &handler.types, path };
         let flow = walk.block(&handler.body, Words::new(), 0)?;
@@ -77,7 +77,7 @@ impl<'c> Converter<'c> {
         self.net.input(nth as u32, ty, range)
     }
 
-    /// What a word holds before the handler runs.
+    /// The content of a word before the handler runs.
     pub(crate) fn held(&mut self, slot: Slot) -> Wire {
         let (ty, range) = self.holds(slot);
         match range.only_value() {
@@ -86,7 +86,7 @@ impl<'c> Converter<'c> {
         }
     }
 
-    /// What a word can hold.
+    /// The type and range of a word.
     pub(crate) fn holds(&self, slot: Slot) -> (Ty, Range) {
         if let Some(var) = self.var(slot) {
             let range = match (var.ty, var.signed) {
@@ -126,7 +126,7 @@ impl<'c> Converter<'c> {
             Some(Field::Flow | Field::Src | Field::Dst | Field::Class) => 32,
             Some(Field::Dscp) => 6,
             Some(Field::NetLen) => self.widths.len_bits,
-            // The queue beside the gates counts them.
+            // The queue around the gates counts them.
             Some(Field::Partitions(_)) => 32,
             Some(Field::Remaining) => self.widths.remaining_bits,
             Some(Field::Slack | Field::Deadline) => self.widths.time_bits,
@@ -134,7 +134,7 @@ impl<'c> Converter<'c> {
         })
     }
 
-    /// The variable that a word is.
+    /// The variable that a word belongs to.
     pub(crate) fn var(&self, slot: Slot) -> Option<&'c VarDecl> {
         let (vars, first) = match slot.scope {
             Scope::Node => (&self.level.vars, word::NODE_VARS),
@@ -144,14 +144,14 @@ impl<'c> Converter<'c> {
         vars.get(usize::from(slot.word.checked_sub(first)?))
     }
 
-    /// What the program calls what a packet carries in this word.
+    /// The program's name for the packet field in this word.
     pub(crate) fn field_name(&self, at: u16) -> &'static str {
         let nth = usize::from(at.saturating_sub(word::FIELDS));
         self.program.fields.get(nth).map_or("word", |field| field.name())
     }
 
-    /// One of two states.
-    fn either(&mut self, by: Wire, a: Words, b: Words) -> Words {
+    /// Selects one of two states.
+    fn select_words(&mut self, by: Wire, a: Words, b: Words) -> Words {
         let slots: Vec<Slot> = a.keys().chain(b.keys()).copied().collect();
         let mut words = Words::new();
         for slot in slots {
@@ -164,13 +164,13 @@ impl<'c> Converter<'c> {
     }
 }
 
-/// What may have happened at a place of a handler.
+/// The possible states at a point of a handler.
 struct Flow {
-    /// It has ended before.
+    /// Whether it has ended before.
     ended: Wire,
-    /// What holds if so; None if it cannot be.
-    end: Option<End>,
-    /// What the words hold if not; None if it must have ended.
+    /// The results if it has; None if impossible.
+    end: Option<HandlerEnd>,
+    /// The contents of the words if it has not; None if it must have ended.
     words: Option<Words>,
 }
 
@@ -178,27 +178,27 @@ struct Walk<'w, 'c> {
     converter: &'w mut Converter<'c>,
     values: Vec<Option<Wire>>,
     types: &'w [Ty],
-    /// What holds where the walk is.
+    /// The conditions of the current path.
     path: Path,
 }
 
 impl Walk<'_, '_> {
-    /// `line` is that of the verdict behind the block.
+    /// `line` is that of the verdict after the block.
     fn block(&mut self, steps: &[Step], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let path = self.path.clone();
         let mut ended = Vec::new();
         let last = self.steps(steps, words, line, &mut ended)?;
         self.path = path;
-        Ok(ended.into_iter().rev().fold(last, |rest, (ended, end)| self.followed(ended, end, rest)))
+        Ok(ended.into_iter().rev().fold(last, |rest, (ended, end)| self.merge_ended(ended, end, rest)))
     }
 
-    /// What may have happened behind the conditions in it on which it ends; these are put into a list.
+    /// Converts steps; adds the conditions of ends within them to a list.
     fn steps(
         &mut self,
         steps: &[Step],
         mut words: Words,
         line: u32,
-        ended: &mut Vec<(Wire, End)>,
+        ended: &mut Vec<(Wire, HandlerEnd)>,
     ) -> Result<Flow, Unsupported> {
         for (at, step) in steps.iter().enumerate() {
             let line = next_line(&steps[at..]).unwrap_or(line);
@@ -223,11 +223,11 @@ impl Walk<'_, '_> {
                 }
                 Step::End(verdict, _) => {
                     let result = self.converter.net.int(*verdict as i64);
-                    return Ok(self.ended(End { words, result }));
+                    return Ok(self.ended(HandlerEnd { words, result }));
                 }
                 Step::Give(value) => {
                     let result = get(&self.values, *value);
-                    return Ok(self.ended(End { words, result }));
+                    return Ok(self.ended(HandlerEnd { words, result }));
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn ended(&mut self, end: End) -> Flow {
+    fn ended(&mut self, end: HandlerEnd) -> Flow {
         Flow { ended: self.converter.net.bool(true), end: Some(end), words: None }
     }
 
@@ -262,19 +262,19 @@ impl Walk<'_, '_> {
 
     fn branch(&mut self, by: Wire, ways: [&[Step]; 2], words: Words, line: u32) -> Result<Flow, Unsupported> {
         let [then, otherwise] = ways;
-        let a = self.aside(by, true, |walk| walk.block(then, words.clone(), line))?;
-        let b = self.aside(by, false, |walk| walk.block(otherwise, words, line))?;
+        let a = self.under_condition(by, true, |walk| walk.block(then, words.clone(), line))?;
+        let b = self.under_condition(by, false, |walk| walk.block(otherwise, words, line))?;
         let ended = self.converter.net.mux(by, a.ended, b.ended);
         let end = self.end_of(by, a.end, b.end);
         let words = match (a.words, b.words) {
-            (Some(a), Some(b)) => Some(self.converter.either(by, a, b)),
+            (Some(a), Some(b)) => Some(self.converter.select_words(by, a, b)),
             (a, b) => a.or(b),
         };
         Ok(Flow { ended, end, words })
     }
 
-    /// What is done where a condition holds, or does not.
-    fn aside<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
+    /// Converts a branch under a condition.
+    fn under_condition<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
         let path = self.path.clone();
         self.path.insert(self.converter.net.condition(by, side));
         let made = walk(self);
@@ -282,26 +282,26 @@ impl Walk<'_, '_> {
         made
     }
 
-    /// What ended before, or else went on.
-    fn followed(&mut self, ended: Wire, end: End, rest: Flow) -> Flow {
+    /// Merges an earlier end with the rest.
+    fn merge_ended(&mut self, ended: Wire, end: HandlerEnd, rest: Flow) -> Flow {
         let end = self.end_of(ended, Some(end), rest.end);
         let ended = self.converter.net.logic(BoolOp::Or, ended, rest.ended);
         Flow { ended, end, words: rest.words }
     }
 
-    fn end_of(&mut self, by: Wire, a: Option<End>, b: Option<End>) -> Option<End> {
+    fn end_of(&mut self, by: Wire, a: Option<HandlerEnd>, b: Option<HandlerEnd>) -> Option<HandlerEnd> {
         match (a, b) {
             (Some(a), Some(b)) => {
-                let words = self.converter.either(by, a.words, b.words);
+                let words = self.converter.select_words(by, a.words, b.words);
                 let result = self.converter.net.mux(by, a.result, b.result);
-                Some(End { words, result })
+                Some(HandlerEnd { words, result })
             }
             (a, b) => a.or(b),
         }
     }
 }
 
-/// The verifier sees to it that what is used is defined.
+/// The verifier guarantees that each value is defined before its use.
 fn get(values: &[Option<Wire>], value: Value) -> Wire {
     values[usize::from(value.0)].expect("a value is defined before it is used")
 }
@@ -317,7 +317,7 @@ fn is_of_floats(gate: Gate) -> bool {
     )
 }
 
-/// The line of the first verdict in these steps: steps themselves have none.
+/// The line of the first verdict in these steps; other steps have none.
 fn next_line(steps: &[Step]) -> Option<u32> {
     steps.iter().find_map(|step| match step {
         Step::End(_, line) => Some(*line),

@@ -1,25 +1,25 @@
-//! Floats that are whole numbers moved by a power of two, and so are exact without a computation on floats.
+//! Fixed-point numbers: floats that are integers times a power of two, computed exactly without floats.
 //!
-//! `rand()` is 53 random bits behind the point. So `floor(rand() * 65536)` is the upper 16 of them, and `rand() < 0.1`
-//! a comparison of whole numbers.
+//! `rand()` is 53 random bits after the binary point. So `floor(rand() * 65536)` is the upper 16 of them, and `rand() <
+//! 0.1` a comparison of integers.
 
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use weft_ir::ir::{FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 
-/// Whole numbers that floats have exactly.
+/// Integers that floats represent exactly.
 const EXACT: Range = Range { lo: -(1 << 53), hi: 1 << 53 };
-/// Powers of two by which a number is moved, at most: far from where floats lose bits.
+/// Largest power of two: far from where floats lose bits.
 const POWER_MAX: i32 = 512;
 
-/// A number times a power of two.
+/// An integer times a power of two.
 #[derive(Clone, Copy)]
 struct Fixed {
     number: Wire,
     power: i32,
 }
 
-/// The same wire by whole numbers; None if it is not that simple.
+/// The same value by integers; None if it is not fixed-point.
 pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
     match net.gate(wire) {
         Gate::ToInt(a) => {
@@ -42,7 +42,7 @@ pub(crate) fn without_floats(net: &mut Net, wire: Wire) -> Option<Wire> {
             _ => {
                 let (a, b) = (fixed(net, a)?, fixed(net, b)?);
                 let power = a.power.min(b.power);
-                let (a, b) = (moved(net, a, power)?, moved(net, b, power)?);
+                let (a, b) = (rescaled(net, a, power)?, rescaled(net, b, power)?);
                 let op = match op {
                     FloatCmp::Eq => IntCmp::Eq,
                     FloatCmp::Ne => IntCmp::Ne,
@@ -80,14 +80,14 @@ fn fixed(net: &mut Net, wire: Wire) -> Option<Fixed> {
     }
 }
 
-/// Toward zero, of what is not below it.
+/// The integer part, rounded toward zero, of a number that is not negative.
 fn whole(net: &mut Net, Fixed { number, power }: Fixed) -> Option<Wire> {
     let range = net.range(number);
     let places = net.int(i64::from(power.abs()));
     match power {
         0 => Some(number),
         _ if range.is_signed() => None,
-        // All bits are behind the point.
+        // All bits are after the point.
         ..=-64 => Some(net.int(0)),
         -63..0 => Some(net.binary(IntOp::Shr, number, places)),
         1..63 if range.hi <= i64::MAX >> power => Some(net.binary(IntOp::Shl, number, places)),
@@ -95,8 +95,8 @@ fn whole(net: &mut Net, Fixed { number, power }: Fixed) -> Option<Wire> {
     }
 }
 
-/// The number with which it is a multiple of a lower power.
-fn moved(net: &mut Net, fixed: Fixed, power: i32) -> Option<Wire> {
+/// The number rescaled to a lower power.
+fn rescaled(net: &mut Net, fixed: Fixed, power: i32) -> Option<Wire> {
     let places = u32::try_from(fixed.power - power).ok()?;
     let Range { lo, hi } = net.range(fixed.number);
     let most = i64::MAX.checked_shr(places).unwrap_or(0);
@@ -110,18 +110,18 @@ fn moved(net: &mut Net, fixed: Fixed, power: i32) -> Option<Wire> {
     Some(net.binary(IntOp::Shl, fixed.number, places))
 }
 
-/// The power of two that a float is, if it is one above 0.
+/// The exponent of a positive float that is a power of two.
 fn power_of_two(x: f64) -> Option<i32> {
     let power = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
     (x.is_normal() && x == f64::from(power).exp2()).then_some(power)
 }
 
-/// A constant as a multiple of the power that the number is moved by: exact, since only its exponent changes.
+/// A constant scaled like the number: exact, since only its exponent changes.
 fn scaled(bits: u64, fixed: Fixed) -> f64 {
     f64::from_bits(bits) * f64::from(-fixed.power).exp2()
 }
 
-/// The comparison of a whole number with the bound on its right.
+/// Compares an integer with a bound on the right.
 fn below(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
     match op {
         FloatCmp::Lt => Some((IntCmp::SLt, clamped(bound.ceil())?)),
@@ -130,7 +130,7 @@ fn below(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
     }
 }
 
-/// The comparison of the bound on the left with a whole number.
+/// Compares a bound on the left with an integer.
 fn above(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
     match op {
         FloatCmp::Lt => Some((IntCmp::SLt, clamped(bound.floor())?)),
@@ -139,7 +139,7 @@ fn above(op: FloatCmp, bound: f64) -> Option<(IntCmp, i64)> {
     }
 }
 
-/// Beyond all numbers that there are, it is beyond all of these.
+/// A bound beyond all integers is also beyond these.
 fn clamped(bound: f64) -> Option<i64> {
     (!bound.is_nan()).then_some(bound as i64)
 }

@@ -1,13 +1,13 @@
-//! The Verilog back end: queue programs as gates.
+//! The Verilog backend: compiles queue programs to gates.
 //!
-//! [`compile`] makes a module of Verilog-2001 of a program with one node. Its variables are registers of exactly the
-//! bits that they were declared with, a handler is a decision of one clock, or of some more where it takes roots, and
-//! the module does what the interpreter of `weft-ir` does, bit for bit, or the program is refused. [`compile_tree`]
-//! makes the tree of comparators that finds the first of several ranks.
+//! [`compile`] makes a Verilog-2001 module from a program with one node. Its variables are registers with the declared
+//! number of bits. A handler is a decision in one clock, or in a few more with roots. The module behaves exactly as the
+//! interpreter of `weft-ir`, bit for bit, or the program is refused. [`compile_tree`] makes the tree of comparators
+//! that finds the first of several ranks.
 //!
-//! How it comes about: `convert` walks the handlers and makes a `net` of what happens; `tables` puts computations on
-//! floats into tables, and `roots` those into subtractions that are too wide for one; `share` builds dear gates once;
-//! `print` writes it down. `tests/gates.rs` runs the text under Verilator and counts its gates with Yosys.
+//! The steps: `convert` turns the handlers into a `net`; `tables` replaces computations on floats by lookup tables, and
+//! `roots` those too wide for a table by subtractions; `share` builds costly gates once; `print` writes the text.
+//! `tests/gates.rs` runs the text under Verilator and counts its gates with Yosys.
 //!
 //! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3, and decision 0038.
 
@@ -24,32 +24,32 @@ mod tables;
 mod tests;
 mod tree;
 
-pub use circuit::{Is, Module, Port};
+pub use circuit::{Module, Port, PortRole};
 pub use tree::ENTRIES_MAX;
 
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{Partitions, QueueProgram};
 
-/// Gates of a module before synthesis, at most.
+/// Largest number of gates of a module before synthesis.
 pub const GATES_MAX: usize = 1 << 16;
-/// Bits by which a table is looked up, at most.
+/// Largest number of address bits of a table.
 pub const TABLE_BITS_MAX: u32 = 10;
-/// Tables of a module, at most.
+/// Largest number of tables of a module.
 pub const TABLES_MAX: usize = 64;
-/// Roots that one decision may need, at most.
+/// Largest number of roots in one decision.
 pub const ROOTS_MAX: usize = 4;
 
-/// How many bits the words have that a program does not declare. What comes in must fit.
+/// The bits of words that a program does not declare. Inputs must fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Widths {
     /// Times in nanoseconds, at most 63. 48 bits are 78 hours.
     pub time_bits: u32,
     /// Lengths of packets in bytes, at most 32.
     pub len_bits: u32,
-    /// Rates in bits a second, at most 63.
+    /// Rates in bits per second, at most 63.
     pub rate_bits: u32,
-    /// What is left of a flow in bytes, at most 63.
+    /// Remaining bytes of a flow, at most 63.
     pub remaining_bits: u32,
 }
 
@@ -70,11 +70,11 @@ impl Widths {
     }
 }
 
-/// Makes a module of a queue program.
+/// Compiles a queue program to a module.
 ///
 /// # Errors
-/// The program is not one that [`verify`] accepts, has more than one node or partition, computes with floats what no
-/// table can hold, stores what may not fit its variable, or is too large; with the line, where there is one.
+/// [`verify`] rejects the program; it has more than one node or partition; it computes floats that fit in no table; it
+/// stores a value that may not fit in its variable; or it is too large. With the line, if there is one.
 pub fn compile(program: &QueueProgram, widths: &Widths) -> Result<Module, Unsupported> {
     let refused = |reason: String| Unsupported { reason, line: 0 };
     verify(program).map_err(|why| refused(format!("not well-formed: {why}")))?;
@@ -91,11 +91,11 @@ pub fn compile(program: &QueueProgram, widths: &Widths) -> Result<Module, Unsupp
     circuit::build(program, level, widths)
 }
 
-/// Makes a tree of comparators for the ranks that a queue program gives to packets, with so many entries.
+/// Makes a tree of comparators with this many entries for the packet ranks of a queue program.
 ///
 /// # Errors
-/// The program is not one that [`verify`] accepts, has more than one level or ranks no packets, or its rank cannot be
-/// computed by gates; `entries` is no power of two from 2 to [`ENTRIES_MAX`].
+/// [`verify`] rejects the program; it has more than one level, or no packet ranks; or gates cannot compute its rank.
+/// `entries` is no power of two from 2 to [`ENTRIES_MAX`].
 pub fn compile_tree(program: &QueueProgram, widths: &Widths, entries: u32) -> Result<Module, Unsupported> {
     let refused = |reason: String| Unsupported { reason, line: 0 };
     verify(program).map_err(|why| refused(format!("not well-formed: {why}")))?;

@@ -1,8 +1,7 @@
-//! Nets: what a program is once nothing happens one after the other any more.
+//! Nets: combinational logic as a list of gates.
 //!
-//! A net is a list of gates in an order in which each stands behind what it takes. A gate that is there already is not
-//! built again, what is known is not built at all, and each wire carries the range of what can be on it, from which
-//! follows how many bits it has.
+//! Each gate comes after its operands. A gate that exists already is reused, and constants are folded. Each wire has
+//! the range of its values, which determines its number of bits.
 
 use crate::range::Range;
 use crate::roots;
@@ -11,7 +10,7 @@ use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::run::pure;
 use weft_ir::queue::{Op, Ty, Value};
 
-/// What a gate gives.
+/// The output of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Wire(u32);
 
@@ -21,7 +20,7 @@ impl Wire {
     }
 }
 
-/// A gate. Truths are integers of one bit.
+/// A gate. Truth values are integers of one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Gate {
     Const(i64),
@@ -31,16 +30,16 @@ pub(crate) enum Gate {
     Compare(IntCmp, Wire, Wire),
     Bool(BoolOp, Wire, Wire),
     Not(Wire),
-    /// The second if the first is true, else the third.
+    /// The second operand if the first is true, else the third.
     Mux(Wire, Wire, Wire),
     Hash(Wire),
     HashMix(Wire, Wire),
     Log2(Wire),
     /// The entry of a table.
     Table(u32, Wire),
-    /// A number that is divided by the root of what is on the wire: [`roots::step`].
+    /// A constant divided by the root of a wire: [`roots::step`].
     Root(u64, Wire),
-    // Not for gates: what these give goes into tables, see `crate::tables`.
+    // Not for gates: `crate::tables` replaces these by tables.
     FloatBinary(FloatOp, Wire, Wire),
     FloatUnary(FloatUnaryOp, Wire),
     FloatCompare(FloatCmp, Wire, Wire),
@@ -49,7 +48,7 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
-    /// What it takes.
+    /// Its operands.
     pub(crate) fn operands(&self) -> impl Iterator<Item = Wire> + use<> {
         let all = match *self {
             Self::Const(_) | Self::Float(_) | Self::Input(_) => [None; 3],
@@ -72,7 +71,7 @@ impl Gate {
         all.into_iter().flatten()
     }
 
-    /// The operation of the interpreter that it is, on the first, second and third value.
+    /// The interpreter's operation, on the first, second and third value.
     fn op(&self) -> Option<Op> {
         let [a, b, c] = [Value(0), Value(1), Value(2)];
         Some(match *self {
@@ -96,14 +95,14 @@ impl Gate {
     }
 }
 
-/// What a wire carries.
+/// The type and range of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct WireType {
     pub(crate) ty: Ty,
     pub(crate) range: Range,
 }
 
-impl Kind {
+impl WireType {
     const BOOL: Self = Self { ty: Ty::Bool, range: Range::BIT };
     const FLOAT: Self = Self { ty: Ty::Float, range: Range::FULL };
 
@@ -112,34 +111,34 @@ impl Kind {
     }
 }
 
-/// Gates and what is known of them.
+/// Gates, and what is known of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Net {
     gates: Vec<Gate>,
-    kinds: Vec<Kind>,
+    kinds: Vec<WireType>,
     built: FxHashMap<Gate, Wire>,
-    /// By [`Gate::Table`]: an entry for each value that the bits of its operand can have.
+    /// By [`Gate::Table`]: an entry for each value of the operand's bits.
     tables: Vec<Vec<u64>>,
-    /// Where one of two alike operations is chosen, one is built.
+    /// If one of two similar operations is selected, only one is built.
     shares: bool,
 }
 
-/// Sharing looks this deep: at the operands of operations of which one is chosen, and at theirs.
+/// Depth of sharing: the operands of the selected operations, and theirs.
 const SHARE_DEPTH: u32 = 2;
 
 impl Net {
-    /// A net without gates that has the tables of this one.
+    /// A net without gates, with the tables of this one.
     pub(crate) fn emptied(&self) -> Self {
         Self { tables: self.tables.clone(), shares: self.shares, ..Self::default() }
     }
 
-    /// The same net, and where one of two alike operations is chosen, one operation on chosen operands.
+    /// The same net, with one operation on selected operands in place of two similar ones.
     pub(crate) fn sharing(&self, roots: &[Wire]) -> (Self, Vec<Wire>) {
         let mut new = Self { shares: true, ..self.emptied() };
         let mut wires = vec![Wire(0); self.len()];
         for wire in self.cone(roots, |_| false) {
-            let again = new.again(self.gate(wire), self.kind(wire), |wire| wires[wire.index()]);
-            wires[wire.index()] = new.narrowed(again, self.range(wire));
+            let rebuild = new.rebuild(self.gate(wire), self.kind(wire), |wire| wires[wire.index()]);
+            wires[wire.index()] = new.narrowed(rebuild, self.range(wire));
         }
         (new, roots.iter().map(|root| wires[root.index()]).collect())
     }
@@ -152,7 +151,7 @@ impl Net {
         self.gates[wire.index()]
     }
 
-    pub(crate) fn kind(&self, wire: Wire) -> Kind {
+    pub(crate) fn kind(&self, wire: Wire) -> WireType {
         self.kinds[wire.index()]
     }
 
@@ -168,7 +167,7 @@ impl Net {
         self.tables.len()
     }
 
-    /// The wires that these depend on, in order, themselves included; not what these depend on at which it ends.
+    /// The wires that these depend on, in order, including themselves; stops at wires for which `ends_at` holds.
     pub(crate) fn cone(&self, roots: &[Wire], ends_at: impl Fn(Wire) -> bool) -> Vec<Wire> {
         let mut is_in = vec![false; self.len()];
         roots.iter().for_each(|root| is_in[root.index()] = true);
@@ -180,9 +179,9 @@ impl Net {
         (0..self.len() as u32).map(Wire).filter(|wire| is_in[wire.index()]).collect()
     }
 
-    /// What the wires of a cone carry, by [`Wire::index`]; what is given need not be computed.
+    /// The values of the wires of a cone, by [`Wire::index`]; given values are not computed.
     ///
-    /// Values are cut to the bits of their wires, as they will be.
+    /// Values are cut to the bits of their wires, as in the module.
     pub(crate) fn evaluate(&self, cone: &[Wire], given: impl Fn(Wire) -> Option<u64>, values: &mut Vec<u64>) {
         values.resize(self.len(), 0);
         for wire in cone {
@@ -201,66 +200,66 @@ impl Net {
         }
     }
 
-    /// The entry of a table for what is on this wire.
+    /// The entry of a table for a value of this wire.
     pub(crate) fn entry(&self, table: u32, at: Wire, value: u64) -> u64 {
         let mask = u64::MAX >> (64 - self.range(at).bits());
         self.tables[table as usize].get((value & mask) as usize).copied().unwrap_or(0)
     }
 
     pub(crate) fn int(&mut self, n: i64) -> Wire {
-        self.build(Gate::Const(n), Kind::int(Range::only(n)))
+        self.build(Gate::Const(n), WireType::int(Range::only(n)))
     }
 
     pub(crate) fn bool(&mut self, b: bool) -> Wire {
-        self.build(Gate::Const(i64::from(b)), Kind::int(Range::only(i64::from(b))))
+        self.build(Gate::Const(i64::from(b)), WireType::int(Range::only(i64::from(b))))
     }
 
     pub(crate) fn input(&mut self, nth: u32, ty: Ty, range: Range) -> Wire {
-        self.build(Gate::Input(nth), Kind { ty, range })
+        self.build(Gate::Input(nth), WireType { ty, range })
     }
 
-    /// A gate of the same kind on other operands, of which there are as many: simplified.
-    pub(crate) fn again(&mut self, gate: Gate, kind: Kind, on: impl Fn(Wire) -> Wire) -> Wire {
+    /// A gate of the same kind on as many other operands, simplified.
+    pub(crate) fn rebuild(&mut self, gate: Gate, kind: WireType, on: impl Fn(Wire) -> Wire) -> Wire {
         match gate {
             Gate::Int(op, a, b) => self.binary(op, on(a), on(b)),
             Gate::Compare(op, a, b) => self.compare(op, on(a), on(b)),
             Gate::Bool(op, a, b) => self.logic(op, on(a), on(b)),
             Gate::Not(a) => self.not(on(a)),
             Gate::Mux(by, a, b) => self.mux(on(by), on(a), on(b)),
-            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), Kind::int(Range::bits_of(32))),
-            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), Kind::int(Range::bits_of(32))),
+            Gate::Hash(a) => self.plain(Gate::Hash(on(a)), WireType::int(Range::bits_of(32))),
+            Gate::HashMix(a, b) => self.plain(Gate::HashMix(on(a), on(b)), WireType::int(Range::bits_of(32))),
             Gate::Log2(a) => self.log2(on(a)),
-            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), Kind::FLOAT),
-            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), Kind::FLOAT),
-            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), Kind::BOOL),
-            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), Kind::FLOAT),
-            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), Kind::int(Range::FULL)),
+            Gate::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, on(a), on(b)), WireType::FLOAT),
+            Gate::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, on(a)), WireType::FLOAT),
+            Gate::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, on(a), on(b)), WireType::BOOL),
+            Gate::ToFloat(a) => self.plain(Gate::ToFloat(on(a)), WireType::FLOAT),
+            Gate::ToInt(a) => self.plain(Gate::ToInt(on(a)), WireType::int(Range::FULL)),
             Gate::Table(table, a) => self.build(Gate::Table(table, on(a)), kind),
             Gate::Root(over, a) => self.root(over, on(a)),
             Gate::Const(_) | Gate::Float(_) | Gate::Input(_) => self.build(gate, kind),
         }
     }
 
-    /// What an operation gives; not a load.
+    /// The result of an operation that is not a load.
     pub(crate) fn op(&mut self, op: &Op, get: impl Fn(Value) -> Wire) -> Wire {
         match *op {
             Op::Int(n) => self.int(n),
             Op::Bool(b) => self.bool(b),
-            Op::Float(x) => self.build(Gate::Float(x.to_bits()), Kind::FLOAT),
+            Op::Float(x) => self.build(Gate::Float(x.to_bits()), WireType::FLOAT),
             Op::Load(_) => unreachable!("a load reads a word"),
             Op::IntBinary(op, a, b) => self.binary(op, get(a), get(b)),
             Op::IntCompare(op, a, b) => self.compare(op, get(a), get(b)),
             Op::BoolBinary(op, a, b) => self.logic(op, get(a), get(b)),
             Op::Not(a) => self.not(get(a)),
             Op::Select(by, a, b) => self.mux(get(by), get(a), get(b)),
-            Op::Hash(a) => self.plain(Gate::Hash(get(a)), Kind::int(Range::bits_of(32))),
-            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), Kind::int(Range::bits_of(32))),
+            Op::Hash(a) => self.plain(Gate::Hash(get(a)), WireType::int(Range::bits_of(32))),
+            Op::HashMix(a, b) => self.plain(Gate::HashMix(get(a), get(b)), WireType::int(Range::bits_of(32))),
             Op::Log2(a) => self.log2(get(a)),
-            Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), Kind::FLOAT),
-            Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), Kind::FLOAT),
-            Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), Kind::BOOL),
-            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), Kind::FLOAT),
-            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), Kind::int(Range::FULL)),
+            Op::FloatBinary(op, a, b) => self.plain(Gate::FloatBinary(op, get(a), get(b)), WireType::FLOAT),
+            Op::FloatUnary(op, a) => self.plain(Gate::FloatUnary(op, get(a)), WireType::FLOAT),
+            Op::FloatCompare(op, a, b) => self.plain(Gate::FloatCompare(op, get(a), get(b)), WireType::BOOL),
+            Op::IntToFloat(a) => self.plain(Gate::ToFloat(get(a)), WireType::FLOAT),
+            Op::FloatToInt(a) => self.plain(Gate::ToInt(get(a)), WireType::int(Range::FULL)),
         }
     }
 
@@ -304,11 +303,11 @@ impl Net {
             };
             return self.narrowed(chosen, Range::of(op, ra, rb));
         }
-        self.plain(Gate::Int(op, a, b), Kind::int(Range::of(op, ra, rb)))
+        self.plain(Gate::Int(op, a, b), WireType::int(Range::of(op, ra, rb)))
     }
 
-    /// A wire of which more is known than its gate shows: as what it is part of does not change what it carries, all
-    /// may know it.
+    /// A wire whose range is known to be smaller than its gate implies. The narrowing applies everywhere, because it
+    /// does not change the value.
     pub(crate) fn narrowed(&mut self, wire: Wire, range: Range) -> Wire {
         let is_computed = !matches!(self.gate(wire), Gate::Const(_) | Gate::Input(_) | Gate::Float(_));
         if is_computed && let Some(range) = self.range(wire).both(range) {
@@ -320,14 +319,14 @@ impl Net {
     pub(crate) fn compare(&mut self, op: IntCmp, a: Wire, b: Wire) -> Wire {
         match Range::decides(op, self.range(a), self.range(b), a == b) {
             Some(known) => self.bool(known),
-            None => self.plain(Gate::Compare(op, a, b), Kind::BOOL),
+            None => self.plain(Gate::Compare(op, a, b), WireType::BOOL),
         }
     }
 
     fn log2(&mut self, a: Wire) -> Wire {
         let Range { lo, hi } = self.range(a);
         let log2 = |n: i64| i64::from(n.max(1).ilog2());
-        self.plain(Gate::Log2(a), Kind::int(Range { lo: log2(lo), hi: log2(hi) }))
+        self.plain(Gate::Log2(a), WireType::int(Range { lo: log2(lo), hi: log2(hi) }))
     }
 
     pub(crate) fn logic(&mut self, op: BoolOp, a: Wire, b: Wire) -> Wire {
@@ -345,19 +344,19 @@ impl Net {
             (BoolOp::Xor, Some(1), _) => self.not(b),
             (BoolOp::And | BoolOp::Or, ..) if a == b => a,
             (BoolOp::Xor, ..) if a == b => self.bool(false),
-            _ => self.plain(Gate::Bool(op, a, b), Kind::BOOL),
+            _ => self.plain(Gate::Bool(op, a, b), WireType::BOOL),
         }
     }
 
     pub(crate) fn not(&mut self, a: Wire) -> Wire {
         match self.gate(a) {
             Gate::Not(other) => other,
-            _ => self.plain(Gate::Not(a), Kind::BOOL),
+            _ => self.plain(Gate::Not(a), WireType::BOOL),
         }
     }
 
-    /// That a condition holds, or does not, without a NOT in front: whoever chooses by it takes that off, too, so that
-    /// it may be no part of the net in the end.
+    /// A condition and its expected value, without a NOT in front: all selections by it drop the NOT as well, so the
+    /// NOT may disappear from the net.
     pub(crate) fn condition(&self, by: Wire, side: bool) -> (Wire, bool) {
         match self.gate(by) {
             Gate::Not(other) => (other, !side),
@@ -365,7 +364,7 @@ impl Net {
         }
     }
 
-    /// One of two. Where both are the same operation, the operands are chosen and the operation is built once.
+    /// Selects one of two. If both are the same operation, selects the operands and builds the operation once.
     pub(crate) fn mux(&mut self, by: Wire, a: Wire, b: Wire) -> Wire {
         self.mux_to(SHARE_DEPTH, by, a, b)
     }
@@ -393,12 +392,12 @@ impl Net {
         {
             return wire;
         }
-        let Kind { ty, .. } = self.kind(a);
+        let WireType { ty, .. } = self.kind(a);
         let range = self.range(a).either(self.range(b));
-        self.plain(Gate::Mux(by, a, b), Kind { ty, range })
+        self.plain(Gate::Mux(by, a, b), WireType { ty, range })
     }
 
-    /// A number to which another is added, or taken from it, if a condition holds: it is added, and is else 0.
+    /// A number plus or minus another on a condition: adds the other, masked to 0 otherwise.
     fn gated(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         let changed = |net: &Self, wire: Wire, from: Wire| match net.gate(wire) {
             Gate::Int(op @ (IntOp::Add | IntOp::Sub), x, y) if x == from => Some((op, y)),
@@ -416,7 +415,7 @@ impl Net {
         Some(self.narrowed(result, range))
     }
 
-    /// One of two truths of which one is known.
+    /// Selects one of two truth values of which one is constant.
     fn truth_mux(&mut self, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         let (known_a, known_b) = (self.range(a).only_value(), self.range(b).only_value());
         Some(match (known_a, known_b) {
@@ -436,7 +435,7 @@ impl Net {
         })
     }
 
-    /// One operation for the two of which one is chosen, if they are alike.
+    /// One operation in place of two similar ones.
     fn shared(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         if self.are_alike(a, b) {
             return self.merged(depth, by, a, b);
@@ -445,7 +444,7 @@ impl Net {
         self.rotated(depth, by, not_by, a, b).or_else(|| self.rotated(depth, not_by, by, b, a))
     }
 
-    /// The same if one of them is behind another choice: `by ? A : (c ? x : B)` is `(!by && c) ? x : (by ? A : B)`.
+    /// As above, if one of them is behind another selection: `by ? A : (c ? x : B)` is `(!by && c) ? x : (by ? A : B)`.
     fn rotated(&mut self, depth: u32, by: Wire, not_by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         let Gate::Mux(c, x, y) = self.gate(b) else { return None };
         let (aside, other, alike) = match () {
@@ -458,11 +457,11 @@ impl Net {
         Some(self.mux_to(0, aside, other, chosen))
     }
 
-    /// Whether one gate can be either, on operands that are chosen.
+    /// Whether one gate can be either, on selected operands.
     pub(crate) fn are_alike(&self, a: Wire, b: Wire) -> bool {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, _), Gate::Table(other, _)) => self.longer_table(one, other).is_some(),
-            // Where both are seen in one decision there are two of them: that is for `crate::share` to know.
+            // If one decision uses both, they are two gates: `crate::share` decides that.
             (Gate::Root(one, _), Gate::Root(other, _)) => !self.shares && one == other,
             (Gate::Int(one, ..), Gate::Int(other, ..)) => {
                 one == other
@@ -472,12 +471,12 @@ impl Net {
         }
     }
 
-    /// The one gate for two that are alike.
+    /// The gate that replaces two similar ones.
     pub(crate) fn merged(&mut self, depth: u32, by: Wire, a: Wire, b: Wire) -> Option<Wire> {
         match (self.gate(a), self.gate(b)) {
             (Gate::Table(one, x), Gate::Table(other, y)) => {
                 let table = self.longer_table(one, other)?;
-                // The entry is found by the low bits, which are not the same for numbers below zero and others.
+                // The low bits select the entry, and they differ between negative numbers and others.
                 if self.range(x).lo < 0 || self.range(y).lo < 0 {
                     return None;
                 }
@@ -495,7 +494,7 @@ impl Net {
                 }
                 let (left, right) = (self.mux_to(depth, by, x, z), self.mux_to(depth, by, y, w));
                 let result = self.binary(op, left, right);
-                // What is chosen before an operation has less reach than the ranges of all operands together.
+                // Selecting before an operation gives a smaller range than all operands together.
                 let range = self.range(a).either(self.range(b));
                 Some(self.narrowed(result, range))
             }
@@ -503,7 +502,7 @@ impl Net {
         }
     }
 
-    /// The one of two tables that begins with the other.
+    /// The longer of two tables, if it begins with the other.
     fn longer_table(&self, one: u32, other: u32) -> Option<u32> {
         let (a, b) = (self.table(one), self.table(other));
         match a.len() >= b.len() {
@@ -512,7 +511,7 @@ impl Net {
         }
     }
 
-    /// A table of these entries.
+    /// Adds a table with these entries.
     pub(crate) fn add_table(&mut self, entries: Vec<u64>) -> u32 {
         let found = self.tables.iter().position(|known| *known == entries);
         found.unwrap_or_else(|| {
@@ -525,26 +524,26 @@ impl Net {
     pub(crate) fn look_up(&mut self, table: u32, at: Wire, ty: Ty) -> Wire {
         let Range { lo, hi } = self.range(at);
         if ty == Ty::Float && lo == hi {
-            return self.build(Gate::Float(self.entry(table, at, lo as u64)), Kind::FLOAT);
+            return self.build(Gate::Float(self.entry(table, at, lo as u64)), WireType::FLOAT);
         }
         let entries = (lo..=hi).map(|value| self.entry(table, at, value as u64) as i64);
         let range = entries.map(Range::only).reduce(Range::either).unwrap_or(Range::FULL);
         let range = if ty == Ty::Float { Range::FULL } else { range };
-        self.plain(Gate::Table(table, at), Kind { ty, range })
+        self.plain(Gate::Table(table, at), WireType { ty, range })
     }
 
-    /// A number that is divided by the root of what is on a wire, which is not below 0.
+    /// A constant divided by the root of a wire that is not negative.
     pub(crate) fn root(&mut self, over: u64, of: Wire) -> Wire {
         let Range { lo, hi } = self.range(of);
         let [hi, lo] = [lo, hi].map(|of| roots::step(over, of as u64) as i64);
         match lo == hi {
             true => self.int(lo),
-            false => self.build(Gate::Root(over, of), Kind::int(Range { lo, hi })),
+            false => self.build(Gate::Root(over, of), WireType::int(Range { lo, hi })),
         }
     }
 
-    /// A gate as it is, but for one of which all is known.
-    fn plain(&mut self, gate: Gate, kind: Kind) -> Wire {
+    /// A gate as it is, unless it is constant.
+    fn plain(&mut self, gate: Gate, kind: WireType) -> Wire {
         let known = |wire: Wire| match self.gate(wire) {
             Gate::Const(n) => Some(n as u64),
             Gate::Float(bits) => Some(bits),
@@ -554,7 +553,7 @@ impl Net {
         if let (Some(op), Some(operands)) = (gate.op(), operands) {
             let word = pure(&op, |value| operands[usize::from(value.0)]);
             return match kind.ty {
-                Ty::Float => self.build(Gate::Float(word), Kind::FLOAT),
+                Ty::Float => self.build(Gate::Float(word), WireType::FLOAT),
                 _ => self.int(word as i64),
             };
         }
@@ -564,7 +563,7 @@ impl Net {
         }
     }
 
-    fn build(&mut self, gate: Gate, kind: Kind) -> Wire {
+    fn build(&mut self, gate: Gate, kind: WireType) -> Wire {
         if let Some(wire) = self.built.get(&gate) {
             return *wire;
         }

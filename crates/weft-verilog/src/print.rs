@@ -1,9 +1,9 @@
-//! Verilog-2001, of the plainest kind: wires, `assign`, one `always` for the registers and one for each table.
+//! Prints Verilog-2001 in its simplest form: wires, `assign`, one `always` for the registers and one for each table.
 //!
-//! All vectors are unsigned; where a sign matters, operands are extended by it and compared or divided by `$signed`. So
-//! no width and no sign follows from the context of an expression, where tools have their differences.
+//! All vectors are unsigned. Where a sign matters, operands are sign-extended, and compared or divided by `$signed`. So
+//! no width and no sign depends on the context of an expression, where tools differ.
 
-use crate::circuit::{Circuit, Driven, Port, Roots};
+use crate::circuit::{Circuit, OutputPort, Port, Roots};
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use crate::roots;
@@ -60,9 +60,9 @@ impl Text<'_> {
         self.line(&format!("module {name} ("));
         self.line("  input  wire clk,");
         self.line("  input  wire reset,");
-        let lines = ports.iter().map(|Port { name, is, bits, .. }| {
-            let way = if is.is_input() { "input " } else { "output" };
-            format!("  {way} wire [{}:0] {name}", bits - 1)
+        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
+            let direction = if role.is_input() { "input " } else { "output" };
+            format!("  {direction} wire [{}:0] {name}", bits - 1)
         });
         let lines = lines.collect::<Vec<_>>().join(",\n");
         self.line(&lines);
@@ -76,7 +76,7 @@ impl Text<'_> {
     }
 
     fn foot(&mut self) {
-        for Driven { name, range, wire, .. } in &self.circuit.driven {
+        for OutputPort { name, range, wire, .. } in &self.circuit.driven {
             let value = self.fitted(*wire, range.bits());
             self.line(&format!("  assign {name} = {value};"));
         }
@@ -103,7 +103,7 @@ impl Text<'_> {
         self.line("endmodule");
     }
 
-    /// Declares a wire and says what drives it. Inputs and constants have no wire: they stand where they are used.
+    /// Declares a wire and its driver. Inputs and constants have no wire: they are used directly.
     fn gate(&mut self, wire: Wire) {
         let bits = self.bits(wire);
         let name = self.name(wire);
@@ -162,7 +162,7 @@ impl Text<'_> {
         }
     }
 
-    /// The value of a wire in so many bits: extended by its sign, or by zeros, or cut.
+    /// A wire in this many bits: sign-extended, zero-extended, or cut.
     fn fitted(&self, wire: Wire, bits: u32) -> String {
         match self.net.gate(wire) {
             Gate::Const(n) => return literal(n as u64, bits),
@@ -207,7 +207,7 @@ impl Text<'_> {
         self.drive(&name, bits, &value);
     }
 
-    /// A product with a constant as sums and differences of what is only moved: no multiplier.
+    /// A product with a constant as sums and differences of shifts, without a multiplier.
     fn times(&self, wire: Wire, by: i64, bits: u32) -> String {
         let value = self.fitted(wire, bits);
         let mut sum = String::new();
@@ -223,7 +223,7 @@ impl Text<'_> {
         if sum.is_empty() { literal(0, bits) } else { sum }
     }
 
-    /// Zeros come in at the top, of all 64 bits if there is a sign.
+    /// Shifts in zeros at the top, of all 64 bits if there is a sign.
     fn shift_right(&mut self, wire: Wire, a: Wire, b: Wire) {
         let (bits, name) = (self.bits(wire), self.name(wire));
         let full = if self.net.range(a).is_signed() { 64 } else { self.bits(a).max(bits) };
@@ -240,13 +240,13 @@ impl Text<'_> {
         self.drive(name, bits, &format!("{name}_full[{}:0]", bits - 1));
     }
 
-    /// By 0 it gives 0, and the divider never sees one.
+    /// Division by 0 gives 0; the divider never sees a 0.
     fn divide(&mut self, wire: Wire, op: IntOp, a: Wire, b: Wire) {
         let (bits, name) = (self.bits(wire), self.name(wire));
         let (ra, rb) = (self.net.range(a), self.net.range(b));
         let is_signed = matches!(op, IntOp::SDiv | IntOp::SRem) && (ra.is_signed() || rb.is_signed());
         let full = match () {
-            // One more than both need, so that the least number by -1 has room.
+            // One bit more than both need, for the least number divided by -1.
             () if is_signed => signed_bits(ra).max(signed_bits(rb)) + 1,
             () if ra.is_signed() || rb.is_signed() => 64,
             () => ra.bits().max(rb.bits()),
@@ -292,7 +292,7 @@ impl Text<'_> {
         }
     }
 
-    /// The number of the highest bit that is set; 0 for what is below 1.
+    /// The number of the highest set bit; 0 for values below 1.
     fn log2(&self, wire: Wire, bits: u32) -> String {
         let (name, has, is_signed) = (self.name(wire), self.bits(wire), self.net.range(wire).is_signed());
         let mut value = String::new();
@@ -312,7 +312,7 @@ impl Text<'_> {
         self.drive_part(&name, 32, &folded, self.bits(wire));
     }
 
-    /// What the unit for roots has found in the decision that is being made; and the registers of the unit.
+    /// The registers of the roots of the current decision, and of the root unit.
     fn root_registers(&mut self, roots: &Roots) {
         let UnitBits { of, step, product, rest, left } = UnitBits::new(self.net, roots);
         for (name, bits) in [("left", left), ("of", of), ("step", step), ("product", product), ("rest", rest)]
@@ -326,7 +326,7 @@ impl Text<'_> {
         }
     }
 
-    /// The step that was found.
+    /// The computed step.
     fn root(&mut self, wire: Wire, over: u64, of: Wire) {
         let Some(roots) = &self.circuit.roots else { unreachable!("there is one") };
         let nth = roots.each.iter().position(|(known, _)| *known == wire).unwrap_or_default();
@@ -343,8 +343,8 @@ impl Text<'_> {
         self.drive(&name, bits, &value);
     }
 
-    /// The unit: as roots are found by hand, a bit a clock. `rest` is what is left of the upper bits of the square when
-    /// that of `step` times the number is taken away, `product` is `step` times the number.
+    /// The root unit: digit by digit, one bit per clock. `rest` is the remainder of the upper bits of the square after
+    /// subtracting the square of `step` times the number; `product` is `step` times the number.
     fn root_unit(&mut self, roots: &Roots) {
         let UnitBits { of, step, product, rest, left } = UnitBits::new(self.net, roots);
         let full = (rest + 2).max(product + 3) + 1;
@@ -401,7 +401,7 @@ impl Text<'_> {
         self.line("    end");
     }
 
-    /// Two bits of the square a clock, the upper ones first.
+    /// Two bits of the square per clock, the upper ones first.
     fn root_digits(&mut self, roots: &Roots, step: u32, left: u32) {
         self.line("  reg [1:0] root_digit;");
         self.line("  always @*");
@@ -430,17 +430,17 @@ impl Text<'_> {
     }
 }
 
-/// How wide the parts are of the unit that divides by roots.
+/// The widths of the root unit's parts.
 struct UnitBits {
-    /// What the roots are of.
+    /// The operand of the root.
     of: u32,
-    /// What is found.
+    /// The result.
     step: u32,
-    /// What is found, times what the root is of.
+    /// The result times the operand.
     product: u32,
-    /// What is left of the square.
+    /// The remainder of the square.
     rest: u32,
-    /// How many bits are still to be found.
+    /// The number of remaining bits.
     left: u32,
 }
 
@@ -460,7 +460,7 @@ impl UnitBits {
     }
 }
 
-/// How many bits a number has with a sign.
+/// Number of bits with a sign.
 fn signed_bits(range: Range) -> u32 {
     range.bits() + u32::from(!range.is_signed())
 }
@@ -470,7 +470,7 @@ fn literal(word: u64, bits: u32) -> String {
     format!("{bits}'h{:x}", word & mask)
 }
 
-/// A number as powers of two that are added or, where true, subtracted; no two of them next to each other.
+/// A number as powers of two to add or, where true, subtract; no two are adjacent.
 fn signed_digits(mut n: u64) -> Vec<(u32, bool)> {
     let mut digits = Vec::new();
     let mut shift = 0;

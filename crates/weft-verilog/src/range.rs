@@ -1,4 +1,4 @@
-//! What can be on a wire: from the least to the greatest, both included. From it follows how many bits a wire has.
+//! The range of a wire's values, inclusive. It determines the number of bits.
 
 use weft_ir::ir::{IntCmp, IntOp};
 
@@ -16,12 +16,12 @@ impl Range {
         Self { lo: n, hi: n }
     }
 
-    /// Numbers from 0 on that have so many bits; of 64 all that there are.
+    /// Unsigned numbers with this many bits; with 64, all words.
     pub(crate) const fn bits_of(bits: u32) -> Self {
         if bits >= 64 { Self::FULL } else { Self { lo: 0, hi: ((1_u64 << bits) - 1) as i64 } }
     }
 
-    /// Numbers of both signs that have so many bits.
+    /// Signed numbers with this many bits.
     pub(crate) const fn signed_bits_of(bits: u32) -> Self {
         let hi = ((1_u64 << (bits - 1)) - 1) as i64;
         Self { lo: !hi, hi }
@@ -31,19 +31,19 @@ impl Range {
         (self.lo == self.hi).then_some(self.lo)
     }
 
-    /// The highest bit of it is a sign.
+    /// Whether its highest bit is a sign.
     pub(crate) fn is_signed(self) -> bool {
         self.lo < 0
     }
 
-    /// How many bits it takes, at least one.
+    /// Its number of bits, at least one.
     pub(crate) fn bits(self) -> u32 {
         let magnitude = |n: i64| 64 - (n ^ (n >> 63)).leading_zeros();
         let bits = magnitude(self.lo).max(magnitude(self.hi));
         if self.is_signed() { bits + 1 } else { bits.max(1) }
     }
 
-    /// What so many bits keep of a word.
+    /// A word cut to these bits.
     pub(crate) fn cut(self, word: u64) -> u64 {
         let above = 64 - self.bits();
         if self.is_signed() { (((word << above) as i64) >> above) as u64 } else { word << above >> above }
@@ -57,18 +57,18 @@ impl Range {
         other.contains(self.lo) && other.contains(self.hi)
     }
 
-    /// Of one or the other.
+    /// The range that contains both.
     pub(crate) fn either(self, other: Self) -> Self {
         Self { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
     }
 
-    /// Of both; None if nothing is.
+    /// The intersection; None if empty.
     pub(crate) fn both(self, other: Self) -> Option<Self> {
         let both = Self { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) };
         (both.lo <= both.hi).then_some(both)
     }
 
-    /// All if one of them is beyond 64 bits: then the operation went round.
+    /// All words if one of them is beyond 64 bits: then the operation wrapped.
     fn exact(lo: i128, hi: i128) -> Self {
         match (i64::try_from(lo), i64::try_from(hi)) {
             (Ok(lo), Ok(hi)) => Self { lo, hi },
@@ -76,7 +76,7 @@ impl Range {
         }
     }
 
-    /// What an operation gives.
+    /// The range of an operation's result.
     pub(crate) fn of(op: IntOp, a: Self, b: Self) -> Self {
         let [alo, ahi, blo, bhi] = [a.lo, a.hi, b.lo, b.hi].map(i128::from);
         let are_natural = a.lo >= 0 && b.lo >= 0;
@@ -118,7 +118,7 @@ impl Range {
         }
     }
 
-    /// Toward zero, and 0 by 0.
+    /// Rounds toward zero; division by 0 gives 0.
     fn of_division(a: Self, b: Self) -> Self {
         let ends = [b.lo, b.hi, -1, 1].into_iter().filter(|by| *by != 0 && b.contains(*by));
         let corners = ends.flat_map(|by| [a.lo, a.hi].map(|of| i128::from(of) / i128::from(by)));
@@ -139,7 +139,7 @@ impl Range {
         }
     }
 
-    /// Zeros come in at the top.
+    /// Shifts in zeros at the top.
     fn of_shift(a: Self, b: Self) -> Self {
         let is_plain = b.is_within(Self::bits_of(6));
         match b.only_value() {
@@ -150,7 +150,7 @@ impl Range {
         }
     }
 
-    /// How a comparison ends, if that is known; `same` if both are one wire.
+    /// The result of a comparison, if known; `same` if both are one wire.
     pub(crate) fn decides(op: IntCmp, a: Self, b: Self, same: bool) -> Option<bool> {
         let is_less = |a: Self, b: Self| match () {
             () if a.hi < b.lo => Some(true),
@@ -235,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operation_gives_is_in_its_range() {
-        // If it were not, a wire would lack bits that it needs.
+    fn results_lie_in_their_range() {
+        // Otherwise a wire would have too few bits.
         let mut rng = Rng::from_seed(1);
         for _ in 0..200_000 {
             let (a, b) = (range(&mut rng), range(&mut rng));

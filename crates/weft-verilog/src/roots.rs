@@ -1,20 +1,20 @@
 //! Steps that shrink with the root of a number, without floats.
 //!
-//! `interval * rsqrt(count)` with a `count` of 32 bits is no table. But it is the greatest whole number whose square
-//! times the count is at most that of the interval, which is found bit by bit, as roots are by hand: a subtraction a
-//! clock. That the floats of the interpreter give the same for each number that the wire can carry is tried here, at
-//! all places where the step changes: both only fall.
+//! `interval * rsqrt(count)` with a `count` of 32 bits is too large for a table. But it is the greatest integer whose
+//! square times the count is at most the square of the interval. It is computed digit by digit, one subtraction per
+//! clock. [`is_exact`] checks that the interpreter's floats give the same for every value of the wire, at all places
+//! where the step changes: both decrease monotonically.
 
 use crate::net::{Gate, Net, Wire};
 use crate::range::Range;
 use weft_ir::ir::{FloatOp, FloatUnaryOp};
 
-/// What is divided by a root, at most: ten seconds in nanoseconds. How many places are tried grows with it.
+/// Largest dividend: ten seconds in nanoseconds. The number of checked places grows with it.
 const OVER_MAX: u64 = 10_000_000_000;
-/// What the root is taken of, at most.
+/// Largest operand of the root.
 const OF_MAX: i64 = u32::MAX as i64;
 
-/// What is divided by a root, and what the root is of, where a wire is that; see [`is_exact`].
+/// The dividend, and the operand of the root, if a wire is such a division; see [`is_exact`].
 pub(crate) fn found(net: &Net, wire: Wire) -> Option<(u64, Wire)> {
     let Gate::ToInt(product) = net.gate(wire) else { return None };
     let Gate::FloatBinary(FloatOp::Mul, a, b) = net.gate(product) else { return None };
@@ -33,7 +33,7 @@ pub(crate) fn found(net: &Net, wire: Wire) -> Option<(u64, Wire)> {
     is_fit.then_some((over as u64, of))
 }
 
-/// The greatest number whose square times `of` is at most the square of `over`; the greatest of all where `of` is 0.
+/// The greatest number whose square times `of` is at most the square of `over`; the greatest of all if `of` is 0.
 pub(crate) fn step(over: u64, of: u64) -> u64 {
     if of == 0 {
         return i64::MAX as u64;
@@ -42,19 +42,19 @@ pub(crate) fn step(over: u64, of: u64) -> u64 {
     square.isqrt() as u64
 }
 
-/// How many bits a step has that is not divided by 0.
+/// Number of bits of a step that is not divided by 0.
 pub(crate) fn bits(over: u64) -> u32 {
     64 - over.leading_zeros()
 }
 
-/// Whether the floats of the interpreter give the same for all numbers up to `most`.
+/// Whether the interpreter's floats give the same for all numbers up to `most`.
 pub(crate) fn is_exact(over: u64, most: u64) -> bool {
     let by_floats = |of: u64| (over as f64 * (1.0 / (of as f64).sqrt())) as i64 as u64;
     let square = u128::from(over) * u128::from(over);
     let mut of = 1;
     while of <= most {
         let here = step(over, of);
-        // The last that has this step.
+        // The last number with this step.
         let last = match u128::from(here) * u128::from(here) {
             0 => most,
             below => u64::try_from(square / below).unwrap_or(most).min(most),
@@ -74,7 +74,7 @@ mod tests {
 
     /// A queue in gates would drop at other times than one on a processor.
     #[test]
-    fn a_step_is_what_floats_give() {
+    fn root_step_matches_floats() {
         let mut rng = Rng::from_seed(5);
         for over in [1, 2, 1_000, 100_000_000, 123_456_789] {
             assert!(is_exact(over, 1 << 32), "{over}");

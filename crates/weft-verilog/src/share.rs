@@ -1,26 +1,26 @@
-//! Tables, roots, multipliers and dividers that are never needed at once are built once.
+//! Builds tables, roots, multipliers and dividers once if they are never used together.
 //!
-//! A value is seen only behind the conditions under which the program computes it. Where two such gates stand on
-//! different sides of one condition, one gate does for both: its operands are chosen by that condition.
+//! A value is used only under the conditions under which the program computes it. If two costly gates are on different
+//! sides of one condition, one gate replaces both, and the condition selects its operands.
 
 use crate::net::{Gate, Net, Wire};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use weft_ir::ir::{BoolOp, IntOp};
 
-/// Under which conditions a value is seen: wires, and what they carry then.
+/// The conditions under which a value is used: wires, and their values.
 pub(crate) type Path = BTreeSet<(Wire, bool)>;
 
-/// Gates that are looked at, at most: each is compared with each.
+/// Largest number of gates considered: each is compared with each.
 const SHARED_MAX: usize = 128;
 
-/// The same wires in a net with fewer gates that take much room. `paths` has those of gates that are worth it.
+/// The same wires in a net with fewer costly gates. `paths` has the paths of those gates.
 ///
-/// Behind the wires stand, for each [`Gate::Root`], that and a wire that is true where it is seen.
+/// After the wires come, for each [`Gate::Root`], the gate and a wire that is true if its result is used.
 pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) -> (Net, Vec<Wire>) {
     let dear = net.cone(roots, |_| false).into_iter().filter(|wire| is_dear(net, *wire));
-    let dear = dear.filter_map(|wire| Some(Dear::new(wire, paths.get(&wire)?.clone())));
-    let mut dear: Vec<Dear> = dear.take(SHARED_MAX).collect();
+    let dear = dear.filter_map(|wire| Some(CostlyGate::new(wire, paths.get(&wire)?.clone())));
+    let mut dear: Vec<CostlyGate> = dear.take(SHARED_MAX).collect();
     let mut shared = Shared { net: net.clone(), roots: roots.to_vec() };
     while let Some((one, other, by)) = shared.pair(&dear) {
         let (a, b) = (dear[one].clone(), dear[other].clone());
@@ -29,7 +29,7 @@ pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) ->
         dear.push(a.or(b));
         dear = dear.into_iter().filter_map(|known| known.renamed(&renamed)).collect();
     }
-    for Dear { wire, places, .. } in &dear {
+    for CostlyGate { wire, places, .. } in &dear {
         if matches!(shared.net.gate(*wire), Gate::Root(..)) {
             let is_seen = shared.any_of(places);
             shared.roots.extend([*wire, is_seen]);
@@ -38,22 +38,22 @@ pub(crate) fn share(net: &Net, roots: &[Wire], paths: &FxHashMap<Wire, Path>) ->
     (shared.net, shared.roots)
 }
 
-/// A gate that takes much room.
+/// A costly gate.
 #[derive(Clone)]
-struct Dear {
+struct CostlyGate {
     wire: Wire,
-    /// What holds wherever it is seen.
+    /// The conditions that hold at all its uses.
     path: Path,
-    /// The places at which it is seen.
+    /// The conditions of each use.
     places: Vec<Path>,
 }
 
-impl Dear {
+impl CostlyGate {
     fn new(wire: Wire, path: Path) -> Self {
         Self { wire, places: vec![path.clone()], path }
     }
 
-    /// One gate for two.
+    /// One gate in place of two.
     fn or(self, other: Self) -> Self {
         let path = self.path.intersection(&other.path).copied().collect();
         Self { wire: self.wire, path, places: [self.places, other.places].concat() }
@@ -72,7 +72,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether it is one of these places where a decision comes by.
+    /// Whether a decision takes one of these paths.
     fn any_of(&mut self, places: &[Path]) -> Wire {
         let mut any = self.net.bool(false);
         for path in places {
@@ -86,11 +86,10 @@ impl Shared {
         any
     }
 
-    /// Two gates, by their places in the list, that one may stand for, and the wire that tells for which: true for
-    /// the first.
-    fn pair(&self, dear: &[Dear]) -> Option<(usize, usize, Wire)> {
-        for (one, Dear { wire: a, path: path_a, .. }) in dear.iter().enumerate() {
-            for (other, Dear { wire: b, path: path_b, .. }) in dear.iter().enumerate().skip(one + 1) {
+    /// Two gates, by index, that can share one, and the wire that selects between them: true for the first.
+    fn pair(&self, dear: &[CostlyGate]) -> Option<(usize, usize, Wire)> {
+        for (one, CostlyGate { wire: a, path: path_a, .. }) in dear.iter().enumerate() {
+            for (other, CostlyGate { wire: b, path: path_b, .. }) in dear.iter().enumerate().skip(one + 1) {
                 let apart = path_a.iter().find(|(by, side)| path_b.contains(&(*by, !side)));
                 let Some((by, side)) = apart else { continue };
                 if !self.net.are_alike(*a, *b) || self.are_tied(*a, *b, *by) {
@@ -102,7 +101,7 @@ impl Shared {
         None
     }
 
-    /// Whether what one takes, or what chooses, depends on one of them.
+    /// Whether the operands, or the selection, depend on one of them.
     fn are_tied(&self, a: Wire, b: Wire, by: Wire) -> bool {
         let taken: Vec<Wire> =
             [a, b].iter().flat_map(|wire| self.net.gate(*wire).operands()).chain([by]).collect();
@@ -110,18 +109,18 @@ impl Shared {
         cone.contains(&a) || cone.contains(&b)
     }
 
-    /// Builds one gate for two; tells what all wires are now.
+    /// Builds one gate in place of two; returns the new wires of all.
     fn replace(&mut self, a: Wire, b: Wire, by: Wire) -> FxHashMap<Wire, Wire> {
         let old = core::mem::take(&mut self.net);
         self.net = old.emptied();
         let mut new = FxHashMap::default();
-        // What the gate takes comes first, so that it is there for all that take it.
+        // The operands of the gate come first, so that they exist before its users.
         let taken: Vec<Wire> =
             [a, b].iter().flat_map(|wire| old.gate(*wire).operands()).chain([by]).collect();
         let first = old.cone(&taken, |_| false);
         self.copy(&old, &first, &mut new);
         let [one, other] =
-            [a, b].map(|wire| self.net.again(old.gate(wire), old.kind(wire), |wire| new[&wire]));
+            [a, b].map(|wire| self.net.rebuild(old.gate(wire), old.kind(wire), |wire| new[&wire]));
         let one_for_both = self.net.merged(0, new[&by], one, other).unwrap_or(one);
         new.insert(a, one_for_both);
         new.insert(b, one_for_both);
@@ -134,25 +133,25 @@ impl Shared {
     fn copy(&mut self, old: &Net, wires: &[Wire], new: &mut FxHashMap<Wire, Wire>) {
         for wire in wires {
             if !new.contains_key(wire) {
-                let again = self.net.again(old.gate(*wire), old.kind(*wire), |wire| new[&wire]);
-                new.insert(*wire, self.net.narrowed(again, old.range(*wire)));
+                let rebuild = self.net.rebuild(old.gate(*wire), old.kind(*wire), |wire| new[&wire]);
+                new.insert(*wire, self.net.narrowed(rebuild, old.range(*wire)));
             }
         }
     }
 }
 
-/// A gate is seen on this path, too: only what all its paths have in common is sure.
+/// Adds a path on which a gate is used: only what all its paths have in common is certain.
 pub(crate) fn add_path(paths: &mut FxHashMap<Wire, Path>, wire: Wire, path: Path) {
     let known = paths.entry(wire).or_insert_with(|| path.clone());
     known.retain(|side| path.contains(side));
 }
 
-/// The same path in a net in which wires have other names; what has none is no longer needed to tell.
+/// The same path in a net with other wires; wires without a counterpart are no longer needed.
 pub(crate) fn rename(path: Path, renamed: &FxHashMap<Wire, Wire>) -> Path {
     path.into_iter().filter_map(|(by, side)| Some((*renamed.get(&by)?, side))).collect()
 }
 
-/// Whether a gate takes so much room that sharing it is worth while.
+/// Whether a gate is costly enough to share.
 pub(crate) fn is_dear(net: &Net, wire: Wire) -> bool {
     let is_known = |wire: Wire| net.range(wire).only_value().is_some();
     match net.gate(wire) {

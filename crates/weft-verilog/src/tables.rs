@@ -1,10 +1,9 @@
-//! Floats into tables.
+//! Replaces floats by lookup tables.
 //!
-//! Gates do not compute with floats. Where a number, a truth or a stored float depends through floats on few bits, its
-//! value for each state of these bits is computed here, by the interpreter's own operations, and the net looks it up.
-//! So `interval * rsqrt(n)` is a table of as many entries as `n` has values: exact to the bit, and without a
-//! multiplier. What is no more than a whole number moved by a power of two needs no table: see [`fixed`]; and where `n`
-//! has too many bits for one, see [`roots`].
+//! Gates do not compute with floats. If a number, a truth value or a stored float depends through floats on few bits,
+//! its value for each state of these bits is computed here, with the interpreter's own operations, and the net looks it
+//! up. So `interval * rsqrt(n)` is a table with one entry per value of `n`: exact to the bit, and without a multiplier.
+//! An integer times a power of two needs no table: see [`fixed`]; for an `n` with too many bits see [`roots`].
 
 use crate::fixed;
 use crate::net::{Gate, Net, Wire};
@@ -16,7 +15,7 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::IntOp;
 use weft_ir::queue::Ty;
 
-/// A net without floats but those that are only carried.
+/// A net whose floats are only stored and moved.
 pub(crate) struct Lowered {
     pub(crate) net: Net,
     pub(crate) roots: Vec<Wire>,
@@ -24,12 +23,12 @@ pub(crate) struct Lowered {
     pub(crate) paths: FxHashMap<Wire, Path>,
 }
 
-/// The same net without floats.
+/// The same net without computations on floats.
 ///
-/// `lines` tells for gates on floats where they come from, `paths` under which conditions gates are needed.
+/// `lines` has the source lines of gates on floats, `paths` the conditions under which gates are used.
 ///
 /// # Errors
-/// What depends through floats on more than [`TABLE_BITS_MAX`] bits, with its line.
+/// A value that depends through floats on more than [`TABLE_BITS_MAX`] bits, with its line.
 pub(crate) fn lower(
     net: &Net,
     roots: &[Wire],
@@ -47,7 +46,7 @@ pub(crate) fn lower(
         lowering.line = lines.get(&wire).copied().unwrap_or(lowering.line);
         let gate = net.gate(wire);
         let table = |wire: Wire| lowered[&wire];
-        let new = lowering.net.again(gate, net.kind(wire), table);
+        let new = lowering.net.rebuild(gate, net.kind(wire), table);
         let mut new = lowering.net.narrowed(new, net.range(wire));
         if matches!(gate, Gate::ToInt(_) | Gate::FloatCompare(..)) {
             new = lowering.resolve(new)?;
@@ -75,7 +74,7 @@ pub(crate) fn lower(
 struct Lowering {
     net: Net,
     resolved: FxHashMap<Wire, Wire>,
-    /// What may be divided by roots, and how great a number the root is of: whether that is exact.
+    /// By dividend and largest operand of a root: whether the division is exact.
     roots: FxHashMap<(u64, i64), bool>,
     line: u32,
 }
@@ -87,11 +86,11 @@ impl Lowering {
             return Ok(*known);
         }
         let resolved = match self.net.gate(wire) {
-            // Of what is chosen first, each may depend on few bits where both together depend on many.
+            // Convert before selecting: each side may depend on few bits where both together depend on many.
             Gate::ToInt(a) => match self.net.gate(a) {
                 Gate::Mux(by, x, y) => {
                     let [x, y] =
-                        [x, y].map(|from| self.net.again(Gate::ToInt(from), self.net.kind(wire), |w| w));
+                        [x, y].map(|from| self.net.rebuild(Gate::ToInt(from), self.net.kind(wire), |w| w));
                     let (x, y) = (self.resolve(x)?, self.resolve(y)?);
                     self.net.mux(by, x, y)
                 }
@@ -110,7 +109,7 @@ impl Lowering {
         Ok(resolved)
     }
 
-    /// By whole numbers if that is exact, else by a table.
+    /// By integers if that is exact, else by a table.
     fn counted(&mut self, wire: Wire) -> Result<Wire, Unsupported> {
         match fixed::without_floats(&mut self.net, wire) {
             Some(new) => Ok(new),
@@ -141,7 +140,7 @@ impl Lowering {
         Ok(self.net.look_up(table, at, self.net.kind(wire).ty))
     }
 
-    /// A number that is divided by a root, if it is one.
+    /// A division by a root, if it is one.
     fn by_root(&mut self, wire: Wire) -> Option<Wire> {
         let (over, of) = roots::found(&self.net, wire)?;
         let most = self.net.range(of).hi;
@@ -149,7 +148,7 @@ impl Lowering {
         is_exact.then(|| self.net.root(over, of))
     }
 
-    /// Upon what a wire depends: inputs, and before them what `ends_here` tells.
+    /// The inputs that a wire depends on, or earlier wires for which `ends_here` holds.
     fn leaves(&self, wire: Wire, ends_here: impl Fn(&Net, Wire) -> bool) -> Vec<Wire> {
         let is_leaf =
             |at: Wire| at != wire && ends_here(&self.net, at) || matches!(self.net.gate(at), Gate::Input(_));
@@ -158,14 +157,14 @@ impl Lowering {
         leaves
     }
 
-    /// How many bits they have together, if a table of so many can be.
+    /// Their total number of bits, if a table can have that many.
     fn bits_of(&self, leaves: &[Wire]) -> Option<u32> {
         let has_float = leaves.iter().any(|leaf| self.net.kind(*leaf).ty == Ty::Float);
         let bits = leaves.iter().map(|leaf| self.net.range(*leaf).bits()).sum();
         (!has_float && bits <= TABLE_BITS_MAX).then_some(bits)
     }
 
-    /// What the wire carries for each state of the bits of the leaves, those of the first being the lowest.
+    /// The value of the wire for each state of the leaves' bits; those of the first are the lowest.
     fn entries(&self, wire: Wire, leaves: &[Wire]) -> Vec<u64> {
         let cone = self.net.cone(&[wire], |at| leaves.contains(&at));
         let bits = self.bits_of(leaves).unwrap_or_default();
@@ -183,7 +182,7 @@ impl Lowering {
         (0..1 << bits).map(entry).collect()
     }
 
-    /// The bits of the leaves side by side.
+    /// The concatenated bits of the leaves.
     fn address(&mut self, leaves: &[Wire]) -> Wire {
         if let [only] = leaves {
             return *only;
@@ -193,7 +192,7 @@ impl Lowering {
         for leaf in leaves {
             let bits = self.net.range(*leaf).bits();
             let (mask, shift) = (self.net.int((1 << bits) - 1), self.net.int(below));
-            let of = |net: &mut Net, op, a, b| net.again(Gate::Int(op, a, b), net.kind(a), |w| w);
+            let of = |net: &mut Net, op, a, b| net.rebuild(Gate::Int(op, a, b), net.kind(a), |w| w);
             let masked = of(&mut self.net, IntOp::And, *leaf, mask);
             let moved = of(&mut self.net, IntOp::Shl, masked, shift);
             address = of(&mut self.net, IntOp::Or, address, moved);

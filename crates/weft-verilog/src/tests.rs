@@ -1,7 +1,7 @@
-//! The net of a handler does what the interpreter does.
+//! The net of a handler behaves as the interpreter.
 
 use crate::Widths;
-use crate::circuit::{Circuit, Is};
+use crate::circuit::{Circuit, PortRole};
 use crate::convert::{Converter, Source};
 use crate::net::Gate;
 use crate::range::Range;
@@ -15,7 +15,7 @@ use weft_ir::queue::{
     Ty, Value, VarDecl, Verdict, Words, generate, word,
 };
 
-/// All that a handler works on.
+/// The words of a handler.
 #[derive(Clone, Debug, Default)]
 struct State {
     words: BTreeMap<Scope, Vec<u64>>,
@@ -41,7 +41,7 @@ impl State {
         &mut self.words.get_mut(&slot.scope).expect("there are all scopes")[usize::from(slot.word)]
     }
 
-    /// What comes from outside is new.
+    /// Draws new inputs.
     fn come(&mut self, rng: &mut Rng, converter: &Converter<'_>) {
         for (scope, words) in &mut self.words {
             for (at, word) in (0..).zip(words) {
@@ -72,7 +72,7 @@ fn within(rng: &mut Rng, range: Range) -> u64 {
     }) as u64
 }
 
-/// Runs the circuit beside the interpreter; the words that differ, or None.
+/// Runs the circuit beside the interpreter; returns the first difference, or None.
 fn differs(
     program: &QueueProgram,
     circuit: &Circuit,
@@ -110,10 +110,10 @@ fn differs(
         let result = state.run(handler);
         let told = |what: String| Some(format!("run {nth}, {:?}: {what}", circuit.moments[moment]));
         for driven in &circuit.driven {
-            let expected = match driven.is {
-                Is::NewWord(slot) => *state.word(slot),
-                Is::Verdict if !circuit.moments[moment].gives() => Verdict::of_word(result) as u64,
-                Is::Given if circuit.moments[moment].gives() => result,
+            let expected = match driven.role {
+                PortRole::NewWord(slot) => *state.word(slot),
+                PortRole::Verdict if !circuit.moments[moment].gives() => Verdict::of_word(result) as u64,
+                PortRole::Given if circuit.moments[moment].gives() => result,
                 _ => continue,
             };
             if values[driven.wire.index()] != expected {
@@ -137,7 +137,7 @@ fn differs(
     None
 }
 
-/// A program of one handler.
+/// A program with only this handler.
 fn alone(of: &QueueProgram, level: &Level, moment: Moment, handler: &Handler) -> QueueProgram {
     let mut handlers = Handlers::default();
     let handler = Some(handler.clone());
@@ -162,8 +162,8 @@ fn alone(of: &QueueProgram, level: &Level, moment: Moment, handler: &Handler) ->
 }
 
 #[test]
-fn a_net_does_what_the_interpreter_does() {
-    // If it did not, a queue in gates would drop other packets than one on a processor.
+fn net_matches_interpreter() {
+    // A queue in gates would drop other packets than one on a processor.
     let widths = Widths::default();
     let (mut n_built, mut n_refused) = (0, 0);
     for seed in 0..600 {
@@ -190,8 +190,8 @@ fn a_net_does_what_the_interpreter_does() {
 }
 
 #[test]
-fn a_handler_may_end_in_as_many_places_as_it_has_steps() {
-    // If it might not, a long list of cases would take the stack of who compiles it.
+fn many_ends_do_not_overflow_stack() {
+    // A long list of cases would overflow the compiler's stack.
     let enough = (0..800).flat_map(|nth| {
         let [loaded, bound, by] = [0, 1, 2].map(|of| Value(3 * nth + of));
         [
@@ -211,7 +211,7 @@ fn a_handler_may_end_in_as_many_places_as_it_has_steps() {
     assert_eq!(differs(&program, &circuit, &Widths::default(), 1, 50), None);
 }
 
-/// Steps that give `100 ms` by the root of a loaded word, as values from `first` on; the last of them is it.
+/// Steps for `100 ms` divided by the root of a loaded word, as values from `first` on; the last of them is the result.
 fn by_root(first: u16, of: Slot) -> Vec<Step> {
     let [over, one, loaded, float, root, inverse, product, step] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|nth| Value(first + nth));
@@ -228,8 +228,8 @@ fn by_root(first: u16, of: Slot) -> Vec<Step> {
 }
 
 #[test]
-fn times_by_roots_of_wide_numbers_are_those_of_floats() {
-    // If they were not, CoDel on a chip would drop at other times; if each had a unit of its own, it would not fit.
+fn wide_roots_match_floats() {
+    // CoDel on a chip would drop at other times; with one unit per root it would not fit.
     let types = [Ty::Float, Ty::Float, Ty::Int, Ty::Float, Ty::Float, Ty::Float, Ty::Float, Ty::Int];
     let [at, n, rate] =
         [(Scope::Node, word::NODE_VARS), (Scope::Node, word::NODE_VARS + 1), (Scope::Event, word::RATE)]
@@ -260,16 +260,15 @@ fn times_by_roots_of_wide_numbers_are_those_of_floats() {
     let circuit = circuit.unwrap_or_else(|refused| panic!("{}", refused.reason));
     assert_eq!(circuit.roots.as_ref().map(|roots| (roots.over, roots.each.len())), Some((100_000_000, 1)));
     assert_eq!(differs(&program, &circuit, &widths, 1, 20_000), None);
-    // It is tried for 32 bits, and no more.
+    // It is checked for 32 bits at most.
     let wide = Widths { rate_bits: 33, ..Widths::default() };
     let refused = Circuit::new(&program, &program.levels[0], &wide).err().expect("it has too many bits");
     assert!(refused.reason.contains("floats") && refused.line == 3, "{}", refused.reason);
 }
 
 #[test]
-fn a_root_is_waited_for_only_where_it_is_seen() {
-    // If it were wherever the packet is, CoDel would take 26 clocks a packet and not one: `IF NOT late THEN SEND`
-    // stands in front of its roots.
+fn root_waits_only_where_it_is_used() {
+    // Otherwise CoDel would take 26 clocks per packet instead of one: `IF NOT late THEN SEND` comes before its roots.
     let [by, limit, len, not] = [Value(8), Value(9), Value(10), Value(11)];
     let of_len = Slot::new(Scope::Packet, word::LEN);
     let mut body = vec![

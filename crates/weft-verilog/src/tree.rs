@@ -1,23 +1,23 @@
-//! The tree of comparators: which of several ranks is the first.
+//! The tree of comparators that finds the first of several ranks.
 //!
-//! The module has a rank for each entry, a packet's or a partition's, in registers. The rank is what the program's
-//! handler gives when an entry is pushed. A tree of comparators tells at any time which entry has the lowest rank, and,
-//! if the program drops from the partition with the highest, which has that; of equals the entry with the lowest
-//! number. An entry that is pushed again has a new rank.
+//! The module has a register with the rank of each entry, a packet or a partition. The program's handler computes the
+//! rank when an entry is pushed. A tree of comparators always shows the entry with the lowest rank, and, if the program
+//! drops from the partition with the highest, that one; of equal ranks the entry with the lowest index. Pushing an
+//! entry again replaces its rank.
 //!
 //! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3; pFabric (SIGCOMM 2013).
 
-use crate::circuit::{Circuit, Is, Module, Port};
+use crate::circuit::{Circuit, Module, Port, PortRole};
 use crate::range::Range;
 use crate::{Widths, print};
 use core::fmt::Write as _;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::{Handlers, Level, Moment, Overflow, PacketOrder, Partitions, QueueProgram, Victim};
 
-/// Entries of a tree, at most.
+/// Largest number of entries of a tree.
 pub const ENTRIES_MAX: u32 = 256;
 
-/// The tree of a level for so many entries.
+/// The tree of a level with this many entries.
 ///
 /// # Errors
 /// See [`crate::compile_tree`].
@@ -47,7 +47,7 @@ pub(crate) fn build(
         PacketOrder::Rank { bits } => bits,
         PacketOrder::Arrival => level.order.bits,
     };
-    let Some(given) = circuit.driven.iter().find(|driven| driven.is == Is::Given) else {
+    let Some(given) = circuit.driven.iter().find(|driven| driven.role == PortRole::Given) else {
         return Err(refused("the handler gives no rank".into()));
     };
     let has_last = matches!(level.limit.overflow, Overflow::Victim { partition: Victim::HighestRank, .. });
@@ -59,10 +59,10 @@ pub(crate) fn build(
     Ok(Module { name: tree.name, text, ports, moments: vec![Moment::PacketRank] })
 }
 
-/// What is kept of the number that a handler gives: unsigned, so that all compare alike.
+/// The stored form of a handler's number: unsigned, so that all compare alike.
 struct Rank {
     given: Range,
-    /// Brought to so many bits; None if it is kept as it is.
+    /// Clamped to this many bits; None if it is stored as it is.
     held_to: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Rank {
     fn text(&self) -> String {
         let (bits, sign) = (self.given.bits(), self.given.bits() - 1);
         let Some(held) = self.held_to else {
-            // With the sign the other way round the least number is the one of zeros.
+            // With the sign bit inverted the least number is all zeros.
             let flips = if self.given.is_signed() {
                 format!(" ^ {bits}'h{:x}", 1_u64 << sign)
             } else {
@@ -115,18 +115,18 @@ struct Tree<'t> {
 impl Tree<'_> {
     fn ports(&self) -> Vec<Port> {
         let place = self.entries.ilog2();
-        let port = |name: &str, is, bits| Port { name: name.into(), is, bits, signed: false };
+        let port = |name: &str, role, bits| Port { name: name.into(), role, bits, signed: false };
         let mut ports = vec![
-            port("push", Is::Push, 1),
-            port("push_at", Is::PushAt, place),
-            port("pop", Is::Pop, 1),
-            port("pop_at", Is::PopAt, place),
+            port("push", PortRole::Push, 1),
+            port("push_at", PortRole::PushAt, place),
+            port("pop", PortRole::Pop, 1),
+            port("pop_at", PortRole::PopAt, place),
         ];
-        let words = self.circuit.ports.iter().filter(|port| matches!(port.is, Is::Word(_)));
+        let words = self.circuit.ports.iter().filter(|port| matches!(port.role, PortRole::Word(_)));
         ports.extend(words.cloned());
-        ports.extend([port("some", Is::Some, 1), port("first", Is::First, place)]);
+        ports.extend([port("some", PortRole::Some, 1), port("first", PortRole::First, place)]);
         if self.has_last {
-            ports.push(port("last", Is::Last, place));
+            ports.push(port("last", PortRole::Last, place));
         }
         ports
     }
@@ -135,9 +135,9 @@ impl Tree<'_> {
         let (name, bits, entries) = (&self.name, self.rank.bits(), self.entries);
         let mut text = format!("// Which of {entries} ranks of {bits} bits is the first.\nmodule {name} (\n");
         text.push_str("  input  wire clk,\n  input  wire reset,\n");
-        let lines = ports.iter().map(|Port { name, is, bits, .. }| {
-            let way = if is.is_input() { "input " } else { "output" };
-            format!("  {way} wire [{}:0] {name}", bits - 1)
+        let lines = ports.iter().map(|Port { name, role, bits, .. }| {
+            let direction = if role.is_input() { "input " } else { "output" };
+            format!("  {direction} wire [{}:0] {name}", bits - 1)
         });
         text += &lines.collect::<Vec<_>>().join(",\n");
         text.push_str("\n);\n");
@@ -153,15 +153,15 @@ impl Tree<'_> {
         text
     }
 
-    /// The rank of what is pushed.
+    /// The rank of the pushed entry.
     fn ranked(&self, text: &mut String) {
         let Circuit { name, ports, .. } = self.circuit;
         let _ = writeln!(text, "  wire [{}:0] given;", self.rank.given.bits() - 1);
         let _ = write!(text, "  {name} ranked (.clk(clk), .reset(reset), .moment(push), .given(given)");
-        for port in ports.iter().filter(|port| matches!(port.is, Is::Word(_))) {
+        for port in ports.iter().filter(|port| matches!(port.role, PortRole::Word(_))) {
             let _ = write!(text, ", .{0}({0})", port.name);
         }
-        for port in ports.iter().filter(|port| matches!(port.is, Is::NewWord(_))) {
+        for port in ports.iter().filter(|port| matches!(port.role, PortRole::NewWord(_))) {
             let _ = write!(text, ", .{}()", port.name);
         }
         let _ = writeln!(text, ");\n  wire [{}:0] rank = {};", self.rank.bits() - 1, self.rank.text());
@@ -182,7 +182,7 @@ impl Tree<'_> {
         text.push_str("  end\n");
     }
 
-    /// A tree of comparators: level 0 has the one that wins. What is not there loses against all.
+    /// A tree of comparators: level 0 has the winner. An absent entry loses against all others.
     fn compare(&self, text: &mut String, name: &str, there: char, wins: &str) {
         let (bits, depth) = (self.rank.bits(), self.entries.ilog2());
         for at in 0..self.entries {
@@ -194,7 +194,7 @@ impl Tree<'_> {
         }
         for level in (0..depth).rev() {
             let below = level + 1;
-            // The wires of a level have as many bits of the place as are known there.
+            // The wires of a level have as many bits of the index as are known there.
             let known = depth - level;
             for at in 0..1_u32 << level {
                 let (left, right) = (2 * at, 2 * at + 1);

@@ -1,7 +1,7 @@
-//! Modules as other programs see them: run by Verilator, synthesised by Yosys.
+//! Modules in other tools: run by Verilator, synthesised by Yosys.
 //!
-//! Both must be installed (`apt-get install verilator yosys`), so these tests are ignored unless asked for, as
-//! `cargo xtask verilog` does.
+//! Both must be installed (`apt-get install verilator yosys`), so these tests are ignored by default; `cargo xtask
+//! verilog` runs them.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "these tests run other programs")]
 #![allow(clippy::print_stdout, reason = "what modules cost is for people to read")]
@@ -12,11 +12,11 @@ mod programs;
 use bench::{Area, Bench, Events, area};
 use weft_core::rng::Rng;
 use weft_ir::queue::{Handlers, Level, PacketOrder, Partitions, QueueProgram, generate};
-use weft_verilog::{Is, Module, Widths, compile, compile_tree};
+use weft_verilog::{Module, PortRole, Widths, compile, compile_tree};
 
-/// Events of each program.
+/// Number of events per program.
 const EVENTS: usize = 1_000_000;
-/// What the paper counted for its CoDel, without a multiplier.
+/// The LUTs of the paper's CoDel, without a multiplier.
 const PAPER_LUTS: u32 = 1256;
 
 fn module(program: &QueueProgram, widths: &Widths) -> Module {
@@ -25,8 +25,8 @@ fn module(program: &QueueProgram, widths: &Widths) -> Module {
 
 #[test]
 #[ignore = "needs verilator"]
-fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
-    // If they did not, the queue on a network card would drop other packets than the one in a host.
+fn codel_and_red_gates_match_interpreter() {
+    // A queue on a network card would drop other packets than one in a host.
     for program in [programs::codel(), programs::red()] {
         for time_bits in [63, 48] {
             let module = module(&program, &Widths { time_bits, ..Widths::default() });
@@ -44,8 +44,8 @@ fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn the_codel_of_the_library_in_gates_decides_as_the_interpreter_does() {
-    // If it did not, a chip would need a queue of its own, which drops other packets than the one in a host.
+fn library_codel_gates_match_interpreter() {
+    // A chip would need a queue of its own, which drops other packets than one in a host.
     let program = programs::library_codel();
     for time_bits in [63, 48] {
         let module = module(&program, &Widths { time_bits, ..Widths::default() });
@@ -57,8 +57,8 @@ fn the_codel_of_the_library_in_gates_decides_as_the_interpreter_does() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn roots_in_gates_are_those_of_the_interpreter() {
-    // If they were not, a queue that has dropped very often in a row would go on at another rate than in a host.
+fn root_gates_match_interpreter() {
+    // A queue after very many drops in a row would continue at another rate than in a host.
     let program = programs::roots();
     let module = module(&program, &Widths::default());
     let told = Bench::build(&[&module]).run(0, &program, &module, Events::Edges, EVENTS);
@@ -67,8 +67,8 @@ fn roots_in_gates_are_those_of_the_interpreter() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn any_program_in_gates_does_what_the_interpreter_does() {
-    // If it did not, an operation that CoDel and RED do not use would be wrong.
+fn generated_gates_match_interpreter() {
+    // An operation that CoDel and RED do not use would be wrong.
     let mut made = Vec::new();
     for seed in 0..12 {
         for (nth, program) in alone(seed).into_iter().enumerate() {
@@ -88,7 +88,7 @@ fn any_program_in_gates_does_what_the_interpreter_does() {
     println!("{} programs, {each} events each", made.len());
 }
 
-/// A generated program for each level that there is, with all its handlers at one partition.
+/// A generated program for each level, with all its handlers on one partition.
 fn alone(seed: u64) -> Vec<QueueProgram> {
     let program = generate::program(&mut Rng::from_seed(seed));
     let one = |level: &Level, handlers: Handlers| {
@@ -101,7 +101,7 @@ fn alone(seed: u64) -> Vec<QueueProgram> {
         .levels
         .iter()
         .flat_map(|level| {
-            // Two at once, so that a register is written by several; floats that no table holds spoil few programs.
+            // Two at once, so that several handlers write a register; floats that fit in no table spoil few programs.
             let Handlers { key, packet_rank, enqueue, activate, select, dequeue, empty, every } =
                 level.handlers.clone();
             let first = Handlers { key, enqueue, empty, ..Handlers::default() };
@@ -114,8 +114,8 @@ fn alone(seed: u64) -> Vec<QueueProgram> {
 
 #[test]
 #[ignore = "needs verilator"]
-fn what_is_written_by_hand_decides_the_same() {
-    // If it did not, the price of flexibility would be that of something else.
+fn hand_written_gates_match() {
+    // The price of flexibility would be that of something else.
     for (program, text) in [(programs::codel(), codel_by_hand()), (programs::red(), RED_BY_HAND.to_owned())] {
         let made = module(&program, &Widths::default());
         let by_hand =
@@ -126,8 +126,8 @@ fn what_is_written_by_hand_decides_the_same() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn a_tree_finds_the_first_and_the_last() {
-    // If it did not, another flow than the most urgent would be served, or the wrong one lose packets.
+fn tree_finds_first_and_last() {
+    // Another flow than the most urgent would be served, or the wrong one would lose packets.
     for program in [programs::srpt(), programs::pfabric()] {
         for entries in [16, 64] {
             let made = tree(&program, entries);
@@ -138,7 +138,7 @@ fn a_tree_finds_the_first_and_the_last() {
     }
 }
 
-/// The entries of a tree of ranks of 16 bits.
+/// The entries of a tree with ranks of 16 bits.
 struct Entries {
     ranks: Vec<Option<u64>>,
     has_last: bool,
@@ -147,11 +147,11 @@ struct Entries {
 
 impl Entries {
     fn new(entries: u32, module: &Module) -> Self {
-        let has_last = module.ports.iter().any(|port| port.is == Is::Last);
+        let has_last = module.ports.iter().any(|port| port.role == PortRole::Last);
         Self { ranks: vec![None; entries as usize], has_last, rng: Rng::from_seed(3) }
     }
 
-    /// What comes and goes, and what is the first and the last before it does; of equals the one with the lower number.
+    /// Insertions and removals, with the first and the last entry before each; of equal ranks the lower index.
     fn records(mut self) -> impl FnMut() -> Vec<u64> {
         move || {
             let (push, pop) = (self.rng.percent(55), self.rng.percent(50));
@@ -185,11 +185,11 @@ fn tree(program: &QueueProgram, entries: u32) -> Module {
 }
 
 fn tree_by_hand(made: &Module, entries: u32) -> Module {
-    let has_last = made.ports.iter().any(|port| port.is == Is::Last);
+    let has_last = made.ports.iter().any(|port| port.role == PortRole::Last);
     let ports: Vec<&str> = made.ports.iter().map(|port| port.name.as_str()).collect();
     let lines = made.ports.iter().map(|port| {
-        let way = if port.is.is_input() { "input" } else { "output" };
-        format!("{way} wire [{}:0] {}", port.bits - 1, port.name)
+        let direction = if port.role.is_input() { "input" } else { "output" };
+        format!("{direction} wire [{}:0] {}", port.bits - 1, port.name)
     });
     let lines: Vec<String> = lines.collect();
     let joined = ports.iter().map(|name| format!(".{name}({name})")).collect::<Vec<_>>().join(", ");
@@ -210,7 +210,7 @@ const CODEL_BY_HAND: &str = include_str!("by_hand/codel.v");
 const RED_BY_HAND: &str = include_str!("by_hand/red.v");
 const TREE_BY_HAND: &str = include_str!("by_hand/tree.v");
 
-/// With the table of the control law, which nobody writes by hand.
+/// With the generated table of the control law.
 fn codel_by_hand() -> String {
     let mut text = String::from(
         "module codel_step (input wire [7:0] n, output reg [62:0] step);\n  always @*\n    case (n)\n",
@@ -225,8 +225,8 @@ fn codel_by_hand() -> String {
 
 #[test]
 #[ignore = "needs yosys"]
-fn a_program_takes_little_more_room_than_the_same_by_hand() {
-    // If it took much more, saying a queue as a program would have a price in gates that the paper did not pay.
+fn area_is_close_to_hand_written() {
+    // A much larger area would be a price for programmability that the paper did not pay.
     println!("| module | LUT | FF | CARRY4 | DSP | by hand: LUT | FF | CARRY4 | DSP | LUT, ratio |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let codel = programs::codel();
@@ -261,7 +261,7 @@ fn a_program_takes_little_more_room_than_the_same_by_hand() {
 
 const WITHOUT_DSP: &[&str] = &["-nodsp", "-nobram"];
 
-/// Prints a row, and gives the LUTs of the module that was made.
+/// Prints a row, and returns the LUTs of the generated module.
 fn row(what: &str, made: &Module, by_hand: Option<&Module>, options: &[&str]) -> u32 {
     let mine = area(&made.name, &made.text, options);
     let cells =
@@ -274,8 +274,8 @@ fn row(what: &str, made: &Module, by_hand: Option<&Module>, options: &[&str]) ->
 }
 
 #[test]
-fn the_examples_are_gates() {
-    // If they were not, the first thing that somebody tries would be refused.
+fn examples_compile_to_gates() {
+    // The first thing that a user tries would be refused.
     for program in [programs::codel(), programs::red()] {
         let made = module(&program, &Widths::default());
         assert!(made.text.contains(&format!("module {} (", made.name)));
@@ -283,10 +283,10 @@ fn the_examples_are_gates() {
     for program in [programs::srpt(), programs::pfabric()] {
         assert_eq!(tree(&program, 16).ports.len(), if program.name == "srpt" { 7 } else { 8 });
     }
-    // What the library computes with a counter of 32 bits is no table, and takes several clocks.
+    // The library's computation with a counter of 32 bits is too large for a table, and takes several clocks.
     let made = module(&programs::library_codel(), &Widths::default());
-    assert!(made.ports.iter().any(|port| port.is == Is::Ready && port.name == "ready"));
-    // A float that is kept from packet to packet is for no gates.
+    assert!(made.ports.iter().any(|port| port.role == PortRole::Ready && port.name == "ready"));
+    // Gates do not support a stored float.
     let refused = compile(&programs::queue("library/queues/blue.weft", "blue"), &Widths::default());
     let refused = refused.expect_err("floats that are kept are not for gates");
     assert!(

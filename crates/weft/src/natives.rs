@@ -10,7 +10,7 @@ use weft_core::native::{NativeDecl, Prepared};
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{Code, Diagnostic, code};
 use weft_lang::hir;
-use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, Secrets, Unprepared, is_key_public, prepare};
+use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, PrepareError, Secrets, is_key_public, prepare};
 use zeroize::Zeroizing;
 
 /// Makes the functions of a program ready, in their order.
@@ -24,7 +24,7 @@ pub(crate) fn of(
 ) -> Result<Vec<Arc<dyn Prepared>>, Vec<Diagnostic>> {
     let (mut ready, mut refused) = (Vec::new(), Vec::new());
     for decl in &program.natives {
-        let made = key_of(decl).map_err(Unprepared::Key).and_then(|key| {
+        let made = key_of(decl).map_err(PrepareError::Key).and_then(|key| {
             prepare(decl, &Secrets { key: key.as_ref().map(|key| key.as_slice()), entropy: entropy()? })
         });
         match made {
@@ -48,7 +48,7 @@ pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     };
     let warning = |function: &hir::NativeFunction| {
         let decl = decl(function);
-        let key = key_of(&decl).map_err(Unprepared::Key);
+        let key = key_of(&decl).map_err(PrepareError::Key);
         // What it is prepared with is thrown away, so that any entropy will do.
         let prepared = key.and_then(|key| {
             prepare(
@@ -66,7 +66,7 @@ pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
 fn diagnostic(
     network: &hir::Network,
     decl: &NativeDecl,
-    why: &Unprepared,
+    why: &PrepareError,
     place: weft_lang::source::Span,
 ) -> Diagnostic {
     let declared = network.functions.iter().find(|function| function.name == decl.name);
@@ -74,17 +74,17 @@ fn diagnostic(
     let diagnostic = Diagnostic::error(code_of(why), format!("`{}` cannot be made ready", decl.name))
         .at(span, why.to_string());
     match why {
-        Unprepared::Key(_) => {
+        PrepareError::Key(_) => {
             diagnostic.with_help("see the guide, \"Keys\", for the forms that a key may have")
         }
-        Unprepared::Constant(_) => diagnostic,
+        PrepareError::Constant(_) => diagnostic,
     }
 }
 
-fn code_of(why: &Unprepared) -> Code {
+fn code_of(why: &PrepareError) -> Code {
     match why {
-        Unprepared::Key(_) => code::KEY_UNUSABLE,
-        Unprepared::Constant(_) => code::FUNCTION_UNPREPARED,
+        PrepareError::Key(_) => code::KEY_UNUSABLE,
+        PrepareError::Constant(_) => code::FUNCTION_UNPREPARED,
     }
 }
 
@@ -114,8 +114,8 @@ fn read_key(path: &Path, others: OthersMayNot) -> std::io::Result<Zeroizing<Vec<
     Ok(key)
 }
 
-fn entropy() -> Result<[u8; ENTROPY_BYTES], Unprepared> {
-    let none = |_| Unprepared::Key("the system gives no random bytes for its nonces".to_owned());
+fn entropy() -> Result<[u8; ENTROPY_BYTES], PrepareError> {
+    let none = |_| PrepareError::Key("the system gives no random bytes for its nonces".to_owned());
     random_bytes().map_err(none)
 }
 

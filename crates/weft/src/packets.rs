@@ -12,7 +12,7 @@ use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::queue::Written;
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
-use weft_io::packet::port::{Driver, Made, Peer, PortConfig, QUEUES_MAX};
+use weft_io::packet::port::{DeviceSettings, Driver, Peer, PortConfig, QUEUES_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -101,7 +101,7 @@ fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
         device: port.device.clone(),
         namespace: text("namespace"),
         queues: queues_of(port)?,
-        made: Made { mtu, mac, peer },
+        made: DeviceSettings { mtu, mac, peer },
     })
 }
 

@@ -38,12 +38,12 @@ use weft_engine::stats::{ChainStats, EndpointStats};
 use weft_engine::{Config, FilterStats};
 use weft_io::descriptors::Descriptors;
 use weft_io::names::{Names, names_of};
-use weft_io::node::{NodeStats, Stopped};
+use weft_io::node::{NodeStats, StopReport};
 use weft_io::packet::interface::LinkState;
 use weft_io::packet::port::{self, Driver, OpenPort, PortConfig};
 use weft_io::packet::xdp::BUFFERED_MTU_MAX;
 use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
-use weft_io::privileges::{self, Keep, OfPorts};
+use weft_io::privileges::{self, KeptCapabilities, PortNeeds};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, Ports};
@@ -166,14 +166,18 @@ impl Running {
         log: Log,
     ) -> Result<Self, Start> {
         // Files of other users are opened no more, at the start as with each update.
-        privileges::reduce(Keep::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
+        privileges::reduce(KeptCapabilities::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
         let backend = backend(args.backend).map_err(Start::Fault)?;
         let opened = |ports: &[PortConfig]| {
-            let of_ports = OfPorts {
+            let of_ports = PortNeeds {
                 namespace: ports.iter().any(|port| port.namespace.is_some()),
                 xdp: ports.iter().any(|port| matches!(port.driver, Driver::Xdp { .. })),
             };
-            let keep = if args.drop_all { Keep::Nothing } else { Keep::ForChanges(of_ports) };
+            let keep = if args.drop_all {
+                KeptCapabilities::Nothing
+            } else {
+                KeptCapabilities::ForChanges(of_ports)
+            };
             privileges::reduce(keep).map_err(not_reduced)
         };
         Self::start_with(backend, network, sources, program, (args, log), opened)
@@ -208,8 +212,8 @@ impl Running {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
                 remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
-                remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(found_pair));
-                remarks.extend(open.iter().filter(|port| port.unseen_queues() > 0).map(passes_by));
+                remarks.extend(open.iter().filter(|port| port.is_pair_reused()).map(found_pair));
+                remarks.extend(open.iter().filter(|port| port.unserved_queues() > 0).map(passes_by));
                 remarks.extend(open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck));
                 remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(unfinished));
                 devices = devices::of(&open);
@@ -416,7 +420,7 @@ impl Running {
     /// Ports whose interface may have longer packets than their buffers hold, and what is to be told of it.
     pub(crate) fn outgrown(&self) -> BTreeMap<String, String> {
         let told = |(port, link): &(String, Arc<LinkState>)| {
-            Some((port.clone(), too_long(link.name(), link.outgrown()?)))
+            Some((port.clone(), too_long(link.name(), link.mtu_excess()?)))
         };
         self.parts.devices.iter().filter_map(told).collect()
     }
@@ -543,9 +547,9 @@ impl Running {
     }
 
     /// Stops the node; calls that are not over within this time are cut.
-    pub(crate) fn stop(&self, within: Duration) -> Stopped {
+    pub(crate) fn stop(&self, within: Duration) -> StopReport {
         let node = lock(&self.parts.node).take();
-        node.map_or(Stopped { calls_cut: 0, is_clean: true }, |node| node.stop(within))
+        node.map_or(StopReport { calls_cut: 0, is_clean: true }, |node| node.stop(within))
     }
 }
 
@@ -1009,7 +1013,7 @@ fn unfinished(port: &OpenPort) -> String {
 /// Of a port that has fewer queues than its interface.
 fn passes_by(port: &OpenPort) -> String {
     let (name, device, n) = (&port.config().name, port.device(), port.queues());
-    let there = n + usize::from(port.unseen_queues());
+    let there = n + usize::from(port.unserved_queues());
     let help = match port.config().queues {
         Some(_) => "leave `queues` out, which opens all",
         None => "a port has no more",

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
 use tokio::signal::unix::{self, SignalKind};
-use weft_io::privileges::{self, Keep};
+use weft_io::privileges::{self, KeptCapabilities};
 
 /// What a process is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
     let hang_up = (!is_ignored(Signal::HUP)).then_some(Signal::HUP);
     let asks = [Signal::INT, Signal::TERM].into_iter().chain(hang_up);
     // The thread may be older than the moment at which a node gives up its own. Where that fails, the node says so.
-    let give_up = || drop(privileges::reduce(Keep::Nothing));
+    let give_up = || drop(privileges::reduce(KeptCapabilities::Nothing));
     let tell = move |signal| {
         if reloads && signal == Signal::HUP {
             return send.send(Request::Reload).is_ok() || n > 0;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use weft_core::abi::State;
 use weft_core::limits::COMPILE_STACK_BYTES;
-use weft_io::privileges::{self, Keep};
+use weft_io::privileges::{self, KeptCapabilities};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -52,7 +52,7 @@ fn start_helper(inner: Arc<dyn Backend>) -> Option<Sender<Job>> {
     let (helper, jobs): (_, Receiver<Job>) = channel();
     let work = move || {
         // It may be older than the moment at which the node gives up its own. Where that fails, the node says so.
-        let _ = privileges::reduce(Keep::Nothing);
+        let _ = privileges::reduce(KeptCapabilities::Nothing);
         for Job { share, chain, events, state, done } in jobs {
             // Nobody waits any more if the caller has failed meanwhile.
             let _ = done.send(compile_share(&*inner, &share, &chain, &events, &state));

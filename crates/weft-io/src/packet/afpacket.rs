@@ -1,18 +1,18 @@
-//! Interfaces by packet sockets: AF_PACKET.
+//! Network interfaces by packet sockets: AF_PACKET.
 //!
-//! Packets come in by a ring of slots that the kernel fills (TPACKET_V2) and go out by `sendmmsg`, both with the
-//! virtio-net header, so that partial checksums and packets that are not yet cut into segments pass as they are. What
-//! is longer than a slot is read from the socket, where it waits behind its slot. What is longer than IP can say (BIG
-//! TCP) comes in as packets that it can ([`Pool::take_pieces`]). The host's own network sees the
-//! packets that come in as well; an interface without addresses has none of it.
-//! Source: Linux `Documentation/networking/packet_mmap.rst`, packet(7) on `PACKET_COPY_THRESH`.
+//! Packets arrive in a ring of slots that the kernel fills (TPACKET_V2), and leave by `sendmmsg`. Both use the
+//! virtio-net header, so packets with partial checksums and unsegmented packets pass unchanged. A packet longer than a
+//! slot waits at the socket, behind its slot, and is read from there. A packet longer than the IP length field allows
+//! (BIG TCP) is split into shorter ones ([`Pool::take_pieces`]). The host's network stack sees received packets as
+//! well; it ignores them on an interface without addresses. Source: Linux `Documentation/networking/packet_mmap.rst`,
+//! packet(7) on `PACKET_COPY_THRESH`.
 //! See `docs/design/packet-io.md`.
 
 #![expect(unsafe_code, reason = "the ring is memory that is shared with the kernel")]
 
 use super::interface::LinkState;
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut};
 use core::ffi::c_int;
 use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
@@ -26,34 +26,34 @@ use weft_core::frame::{
     network_at,
 };
 
-/// Bytes of a slot: what is ahead of a packet, and a packet of an MTU of 1,500. They are an odd number of lines of the
-/// cache, so that the beginnings of slots are spread over all of its sets.
+/// Bytes of a slot: its header, and a packet of an MTU of 1,500. An odd number of cache lines spreads the starts of
+/// slots over all cache sets.
 const SLOT_BYTES: usize = 27 * 64;
-/// Slots that lie in a row, in pages of the kernel.
+/// Contiguous slots in one block of kernel pages.
 const BLOCK_SLOTS: usize = 37;
 const BLOCK_BYTES: usize = 64 << 10;
-/// At a million packets a second, some 8 ms.
+/// Room for some 8 ms at a million packets per second.
 const BLOCKS: usize = 224;
 const SLOTS: usize = BLOCK_SLOTS * BLOCKS;
-/// Bytes of memory of the kernel for packets that are longer than a slot, of which it takes twice as many.
+/// Kernel memory in bytes for packets longer than a slot; the kernel doubles it.
 const LONG_BYTES: c_int = 16 << 20;
-/// Bytes of a VLAN tag, and where it stands.
+/// Bytes of a VLAN tag, and its offset.
 const VLAN_BYTES: usize = 4;
 const VLAN_AT: usize = 12;
 const ETHERTYPE_VLAN: u16 = 0x8100;
-/// A device that drops one and the same packet for so long is not merely full.
+/// A device that drops the same packet for this long is not merely full.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How a packet socket is opened.
+/// Options of a packet socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Sockets with the same number share the packets of the interface: all of a flow at one socket, and all fragments
-    /// of a packet, though perhaps at another. The number is the caller's, one for each group of queues in the network
-    /// namespace.
+    /// Sockets with the same number share the packets of the interface: all of a flow go to one socket, and all
+    /// fragments of a packet to one, perhaps another. The caller chooses one number for each group of queues in the
+    /// network namespace.
     pub fanout: Option<u16>,
-    /// Only packets to the interface's own address come in.
+    /// Receive only packets to the interface's own address.
     pub is_not_promiscuous: bool,
-    /// Packets leave through the queue discipline of the interface, rather than past it.
+    /// Send through the queue discipline of the interface instead of bypassing it.
     pub has_queue_discipline: bool,
 }
 
@@ -62,26 +62,26 @@ pub struct Options {
 pub struct PacketSocket {
     name: String,
     link: Link,
-    place: Place,
+    place: QueueId,
     ring: Ring,
-    // The ring is part of the socket: it is unmapped first.
+    // The ring is part of the socket, so it is unmapped first.
     socket: OwnedFd,
-    /// The interface was down when last heard of. That it is removed then is not told.
+    /// The last error was that the interface is down. The kernel does not report the removal of such an interface.
     was_down: bool,
     is_starved: bool,
-    /// A packet that is longer than IP can say, until it is in pieces.
+    /// A packet longer than the IP length field allows, until it is split.
     big: Vec<u8>,
-    /// Of the interface, for its carrier.
+    /// The interface, for its carrier.
     state: LinkState,
-    /// When the kernel first dropped the packet that is next.
+    /// When the kernel first dropped the next packet.
     dropped_since: Option<Instant>,
-    /// Bytes of the shortest packet that was given up, until one as long is sent: others will most likely be
-    /// dropped for the same reason, and what is behind them does not wait for each. 0 while there is no carrier.
+    /// Bytes of the shortest packet that was given up, until one as long is sent: longer ones will most likely be
+    /// dropped, too, and later packets do not wait for each. 0 while there is no carrier.
     given_up: Option<usize>,
     counters: DeviceCounters,
 }
 
-/// The slots, and which of them is next.
+/// The slots, and the index of the next.
 #[derive(Debug)]
 struct Ring {
     mapping: Mapping,
@@ -89,11 +89,11 @@ struct Ring {
 }
 
 /// A packet in the ring.
-struct Slot {
-    /// Where its bytes begin in the mapping, and how many there are.
+struct RingPacket {
+    /// Start and length of its bytes in the mapping.
     start: usize,
     length: usize,
-    held: Held,
+    held: PacketLocation,
     is_outgoing: bool,
     header: [u8; VIRTIO_HEADER_BYTES],
     vlan: Option<[u8; VLAN_BYTES]>,
@@ -101,7 +101,7 @@ struct Slot {
 
 /// Where the bytes of a packet are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum PacketLocation {
     InSlot,
     /// It is longer than a slot, and can be read from the socket.
     AtSocket,
@@ -109,11 +109,11 @@ enum Held {
     InPart,
 }
 
-/// What is done with a packet that the kernel has dropped.
-enum AfterDrop {
-    /// It is tried again later.
+/// What to do with a packet that the kernel has dropped.
+enum DropAction {
+    /// Retry later.
     Wait,
-    /// Its segments are in its place.
+    /// Its segments replace it.
     Cut,
     /// The device cannot carry it.
     GiveUp,
@@ -122,11 +122,11 @@ enum AfterDrop {
 }
 
 impl PacketSocket {
-    /// Opens an interface of the network namespace that the thread is in.
+    /// Opens an interface of the thread's network namespace.
     ///
     /// # Errors
-    /// There is no such interface, it is not permitted (`CAP_NET_RAW`), or the kernel lacks what is needed.
-    pub fn open(interface: &str, place: Place, options: Options) -> Result<Self, OpenError> {
+    /// There is no such interface, permission is denied (`CAP_NET_RAW`), or the kernel lacks a feature.
+    pub fn open(interface: &str, place: QueueId, options: Options) -> Result<Self, OpenError> {
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
             .map_err(|error| fail(interface, "open a packet socket", error))?;
         let index =
@@ -137,14 +137,14 @@ impl PacketSocket {
         };
         let version = libc::tpacket_versions::TPACKET_V2 as c_int;
         set(libc::PACKET_VERSION, version, "use a ring of version 2")?;
-        // Both have to be said in front of the ring.
+        // Both options must be set before the ring.
         set(libc::PACKET_VNET_HDR, 1, "keep offloads in a virtio-net header")?;
         set(libc::PACKET_IGNORE_OUTGOING, 1, "ignore packets of the host")?;
         if !options.has_queue_discipline {
             set(libc::PACKET_QDISC_BYPASS, 1, "send past the queue discipline")?;
         }
         set(libc::PACKET_COPY_THRESH, 1, "keep packets that are longer than a slot")?;
-        // More than the system allows by default takes a right of its own.
+        // A buffer above the system's default limit needs a capability.
         if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_BYTES).is_err() {
             sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &LONG_BYTES)
                 .map_err(|error| fail(interface, "make room for long packets", error))?;
@@ -161,7 +161,7 @@ impl PacketSocket {
         let mapping =
             Mapping::new(&socket, BLOCK_BYTES * BLOCKS, 0).map_err(|error| fail(interface, ring, error))?;
         if options.fanout.is_some() {
-            // Until it shares them with the others, it would be given what they are given as well.
+            // Until it joins the group, it would receive duplicates.
             refuse_all(&socket).map_err(|error| fail(interface, "hold packets off", error))?;
         }
         bind(&socket, index).map_err(|error| fail(interface, "bind to the interface", error))?;
@@ -176,8 +176,8 @@ impl PacketSocket {
                 .map_err(|error| fail(interface, "receive packets to any address", error))?;
         }
         if let Some(group) = options.fanout {
-            // By a hash that is the same for both directions of a flow, and for all fragments of a packet. They are not
-            // put together, for nothing of that length could leave.
+            // The hash is the same for both directions of a flow, and for all fragments of a packet. Fragments are not
+            // reassembled, because packets of that length could not leave.
             let value = c_int::from(group) | (libc::PACKET_FANOUT_HASH as c_int) << 16;
             set(libc::PACKET_FANOUT, value, "share the interface with other queues")?;
             sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
@@ -202,22 +202,28 @@ impl PacketSocket {
         })
     }
 
-    /// Puts the packet of a slot behind the frames in `out`, unless it is not for us, which is counted where it has to
-    /// be. `Err`: there is no buffer for it.
-    fn take(&mut self, pool: &mut Pool, slot: &Slot, now: Time, out: &mut Vec<Frame>) -> Result<(), ()> {
-        let Some(offload) = self.offload_of_ours(pool, slot) else {
-            if slot.held == Held::AtSocket {
+    /// Appends the packet of a slot to `out`, unless it is not for us, which is counted where necessary. `Err`: there
+    /// is no buffer for it.
+    fn take(
+        &mut self,
+        pool: &mut Pool,
+        slot: &RingPacket,
+        now: Time,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), ()> {
+        let Some(offload) = self.accept_packet(pool, slot) else {
+            if slot.held == PacketLocation::AtSocket {
                 self.read_long(&mut []);
             }
             return Ok(());
         };
         let first = out.len();
         if offload.gso.is_some() && slot.length > IP_PACKET_MAX {
-            self.take_big(pool, slot, &offload, out)?;
+            self.segment_oversized(pool, slot, &offload, out)?;
         } else {
             let mut frame = pool.take(slot.length).ok_or(())?;
             let bytes = pool.bytes_mut(&frame);
-            if slot.held == Held::InSlot {
+            if slot.held == PacketLocation::InSlot {
                 self.ring.copy(slot, bytes);
             } else if !self.read_long(bytes) {
                 self.counters.overrun += 1;
@@ -239,16 +245,16 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as
+    /// Splits a packet longer than the IP length field allows, and appends the pieces to `out`, as
     /// [`PacketSocket::take`].
-    fn take_big(
+    fn segment_oversized(
         &mut self,
         pool: &mut Pool,
-        slot: &Slot,
+        slot: &RingPacket,
         offload: &Offload,
         out: &mut Vec<Frame>,
     ) -> Result<(), ()> {
-        // What is read from the socket cannot be put back.
+        // A packet read from the socket cannot be put back.
         if pool.free_large() < PIECES_MAX.min(pool.config().large as usize) {
             return Err(());
         }
@@ -267,17 +273,17 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// What is left to be done for a packet that is for us. One that is not is counted.
-    fn offload_of_ours(&mut self, pool: &Pool, slot: &Slot) -> Option<Offload> {
+    /// The remaining offloads of a packet for us. Others are counted.
+    fn accept_packet(&mut self, pool: &Pool, slot: &RingPacket) -> Option<Offload> {
         if slot.is_outgoing {
             return None;
         }
-        if slot.held == Held::InPart {
+        if slot.held == PacketLocation::InPart {
             self.counters.overrun += 1;
             return None;
         }
         let offload = Offload::from_virtio(&slot.header).ok().filter(|offload| {
-            let may_be_big = slot.held == Held::AtSocket && pool.config().large > 0;
+            let may_be_big = slot.held == PacketLocation::AtSocket && pool.config().large > 0;
             let max = match offload.gso {
                 Some(_) if may_be_big => BIG_PACKET_MAX,
                 _ => pool.packet_max(),
@@ -288,21 +294,21 @@ impl PacketSocket {
         offload
     }
 
-    /// The kernel has dropped the packet at `at` of those to be sent, of which we still have the bytes: what is
-    /// done now. It says the same of a device without room or carrier, of another end that takes no packet of that
-    /// length, and of a packet that would have to be cut, which it does not do past the queue discipline.
-    fn meet_drop(
+    /// Handles a packet, at index `at` of the batch, that the kernel has dropped and whose bytes we still have. The
+    /// kernel reports the same error for a device without room or carrier, for a far end that refuses packets of that
+    /// length, and for a packet to be segmented, which it does not do without the queue discipline.
+    fn handle_drop(
         &mut self,
         pool: &mut Pool,
         frames: &mut Vec<Frame>,
         at: usize,
         since: Option<Instant>,
-    ) -> AfterDrop {
+    ) -> DropAction {
         if frames[at].meta.offload.gso.is_some() {
             return match cut(pool, frames, at, self.link) {
-                Ok(()) => AfterDrop::Cut,
-                Err(SegmentError::NoBuffer) => AfterDrop::Wait,
-                Err(SegmentError::Malformed) => AfterDrop::GiveUp,
+                Ok(()) => DropAction::Cut,
+                Err(SegmentError::NoBuffer) => DropAction::Wait,
+                Err(SegmentError::Malformed) => DropAction::GiveUp,
             };
         }
         let bytes = frames[at].len();
@@ -310,31 +316,31 @@ impl PacketSocket {
             let since = since.unwrap_or_else(Instant::now);
             if since.elapsed() < PATIENCE {
                 self.dropped_since = Some(since);
-                return AfterDrop::Wait;
+                return DropAction::Wait;
             }
         }
-        // It is asked this late because the answer takes a lock that the whole system shares.
+        // Queried only now because it takes a system-wide lock.
         if !self.state.is_up() {
             self.given_up = Some(0);
-            return AfterDrop::Down;
+            return DropAction::Down;
         }
         self.given_up = Some(bytes.min(self.given_up.unwrap_or(bytes)));
-        AfterDrop::GiveUp
+        DropAction::GiveUp
     }
 
-    /// Packets were sent.
+    /// Clears the drop state after packets were sent.
     fn note_sent(&mut self, frames: &[Frame]) {
         self.counters.sent += frames.len() as u64;
         self.counters.sent_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        // What is still to be cut may be longer than what the device carries in one piece.
+        // An unsegmented packet may be longer than the device can carry.
         let is_as_long = |bytes| frames.iter().any(|f| f.meta.offload.gso.is_none() && f.len() >= bytes);
         if self.given_up.is_some_and(is_as_long) {
             self.given_up = None;
         }
     }
 
-    /// Reads the packet that waits at the socket, behind its virtio-net header; whether it has as many bytes as there
-    /// is room for.
+    /// Reads the packet that waits at the socket, after its virtio-net header; returns whether its length is that of
+    /// the buffer.
     fn read_long(&mut self, to: &mut [u8]) -> bool {
         let mut header = [0; VIRTIO_HEADER_BYTES];
         let expected = VIRTIO_HEADER_BYTES + to.len();
@@ -342,7 +348,7 @@ impl PacketSocket {
             self.counters.syscalls += 1;
             match sys::receive(&self.socket, [&mut header, &mut *to]) {
                 Ok(bytes) => return bytes == expected,
-                // The error that the socket holds is told before anything that it keeps.
+                // The socket reports a pending error before its packets.
                 Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => self.was_down = true,
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => (),
                 Err(_) => return false,
@@ -362,7 +368,7 @@ impl Device for PacketSocket {
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
         let mut n = 0;
-        // What is heard while packets are read holds for the next look.
+        // An error found while reading packets applies to the next call.
         let was_down = mem::take(&mut self.was_down);
         self.is_starved = false;
         while n < BATCH_MAX {
@@ -407,22 +413,22 @@ impl Device for PacketSocket {
                         self.counters.full += 1;
                         break Ok(());
                     }
-                    Some(libc::ENOBUFS) => match self.meet_drop(pool, frames, done, dropped_since) {
-                        AfterDrop::Cut => (),
-                        AfterDrop::GiveUp => {
+                    Some(libc::ENOBUFS) => match self.handle_drop(pool, frames, done, dropped_since) {
+                        DropAction::Cut => (),
+                        DropAction::GiveUp => {
                             self.counters.refused_out += 1;
                             done += 1;
                         }
-                        AfterDrop::Wait => {
+                        DropAction::Wait => {
                             self.counters.full += 1;
                             break Ok(());
                         }
-                        AfterDrop::Down => break Err(io::Error::from_raw_os_error(libc::ENETDOWN)),
+                        DropAction::Down => break Err(io::Error::from_raw_os_error(libc::ENETDOWN)),
                     },
                     Some(libc::ENETDOWN) if is_gone(&self.socket) => {
                         break Err(io::Error::from_raw_os_error(libc::ENODEV));
                     }
-                    // The first packet of the batch is at fault: too long, or with offloads that cannot be.
+                    // The first packet of the batch is at fault: too long, or with impossible offloads.
                     Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT | libc::ENOMEM) => {
                         self.counters.refused_out += 1;
                         done += 1;
@@ -444,7 +450,7 @@ impl Device for PacketSocket {
     }
 
     fn counters(&mut self) -> DeviceCounters {
-        // The kernel starts again from zero with each look.
+        // The kernel resets these counters on each read.
         let option = sys::option::<libc::tpacket_stats>;
         if let Ok(statistics) = option(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS) {
             self.counters.overrun += u64::from(statistics.tp_drops);
@@ -455,7 +461,7 @@ impl Device for PacketSocket {
 
 impl Ring {
     /// The next packet, if there is one.
-    fn peek(&self) -> Option<Slot> {
+    fn peek(&self) -> Option<RingPacket> {
         let at = Self::at(self.next);
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
@@ -467,12 +473,12 @@ impl Ring {
             self.read(at + size_of::<libc::tpacket2_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype))?;
         let has = |flag: u32| status & flag != 0;
         let held = if has(libc::TP_STATUS_COPY) {
-            Held::AtSocket
+            PacketLocation::AtSocket
         } else if header.tp_snaplen < header.tp_len {
-            Held::InPart
+            PacketLocation::InPart
         } else {
             assert!(start + length <= at + SLOT_BYTES, "the kernel keeps packets within a slot");
-            Held::InSlot
+            PacketLocation::InSlot
         };
         let vlan = has(libc::TP_STATUS_VLAN_VALID).then(|| {
             let known = has(libc::TP_STATUS_VLAN_TPID_VALID);
@@ -480,69 +486,69 @@ impl Ring {
             let ([a, b], [c, d]) = (ethertype.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
             [a, b, c, d]
         });
-        Some(Slot {
+        Some(RingPacket {
             start,
             length,
             held,
             is_outgoing: kind == libc::PACKET_OUTGOING,
-            // It stands right in front of the packet.
+            // It lies right in front of the packet.
             header: self.read(start.checked_sub(VIRTIO_HEADER_BYTES)?)?,
             vlan,
         })
     }
 
-    /// Is done with the packet that [`Ring::peek`] gave.
+    /// Returns the slot of [`Ring::peek`] to the kernel.
     fn advance(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % SLOTS;
     }
 
-    /// Where a slot begins.
+    /// The offset of a slot.
     const fn at(slot: usize) -> usize {
         slot / BLOCK_SLOTS * BLOCK_BYTES + slot % BLOCK_SLOTS * SLOT_BYTES
     }
 
-    /// Who has the slot that we are at.
+    /// The status word of the current slot.
     fn status(&self) -> &AtomicU32 {
         let at = Self::at(self.next) + offset_of!(libc::tpacket2_hdr, tp_status);
-        // SAFETY: it is within the mapping, which lives as long as `self`; blocks begin on pages and slots have a
-        // multiple of 64 bytes, so it is aligned; the kernel and we touch it as one word only.
+        // SAFETY: it lies in the mapping, which lives as long as `self`. Blocks begin on pages and slots have a
+        // multiple of 64 bytes, so it is aligned. The kernel and we access it only as one word.
         unsafe { AtomicU32::from_ptr(self.mapping.address().add(at).cast()) }
     }
 
-    /// A value of a slot that is ours. `None`: it would not be within the mapping.
+    /// Reads a value of a slot that we own. `None`: it would be outside the mapping.
     fn read<T: FromRing>(&self, at: usize) -> Option<T> {
         if at.checked_add(size_of::<T>())? > self.mapping.len() {
             return None;
         }
-        // SAFETY: it is within the mapping; the kernel does not write a slot that it has handed over; any bytes are a
-        // value of the type.
+        // SAFETY: it lies in the mapping; the kernel does not write a slot that it has handed over; any bytes are a
+        // valid value of the type.
         Some(unsafe { self.mapping.address().add(at).cast::<T>().read_unaligned() })
     }
 
-    /// Copies the bytes of a packet, of which there are as many as `to` has.
-    fn copy(&self, slot: &Slot, to: &mut [u8]) {
+    /// Copies the bytes of a packet to `to`, which has its length.
+    fn copy(&self, slot: &RingPacket, to: &mut [u8]) {
         assert!(to.len() == slot.length && slot.start + slot.length <= self.mapping.len());
-        // SAFETY: both are valid for the length, which was just compared; they do not overlap, as the mapping is no
-        // memory of a pool; the slot is ours.
+        // SAFETY: both are valid for the length, which was just compared. They do not overlap, because the mapping is
+        // not part of a pool. We own the slot.
         unsafe { ptr::copy_nonoverlapping(self.mapping.address().add(slot.start), to.as_mut_ptr(), to.len()) }
     }
 }
 
-/// Has the kernel hand no packet to a socket.
+/// Makes the kernel deliver no packet to a socket.
 fn refuse_all(socket: &OwnedFd) -> io::Result<()> {
-    // Keeps 0 bytes, which means none.
+    // Keeping 0 bytes drops the packet.
     let mut code = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: code.as_mut_ptr() };
     sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// What is read out of a ring.
+/// A type that can be read from a ring.
 ///
 /// # Safety
-/// Any bytes are a value of it.
+/// Any bytes are a valid value.
 unsafe trait FromRing: Copy {}
-// SAFETY: they are integers, or have fields of integers alone.
+// SAFETY: they are integers, or have only integer fields.
 unsafe impl FromRing for u8 {}
 // SAFETY: as above.
 unsafe impl FromRing for [u8; VIRTIO_HEADER_BYTES] {}
@@ -550,7 +556,7 @@ unsafe impl FromRing for [u8; VIRTIO_HEADER_BYTES] {}
 unsafe impl FromRing for libc::tpacket2_hdr {}
 
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
-    // SAFETY: zeros are a value of an address.
+    // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_ll = unsafe { MaybeUninit::zeroed().assume_init() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -558,7 +564,7 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     sys::bind(socket, &address)
 }
 
-/// What the packets of the interface that a socket is bound to begin with.
+/// The link type of the interface that a socket is bound to.
 fn link_of(socket: &OwnedFd) -> io::Result<Link> {
     match address_of(socket)?.sll_hatype {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(Link::Ethernet),
@@ -570,12 +576,12 @@ fn link_of(socket: &OwnedFd) -> io::Result<Link> {
     }
 }
 
-/// The interface that a socket was bound to is no more.
+/// Whether the interface of a socket has been removed.
 fn is_gone(socket: &OwnedFd) -> bool {
     address_of(socket).is_ok_and(|address| address.sll_ifindex <= 0)
 }
 
-/// What a socket is bound to.
+/// The address that a socket is bound to.
 fn address_of(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
     let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
     let mut length = size_of::<libc::sockaddr_ll>() as u32;
@@ -583,16 +589,16 @@ fn address_of(socket: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
     sys::check(unsafe {
         libc::getsockname(socket.as_raw_fd(), address.as_mut_ptr().cast(), &raw mut length)
     })?;
-    // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of it.
+    // SAFETY: all its bytes are set, at least to zero, and any bytes are a valid value.
     Ok(unsafe { address.assume_init() })
 }
 
-/// Sends up to [`BATCH_MAX`] frames in one call; how many were taken.
+/// Sends up to [`BATCH_MAX`] frames in one call; returns the number sent.
 fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usize> {
     const NOTHING: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
     let mut headers = [[0_u8; VIRTIO_HEADER_BYTES]; BATCH_MAX];
     let mut pieces = [[NOTHING; 2]; BATCH_MAX];
-    // SAFETY: zeros are a value of the structure: null pointers and lengths of zero.
+    // SAFETY: zeros are a valid value: null pointers and lengths of zero.
     let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { MaybeUninit::zeroed().assume_init() };
     let frames = &frames[..frames.len().min(BATCH_MAX)];
     for (n, frame) in frames.iter().enumerate() {
@@ -606,14 +612,14 @@ fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usi
         messages[n].msg_hdr.msg_iovlen = 2;
     }
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: each message points to two pieces, and these to bytes that live until the call returns; the kernel only
-    // reads them, although the type of a piece does not say so.
+    // SAFETY: each message points to two pieces, and these to bytes that live until the call returns. The kernel only
+    // reads them, although the type of a piece is mutable.
     let sent =
         unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), frames.len() as u32, flags as _) };
     sys::check(sent).map(|n| n as usize)
 }
 
-/// The error that a socket holds: the interface is gone or down. Down is no end: it may come up again.
+/// The pending error of a socket: the interface is gone or down. Down is temporary: it may come up again.
 fn take_socket_error(socket: &OwnedFd) -> io::Result<bool> {
     match sys::socket_error(socket)? {
         0 => Ok(false),

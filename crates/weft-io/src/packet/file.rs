@@ -1,6 +1,6 @@
-//! Captures as ports: packets of a pcap or pcapng file come in, or what is sent is written to one.
+//! Captures as ports: reads packets from a pcap or pcapng file, or writes sent packets to one.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, lacks_buffers};
 use crate::file::open_regular;
 use core::fmt;
 use std::borrow::Cow;
@@ -12,72 +12,71 @@ use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::offloaded::{self, PendingOffloads};
 use weft_proto::capture::{Fault, LinkType, Packet, ReadError, Reader, Record, Style, Writer};
 
-/// Bytes that are read from a file at once, and kept of one that is written.
+/// Bytes per read, and buffered bytes of an output.
 const PIECE_BYTES: usize = 256 << 10;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// What would help if none of them is it.
+/// The remedy for an unsupported link type.
 const LINKS_KNOWN: &str = "Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD \
                            loopback are known";
 
-/// When the packets of a capture come in.
+/// When the packets of a capture arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// As soon as they are asked for. Each says that it arrived when it was captured, so that what takes time takes as
-    /// long as it did then.
+    /// At once. Each has the time of its capture as arrival time, so timing in the program works as it did then.
     #[default]
     Full,
-    /// As far apart as they were captured. They arrive when they are given.
+    /// With the recorded gaps. They have the time of delivery as arrival time.
     Recorded,
 }
 
-/// Packets of a capture.
+/// Packets from a capture.
 ///
-/// The port has Ethernet frames or IP packets, whatever link type the file is of: on a port of frames, packets without
-/// an Ethernet header get one that says nothing but what they are; on a port of IP packets the link header is taken
-/// off, and what is not IP is refused and counted.
+/// The port has Ethernet frames or IP packets, whatever the file's link type is. On a port of frames, packets without
+/// an Ethernet header get one with only the EtherType set. On a port of IP packets the link header is removed; other
+/// protocols are refused and counted.
 pub struct FileSource {
     name: String,
     input: Box<dyn Read + Send>,
-    /// Bytes of the whole file, where it is one.
+    /// Size of the whole file, if known.
     total: Option<u64>,
     piece: Vec<u8>,
     reader: Reader,
     link: Link,
-    /// What the file says that its first packet begins with; None: it is cut short in front of that.
+    /// The link type of the file's first packet; None: the file is truncated before it.
     link_type: Option<LinkType>,
-    place: Place,
+    place: QueueId,
     pace: Pace,
-    /// When the first packet was captured, and when it was given.
+    /// When the first packet was captured, and when it was delivered.
     begin: Option<(Time, Time)>,
-    /// When the packet before was captured: one without a time was captured then.
+    /// The time of the previous packet: the time of one without.
     last: Time,
-    /// A packet that was read, and whose time has not come.
-    waiting: Option<Waiting>,
+    /// A packet that was read and is not yet due.
+    waiting: Option<PendingPacket>,
     is_starved: bool,
-    end: End,
+    end: InputState,
     truncated: u64,
-    /// What a device was to do to a packet is done, and its checksums count as right.
+    /// Completes unfinished offloads and treats checksums as valid.
     trusts_checksums: bool,
     unfinished: UnfinishedCounts,
     counters: DeviceCounters,
 }
 
-/// Packets of which a device was still to do something when they were captured.
+/// Packets with unfinished offloads when they were captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedCounts {
-    /// Packets whose checksum it was to make.
+    /// Packets without their checksum.
     pub checksums: u64,
-    /// Packets whose length it was to fill in as it cuts them.
+    /// Packets whose lengths depend on their segmentation.
     pub lengths: u64,
-    /// Packets that lack either.
+    /// Packets with either.
     pub packets: u64,
 }
 
-/// What is sent is written to a capture, with the time at which it arrived.
+/// Writes sent packets to a capture, with their arrival time.
 ///
-/// A partial checksum is finished; a packet that stands for several is written as the one that it is.
+/// Completes a partial checksum; writes a packet that stands for several as one.
 pub struct FileSink {
     name: String,
     output: Box<dyn Write + Send>,
@@ -88,18 +87,18 @@ pub struct FileSink {
     counters: DeviceCounters,
 }
 
-struct Waiting {
+struct PendingPacket {
     at: Time,
     bytes: Vec<u8>,
-    /// Bytes that the capture has not.
+    /// Number of bytes missing in the capture.
     cut: u32,
 }
 
-/// How far the input is.
-enum End {
+/// The state of the input.
+enum InputState {
     /// There may be more.
     Open,
-    /// It ended in a fault that nobody was told.
+    /// It ended in a fault that has not been reported.
     Fault(io::Error),
     Done,
 }
@@ -108,8 +107,8 @@ impl FileSource {
     /// Opens a capture as a port with packets of this link.
     ///
     /// # Errors
-    /// The file cannot be read, is no capture, or has a link type that is not known.
-    pub fn open(path: &Path, link: Link, place: Place, pace: Pace) -> Result<Self, OpenError> {
+    /// The file cannot be read, is no capture, or has an unsupported link type.
+    pub fn open(path: &Path, link: Link, place: QueueId, pace: Pace) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let open = || {
             let file = open_regular(path)?;
@@ -122,7 +121,7 @@ impl FileSource {
         }
     }
 
-    /// A capture that comes out of anything. `total`: how many bytes it will be, if that is known.
+    /// A capture from any reader. `total` is its size in bytes, if known.
     ///
     /// # Errors
     /// As [`FileSource::open`].
@@ -131,7 +130,7 @@ impl FileSource {
         input: Box<dyn Read + Send>,
         total: Option<u64>,
         link: Link,
-        (place, pace): (Place, Pace),
+        (place, pace): (QueueId, Pace),
     ) -> Result<Self, OpenError> {
         let mut source = Self {
             name,
@@ -147,13 +146,13 @@ impl FileSource {
             last: Time::default(),
             waiting: None,
             is_starved: false,
-            end: End::Open,
+            end: InputState::Open,
             truncated: 0,
             trusts_checksums: false,
             unfinished: UnfinishedCounts::default(),
             counters: DeviceCounters::default(),
         };
-        match source.look() {
+        match source.read_first() {
             Ok(()) => Ok(source),
             Err(error) => {
                 let help = (error.kind() == io::ErrorKind::Unsupported).then_some(LINKS_KNOWN);
@@ -162,42 +161,41 @@ impl FileSource {
         }
     }
 
-    /// Bytes of the file that were read, and how many it has where that is known.
+    /// Number of bytes read, and the size of the file if known.
     pub fn progress(&self) -> (u64, Option<u64>) {
         (self.reader.position(), self.total)
     }
 
-    /// What the first packet of the file begins with; None: the file is cut short in front of where it says that.
+    /// The link type of the file's first packet; None: the file is truncated before it.
     pub fn link_type(&self) -> Option<LinkType> {
         self.link_type
     }
 
-    /// Does to packets what a device was still to do when they were captured, and takes their checksums for right
-    /// ([`offloaded::finish`]).
+    /// Completes unfinished offloads of packets, and treats their checksums as valid ([`offloaded::finish`]).
     pub fn trust_checksums(&mut self) {
         self.trusts_checksums = true;
     }
 
-    /// Packets so far of which a device was still to do something.
+    /// Number of packets with unfinished offloads so far.
     pub fn unfinished(&self) -> UnfinishedCounts {
         self.unfinished
     }
 
-    /// Packets of which only the beginning was captured. They are given as they are, and say how much is missing.
+    /// Number of packets captured only in part. They are delivered as they are, with the number of missing bytes.
     pub fn truncated(&self) -> u64 {
         self.truncated
     }
 
-    /// Reads the first packet, which says of what link type the file is.
-    fn look(&mut self) -> io::Result<()> {
+    /// Reads the first packet to learn the file's link type.
+    fn read_first(&mut self) -> io::Result<()> {
         while self.waiting.is_none() && self.fill()? {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
-            self.link_type = Some(known(record.link)?);
+            self.link_type = Some(check_link_type(record.link)?);
             let at = record.at.unwrap_or_default();
             let cut = cut_of(&record);
             self.truncated += u64::from(cut > 0);
             match packet_of(&record, self.link) {
-                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.into_owned(), cut }),
+                Some(bytes) => self.waiting = Some(PendingPacket { at, bytes: bytes.into_owned(), cut }),
                 None => {
                     self.counters.refused_in += 1;
                     return Ok(());
@@ -206,20 +204,20 @@ impl FileSource {
         }
         if self.waiting.is_none() {
             if let Err(error) = self.reader.finish() {
-                // One that is cut short is told when it is read, wherever that is: it is a capture.
+                // A truncated file is a capture, too; reading reports the truncation.
                 if !matches!(error.fault, Fault::Cut { .. }) {
                     return Err(invalid(error));
                 }
-                self.end = End::Fault(invalid(error));
+                self.end = InputState::Fault(invalid(error));
             }
             if let Some(interface) = self.reader.interfaces().first() {
-                self.link_type = Some(known(interface.link)?);
+                self.link_type = Some(check_link_type(interface.link)?);
             }
         }
         Ok(())
     }
 
-    /// Gives the reader the next piece; whether there was one.
+    /// Passes the next piece to the reader; returns false at the end.
     fn fill(&mut self) -> io::Result<bool> {
         loop {
             self.counters.syscalls += 1;
@@ -234,13 +232,13 @@ impl FileSource {
         }
     }
 
-    /// When a packet that was captured then is due.
-    fn due(&self, at: Time) -> Option<Time> {
+    /// When a packet with this capture time is due.
+    fn due_time(&self, at: Time) -> Option<Time> {
         let (captured, given) = self.begin.filter(|_| self.pace == Pace::Recorded)?;
         Some(given + (at - captured))
     }
 
-    /// The next packet, if its time has come and there is a buffer for it.
+    /// The next packet, if it is due and there is a buffer for it.
     fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
             self.is_starved = lacks_buffers(pool, pool.packet_max());
@@ -248,7 +246,7 @@ impl FileSource {
                 return Ok(None);
             }
             if let Some(waiting) = &self.waiting {
-                if self.due(waiting.at).is_some_and(|due| due > now) {
+                if self.due_time(waiting.at).is_some_and(|due| due > now) {
                     return Ok(None);
                 }
                 let waiting = self.waiting.take().expect("it is there");
@@ -260,7 +258,7 @@ impl FileSource {
                     continue;
                 }
                 self.reader.finish().map_err(invalid)?;
-                self.end = End::Done;
+                self.end = InputState::Done;
                 return Ok(None);
             };
             let at = record.at.unwrap_or(self.last);
@@ -275,11 +273,11 @@ impl FileSource {
                 self.last = at;
                 return Ok(Some(self.described(pool, frame, cut, at)));
             }
-            self.waiting = Some(Waiting { at, bytes: bytes.into_owned(), cut });
+            self.waiting = Some(PendingPacket { at, bytes: bytes.into_owned(), cut });
         }
     }
 
-    /// A frame with what is known of its packet, which is counted.
+    /// Sets a frame's metadata, and counts it.
     fn described(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
         let (is_ip, bytes) = (self.link == Link::Ip, pool.bytes_mut(&frame));
         let offload = match (cut, self.trusts_checksums) {
@@ -291,7 +289,7 @@ impl FileSource {
                 self.unfinished.packets += u64::from(lacks.is_any());
                 Offload::NONE
             }
-            // Nobody can tell of a packet in part.
+            // A partial packet cannot be checked.
             _ => Offload { checksum: Checksum::Valid, gso: None },
         };
         let size = frame.len() + cut as usize;
@@ -300,9 +298,9 @@ impl FileSource {
         frame
     }
 
-    /// A frame of a packet whose time has come. `None`, and counted: no buffer of the pool would ever hold it.
-    fn frame(&mut self, pool: &mut Pool, waiting: &Waiting, now: Time) -> Option<Frame> {
-        let Waiting { at, bytes, cut } = waiting;
+    /// A frame for a due packet. `None`, and counted: no buffer of the pool would ever hold it.
+    fn frame(&mut self, pool: &mut Pool, waiting: &PendingPacket, now: Time) -> Option<Frame> {
+        let PendingPacket { at, bytes, cut } = waiting;
         self.begin.get_or_insert((*at, now));
         self.last = *at;
         if !fits(pool, bytes.len()) {
@@ -325,14 +323,14 @@ impl Device for FileSource {
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
-        match core::mem::replace(&mut self.end, End::Open) {
-            End::Open => (),
-            End::Fault(error) => {
-                self.end = End::Done;
+        match core::mem::replace(&mut self.end, InputState::Open) {
+            InputState::Open => (),
+            InputState::Fault(error) => {
+                self.end = InputState::Done;
                 return Err(error);
             }
-            End::Done => {
-                self.end = End::Done;
+            InputState::Done => {
+                self.end = InputState::Done;
                 return Ok(0);
             }
         }
@@ -340,13 +338,13 @@ impl Device for FileSource {
             match self.next(pool, now) {
                 Ok(Some(frame)) => out.push(frame),
                 Ok(None) => return Ok(n),
-                // What is whole is given first.
+                // Return complete packets first.
                 Err(error) if n > 0 => {
-                    self.end = End::Fault(error);
+                    self.end = InputState::Fault(error);
                     return Ok(n);
                 }
                 Err(error) => {
-                    self.end = End::Done;
+                    self.end = InputState::Done;
                     return Err(error);
                 }
             }
@@ -354,7 +352,7 @@ impl Device for FileSource {
         Ok(BATCH_MAX)
     }
 
-    /// A capture that is read takes nothing: all is refused and counted.
+    /// An input capture refuses and counts all packets.
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
         let n = frames.len();
         self.counters.refused_out += n as u64;
@@ -367,11 +365,11 @@ impl Device for FileSource {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.waiting.as_ref().and_then(|waiting| self.due(waiting.at))
+        self.waiting.as_ref().and_then(|waiting| self.due_time(waiting.at))
     }
 
     fn is_finished(&self) -> bool {
-        matches!(self.end, End::Done)
+        matches!(self.end, InputState::Done)
     }
 
     fn counters(&mut self) -> DeviceCounters {
@@ -380,10 +378,10 @@ impl Device for FileSource {
 }
 
 impl FileSink {
-    /// Makes a capture, or replaces the one that is there.
+    /// Creates or replaces a capture.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn create(path: &Path, link: Link, style: Style) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         match File::create(path) {
@@ -392,7 +390,7 @@ impl FileSink {
         }
     }
 
-    /// A capture that is written to anything.
+    /// A capture to any writer.
     pub fn new(name: String, output: Box<dyn Write + Send>, link: Link, style: Style) -> Self {
         let mut buffer = Vec::with_capacity(PIECE_BYTES);
         let writer = Writer::new(style, link.link_type(), "", &mut buffer);
@@ -402,10 +400,10 @@ impl FileSink {
     /// Writes one packet.
     ///
     /// # Errors
-    /// The system's: there is no space.
+    /// The system's: the disk is full.
     fn write(&mut self, pool: &mut Pool, frame: Frame) -> io::Result<()> {
         let mut offload = frame.meta.offload;
-        // A checksum whose place is not in the packet is written as it is: the reader is to see it.
+        // A checksum outside the packet stays as it is, for the reader to see.
         let _ = offload.finish_checksum(pool.bytes_mut(&frame));
         let bytes = pool.bytes(&frame);
         let packet = Packet { at: frame.meta.arrived, bytes, ..Packet::default() };
@@ -422,7 +420,7 @@ impl FileSink {
 
     fn drain(&mut self) -> io::Result<()> {
         self.counters.syscalls += 1;
-        // Bytes that could not be written are not tried again: a file with a piece twice is worse than a short one.
+        // A failed write is not retried: a file with a piece twice is worse than a short one.
         let written = self.output.write_all(&self.buffer);
         self.buffer.clear();
         written
@@ -469,7 +467,7 @@ impl Device for FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        // Who wants to know calls `flush` first.
+        // A caller that needs the error calls `flush` first.
         let _ = self.flush();
     }
 }
@@ -490,18 +488,18 @@ fn invalid(error: ReadError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// A link type that packets can be taken out of.
-fn known(link: LinkType) -> io::Result<LinkType> {
+/// Checks that packets of this link type can be converted.
+fn check_link_type(link: LinkType) -> io::Result<LinkType> {
     let unknown = || io::Error::new(io::ErrorKind::Unsupported, format!("its packets are of {link}"));
     link.is_known().then_some(link).ok_or_else(unknown)
 }
 
-/// Bytes of a packet that were not captured.
+/// Number of bytes of a packet that were not captured.
 fn cut_of(record: &Record<'_>) -> u32 {
     record.original_length.saturating_sub(record.bytes.len() as u32)
 }
 
-/// The bytes of a packet on a port of this link; `None`: it does not belong there.
+/// A packet's bytes on a port of this link; `None`: it is of another protocol.
 fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     if record.link == LinkType::ETHERNET && link == Link::Ethernet {
         return Some(record.bytes.into());
@@ -514,7 +512,7 @@ fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     }
 }
 
-/// A buffer of the pool would hold so many bytes.
+/// Whether a buffer of the pool can hold this many bytes.
 fn fits(pool: &Pool, bytes: usize) -> bool {
     bytes <= pool.packet_max()
 }
@@ -531,7 +529,7 @@ mod tests {
 
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("nobody panics").extend_from_slice(bytes);
+            self.0.lock().expect("no thread panics").extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -553,7 +551,7 @@ mod tests {
     fn source(file: Vec<u8>, link: Link, pace: Pace) -> Result<FileSource, OpenError> {
         let total = Some(file.len() as u64);
         let input = Box::new(io::Cursor::new(file));
-        FileSource::new("test.pcapng".to_owned(), input, total, link, (Place::default(), pace))
+        FileSource::new("test.pcapng".to_owned(), input, total, link, (QueueId::default(), pace))
     }
 
     fn take(source: &mut FileSource, pool: &mut Pool, now: i64) -> Vec<(Time, Vec<u8>)> {
@@ -568,8 +566,8 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_passes_from_file_to_file() {
-        // If this failed, `weft replay` would lose or change packets that no rule has touched.
+    fn capture_copies_unchanged() {
+        // `weft replay` would lose or change packets that no rule has touched.
         let packets: Vec<Vec<u8>> = (0..200_u16).map(|n| vec![n as u8; 14 + usize::from(n) * 20]).collect();
         let packets: Vec<(i64, &[u8])> =
             (1_000..).step_by(10).zip(packets.iter().map(Vec::as_slice)).collect();
@@ -585,14 +583,14 @@ mod tests {
             output.send(&mut pool, &mut frames).expect("there is space");
         }
         output.flush().expect("there is space");
-        assert_eq!(*written.0.lock().expect("nobody panics"), file);
+        assert_eq!(*written.0.lock().expect("no thread panics"), file);
         assert_eq!((input.counters().received, output.counters().sent, pool.in_use()), (200, 200, 0));
         assert_eq!(input.progress(), (file.len() as u64, Some(file.len() as u64)));
     }
 
     #[test]
-    fn at_recorded_speed_packets_are_as_far_apart_as_they_were() {
-        // If this failed, a replay would be no picture of the traffic that was captured.
+    fn recorded_pace_keeps_gaps() {
+        // A replay would not have the timing of the captured traffic.
         let file = capture(LinkType::RAW, &[(500, b"E1"), (700, b"E2"), (700, b"E3"), (1_500, b"E4")]);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
         let mut source = source(file, Link::Ip, Pace::Recorded).expect("it is a capture");
@@ -607,9 +605,9 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_any_link_begin_as_those_of_the_port() {
-        // If this failed, a capture of `tcpdump -i any` or of a loopback could not be replayed, or its addresses would
-        // be taken for what stands behind them.
+    fn foreign_link_headers_are_converted() {
+        // A capture of `tcpdump -i any` or of a loopback could not be replayed, or its addresses would be parsed as
+        // payload.
         let mut cooked = vec![0; 16];
         cooked[14..].copy_from_slice(&[8, 0]);
         cooked.push(0x45);
@@ -630,8 +628,8 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_is_cut_gives_what_is_whole_first() {
-        // If this failed, the packets in front of the cut would be lost, or the cut pass unseen.
+    fn cut_capture_gives_whole_packets_first() {
+        // Packets before the truncation would be lost, or the truncation would go unnoticed.
         let mut file = capture(LinkType::RAW, &[(1, b"E1"), (2, b"E2"), (3, b"E3")]);
         file.truncate(file.len() - 1);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
@@ -654,8 +652,8 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_buffers_and_those_that_none_would_hold_are_counted() {
-        // If this failed, a burst in a capture would be dropped, or one long packet stop the replay.
+    fn packets_wait_for_buffers() {
+        // A burst in a capture would be dropped, or one long packet would stop the replay.
         let long = vec![0x45; 3_000];
         let file = capture(LinkType::RAW, &[(1, b"E1"), (2, &long), (3, b"E2")]);
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
@@ -671,8 +669,8 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_finished_in_the_file() {
-        // If this failed, every packet of a TUN device would look damaged to who reads the capture.
+    fn partial_checksum_is_completed_in_file() {
+        // Readers of the capture would see every packet of a TUN device as damaged.
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
         let mut frame = pool.take_filled(&[0x45, 0, 0, 0, 1, 2]).expect("a buffer");
         frame.meta.offload.checksum = Checksum::Partial { start: 2, offset: 0 };
@@ -680,17 +678,17 @@ mod tests {
         let mut sink = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ip, Style::default());
         sink.write(&mut pool, frame).expect("there is space");
         drop(sink);
-        let file = written.0.lock().expect("nobody panics").clone();
+        let file = written.0.lock().expect("no thread panics").clone();
         let mut reader = Reader::new();
         reader.push(&file);
         let record = reader.next().expect("it is whole").expect("a packet");
         assert_eq!(record.bytes, [0x45, 0, 0xfe, 0xfd, 1, 2]);
     }
 
-    /// Every capture below the folder of `WEFT_CAPTURES` is read to its end, or refused with a reason.
+    /// Every capture below the folder `WEFT_CAPTURES` is read to its end, or refused with a reason.
     #[test]
-    fn captures_of_others_are_read() {
-        // If this failed, a file that other tools read could not be replayed.
+    fn foreign_captures_are_read() {
+        // A file that other tools read could not be replayed.
         let Some(root) = std::env::var_os("WEFT_CAPTURES") else {
             eprintln!("skipped: WEFT_CAPTURES names no folder of captures");
             return;
@@ -709,7 +707,7 @@ mod tests {
         let (mut pool, mut frames) = (Pool::new(PoolConfig::default()), Vec::new());
         let (mut packets, mut refused) = (0, 0);
         for path in &files {
-            let mut source = match FileSource::open(path, Link::Ethernet, Place::default(), Pace::Full) {
+            let mut source = match FileSource::open(path, Link::Ethernet, QueueId::default(), Pace::Full) {
                 Ok(source) => source,
                 Err(error) => {
                     eprintln!("{error}");

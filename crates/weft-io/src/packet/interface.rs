@@ -1,8 +1,8 @@
-//! What a port needs to know of a network interface, or change; and interfaces that a port makes.
+//! Reads and changes network interfaces, and creates veth pairs.
 
 use super::namespace::Namespace;
 use super::netlink::{self, Message, Request};
-use super::sys::{self, Channels, Driver, ETHTOOL, InterfaceRequest, fail};
+use super::sys::{self, Driver, ETHTOOL, EthtoolChannels, InterfaceRequest, fail};
 use super::{Device, OpenError};
 use core::ffi::{c_int, c_ulong};
 use core::net::IpAddr;
@@ -10,21 +10,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Work that an interface leaves to the other end or to hardware. Source: `linux/ethtool.h`.
+/// An offload of an interface. Source: `linux/ethtool.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Checksums of packets that leave are left to be finished.
+    /// Checksums of sent packets are left unfinished.
     TransmitChecksum,
-    /// TCP leaves in packets that are still to be cut.
+    /// TCP packets are sent unsegmented.
     TcpSegmentation,
-    /// So does everything else.
+    /// Other packets are sent unsegmented, too.
     Segmentation,
-    /// Packets that come in are joined.
+    /// Received packets are merged.
     ReceiveMerging,
 }
 
 impl Feature {
-    /// All of them. They hang on each other in this order: without checksums there is no segmentation.
+    /// All of them, in order of dependency: without checksums there is no segmentation.
     pub const ALL: [Self; 4] =
         [Self::TransmitChecksum, Self::TcpSegmentation, Self::Segmentation, Self::ReceiveMerging];
 
@@ -41,7 +41,7 @@ impl Feature {
 /// Brings an interface up, or takes it down.
 ///
 /// # Errors
-/// There is none of this name, or it is not permitted.
+/// There is no such interface, or permission is denied.
 pub fn set_up(name: &str, is_up: bool) -> Result<(), OpenError> {
     let change = || {
         let mut flags = InterfaceRequest::Flags(0);
@@ -55,32 +55,32 @@ pub fn set_up(name: &str, is_up: bool) -> Result<(), OpenError> {
     change().map_err(|error| fail(name, doing, error))
 }
 
-/// An interface that is asked for what may change: its link, and what goes through it.
+/// An open interface whose carrier, MTU and packet limits can be queried.
 #[derive(Debug)]
 pub struct LinkState {
-    /// It says in which namespace the interface is.
+    /// Its network namespace is that of the interface.
     socket: OwnedFd,
     name: String,
-    /// It goes with this.
+    /// Dropping this removes the pair.
     pair: Option<Pair>,
-    /// The longest MTU that the device of the port has buffers for; [`MTU_ANY`]: it has them for any.
+    /// The largest MTU for which the port's device has buffers; [`MTU_ANY`]: it fits any.
     mtu_max: AtomicU16,
 }
 
-/// No device has buffers that are too short.
+/// No device has a smaller limit.
 const MTU_ANY: u16 = u16::MAX;
 
-/// A pair of interfaces that somebody made, and that goes when this does.
+/// A veth pair that a port created; dropping it removes the pair.
 #[derive(Debug)]
 pub(super) struct Pair {
     name: String,
-    /// The namespace that this end is in; None: that of the process. It is open as long as the pair is there: a node
-    /// that has given up capabilities may not find it again by its path.
+    /// The namespace of this end; None: that of the process. It stays open as long as the pair exists: a node that has
+    /// dropped capabilities may not be able to open its path again.
     namespace: Option<Namespace>,
 }
 
 impl Pair {
-    /// As [`make_veth`], where the namespace that the thread is in has this name.
+    /// As [`make_veth`], for a thread in the namespace of this name.
     pub(super) fn make(
         name: &str,
         peer: &str,
@@ -95,7 +95,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // What is gone already has been removed by somebody else.
+        // If it is gone already, it has been removed externally.
         let remove = || drop(remove(&self.name));
         match &self.namespace {
             None => remove(),
@@ -105,16 +105,16 @@ impl Drop for Pair {
 }
 
 impl LinkState {
-    /// Of an interface in the namespace that the thread is in.
+    /// Opens an interface in the thread's namespace.
     ///
     /// # Errors
     /// There are too many descriptors.
     pub fn of(name: &str) -> Result<Self, OpenError> {
-        let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
+        let socket = ioctl_socket().map_err(|error| fail(name, "ask for the link", error))?;
         Ok(Self { socket, name: name.to_owned(), pair: None, mtu_max: AtomicU16::new(MTU_ANY) })
     }
 
-    /// The same, of an end of a pair that goes with this.
+    /// Takes ownership of the pair that this end belongs to.
     pub(super) fn of_pair(self, pair: Option<Pair>) -> Self {
         Self { pair, ..self }
     }
@@ -124,15 +124,15 @@ impl LinkState {
         &self.name
     }
 
-    /// Whether it is the end of a pair that was made for it, and goes with it.
+    /// Whether it is an end of a pair that the port created, and will remove.
     pub fn is_of_pair(&self) -> bool {
         self.pair.is_some()
     }
 
-    /// Whether it is up: it is to be used, and something is at its other end. An interface that is gone is down.
+    /// Whether it is up and has a carrier. A removed interface is down.
     ///
-    /// The driver is asked: where several links change at once, the kernel has it in the flags of most of them, which
-    /// are asked where the driver does not say, a second later.
+    /// This queries the driver: when several links change at once, the kernel updates the flags of most of them a
+    /// second later. The flags are used only if the driver has no answer.
     pub fn is_up(&self) -> bool {
         let mut carrier = 0;
         let mut request = InterfaceRequest::Ethtool { command: GET_LINK, value: &mut carrier };
@@ -142,22 +142,22 @@ impl LinkState {
         }
     }
 
-    /// Whether it is to be used, whatever is at its other end. An interface that is gone is not.
+    /// Whether it is administratively up. A removed interface is not.
     fn is_set_up(&self) -> bool {
         self.has(libc::IFF_UP)
     }
 
-    /// The longest packet that it carries, without its link header; None if the interface is gone.
+    /// Its MTU; None if the interface is gone.
     pub fn mtu(&self) -> Option<u16> {
         let mut mtu = InterfaceRequest::Mtu(0);
         sys::interface_ioctl(&self.socket, libc::SIOCGIFMTU, &self.name, &mut mtu).ok()?;
         let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("it was an MTU") };
-        // No packet of IP is longer.
+        // No IP packet is longer.
         Some(u16::try_from(mtu).unwrap_or(u16::MAX))
     }
 
-    /// Its MTU, and the longest one for which its port has buffers, if that is less: longer packets do not come in.
-    pub fn outgrown(&self) -> Option<(u16, u16)> {
+    /// Its MTU and the largest one for which the port has buffers, if that is smaller: longer packets are not received.
+    pub fn mtu_excess(&self) -> Option<(u16, u16)> {
         let mtu_max = self.mtu_max.load(Ordering::Relaxed);
         if mtu_max == MTU_ANY {
             return None;
@@ -165,12 +165,12 @@ impl LinkState {
         self.mtu().filter(|mtu| *mtu > mtu_max).map(|mtu| (mtu, mtu_max))
     }
 
-    /// Notes for which MTU the device of its port has buffers: [`Device::mtu_max`].
+    /// Sets the largest MTU for which the port's device has buffers: [`Device::mtu_max`].
     pub(super) fn set_mtu_max(&self, device: Option<&dyn Device>) {
         self.mtu_max.store(device.and_then(Device::mtu_max).unwrap_or(MTU_ANY), Ordering::Relaxed);
     }
 
-    /// Its address on an Ethernet; None if it is on none, or gone.
+    /// Its MAC address; None if it has none, or is gone.
     pub fn mac(&self) -> Option<[u8; 6]> {
         let mut address = InterfaceRequest::Address(0, [0; 6]);
         sys::interface_ioctl(&self.socket, libc::SIOCGIFHWADDR, &self.name, &mut address).ok()?;
@@ -186,11 +186,11 @@ impl LinkState {
     }
 }
 
-/// Makes a pair of interfaces: what leaves by one comes in at the other. Both are down, and in the network namespace
-/// that the thread is in; the peer in another from the beginning, if one is said.
+/// Creates a veth pair: packets sent by one end arrive at the other. Both ends are down, and in the thread's network
+/// namespace; the peer in `there`, if given.
 ///
 /// # Errors
-/// A name is taken or too long, or it is not permitted (`CAP_NET_ADMIN`).
+/// A name is in use or too long, or permission is denied (`CAP_NET_ADMIN`).
 pub fn make_veth(name: &str, peer: &str, there: Option<&Namespace>) -> Result<(), OpenError> {
     const LINK_INFO: u16 = 18;
     const INFO_KIND: u16 = 1;
@@ -213,10 +213,10 @@ pub fn make_veth(name: &str, peer: &str, there: Option<&Namespace>) -> Result<()
     message.send().map_err(|error| fail(name, "make the pair of interfaces", error))
 }
 
-/// Removes an interface, and the other end of a pair with it.
+/// Removes an interface, and the other end of its pair.
 ///
 /// # Errors
-/// There is none of this name, it cannot be removed, or it is not permitted.
+/// There is no such interface, it cannot be removed, or permission is denied.
 pub fn remove(name: &str) -> Result<(), OpenError> {
     let mut message = Message::new(Request::RemoveLink, &netlink::link(0));
     message.name(LINK_NAME, name);
@@ -226,7 +226,7 @@ pub fn remove(name: &str) -> Result<(), OpenError> {
 /// Moves an interface to another network namespace, where it is down.
 ///
 /// # Errors
-/// There is none of this name here or one there, or it is not permitted.
+/// There is no such interface here or one of this name there, or permission is denied.
 pub fn move_to(name: &str, namespace: &impl AsFd) -> Result<(), OpenError> {
     let mut message = Message::new(Request::ChangeLink, &netlink::link(0));
     message.name(LINK_NAME, name);
@@ -234,12 +234,12 @@ pub fn move_to(name: &str, namespace: &impl AsFd) -> Result<(), OpenError> {
     message.send().map_err(|error| fail(name, "move the interface to another namespace", error))
 }
 
-/// Gives an interface an address, and with it the way to the network of its first `prefix` bits.
+/// Adds an address to an interface, and a route to the network of its first `prefix` bits.
 ///
 /// # Errors
-/// There is no interface of this name, it has the address, or it is not permitted.
+/// There is no such interface, it has the address, or permission is denied.
 pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), OpenError> {
-    /// The address of the interface; for a link between two points, of its other end.
+    /// The interface's address; on a point-to-point link the peer's.
     const ADDRESS: u16 = 1;
     const LOCAL: u16 = 2;
     let add = || {
@@ -256,10 +256,10 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), OpenEr
     add().map_err(|error| fail(name, "give the interface an address", error))
 }
 
-/// Has all packets of IPv4, or of IPv6, without another way leave by an interface.
+/// Makes an interface the default route of IPv4, or of IPv6.
 ///
 /// # Errors
-/// There is no interface of this name, it is down, there is such a way already, or it is not permitted.
+/// There is no such interface, it is down, there is a default route already, or permission is denied.
 pub fn add_default_route(name: &str, is_v6: bool) -> Result<(), OpenError> {
     const INTERFACE: u16 = 4;
     let add = || {
@@ -271,10 +271,10 @@ pub fn add_default_route(name: &str, is_v6: bool) -> Result<(), OpenError> {
     add().map_err(|error| fail(name, "send what has no other way by the interface", error))
 }
 
-/// The longest packet that an interface carries, without its link header.
+/// The MTU of an interface.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no such interface.
 pub fn mtu(name: &str) -> Result<usize, OpenError> {
     let mut mtu = InterfaceRequest::Mtu(0);
     match ioctl(libc::SIOCGIFMTU, name, &mut mtu) {
@@ -286,20 +286,20 @@ pub fn mtu(name: &str) -> Result<usize, OpenError> {
     }
 }
 
-/// Sets the longest packet that an interface carries.
+/// Sets the MTU of an interface.
 ///
 /// # Errors
-/// There is none of this name, it cannot carry such, or it is not permitted.
+/// There is no such interface, the MTU is out of range, or permission is denied.
 pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
     ioctl(libc::SIOCSIFMTU, name, &mut InterfaceRequest::Mtu(mtu.into()))
         .map_err(|error| fail(name, "set the MTU", error))
 }
 
-/// Lets an interface send and join packets of so many bytes that stand for several: with more than 65,536 they are
-/// longer than IP can say (BIG TCP).
+/// Sets the largest size of merged and unsegmented packets of an interface. Above 65,536 bytes they exceed the IP length
+/// field (BIG TCP).
 ///
 /// # Errors
-/// There is none of this name, it cannot do that, or it is not permitted.
+/// There is no such interface, it does not support this, or permission is denied.
 pub fn set_joined_max(name: &str, bytes: u32) -> Result<(), OpenError> {
     /// The largest GSO and GRO packets, then the same of IPv4. Source: `linux/if_link.h`.
     const MAXIMA: [u16; 4] = [41, 58, 63, 64];
@@ -309,25 +309,25 @@ pub fn set_joined_max(name: &str, bytes: u32) -> Result<(), OpenError> {
     message.send().map_err(|error| fail(name, "let the interface join packets", error))
 }
 
-/// Sets the address of an interface on its Ethernet.
+/// Sets the MAC address of an interface.
 ///
 /// # Errors
-/// There is none of this name, it is on none, the address is of a group, or it is not permitted.
+/// There is no such interface, it has no MAC address, the address is a group address, or permission is denied.
 pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<(), OpenError> {
     ioctl(libc::SIOCSIFHWADDR, name, &mut InterfaceRequest::Address(libc::ARPHRD_ETHER, mac))
         .map_err(|error| fail(name, "set the address", error))
 }
 
-/// Whether there is an interface of this name in the network namespace that the thread is in.
+/// Whether the thread's network namespace has an interface of this name.
 pub(super) fn is_there(name: &str) -> bool {
     sys::interface_index(name).is_ok()
 }
 
-/// Has an interface leave a kind of work to others, or do it itself. An interface whose packets go through native XDP
-/// at the other end has to finish its checksums itself: XDP forgets that they are not.
+/// Turns an offload of an interface on or off. An interface whose far end uses native XDP must finish its checksums
+/// itself, because XDP loses the information that they are unfinished.
 ///
 /// # Errors
-/// There is none of this name, it is not permitted, or the interface cannot change it.
+/// There is no such interface, permission is denied, or the interface cannot change it.
 pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), OpenError> {
     let mut value = u32::from(is_on);
     let mut request = InterfaceRequest::Ethtool { command: feature.command(), value: &mut value };
@@ -335,23 +335,23 @@ pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), Open
         .map_err(|error| fail(name, "change an offload of the interface", error))
 }
 
-/// Whether an interface leaves a kind of work to others; None where it does not say.
+/// Whether an offload of an interface is on; None if unknown.
 pub fn has_feature(name: &str, feature: Feature) -> Option<bool> {
     let mut value = 0;
-    // What asks for a setting is right in front of what changes it.
+    // The number of the get command is one less than that of the set command.
     let mut request = InterfaceRequest::Ethtool { command: feature.command() - 1, value: &mut value };
     ioctl(ETHTOOL, name, &mut request).ok()?;
     Some(value != 0)
 }
 
-/// Queues on which packets come in at an interface; None where it does not say.
+/// Number of receive queues of an interface; None if unknown.
 pub fn receive_queues(name: &str) -> Option<u16> {
-    let mut channels = Channels::default();
-    ioctl(ETHTOOL, name, &mut InterfaceRequest::Channels(&mut channels)).ok()?;
+    let mut channels = EthtoolChannels::default();
+    ioctl(ETHTOOL, name, &mut InterfaceRequest::EthtoolChannels(&mut channels)).ok()?;
     Some(u16::try_from(channels.receiving().max(1)).unwrap_or(u16::MAX))
 }
 
-/// What drives an interface, as `veth`; None where it does not say.
+/// The driver of an interface, such as `veth`; None if unknown.
 pub fn driver(name: &str) -> Option<String> {
     let mut driver = Driver::NONE;
     ioctl(ETHTOOL, name, &mut InterfaceRequest::Driver(&mut driver)).ok()?;
@@ -361,17 +361,17 @@ pub fn driver(name: &str) -> Option<String> {
 /// `ETHTOOL_GLINK`. Source: `linux/ethtool.h`.
 const GET_LINK: u32 = 0x0a;
 
-/// The attribute with the namespace that an interface goes to, by a descriptor of ours.
+/// The attribute with the target namespace, as a descriptor.
 const NAMESPACE: u16 = 28;
 /// The attribute with the name of an interface.
 const LINK_NAME: u16 = 3;
 
-/// A socket by which interfaces of the namespace that the thread is in are asked for.
-pub(super) fn asking() -> io::Result<OwnedFd> {
+/// A socket for queries about interfaces of the thread's namespace.
+pub(super) fn ioctl_socket() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
 }
 
 fn ioctl(operation: c_ulong, name: &str, request: &mut InterfaceRequest<'_>) -> io::Result<()> {
-    let socket = asking()?;
+    let socket = ioctl_socket()?;
     sys::interface_ioctl(&socket, operation, name, request).map(drop)
 }

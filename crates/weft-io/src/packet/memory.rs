@@ -1,30 +1,35 @@
-//! Packets from memory, and a sink that counts: a port without a device, for benchmarks.
+//! A source of packets in memory, and a sink that counts: ports without a device, for benchmarks.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, Place};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, QueueId};
 use core::ops::Range;
 use std::io;
 use weft_core::Time;
 use weft_core::frame::{Frame, Offload, Pool};
 
-/// Gives the same packets again and again, and forgets what is sent.
+/// Delivers the same packets repeatedly, and discards sent ones.
 #[derive(Debug)]
 pub struct Memory {
     name: String,
     link: Link,
-    place: Place,
-    /// The packets, one behind the other.
+    place: QueueId,
+    /// The packets, one after the other.
     bytes: Vec<u8>,
     packets: Vec<Range<usize>>,
     next: usize,
-    /// Packets that are still to be given.
+    /// Number of packets left to deliver.
     left: u64,
     is_starved: bool,
     counters: DeviceCounters,
 }
 
 impl Memory {
-    /// A source of `n` packets: the given ones in order, and again from the first. Without any there are none.
-    pub fn source<'a>(link: Link, place: Place, packets: impl IntoIterator<Item = &'a [u8]>, n: u64) -> Self {
+    /// A source of `n` packets that cycles through the given ones; without any it delivers none.
+    pub fn source<'a>(
+        link: Link,
+        place: QueueId,
+        packets: impl IntoIterator<Item = &'a [u8]>,
+        n: u64,
+    ) -> Self {
         let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
         for packet in packets {
             ranges.push(bytes.len()..bytes.len() + packet.len());
@@ -37,7 +42,7 @@ impl Memory {
 
     /// A sink.
     pub fn sink(link: Link) -> Self {
-        Self::source(link, Place::default(), [], 0)
+        Self::source(link, QueueId::default(), [], 0)
     }
 }
 
@@ -96,11 +101,11 @@ mod tests {
     use weft_core::frame::PoolConfig;
 
     #[test]
-    fn packets_come_round_until_as_many_were_given_as_asked_for() {
-        // If this failed, a benchmark would measure other traffic than it says.
+    fn memory_source_repeats_to_its_count() {
+        // A benchmark would measure other traffic than it reports.
         let mut pool = Pool::new(PoolConfig { small: 50, large: 0 });
         let packets: [&[u8]; 3] = [b"a", b"bb", b"ccc"];
-        let mut memory = Memory::source(Link::Ip, Place { port: 3, queue: 1 }, packets, 100);
+        let mut memory = Memory::source(Link::Ip, QueueId { port: 3, queue: 1 }, packets, 100);
         let (mut frames, mut n) = (Vec::new(), 0);
         while !memory.is_finished() {
             assert!(memory.receive(&mut pool, &mut frames, Time(7)).expect("it has no faults") > 0);

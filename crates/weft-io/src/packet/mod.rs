@@ -1,24 +1,23 @@
-//! What carries packets in and out: one trait, and a driver for each kind of port.
+//! Packet I/O: one trait, and a driver for each kind of port.
 //!
-//! A [`Device`] is one queue of a port. It takes packets in batches from wherever it stands into the frames of a
-//! [`Pool`], and frames out of it. It is never waited on here: who runs it polls the descriptors of all devices, and
-//! asks those that have none.
+//! A [`Device`] is one queue of a port. It receives batches of packets into frames of a [`Pool`], and sends frames. Its
+//! methods never block: the worker polls the descriptors of all devices, and calls those without a descriptor in turn.
 //!
-//! * [`interface`]: what a port needs to know of a network interface, or change.
-//! * [`memory`]: a ring of given packets, and a sink that counts; for benchmarks.
-//! * [`tun`]: an interface of the host whose other end we are.
+//! * [`interface`]: reads and changes network interfaces.
+//! * [`memory`]: a source that repeats packets, and a sink that counts; for benchmarks.
+//! * [`tun`]: TUN and TAP devices.
 //! * [`afpacket`]: network interfaces by packet sockets.
-//! * [`xdp`]: network interfaces round the host's own network.
+//! * [`xdp`]: network interfaces by XDP sockets, which bypass the host's network stack.
 //! * [`file`](mod@file): pcap and pcapng, at full or recorded speed, and as output.
-//! * [`stamp`]: when datagrams came in, for measurements.
+//! * [`timestamp`]: receives datagrams with their arrival time, for measurements.
 //! * [`port`]: ports as a program declares them, and their devices.
-//! * [`namespace`]: where interfaces are.
-//! * `worker`: the loop that carries frames between ports; `workers`: several of them; `gate`: how they hand frames to
-//!   each other.
+//! * [`namespace`]: network namespaces.
+//! * `worker`: the loop that moves frames between ports; `workers`: several of them; `handoff`: passes frames from one
+//!   worker to another.
 
 pub mod afpacket;
 pub mod file;
-mod gate;
+mod handoff;
 pub mod interface;
 pub mod memory;
 pub mod namespace;
@@ -26,8 +25,8 @@ mod netlink;
 pub mod port;
 mod recovery;
 mod report;
-pub mod stamp;
 mod sys;
+pub mod timestamp;
 pub mod tun;
 mod worker;
 pub(crate) mod workers;
@@ -44,47 +43,48 @@ pub use report::{LinkReport, PacketNodeStats, PortError, PortReport};
 pub use weft_core::frame::BATCH_MAX;
 pub use worker::WAITING_MAX;
 
-/// One queue of a port. One worker has it.
+/// One queue of a port. It belongs to one worker.
 pub trait Device: Send {
-    /// What people call it: the interface or the file.
+    /// Its name for people: the interface or the file.
     fn name(&self) -> &str;
 
-    /// What its packets begin with.
+    /// The link type of its packets.
     fn link(&self) -> Link;
 
-    /// Puts packets that are there behind those in `out`, at most [`BATCH_MAX`], and says how many. It does not wait.
-    /// 0: there are none now, or the pool has no buffer, in which case they are left where they are.
+    /// Appends the available packets to `out`, at most [`BATCH_MAX`], and returns their number. Does not block. 0:
+    /// there are none, or the pool has no buffer; then they stay in the device.
     ///
     /// # Errors
-    /// The system's: the device is gone; from one that is down, nothing comes. For a capture: it cannot be read on
-    /// ([`weft_proto::capture::ReadError`] is inside); the packets in front of that were given.
+    /// The system's: the device is gone. A device that is down returns no packets and no error. For a capture: it
+    /// cannot be read further (the source is a [`weft_proto::capture::ReadError`]); packets before the fault were
+    /// returned first.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize>;
 
-    /// Sends packets, from the first on, and says how many are done with; their buffers are free again. What the device
-    /// has no room for now stays in `frames`, in order. A packet that can never be sent is dropped and counted.
+    /// Sends packets from the front, and returns the number of finished ones; their buffers are free again. Packets
+    /// without room stay in `frames`, in order. A packet that can never be sent is dropped and counted.
     ///
     /// # Errors
-    /// The system's: the device is gone, or down or without a carrier ([`io::ErrorKind::NetworkDown`]) and may
-    /// come up again. Nothing is lost but what was counted: what was not sent is still in `frames`.
+    /// The system's: the device is gone; or it is down or without a carrier ([`io::ErrorKind::NetworkDown`]) and may
+    /// come up again. Unsent packets stay in `frames`; only counted ones are lost.
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize>;
 
-    /// Whether the interface writes into our memory itself, where it may.
+    /// Whether the interface writes into our memory directly (zero copy).
     fn is_zero_copy(&self) -> bool {
         false
     }
 
-    /// What its interface does to packets that come in and would not stop doing, so that they are not as they were on
-    /// the wire: as `ethtool -K` calls it.
+    /// Offloads of its interface that could not be turned off, so that packets arrive changed. Names are those of
+    /// `ethtool -K`.
     fn stuck_offloads(&self) -> &[&'static str] {
         &[]
     }
 
-    /// The longest MTU that its interface may have if all packets are to come in; None: any.
+    /// The largest MTU with which all packets fit in a buffer; None: any.
     fn mtu_max(&self) -> Option<u16> {
         None
     }
 
-    /// Has what was sent leave at once, where the device keeps it for a while.
+    /// Sends what the device has buffered.
     ///
     /// # Errors
     /// The system's, as for [`Device::send`].
@@ -92,32 +92,32 @@ pub trait Device: Send {
         Ok(())
     }
 
-    /// The last [`Device::receive`] broke off because the pool had no buffer. Packets may be there: the descriptor may
-    /// be readable until there are buffers again, and waiting for it is then no waiting.
+    /// The last [`Device::receive`] stopped because the pool had no buffer. The descriptor may stay readable until
+    /// there are buffers again, so polling it would not block.
     fn is_starved(&self) -> bool {
         false
     }
 
-    /// The descriptor that is readable when there are packets; `None`: the device is to be asked.
+    /// The descriptor that is readable when there are packets; `None`: the worker calls the device in turn.
     fn fd(&self) -> Option<RawFd> {
         None
     }
 
-    /// When the next packet comes, where that is known: a capture at recorded speed.
+    /// When the next packet is due, if known: for a capture at recorded speed.
     fn poll_timeout(&self) -> Option<Time> {
         None
     }
 
-    /// No packet will ever come any more.
+    /// No further packet will arrive.
     fn is_finished(&self) -> bool {
         false
     }
 
-    /// What was counted since the device was opened.
+    /// Counters since the device was opened.
     fn counters(&mut self) -> DeviceCounters;
 }
 
-/// What the packets of a device begin with.
+/// The first header of a device's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// An Ethernet header.
@@ -127,7 +127,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// That of a capture of such packets.
+    /// The link type of a capture of such packets.
     pub const fn link_type(self) -> LinkType {
         match self {
             Self::Ethernet => LinkType::ETHERNET,
@@ -136,17 +136,17 @@ impl Link {
     }
 }
 
-/// Which queue of which port a device is; its frames say so.
+/// Identifies a device: a queue of a port. Its frames carry it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The number of the port.
+pub struct QueueId {
+    /// The index of the port.
     pub port: u16,
-    /// The number of the queue on the port.
+    /// The index of the queue in the port.
     pub queue: u16,
 }
 
-impl Place {
-    /// What is known of a packet of so many bytes that came in here. It is counted.
+impl QueueId {
+    /// Metadata of a packet of this length that arrived here. Counts the packet.
     fn received(
         self,
         counters: &mut DeviceCounters,
@@ -162,33 +162,31 @@ impl Place {
     }
 }
 
-/// What a device counted.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
-    /// Packets that came in, and their bytes.
+    /// Packets received.
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Packets that went out.
+    /// Packets sent.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that were dropped in front of us, because we did not take them in time, or an XDP buffer does not hold
-    /// them.
+    /// Packets dropped before they reached us: we were too slow, or they did not fit in an XDP buffer.
     pub overrun: u64,
-    /// Packets that were dropped as they came in: they are longer than any buffer, of another link type, or said of
-    /// themselves what cannot be.
+    /// Packets dropped on arrival: longer than any buffer, of another link type, or with impossible metadata.
     pub refused_in: u64,
-    /// Packets that were dropped on the way out: the device cannot carry them.
+    /// Packets dropped on departure: the device cannot carry them.
     pub refused_out: u64,
-    /// Times that the device had no room for all that was to be sent.
+    /// How often the device had no room for all packets.
     pub full: u64,
     /// System calls.
     pub syscalls: u64,
 }
 
 impl DeviceCounters {
-    /// Adds what another device counted.
+    /// Adds the counters of another device.
     pub fn add(&mut self, other: &Self) {
         self.received += other.received;
         self.received_bytes += other.received_bytes;
@@ -202,26 +200,26 @@ impl DeviceCounters {
     }
 }
 
-/// A device cannot be opened: what is missing, and what would help.
+/// A device cannot be opened: the cause and a remedy.
 #[derive(Debug)]
 pub struct OpenError {
     /// The interface or the file.
     pub name: String,
-    /// What was tried.
+    /// The failed step.
     pub doing: &'static str,
-    /// The reason.
+    /// The system's error.
     pub error: io::Error,
-    /// What would help.
+    /// A remedy.
     pub help: Option<&'static str>,
 }
 
-/// The pool has no buffer for some packet of up to so many bytes for which it may have one later.
+/// The pool has no buffer now for a packet of this length, but may have one later.
 fn lacks_buffers(pool: &Pool, packet_max: usize) -> bool {
     let is_long_possible = packet_max > SMALL_PACKET_MAX && pool.config().large > 0;
     pool.free_small() == 0 || is_long_possible && pool.free_large() == 0
 }
 
-/// Puts the segments that a packet stands for in its place, for a device that cannot cut it.
+/// Replaces a packet by its segments, for a device that cannot segment it.
 fn cut(pool: &mut Pool, frames: &mut Vec<Frame>, at: usize, link: Link) -> Result<(), SegmentError> {
     let network = match link {
         Link::Ethernet => network_at(pool.bytes(&frames[at])).ok_or(SegmentError::Malformed)?,
@@ -229,7 +227,7 @@ fn cut(pool: &mut Pool, frames: &mut Vec<Frame>, at: usize, link: Link) -> Resul
     };
     let mut segments = Vec::new();
     match pool.segment(&frames[at], network, &mut segments) {
-        // All buffers that are taken are these: none will come back.
+        // All buffers in use are these frames: none will be freed.
         Err(SegmentError::NoBuffer) if at == 0 && pool.in_use() == frames.len() => {
             return Err(SegmentError::Malformed);
         }

@@ -1,4 +1,4 @@
-//! Network namespaces: where the interfaces of a port are.
+//! Network namespaces of the interfaces of ports.
 
 #![expect(unsafe_code, reason = "the standard library cannot move a thread to another namespace")]
 
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::path::PathBuf;
 
-/// Where `ip netns` keeps the namespaces that have names.
+/// Where `ip netns` keeps named namespaces.
 const NAMED: &str = "/run/netns";
 
 /// A network namespace.
@@ -21,10 +21,10 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The namespace that `ip netns` knows by this name; a name with a `/` in it is the path of its file.
+    /// Opens the namespace with this `ip netns` name; a name with a `/` is the path of its file.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no such namespace.
     pub fn open(name: &str) -> Result<Self, OpenError> {
         let path = if name.contains('/') { PathBuf::from(name) } else { PathBuf::from(NAMED).join(name) };
         let absent = |error: io::Error| OpenError {
@@ -35,19 +35,19 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), file: File::open(path).map_err(absent)? })
     }
 
-    /// Its path, by which this process can open it once more while this value lives.
+    /// Its path, by which this process can open it again while this value lives.
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
-    /// Makes one without a name, in which `lo` is up. It goes with its last descriptor and the last process in it.
+    /// Creates an unnamed namespace with `lo` up. It disappears with its last descriptor and process.
     ///
     /// # Errors
-    /// It is not permitted (`CAP_SYS_ADMIN`).
+    /// Permission is denied (`CAP_SYS_ADMIN`).
     pub fn make() -> Result<Self, OpenError> {
         const NAME: &str = "(new)";
         let make = || {
-            // SAFETY: the call takes no memory; it moves this thread alone, which ends here.
+            // SAFETY: the call takes no memory; it moves only this thread, which ends here.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 return Err(fail(NAME, "make a network namespace", io::Error::last_os_error()));
             }
@@ -59,11 +59,12 @@ impl Namespace {
         on_a_thread(make)
     }
 
-    /// Moves the whole process into a user namespace and a network namespace of its own, where it may make interfaces
-    /// and namespaces though it may not outside. Its user and files are the same; `lo` is up, and nothing else.
+    /// Moves the whole process into a new user namespace and network namespace, where it may create interfaces and
+    /// namespaces without privileges outside. User and files stay the same; `lo` is up, and there is no other
+    /// interface.
     ///
     /// # Errors
-    /// The machine permits nobody to, or the process has more than one thread.
+    /// The machine does not permit it, or the process has more than one thread.
     pub fn enter_own() -> Result<(), OpenError> {
         const NAME: &str = "(own)";
         // SAFETY: the calls take no memory and cannot fail.
@@ -87,13 +88,13 @@ impl Namespace {
         interface::set_up("lo", true)
     }
 
-    /// Does something in it, on a thread of its own. Processes and sockets that are made there stay in it.
+    /// Runs a function in the namespace, on a new thread. Processes and sockets created there stay in it.
     ///
     /// # Errors
-    /// It is not permitted to enter it (`CAP_SYS_ADMIN`).
+    /// Permission to enter it is denied (`CAP_SYS_ADMIN`).
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R, OpenError> {
         on_a_thread(|| {
-            // SAFETY: the descriptor is open, and the call moves this thread alone, which ends here.
+            // SAFETY: the descriptor is open, and the call moves only this thread, which ends here.
             if unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
                 let error = io::Error::last_os_error();
                 return Err(fail(&self.name, "enter the network namespace", error));

@@ -1,4 +1,4 @@
-//! Requests to the kernel about interfaces: rtnetlink, as much of it as ports need.
+//! Requests to the kernel about interfaces: the part of rtnetlink that ports need.
 //!
 //! Source: Linux `include/uapi/linux/rtnetlink.h`, `if_link.h` and `if_addr.h`.
 
@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 
 const HEADER_BYTES: usize = 16;
-/// Bytes of an answer that are read: the code of the error stands in front.
+/// Bytes read of an answer: it begins with the error code.
 const ANSWER_BYTES: usize = 4096;
 const ERROR: u16 = 2;
 const REQUEST_AND_ACKNOWLEDGE: u16 = 0x01 | 0x04;
 
-/// What is asked for.
+/// The type of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
     NewLink,
@@ -22,11 +22,11 @@ pub(super) enum Request {
     NewRoute,
 }
 
-/// A request that is being written.
+/// A request under construction.
 pub(super) struct Message(Vec<u8>);
 
 impl Message {
-    /// A request, and what stands in front of its attributes.
+    /// A request with its fixed header.
     pub(super) fn new(request: Request, fixed: &[u8]) -> Self {
         const CREATE_AND_EXCLUSIVE: u16 = 0x400 | 0x200;
         let (kind, flags) = match request {
@@ -43,12 +43,12 @@ impl Message {
         Self(bytes)
     }
 
-    /// An attribute.
+    /// Adds an attribute.
     pub(super) fn attribute(&mut self, kind: u16, value: &[u8]) {
         self.nested(kind, |message| message.0.extend_from_slice(value));
     }
 
-    /// An attribute with a name, which ends with a zero.
+    /// Adds an attribute with a zero-terminated name.
     pub(super) fn name(&mut self, kind: u16, name: &str) {
         self.nested(kind, |message| {
             message.0.extend_from_slice(name.as_bytes());
@@ -56,7 +56,7 @@ impl Message {
         });
     }
 
-    /// An attribute with what is written in it.
+    /// Adds an attribute with nested content.
     pub(super) fn nested(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; 2]);
@@ -67,19 +67,19 @@ impl Message {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Bytes that are no attribute.
+    /// Adds bytes that are no attribute.
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Asks the kernel.
+    /// Sends the request to the kernel, and reads the answer.
     pub(super) fn send(mut self) -> io::Result<()> {
         let length = self.0.len() as u32;
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
         let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         let mut socket = File::from(socket);
         socket.write_all(&self.0)?;
-        // The kernel has answered by the time that it has taken the request.
+        // The kernel answers before it returns from the send.
         let mut answer = [0; ANSWER_BYTES];
         let n = socket.read(&mut answer)?;
         let kind = answer[..n].get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
@@ -94,21 +94,21 @@ impl Message {
     }
 }
 
-/// What stands in front of the attributes of an interface, given by its index; 0: by its name.
+/// The header of a link request, for an interface by index; 0: by name.
 pub(super) fn link(index: u32) -> [u8; 16] {
     let mut fixed = [0; 16];
     fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     fixed
 }
 
-/// What stands in front of the attributes of an address.
+/// The header of an address request.
 pub(super) fn address(is_v6: bool, prefix: u8, index: u32) -> [u8; 8] {
     let family = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
     let [a, b, c, d] = index.to_ne_bytes();
     [family as u8, prefix, 0, 0, a, b, c, d]
 }
 
-/// What stands in front of the attributes of the route to everywhere by an interface itself.
+/// The header of a request for a default route through an interface.
 pub(super) fn route_by_interface(is_v6: bool) -> [u8; 12] {
     const TABLE_MAIN: u8 = 254;
     const PROTOCOL_BOOT: u8 = 3;

@@ -1,4 +1,4 @@
-//! A port as a program declares it, and the devices that it has.
+//! Ports as a program declares them, and their devices.
 
 use super::afpacket::{self, PacketSocket};
 use super::file::{FileSink, FileSource, Pace};
@@ -6,79 +6,80 @@ use super::interface::{LinkState, Pair};
 use super::namespace::Namespace;
 use super::tun::{self, Tun};
 use super::xdp::{self, XdpSocket};
-use super::{Device, Link, OpenError, Place, interface};
+use super::{Device, Link, OpenError, QueueId, interface};
 use core::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use weft_proto::capture::Style;
 
-/// Queues that a port may have, by any driver.
+/// Largest number of queues of a port, for any driver.
 pub const QUEUES_MAX: u16 = if tun::QUEUES_MAX < xdp::QUEUES_MAX { tun::QUEUES_MAX } else { xdp::QUEUES_MAX };
 
-/// A port.
+/// The declaration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// What the program calls it.
+    /// Its name in the program.
     pub name: String,
-    /// What carries its frames.
+    /// Its driver.
     pub driver: Driver,
     /// The interface or the file.
     pub device: String,
-    /// The network namespace that the interface is in, as [`Namespace::open`] takes it; `None`: that of the process.
+    /// The network namespace of the interface, in the syntax of [`Namespace::open`]; `None`: that of the process.
     pub namespace: Option<String>,
-    /// How many queues, 1 to [`QUEUES_MAX`]; `None`: one for each worker, as far as the device can, and with XDP all
-    /// that the interface has. A capture has one.
+    /// Number of queues, 1 to [`QUEUES_MAX`]; `None`: one per worker if the device can, with XDP all queues of the
+    /// interface. A capture has one.
     pub queues: Option<u16>,
-    /// How a device is to be that the port makes.
-    pub made: Made,
+    /// Settings for a device that the port creates.
+    pub made: DeviceSettings,
 }
 
-/// How a device is to be that does not exist before its port is opened; what is not said is the system's choice.
+/// Settings of a device that the port creates; the system chooses missing ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
-    /// Bytes of its longest packet.
+pub struct DeviceSettings {
+    /// Bytes of the longest packet.
     pub mtu: Option<u16>,
-    /// The host's address on it, of a TAP device; ours, of a pair.
+    /// For a TAP device the host's address; for a pair our own.
     pub mac: Option<[u8; 6]>,
-    /// The other end of a pair.
+    /// The other end of a veth pair.
     pub peer: Option<Peer>,
 }
 
-/// The end of a pair that is not the port's.
+/// The far end of a veth pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// The network namespace that it goes to, as [`Namespace::open`] takes it; `None`: it stays with the other end.
+    /// The network namespace that it is moved to, in the syntax of [`Namespace::open`]; `None`: it stays with the near
+    /// end.
     pub namespace: Option<String>,
-    /// Its address, and how many bits of it are those of its network.
+    /// Its address and prefix length.
     pub address: Option<(IpAddr, u8)>,
 }
 
-/// What carries the frames of a port.
+/// The driver of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// Packet sockets on an interface.
     Packet,
     /// XDP sockets on an interface.
     Xdp {
-        /// The interface may write into our memory itself.
+        /// Try zero copy: the interface writes into our memory directly.
         is_zero_copy_tried: bool,
     },
-    /// Packet sockets on one end of a pair of interfaces that the port makes.
+    /// Packet sockets on one end of a veth pair that the port creates.
     Veth,
-    /// A TUN device that the port makes.
+    /// A TUN device that the port creates.
     Tun,
-    /// A TAP device that the port makes.
+    /// A TAP device that the port creates.
     Tap,
-    /// A capture that is read.
+    /// A capture as input.
     Read(Pace),
-    /// A capture that is written.
+    /// A capture as output.
     Write,
 }
 
 impl Driver {
-    /// The word of the language.
+    /// Its keyword.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -90,26 +91,26 @@ impl Driver {
         }
     }
 
-    /// Its device is a file, and may be at its end.
+    /// Its device is a file, which may end.
     pub(crate) const fn is_file(self) -> bool {
         matches!(self, Self::Read(_) | Self::Write)
     }
 }
 
-/// A port whose devices are open: one for each queue.
+/// A port with its open devices, one per queue.
 pub struct OpenPort {
     pub(crate) config: PortConfig,
     pub(crate) queues: Vec<Box<dyn Device>>,
-    /// Queues of the interface whose frames the host has and not the port.
-    pub(crate) unseen_queues: u16,
-    /// Its packets go round the host, and come from the other end of a pair, which may leave them unfinished.
+    /// Number of the interface's queues whose frames go to the host, not to the port.
+    pub(crate) unserved_queues: u16,
+    /// It uses XDP on a veth pair, whose far end may leave checksums unfinished.
     pub(crate) is_xdp_on_pair: bool,
-    /// Of its device; None for a file.
+    /// Its interface; None for a file.
     pub(crate) link: Option<Arc<LinkState>>,
 }
 
 impl OpenPort {
-    /// The port.
+    /// Its declaration.
     pub fn config(&self) -> &PortConfig {
         &self.config
     }
@@ -119,49 +120,49 @@ impl OpenPort {
         self.link.as_ref()
     }
 
-    /// Whether frames are copied though its interface was asked to write into our memory itself.
+    /// Whether the interface refused zero copy, so that frames are copied.
     pub fn is_zero_copy_refused(&self) -> bool {
         let is_tried = matches!(self.config.driver, Driver::Xdp { is_zero_copy_tried: true });
         is_tried && !self.queues.iter().all(|queue| queue.is_zero_copy())
     }
 
-    /// Queues of its interface that it has not, of XDP: their frames go to the host.
-    pub fn unseen_queues(&self) -> u16 {
-        self.unseen_queues
+    /// Number of the interface's queues that the port does not serve (XDP): their frames go to the host.
+    pub fn unserved_queues(&self) -> u16 {
+        self.unserved_queues
     }
 
-    /// What its interface does to packets that XDP cannot have, and would not stop doing: as `ethtool -K` calls it.
+    /// Offloads of its interface that XDP cannot handle and that could not be turned off. Names are those of `ethtool
+    /// -K`.
     pub fn stuck_offloads(&self) -> &[&'static str] {
         self.queues.first().map_or(&[], |queue| queue.stuck_offloads())
     }
 
-    /// Whether its packets go round the host (XDP) and come from the other end of a pair, which may leave checksums and
-    /// tags to be finished.
+    /// Whether it uses XDP on a veth pair: packets from the far end may have unfinished checksums and tags.
     pub fn is_xdp_on_pair(&self) -> bool {
         self.is_xdp_on_pair
     }
 
-    /// How many queues it has.
+    /// Number of its queues.
     pub fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// Whether it was to make a pair of interfaces, and its end was there already: that is used as it is, and stays.
-    pub fn is_pair_found(&self) -> bool {
+    /// Whether the pair existed already: the port uses it unchanged, and does not remove it.
+    pub fn is_pair_reused(&self) -> bool {
         self.config.driver == Driver::Veth && self.link.as_ref().is_some_and(|link| !link.is_of_pair())
     }
 
-    /// What its device is called: the system may have completed the name.
+    /// The name of its device; the system may have completed it.
     pub fn device(&self) -> &str {
         self.queues.first().map_or(&self.config.device, |queue| queue.name())
     }
 }
 
-/// Opens the devices of all ports, or none, for so many workers, 1 to [`QUEUES_MAX`]. A capture that is written has
+/// Opens the devices of all ports, or none, for this many workers, 1 to [`QUEUES_MAX`]. A capture that is written has
 /// Ethernet frames, unless all other ports carry IP packets.
 ///
 /// # Errors
-/// The first that cannot be opened, and the name of its port.
+/// The first that cannot be opened, with the name of its port.
 pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (String, OpenError)> {
     let carries_ip = ports.iter().any(|port| port.driver == Driver::Tun)
         && ports.iter().all(|port| matches!(port.driver, Driver::Tun | Driver::Write));
@@ -179,7 +180,7 @@ pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (St
     ports.iter().enumerate().map(open).collect()
 }
 
-/// Opens a port in the namespace that the thread is in.
+/// Opens a port in the thread's namespace.
 fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<OpenPort, OpenError> {
     let made = if config.driver == Driver::Veth { make_pair(config)? } else { None };
     let queues = open(config, port, link, (workers, false))?;
@@ -187,10 +188,10 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
         Driver::Xdp { .. } => interface::receive_queues(&config.device).unwrap_or(0),
         _ => 0,
     };
-    let unseen_queues = there.saturating_sub(queues.len() as u16);
+    let unserved_queues = there.saturating_sub(queues.len() as u16);
     let is_xdp = matches!(config.driver, Driver::Xdp { .. });
     let is_xdp_on_pair = is_xdp && interface::driver(&config.device).is_some_and(|driver| driver == "veth");
-    let mut open = OpenPort { config: config.clone(), queues, unseen_queues, is_xdp_on_pair, link: None };
+    let mut open = OpenPort { config: config.clone(), queues, unserved_queues, is_xdp_on_pair, link: None };
     if !config.driver.is_file() {
         let link = LinkState::of(open.device())?.of_pair(made);
         link.set_mtu_max(open.queues.first().map(|queue| &**queue));
@@ -199,9 +200,9 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
     Ok(open)
 }
 
-/// Makes the pair of a port, with both ends up, if its own end is not there: what somebody else made stays as it is.
+/// Creates the veth pair of a port and brings both ends up, unless the near end exists.
 fn make_pair(config: &PortConfig) -> Result<Option<Pair>, OpenError> {
-    let PortConfig { device, namespace, made: Made { mtu, mac, peer }, .. } = config;
+    let PortConfig { device, namespace, made: DeviceSettings { mtu, mac, peer }, .. } = config;
     let Some(peer) = peer.as_ref().filter(|_| !interface::is_there(device)) else { return Ok(None) };
     let there = peer.namespace.as_deref().map(Namespace::open).transpose()?;
     let pair = Pair::make(device, &peer.name, namespace.as_deref(), there.as_ref())?;
@@ -228,8 +229,8 @@ fn make_pair(config: &PortConfig) -> Result<Option<Pair>, OpenError> {
     Ok(Some(pair))
 }
 
-/// Opens the devices of a port once more, the `at`th, for so many workers. None is open. It does not wait, as a worker
-/// does it whose other ports go on, and that tries again.
+/// Opens the devices of port `at` again, for this many workers; none is open now. Does not wait: the calling worker
+/// serves other ports, and retries.
 pub(super) fn reopen(config: &PortConfig, at: u16, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
     let open = || open(config, at, Link::Ethernet, (workers, true));
     match &config.namespace {
@@ -250,7 +251,7 @@ fn open(
             let queues = queues.unwrap_or(workers);
             let fanout = (queues > 1).then(|| fanout_group(port));
             let options = afpacket::Options { fanout, ..afpacket::Options::default() };
-            let socket = |queue| PacketSocket::open(device, Place { port, queue }, options);
+            let socket = |queue| PacketSocket::open(device, QueueId { port, queue }, options);
             boxed((0..queues).map(socket).collect::<Result<Vec<_>, _>>()?)
         }
         Driver::Xdp { is_zero_copy_tried } => {
@@ -262,19 +263,22 @@ fn open(
         }
         Driver::Tun => boxed(open_tun(config, Link::Ip, port, workers)?),
         Driver::Tap => boxed(open_tun(config, Link::Ethernet, port, workers)?),
-        Driver::Read(pace) => {
-            boxed(vec![FileSource::open(Path::new(device), Link::Ethernet, Place { port, queue: 0 }, pace)?])
-        }
+        Driver::Read(pace) => boxed(vec![FileSource::open(
+            Path::new(device),
+            Link::Ethernet,
+            QueueId { port, queue: 0 },
+            pace,
+        )?]),
         Driver::Write => boxed(vec![FileSink::create(Path::new(device), link, Style::of_name(device))?]),
     })
 }
 
-/// A device that we make is as the port says, and of no use until it is up.
+/// Opens a TUN or TAP device with the port's settings, and brings it up.
 fn open_tun(config: &PortConfig, link: Link, port: u16, workers: u16) -> Result<Vec<Tun>, OpenError> {
-    let PortConfig { device, queues, made: Made { mtu, mac, .. }, .. } = config;
+    let PortConfig { device, queues, made: DeviceSettings { mtu, mac, .. }, .. } = config;
     let (is_old, queues) = (interface::is_there(device), *queues);
     let opened = match (Tun::open(device, link, port, queues.unwrap_or(workers)), queues) {
-        // One that is there already may have been made for a single queue.
+        // An existing device may have been created for a single queue.
         (Err(_), None) if workers > 1 => Tun::open(device, link, port, 1)?,
         (opened, _) => opened?,
     };
@@ -289,7 +293,8 @@ fn open_tun(config: &PortConfig, link: Link, port: u16, workers: u16) -> Result<
     Ok(opened)
 }
 
-/// Groups are the namespace's, so that another process may have taken any: its own number makes that unlikely.
+/// A fanout group. Groups belong to the namespace, and another process may use any number; including our process id
+/// makes a clash unlikely.
 fn fanout_group(port: u16) -> u16 {
     (std::process::id() as u16).wrapping_add(port.wrapping_mul(257))
 }

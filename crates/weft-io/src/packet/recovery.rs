@@ -1,40 +1,41 @@
-//! How the workers of a port take up a device that vanished and came back.
+//! Coordinates the workers of a port when its device disappears and comes back.
 //!
-//! The queues of a device hang together: sockets that share an interface do so as long as one of them is open, and a
-//! new one cannot join them on an interface of the same name. So whoever finds the device gone tells the others, each
-//! closes what it has, and only then does the owner of the port open all queues anew and deal them out.
+//! The queues of a device depend on each other: sockets share an interface as long as one of them is open, and a new
+//! socket cannot join them on another interface of the same name. So the first worker that finds the device gone
+//! notifies the others. Each closes its queues; only then does the owner of the port open all queues again and
+//! distribute them.
 
-use super::gate::Bell;
+use super::handoff::Doorbell;
 use super::port::{self, PortConfig};
 use super::{Device, OpenError};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the workers of one port know of its device together.
+/// The state of a device, shared by the workers of its port.
 pub(super) struct Recovery {
-    /// The number of times that the device went or came: odd while it is gone.
+    /// How often the device was lost or recovered: odd while it is lost.
     turn: AtomicU32,
-    held: Mutex<Held>,
-    /// Of the workers.
-    bells: Vec<Arc<Bell>>,
-    /// The worker that opens queues, and has the first of them.
+    held: Mutex<RecoveryState>,
+    /// The doorbells of the workers.
+    doorbells: Vec<Arc<Doorbell>>,
+    /// The worker that opens queues, and gets the first.
     owner: usize,
 }
 
 #[derive(Default)]
-struct Held {
+struct RecoveryState {
     /// Why the device is gone.
     why: String,
-    /// Workers that have not closed their queues.
+    /// Number of workers that have not closed their queues.
     n_open: usize,
-    /// What is dealt out and not yet taken, a place for each worker.
-    dealt: Vec<Vec<Box<dyn Device>>>,
+    /// Queues that workers have not yet taken, by worker.
+    assigned: Vec<Vec<Box<dyn Device>>>,
 }
 
 impl Recovery {
-    /// For a port whose device is there, and the workers with these bells.
-    pub(super) fn new(bells: Vec<Arc<Bell>>, owner: usize) -> Self {
-        Self { turn: AtomicU32::new(0), held: Mutex::default(), bells, owner }
+    /// For a port with its device, and workers with these doorbells.
+    pub(super) fn new(doorbells: Vec<Arc<Doorbell>>, owner: usize) -> Self {
+        Self { turn: AtomicU32::new(0), held: Mutex::default(), doorbells, owner }
     }
 
     /// The worker that opens queues.
@@ -42,65 +43,65 @@ impl Recovery {
         self.owner
     }
 
-    /// The number of times that the device went or came: odd while it is gone. It starts at 0. It does not come before
-    /// all workers have closed what they had.
+    /// How often the device was lost or recovered, from 0: odd while it is lost. It becomes even only after all workers
+    /// have closed their queues.
     pub(super) fn turn(&self) -> u32 {
         self.turn.load(Ordering::Acquire)
     }
 
-    /// The device is gone, for this reason if nobody has said so before; the turn that is now. The worker has yet to
-    /// [close](Self::close) its queues.
-    pub(super) fn lose(&self, why: String) -> u32 {
+    /// Reports that the device is lost; the first report sets the reason. Returns the current turn. The worker must
+    /// still [close](Self::close) its queues.
+    pub(super) fn note_lost(&self, why: String) -> u32 {
         let mut held = self.lock();
         if is_there(self.turn()) {
-            *held = Held { why, n_open: self.bells.len(), dealt: Vec::new() };
-            self.go_on();
+            *held = RecoveryState { why, n_open: self.doorbells.len(), assigned: Vec::new() };
+            self.next_turn();
         }
         self.turn()
     }
 
-    /// The worker has no queue of the device open any more; why it is gone.
+    /// Reports that the worker has closed its queues; returns the reason of the loss.
     pub(super) fn close(&self) -> String {
         let mut held = self.lock();
         held.n_open -= 1;
         held.why.clone()
     }
 
-    /// Opens the device, the `at`th port, if all have closed it and it is back, and deals its queues out.
+    /// Opens the device of port `at` if all workers have closed it, and distributes its queues.
     ///
     /// # Errors
     /// It cannot be opened.
     pub(super) fn open(&self, config: &PortConfig, at: u16) -> Result<(), OpenError> {
-        let n_workers = self.bells.len();
+        let n_workers = self.doorbells.len();
         if self.lock().n_open > 0 {
             return Ok(());
         }
         let opened = port::reopen(config, at, n_workers as u16)?;
-        let mut dealt: Vec<Vec<Box<dyn Device>>> = (0..n_workers).map(|_| Vec::new()).collect();
+        let mut assigned: Vec<Vec<Box<dyn Device>>> = (0..n_workers).map(|_| Vec::new()).collect();
         for (queue, device) in opened.into_iter().enumerate() {
-            dealt[(self.owner + queue) % n_workers].push(device);
+            assigned[(self.owner + queue) % n_workers].push(device);
         }
-        self.lock().dealt = dealt;
-        self.go_on();
+        self.lock().assigned = assigned;
+        self.next_turn();
         Ok(())
     }
 
-    /// The queues that a worker has from now on.
-    pub(super) fn take(&self, worker: usize) -> Vec<Box<dyn Device>> {
-        core::mem::take(&mut self.lock().dealt[worker])
+    /// Takes a worker's new queues.
+    pub(super) fn take_queues(&self, worker: usize) -> Vec<Box<dyn Device>> {
+        core::mem::take(&mut self.lock().assigned[worker])
     }
 
-    fn go_on(&self) {
+    fn next_turn(&self) {
         self.turn.fetch_add(1, Ordering::Release);
-        self.bells.iter().for_each(|bell| bell.call());
+        self.doorbells.iter().for_each(|doorbell| doorbell.wake());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, RecoveryState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The device is there, by the turn.
+/// Whether the device exists in this turn.
 pub(super) const fn is_there(turn: u32) -> bool {
     turn.is_multiple_of(2)
 }

@@ -1,4 +1,4 @@
-//! What the packet side of a node tells of itself.
+//! Errors and counters of the packet side of a node.
 
 use super::DeviceCounters;
 use super::port::PortConfig;
@@ -26,48 +26,47 @@ impl fmt::Display for PortError {
 
 impl core::error::Error for PortError {}
 
-/// What the packet side of a node counted.
+/// Counters of the packet side of a node.
 #[derive(Clone, Debug, Default)]
 pub struct PacketNodeStats {
     /// Of the engines.
     pub stats: PacketStats,
-    /// Of the ports, in their order.
+    /// Of the ports, in order.
     pub ports: Vec<PortReport>,
     /// Of the links.
     pub links: Vec<LinkReport>,
 }
 
-/// What a link counted.
+/// Counters of a link.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
-    /// The link, and what it runs.
+    /// The link and its program.
     pub plan: LinkPlan,
-    /// What came and went.
+    /// Its counters.
     pub stats: LinkStats,
 }
 
-/// What a port counted.
+/// Counters and state of a port.
 #[derive(Clone, Debug)]
 pub struct PortReport {
     /// The port.
     pub config: PortConfig,
-    /// Of the devices of all its queues.
+    /// Sum over the devices of all its queues.
     pub device: DeviceCounters,
-    /// Frames that were dropped because [`super::WAITING_MAX`] waited for the port already.
+    /// Frames dropped because [`super::WAITING_MAX`] were waiting for the port already.
     pub full: u64,
-    /// Frames that were dropped because the device is gone or down, and a link says that they are to be: those that no
-    /// link had, or that had left it already.
+    /// Frames dropped because the device is lost or down and a link declares this; not those that a link held.
     pub lost: u64,
-    /// The device is gone, for this reason, and what a link says is done meanwhile.
+    /// Why the device is lost, and what a link declares to do meanwhile.
     pub gone: Option<(String, Option<OnFailure>)>,
-    /// The device is there, but down, and this is what a link says is done meanwhile.
+    /// The device is down, and this is what a link declares to do meanwhile.
     pub down: Option<OnFailure>,
-    /// No frame will come from it any more: a capture is at its end, for this reason if it did not get there.
+    /// No further frame will arrive: a capture has ended, early for this reason.
     pub ended: Option<Option<String>>,
 }
 
 impl PacketNodeStats {
-    /// Adds what another worker counted, which has the same ports.
+    /// Adds the counters of another worker with the same ports.
     pub(super) fn merge(&mut self, other: Self) {
         self.stats.merge(&other.stats);
         self.links.extend(other.links);

@@ -1,4 +1,4 @@
-//! The system calls of the packet drivers, as safe functions.
+//! Safe wrappers of the packet drivers' system calls.
 
 #![expect(unsafe_code, reason = "system calls that the standard library does not have")]
 
@@ -10,15 +10,15 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// A type that any bytes are a value of, as those that the kernel fills in have to be.
+/// A type for which any bytes are a valid value, as the kernel may fill in.
 ///
 /// # Safety
-/// Every pattern of bits, zeros among them, is a value of it.
+/// Every bit pattern, including zeros, is a valid value.
 pub(super) unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($name:ty),* $(,)?) => { $(
-        // SAFETY: it has fields of integers alone.
+        // SAFETY: it has only integer fields.
         unsafe impl Plain for $name {}
     )* };
 }
@@ -37,31 +37,31 @@ plain!(
     libc::xdp_umem_reg,
 );
 
-// SAFETY: it has an integer and an address, which any bytes are a value of.
+// SAFETY: it has an integer and an address, for which any bytes are valid.
 unsafe impl Plain for libc::sock_fprog {}
 
-/// Memory that is shared with the kernel. It may change at any time, so it is read and written by address alone.
+/// Memory shared with the kernel. It may change at any time, so it is accessed only by address.
 #[derive(Debug)]
 pub(super) struct Mapping {
     address: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: the mapping is owned by this value alone, whichever thread holds it.
+// SAFETY: only this value owns the mapping, whichever thread holds it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps so many bytes of what the descriptor stands for.
+    /// Maps this many bytes of a descriptor's object.
     pub(super) fn new(fd: &OwnedFd, length: usize, offset: libc::off_t) -> io::Result<Self> {
         Self::map(length, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
-    /// Maps so many bytes of fresh memory.
+    /// Maps this many bytes of fresh memory.
     pub(super) fn anonymous(length: usize) -> io::Result<Self> {
         Self::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// Where it begins. It is on a page boundary, and valid for [`Mapping::len`] bytes as long as `self` lives.
+    /// Its address: on a page boundary, and valid for [`Mapping::len`] bytes as long as `self` lives.
     pub(super) fn address(&self) -> *mut u8 {
         self.address.as_ptr()
     }
@@ -72,7 +72,7 @@ impl Mapping {
 
     fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let address = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, fd, offset) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -83,21 +83,21 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody else has its address any more.
+        // SAFETY: it was mapped with this length, and no other reference to it exists.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.length) };
     }
 }
 
-/// A socket that does not wait.
+/// Creates a non-blocking socket.
 pub(super) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the call takes no memory.
     let fd = check(unsafe { libc::socket(domain, kind, protocol) })?;
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Binds a socket to an address of the kind that its domain has.
+/// Binds a socket to an address of its domain's type.
 pub(super) fn bind<T: Plain>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     // SAFETY: the address is readable for its length.
     check(unsafe { libc::bind(fd.as_raw_fd(), ptr::from_ref(address).cast(), size_of::<T>() as u32) })?;
@@ -112,32 +112,32 @@ pub(super) fn set_option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int, valu
     Ok(())
 }
 
-/// The number of the error that a socket holds, which forgets it; 0 for none.
+/// Takes the pending error number of a socket; 0 for none.
 pub(super) fn socket_error(fd: &OwnedFd) -> io::Result<c_int> {
     option(fd, libc::SOL_SOCKET, libc::SO_ERROR)
 }
 
-/// An option of a socket. What the kernel does not fill in is zero.
+/// Reads an option of a socket. Bytes that the kernel does not fill in are zero.
 pub(super) fn option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int) -> io::Result<T> {
     let (mut value, mut length) = (MaybeUninit::<T>::zeroed(), size_of::<T>() as u32);
     // SAFETY: the value is writable for its length.
     check(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
     })?;
-    // SAFETY: all its bytes are set, to zero at least, and any bytes are a value of the type.
+    // SAFETY: all its bytes are set, at least to zero, and any bytes are a valid value of the type.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Tells the kernel to send what is in a ring.
+/// Makes the kernel send the contents of a ring.
 pub(super) fn kick(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: no bytes are given.
+    // SAFETY: no buffer is passed.
     let sent = unsafe { libc::sendto(fd.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Tells the kernel to go on with what comes in.
+/// Makes the kernel continue to receive.
 pub(super) fn kick_receive(fd: &OwnedFd) -> io::Result<()> {
-    // SAFETY: there is no room for any byte.
+    // SAFETY: no buffer is passed.
     let got = unsafe { libc::recv(fd.as_raw_fd(), ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
     let error = io::Error::last_os_error();
     let is_fine = got >= 0
@@ -145,12 +145,11 @@ pub(super) fn kick_receive(fd: &OwnedFd) -> io::Result<()> {
     if is_fine { Ok(()) } else { Err(error) }
 }
 
-/// Reads a message of a socket into two pieces, one behind the other; how many bytes it had. What finds no room is
-/// lost.
+/// Reads a message of a socket into two consecutive pieces; returns its length. Excess bytes are lost.
 pub(super) fn receive(fd: &OwnedFd, pieces: [&mut [u8]; 2]) -> io::Result<usize> {
     let mut pieces =
         pieces.map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() });
-    // SAFETY: zeros are a value of the structure: null pointers and lengths of zero.
+    // SAFETY: zeros are a valid value: null pointers and lengths of zero.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     (message.msg_iov, message.msg_iovlen) = (pieces.as_mut_ptr(), pieces.len());
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
@@ -159,16 +158,16 @@ pub(super) fn receive(fd: &OwnedFd, pieces: [&mut [u8]; 2]) -> io::Result<usize>
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// An `ioctl` on an interface by name. What it holds comes in and goes out by `request`.
+/// An `ioctl` on an interface by name. Input and output are in `request`.
 pub(super) fn interface_ioctl(
     fd: &impl AsFd,
     operation: c_ulong,
     name: &str,
     request: &mut InterfaceRequest<'_>,
 ) -> io::Result<String> {
-    // SAFETY: zeros are a value of the structure: a name without characters and an empty union.
+    // SAFETY: zeros are a valid value: an empty name and an empty union.
     let mut argument: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
-    // One byte is left for the zero at the end.
+    // One byte is left for the terminating zero.
     if name.len() >= argument.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -176,7 +175,7 @@ pub(super) fn interface_ioctl(
         *to = from as _;
     }
     let mut ethtool = [0_u32; 2];
-    let mut channels = Channels::default();
+    let mut channels = EthtoolChannels::default();
     match request {
         InterfaceRequest::Flags(flags) => argument.ifr_ifru.ifru_flags = *flags,
         InterfaceRequest::Mtu(mtu) => argument.ifr_ifru.ifru_mtu = *mtu,
@@ -189,7 +188,7 @@ pub(super) fn interface_ioctl(
             ethtool = [*command, **value];
             argument.ifr_ifru.ifru_data = ethtool.as_mut_ptr().cast();
         }
-        InterfaceRequest::Channels(_) => {
+        InterfaceRequest::EthtoolChannels(_) => {
             channels.0[0] = GET_CHANNELS;
             argument.ifr_ifru.ifru_data = channels.0.as_mut_ptr().cast();
         }
@@ -199,9 +198,9 @@ pub(super) fn interface_ioctl(
         }
     }
     // SAFETY: the operations of these requests take an `ifreq`, and through it the words that it points to: two, the
-    // nine of `ethtool_channels`, or the 49 of `ethtool_drvinfo`, for which there are 64.
+    // nine of `ethtool_channels`, or the 49 of `ethtool_drvinfo`, which has room for 64.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, &raw mut argument) })?;
-    // SAFETY: what the kernel leaves in the union is what the operation is for; each of them is of integers.
+    // SAFETY: the kernel has filled the union's field of this operation; each is an integer type.
     unsafe {
         match request {
             InterfaceRequest::Flags(flags) => *flags = argument.ifr_ifru.ifru_flags,
@@ -212,8 +211,8 @@ pub(super) fn interface_ioctl(
                 address.iter_mut().zip(given.sa_data).for_each(|(to, from)| *to = from as u8);
             }
             InterfaceRequest::Ethtool { value, .. } => **value = ethtool[1],
-            InterfaceRequest::Channels(to) => **to = channels,
-            // It was written where it is.
+            InterfaceRequest::EthtoolChannels(to) => **to = channels,
+            // The kernel has written it in place.
             InterfaceRequest::Driver(_) => {}
         }
     }
@@ -224,39 +223,39 @@ pub(super) fn interface_ioctl(
 /// `SIOCETHTOOL`, which libc does not have.
 pub(super) const ETHTOOL: c_ulong = 0x8946;
 
-/// What an `ioctl` on an interface takes and gives.
+/// Input and output of an `ioctl` on an interface.
 pub(super) enum InterfaceRequest<'a> {
     /// Its flags, or those of a TUN device.
     Flags(i16),
-    /// The longest packet.
+    /// The MTU.
     Mtu(c_int),
-    /// Its kind of link (`ARPHRD_`), and its address there.
+    /// Its link type (`ARPHRD_`), and its link address.
     Address(libc::sa_family_t, [u8; 6]),
     /// A setting that is on or off.
     Ethtool {
-        /// Which.
+        /// The ethtool command.
         command: u32,
-        /// What it is, or is to be.
+        /// The current or the new value.
         value: &'a mut u32,
     },
-    /// How many queues it has.
-    Channels(&'a mut Channels),
-    /// What drives it.
+    /// Its numbers of queues.
+    EthtoolChannels(&'a mut EthtoolChannels),
+    /// Its driver.
     Driver(&'a mut Driver),
 }
 
 /// `ETHTOOL_GDRVINFO`. Source: `linux/ethtool.h`.
 const GET_DRIVER: u32 = 0x3;
 
-/// The words of `ethtool_drvinfo`: the command, and texts of which the first is the name of the driver; with room for
-/// what later kernels may add.
+/// The words of `ethtool_drvinfo`: the command, and texts of which the first is the driver's name; with room for
+/// additions of later kernels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver([u32; 64]);
 
 impl Driver {
-    /// Nothing is known.
+    /// An empty answer.
     pub(super) const NONE: Self = Self([0; 64]);
-    /// Words of the name.
+    /// The words of the name.
     const NAME: core::ops::Range<usize> = 1..9;
 
     /// Its name.
@@ -269,28 +268,28 @@ impl Driver {
 /// `ETHTOOL_GCHANNELS`. Source: `linux/ethtool.h`.
 const GET_CHANNELS: u32 = 0x3c;
 
-/// The words of `ethtool_channels`: the command, four maxima, and the queues that receive, send, do other things, and
-/// do both.
+/// The words of `ethtool_channels`: the command, four maxima, and the numbers of queues that receive, that send, for
+/// other uses, and combined.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Channels([u32; 9]);
+pub(super) struct EthtoolChannels([u32; 9]);
 
-impl Channels {
-    /// Queues on which packets come in.
+impl EthtoolChannels {
+    /// Number of receive queues.
     pub(super) fn receiving(&self) -> u32 {
         self.0[5] + self.0[8]
     }
 }
 
-/// An `ioctl` that takes a number.
+/// An `ioctl` with an integer argument.
 pub(super) fn number_ioctl(fd: &impl AsFd, operation: c_ulong, number: c_ulong) -> io::Result<()> {
-    // SAFETY: the operation takes a number, no memory.
+    // SAFETY: the operation takes an integer, no memory.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, number) })?;
     Ok(())
 }
 
-/// How many nanoseconds later than asked for this thread may be woken.
+/// Sets the timer slack of this thread in nanoseconds.
 pub(super) fn set_timer_slack(nanos: c_ulong) {
-    // SAFETY: the operation takes a number, no memory. It cannot fail.
+    // SAFETY: the operation takes an integer, no memory. It cannot fail.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos) };
 }
 
@@ -304,12 +303,12 @@ pub(super) fn interface_index(name: &str) -> io::Result<u32> {
     }
 }
 
-/// Turns what a system call returns into a result.
+/// Converts the return value of a system call to a result.
 pub(super) fn check(returned: c_int) -> io::Result<c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-/// As [`fail`], with what would help where the kernel says no more than that an argument is invalid.
+/// As [`fail`], with a remedy for the case that the kernel only reports an invalid argument.
 pub(super) fn fail_or(
     name: &str,
     doing: &'static str,
@@ -321,7 +320,7 @@ pub(super) fn fail_or(
     OpenError { help: failed.help.or(is_invalid.then_some(if_invalid)), ..failed }
 }
 
-/// The error of a device, with what would help.
+/// The error of a device, with a remedy.
 pub(super) fn fail(name: &str, doing: &'static str, error: io::Error) -> OpenError {
     let help = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {

@@ -1,10 +1,10 @@
-//! TUN and TAP: an interface of the host whose other end we are.
+//! TUN and TAP devices: interfaces of the host whose other end is ours.
 //!
-//! Each packet is read and written with a virtio-net header, so that the host leaves checksums to be finished and
-//! streams to be cut, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
+//! Each packet is read and written with a virtio-net header. So the host may leave checksums unfinished and streams
+//! unsegmented, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
 
 use super::sys::{self, InterfaceRequest, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, lacks_buffers};
 use core::ffi::c_ulong;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -13,15 +13,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use weft_core::Time;
 use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES};
 
-/// Queues that one TUN device may have. Source: `MAX_TAP_QUEUES` of the kernel.
+/// Largest number of queues of a TUN device. Source: `MAX_TAP_QUEUES` of the kernel.
 pub const QUEUES_MAX: u16 = 256;
-/// What it means if the name of a device is refused.
+/// The remedy if the name of a device is refused.
 const IF_TAKEN: &str =
     "an interface of this name is there that is none of this kind, or has other queues: choose another name";
 
-/// What the host may leave to us: checksums, and streams of TCP that are not cut.
+/// Offloads that the host may leave to us: checksums, and segmentation of TCP.
 const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-/// The same for UDP, which kernels before 6.2 do not know.
+/// The same for UDP; kernels before 6.2 do not support them.
 const UDP_OFFLOADS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// One queue of a TUN or TAP device.
@@ -29,22 +29,21 @@ const UDP_OFFLOADS: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 pub struct Tun {
     name: String,
     link: Link,
-    place: Place,
+    place: QueueId,
     file: File,
-    /// What a small buffer has no room for.
+    /// The part of a packet that does not fit in a small buffer.
     overflow: Vec<u8>,
     is_starved: bool,
     counters: DeviceCounters,
 }
 
 impl Tun {
-    /// Makes a device with so many queues in the network namespace that the thread is in, or attaches to one that is
-    /// there and persistent: TUN for [`Link::Ip`], TAP for [`Link::Ethernet`]. An empty name, or one with `%d` in it,
-    /// is completed by the system. Packets of one flow come in at one queue. The device goes with its last queue,
-    /// unless it is persistent.
+    /// Creates a device with this many queues in the thread's network namespace, or attaches to an existing persistent
+    /// one: TUN for [`Link::Ip`], TAP for [`Link::Ethernet`]. The system completes an empty name, or one with `%d`.
+    /// Packets of one flow arrive at one queue. The device disappears with its last queue, unless it is persistent.
     ///
     /// # Errors
-    /// It is not permitted (`CAP_NET_ADMIN`), the kernel has no TUN driver, or the name belongs to another interface.
+    /// Permission is denied (`CAP_NET_ADMIN`), the kernel has no TUN driver, or the name belongs to another interface.
     ///
     /// # Panics
     /// `queues` is 0 or more than [`QUEUES_MAX`].
@@ -53,13 +52,13 @@ impl Tun {
         let mut opened: Vec<Self> = Vec::new();
         for queue in 0..queues {
             let name = opened.first().map_or(name, |first| first.name());
-            let tun = Self::open_queue(name, link, Place { port, queue }, queues > 1)?;
+            let tun = Self::open_queue(name, link, QueueId { port, queue }, queues > 1)?;
             opened.push(tun);
         }
         Ok(opened)
     }
 
-    fn open_queue(name: &str, link: Link, place: Place, has_others: bool) -> Result<Self, OpenError> {
+    fn open_queue(name: &str, link: Link, place: QueueId, has_others: bool) -> Result<Self, OpenError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open("/dev/net/tun").map_err(|error| fail(name, "open /dev/net/tun", error))?;
@@ -79,7 +78,7 @@ impl Tun {
         Ok(Self { name, link, place, file, overflow, is_starved, counters })
     }
 
-    /// Reads one packet. `Ok(None)`: there is none now. `Err(None)`: what was read is not to be understood or held.
+    /// Reads one packet. `Ok(None)`: there is none now. `Err(None)`: the packet is invalid, or does not fit.
     fn read(&mut self, pool: &mut Pool, now: Time) -> Result<Option<Frame>, Option<io::Error>> {
         let Some(mut frame) = pool.take(SMALL_PACKET_MAX) else { return Ok(None) };
         let mut header = [0; VIRTIO_HEADER_BYTES];
@@ -122,12 +121,12 @@ impl Device for Tun {
         self.link
     }
 
-    /// As [`Device::receive`]; but a packet for which the pool has no large buffer is lost, and counted as refused: it
-    /// was read before its length was known.
+    /// As [`Device::receive`]; but a packet for which the pool has no large buffer is lost, and counted as refused,
+    /// because its length is known only after reading it.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
         let mut n = 0;
         for _ in 0..BATCH_MAX {
-            // While the pool has a large buffer, or never will have one, nothing is lost for the lack of it.
+            // Nothing is lost while the pool has a large buffer, or if it can never have one.
             self.is_starved = lacks_buffers(pool, LARGE_PACKET_MAX);
             if self.is_starved {
                 break;
@@ -139,7 +138,7 @@ impl Device for Tun {
                 }
                 Ok(None) => break,
                 Err(None) => self.counters.refused_in += 1,
-                // A device that is down gives this error until it is brought up.
+                // A device that is down returns this error until it is brought up.
                 Err(Some(error)) if error.raw_os_error() == Some(libc::EIO) => break,
                 Err(Some(error)) if n == 0 => return Err(error),
                 Err(Some(_)) => break,
@@ -165,9 +164,9 @@ impl Device for Tun {
                         self.counters.full += 1;
                         break;
                     }
-                    // Too short, no IP packet, or offloads that cannot be.
+                    // Too short, no IP packet, or impossible offloads.
                     Some(libc::EINVAL | libc::EFAULT | libc::EMSGSIZE) => self.counters.refused_out += 1,
-                    // This is how a device says that it is down.
+                    // A device reports with this error that it is down.
                     Some(libc::EIO) => {
                         result = Err(io::Error::from_raw_os_error(libc::ENETDOWN));
                         break;

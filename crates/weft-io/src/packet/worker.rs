@@ -1,12 +1,12 @@
-//! The loop of a worker that carries frames: take a batch from each queue, run it, send what leaves.
+//! The loop of a frame worker: receive a batch from each queue, run it, send the output.
 //!
-//! It knows all ports of a node, so that an element may send a frame from any to any, and has some queues of each, or
-//! none: then it hands what leaves by the port to the worker that owns it ([`super::gate`]). It shares nothing else
-//! with other workers but tables. Devices are polled level-triggered: a ring that was not emptied is readable at once.
+//! A worker knows all ports of a node, so an element may send a frame from any port to any other. It has some queues of
+//! each port, or none; then it hands outgoing frames to the worker that owns the port ([`super::handoff`]). Workers
+//! share nothing else but tables. Devices are polled level-triggered: a ring that was not emptied is readable at once.
 
 #![expect(unsafe_code, reason = "poll(2) has no safe form in the standard library")]
 
-use super::gate::{Bell, Gates, Taken};
+use super::handoff::{Doorbell, HandoffBatch, PortHandoffs};
 use super::interface::LinkState;
 use super::port::PortConfig;
 use super::recovery::{Recovery, is_there};
@@ -14,7 +14,7 @@ use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters, sys};
 use crate::clock;
 use crate::spin::Spin;
-use crate::worker::Errand;
+use crate::worker::Task;
 use crate::writer::RowSender;
 use core::ffi::c_int;
 use core::mem;
@@ -33,144 +33,144 @@ use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::recording::{Limits, Progress, Recorder};
 use weft_engine::rules::Swap;
 
-/// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
+/// Largest number of frames that wait for a port without room; further ones are dropped, and counted as `port_full`.
 pub const WAITING_MAX: usize = 1024;
-/// Frames of a link that have buffers of their own, at most; the limits of queues may be higher, and are met when no
-/// more than [`RESERVE`] buffers are left.
+/// Largest number of buffers that are allocated for a link's frames. Limits of queues may be higher; then [`RESERVE`]
+/// is the limit.
 const HELD_MAX: u32 = 1 << 15;
-/// Small buffers that links leave to drivers and chains: with all of them in a queue nothing would come in any more, by
-/// ports that have no link either. A link that came by an update has no buffers of its own.
+/// Small buffers that links leave to drivers and chains. If a queue held all of them, no port could receive. A link
+/// added by an update has no buffers of its own.
 const RESERVE: usize = 1024;
-/// A port that had no room is tried again after this time at the latest.
+/// A port without room is retried after this time at the latest.
 const RETRY: Interval = Interval::from_millis(1);
-/// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
-const LOOK_EVERY: Interval = Interval::from_secs(1);
-/// Frames that come one behind the other, behind which a worker rests.
+/// How often devices are polled even without events: the removal of a device that is down causes none.
+const POLL_EVERY: Interval = Interval::from_secs(1);
+/// Frames in a row after which a worker sleeps to coalesce.
 const BURST_MIN: usize = 8;
-/// The links of ports that stand in a group are asked for so often: this long, frames still leave by one that is down.
+/// How often the carrier of ports in a group is checked: this long, frames may leave by a port that is down.
 const LINKS_EVERY: Interval = Interval::from_millis(20);
-/// Rows of sinks leave after this time even if the batch is not full.
+/// Rows of sinks are sent after this time even if the batch is not full.
 const ROWS_TIME_MAX: Interval = Interval::from_millis(20);
 
-/// What a worker can be told.
+/// Messages to a worker.
 pub(super) enum Mail {
     Apply {
         plan: Arc<PacketPlan>,
         done: Sender<Duration>,
     },
-    TakeUp {
+    ApplySwap {
         swap: Arc<Swap>,
         done: Sender<()>,
     },
-    Errand {
-        errand: Errand,
+    Task {
+        task: Task,
         done: Sender<()>,
     },
-    TakeCode {
+    ApplyCode {
         plan: Arc<PacketPlan>,
         done: Sender<()>,
     },
     Stats {
         to: Sender<PacketNodeStats>,
     },
-    /// Note what a link is asked. Who has it says whether it was not noted already.
+    /// Start recording the operations on a link's queue. The worker with the link answers whether the recording is new.
     Record {
         link: String,
         limits: Limits,
         to: Sender<Option<bool>>,
     },
-    /// How far the recordings are, by link.
+    /// Report the progress of the recordings, by link.
     Recordings {
         to: Sender<Vec<(String, Progress)>>,
     },
-    /// Give what was noted of a link.
+    /// End the recording of a link, and send it.
     TakeRecording {
         link: String,
         to: Sender<Option<Recorder>>,
     },
-    /// Take no more frames from devices.
+    /// Receive no more frames from devices.
     Quiet {
         done: Sender<()>,
     },
     Stop,
 }
 
-/// How a worker is set up.
+/// Configuration of a worker.
 pub(super) struct WorkerConfig {
     pub(super) engine: PacketConfig,
     pub(super) spin: Spin,
-    /// How long it rests behind a burst.
+    /// How long it sleeps after a burst.
     pub(super) coalesce: Interval,
 }
 
-/// The other ends of what a worker is told by.
-pub(super) struct Ears {
+/// The receiving ends of a worker's channels.
+pub(super) struct WorkerChannels {
     pub(super) mail: Receiver<Mail>,
     pub(super) wake: UnixStream,
-    pub(super) bell: Arc<Bell>,
+    pub(super) doorbell: Arc<Doorbell>,
 }
 
-/// A worker, with what it owns.
+/// A worker and what it owns.
 pub(super) struct Worker {
     engine: PacketEngine,
     pool: Pool,
     ports: Vec<Port>,
-    ears: Ears,
-    /// Nothing more is taken from devices: it is about to stop.
+    channels: WorkerChannels,
+    /// The worker is about to stop and receives nothing from devices.
     is_quiet: bool,
     rows: RowSender,
     rows_since: Option<Time>,
     spin: Spin,
     coalesce: Interval,
-    /// Frames on their way; empty between two batches.
+    /// Frames in transit; empty between two batches.
     batch: Vec<Frame>,
-    /// When links are asked for next; None where no port stands in a group.
-    look_at_links: Option<Time>,
+    /// When the carriers are checked next; None if no port is in a group.
+    next_link_poll: Option<Time>,
     polls: Vec<libc::pollfd>,
 }
 
 /// A device that is gone.
-struct Gone {
+struct LostDevice {
     why: String,
-    /// When it is looked for next.
-    look_at: Time,
+    /// When the owner tries to open it again.
+    retry_at: Time,
 }
 
-/// A port, as one worker has it.
+/// A port, as one worker sees it.
 pub(super) struct Port {
     config: PortConfig,
-    /// Those of its queues that are this worker's.
+    /// This worker's queues of the port.
     queues: Vec<Box<dyn Device>>,
-    /// Of its device; None for a file.
+    /// The device's interface; None for a file.
     link: Option<Arc<LinkState>>,
-    /// It has what there is one of: links, and the device for workers that have no queue of it.
+    /// This worker owns the port: its links, and the sending for workers without a queue.
     is_owner: bool,
-    /// How all workers take up a device that was gone, which of them this is, and how far it is in that.
+    /// The recovery from a lost device, this worker's index, and its position in the recovery.
     recovery: Arc<Recovery>,
     worker: usize,
     turn: u32,
-    /// To the owner; None where there is one worker alone.
-    gates: Option<Arc<Gates>>,
-    /// What the owner has taken out of them.
-    arriving: Taken,
-    leaving: Taken,
-    /// What its links say is to be done without a device.
+    /// Queues to the owner; None if there is only one worker.
+    handoffs: Option<Arc<PortHandoffs>>,
+    /// Frames that the owner has taken from them.
+    arriving: HandoffBatch,
+    leaving: HandoffBatch,
+    /// What to do while the device is lost, as declared by its links.
     on_failure: Option<OnFailure>,
-    gone: Option<Gone>,
-    /// The device is there, but down or without a carrier; when it is asked next, where a link says what is to be
-    /// done meanwhile.
+    gone: Option<LostDevice>,
+    /// The device exists, but is down or without a carrier; and when the carrier is checked next, if a link declares
+    /// what to do meanwhile.
     is_down: bool,
-    look_at: Time,
-    /// What devices that are gone have counted, and what was dropped in front of one that is down.
+    next_carrier_check: Time,
+    /// Counters of lost devices, and of frames dropped because the device was down.
     counted: DeviceCounters,
-    /// Frames dropped for want of a device.
+    /// Frames dropped because there was no device.
     lost: u64,
-    /// What the device, or the owner, has no room for.
+    /// Frames that the device, or the owner, had no room for.
     waiting: Vec<Frame>,
-    /// Where frames wait before they leave, and before the chains see them. The owner has them.
+    /// The owner's links: for frames before they leave, and before the chains.
     egress: Option<Link>,
     ingress: Option<Link>,
-    /// Somebody has such links.
+    /// The port has such links, here or at its owner.
     has_egress: bool,
     has_ingress: bool,
     full: u64,
@@ -179,7 +179,7 @@ pub(super) struct Port {
 }
 
 impl Worker {
-    /// A worker that runs `plan`. It makes its pool itself, so that the memory is near.
+    /// A worker that runs `plan`. It allocates its own pool, so that the memory is on its NUMA node.
     ///
     /// # Errors
     /// A device has failed.
@@ -187,7 +187,7 @@ impl Worker {
         config: WorkerConfig,
         plan: Arc<PacketPlan>,
         ports: Vec<Port>,
-        ears: Ears,
+        channels: WorkerChannels,
         rows: RowSender,
     ) -> Result<Self, PortError> {
         let links = plan.links.clone();
@@ -196,46 +196,46 @@ impl Worker {
             pool: Pool::new(pool_for(owned)),
             engine: PacketEngine::new(clock::now(), config.engine, plan),
             ports,
-            ears,
+            channels,
             is_quiet: false,
             rows,
             rows_since: None,
             spin: config.spin,
             coalesce: config.coalesce,
             batch: Vec::with_capacity(BATCH_MAX),
-            look_at_links: None,
+            next_link_poll: None,
             polls: Vec::new(),
         };
-        worker.look_at_links(clock::now());
-        worker.take_links(&links).map(|()| worker)
+        worker.poll_links(clock::now());
+        worker.apply_links(&links).map(|()| worker)
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until a request to stop.
     ///
     /// # Errors
     /// A device has failed.
     pub(super) fn run(mut self) -> Result<(), PortError> {
         let (mut idle_since, mut looks_since) = (None, None);
         let mut burst = 0;
-        // The kernel adds 50 us to each wait otherwise.
+        // Otherwise the kernel adds 50 us to each wait.
         sys::set_timer_slack(1);
         loop {
             let now = clock::now();
             let mut moved = self.receive(now)?;
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
                 self.engine.handle_timeout(now, &mut self.pool, None);
-                moved += self.leave()?;
+                moved += self.send_outputs()?;
             }
-            moved += self.take_handed(now)?;
-            if self.look_at_links.is_some_and(|at| at <= now) {
-                self.look_at_links(now);
+            moved += self.receive_handoffs(now)?;
+            if self.next_link_poll.is_some_and(|at| at <= now) {
+                self.poll_links(now);
             }
             moved += self.run_links(now)?;
             moved += self.send()?;
             for (nth, port) in self.ports.iter_mut().enumerate() {
-                port.mend(nth as u16, now);
+                port.recover(nth as u16, now);
             }
-            self.hand_on_rows(now, false);
+            self.send_rows(now, false);
             if !self.read_mail()? {
                 return self.finish();
             }
@@ -244,7 +244,7 @@ impl Worker {
                 burst += moved;
                 continue;
             }
-            // How long nothing came is counted from here on, whether it rests meanwhile or looks.
+            // The idle time counts from here, whether the worker sleeps or polls.
             let idle = *idle_since.get_or_insert(now);
             if mem::take(&mut burst) >= BURST_MIN && self.coalesce > Interval::ZERO {
                 self.flush()?;
@@ -262,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// Takes a batch from each queue and runs it; how many frames there were.
+    /// Receives a batch from each queue and runs it; returns the number of frames.
     fn receive(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         if self.is_quiet {
@@ -273,7 +273,7 @@ impl Worker {
             if !self.ports[port].is_read(has_waiting) {
                 continue;
             }
-            // If the device is gone, so are its queues.
+            // Losing the device removes its queues.
             let mut queue = 0;
             while let Some(device) = self.ports[port].queues.get_mut(queue) {
                 let received = device.receive(&mut self.pool, &mut self.batch, now);
@@ -291,63 +291,63 @@ impl Worker {
                         continue;
                     }
                     self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
-                    self.leave()?;
+                    self.send_outputs()?;
                 }
             }
         }
         Ok(moved)
     }
 
-    /// Sends what the engine has made; how many frames that were.
-    fn leave(&mut self) -> Result<usize, PortError> {
+    /// Sends the engine's output; returns the number of frames.
+    fn send_outputs(&mut self) -> Result<usize, PortError> {
         let mut moved = 0;
         while let Some(to) = self.engine.poll_output(&mut self.batch) {
             let port = &mut self.ports[usize::from(to)];
             moved += self.batch.len();
             if let Some(link) = &mut port.egress {
                 let now = clock::now();
-                self.batch.drain(..).for_each(|frame| hand_to(link, frame, &mut self.pool, now));
+                self.batch.drain(..).for_each(|frame| enqueue_on(link, frame, &mut self.pool, now));
                 port.run_egress(&mut self.pool, now)?;
                 continue;
             }
             port.waiting.append(&mut self.batch);
             port.send(&mut self.pool)?;
-            port.bound(&mut self.pool);
+            port.drop_excess(&mut self.pool);
         }
         Ok(moved)
     }
 
-    /// Goes on with what other workers have handed to the owner of a port; how many frames that were.
-    fn take_handed(&mut self, now: Time) -> Result<usize, PortError> {
+    /// Owner only: processes frames from other workers; returns their number.
+    fn receive_handoffs(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
             let at = &mut self.ports[port];
-            let Some(gates) = at.gates.clone().filter(|_| at.is_owner) else { continue };
-            gates.leaving.take(&mut at.leaving);
+            let Some(handoffs) = at.handoffs.clone().filter(|_| at.is_owner) else { continue };
+            handoffs.leaving.take(&mut at.leaving);
             while at.egress.is_some() || at.waiting.len() < BATCH_MAX {
                 let Some(frame) = at.leaving.next(&mut self.pool) else { break };
                 moved += 1;
                 match &mut at.egress {
-                    Some(link) => hand_to(link, frame, &mut self.pool, now),
+                    Some(link) => enqueue_on(link, frame, &mut self.pool, now),
                     None => at.waiting.push(frame),
                 }
             }
-            gates.arriving.take(&mut at.arriving);
+            handoffs.arriving.take(&mut at.arriving);
             while self.batch.len() < BATCH_MAX {
                 let Some(frame) = at.arriving.next(&mut self.pool) else { break };
                 self.batch.push(frame);
             }
             moved += self.batch.len();
-            // The link may be gone meanwhile.
+            // The link may have been removed in the meantime.
             if !self.batch.is_empty() && !at.hold(&mut self.batch, &mut self.pool, now) {
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
-                self.leave()?;
+                self.send_outputs()?;
             }
         }
         Ok(moved)
     }
 
-    /// Lets go what links let go now; how many frames that were.
+    /// Releases frames that links let go now; returns their number.
     fn run_links(&mut self, now: Time) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in 0..self.ports.len() {
@@ -362,15 +362,15 @@ impl Worker {
             if !self.batch.is_empty() {
                 moved += self.batch.len();
                 self.engine.handle_batch(now, port as u16, &mut self.batch, &mut self.pool, None);
-                self.leave()?;
+                self.send_outputs()?;
             }
         }
         Ok(moved)
     }
 
-    /// Has ports go on with these links: what waits in one that is replaced stays, what waits in one that is gone goes
-    /// on as if there had been none.
-    fn take_links(&mut self, plans: &[LinkPlan]) -> Result<(), PortError> {
+    /// Applies new links to the ports: frames in a replaced link stay; frames in a removed one continue as if there had
+    /// been none.
+    fn apply_links(&mut self, plans: &[LinkPlan]) -> Result<(), PortError> {
         let now = clock::now();
         let mut released = Vec::new();
         for (nth, port) in self.ports.iter_mut().enumerate() {
@@ -405,23 +405,23 @@ impl Worker {
             while frames.peek().is_some() {
                 self.batch.extend(frames.by_ref().take(BATCH_MAX));
                 self.engine.handle_batch(now, port, &mut self.batch, &mut self.pool, None);
-                self.leave()?;
+                self.send_outputs()?;
             }
         }
         Ok(())
     }
 
-    /// Tells the engine which of the ports that stand in a group have a link that is up.
-    fn look_at_links(&mut self, now: Time) {
+    /// Reports to the engine which ports of groups have a carrier.
+    fn poll_links(&mut self, now: Time) {
         let plan = Arc::clone(self.engine.plan());
         for member in plan.groups.iter().flat_map(|group| &group.members) {
             let link = &self.ports[usize::from(member.port)].link;
             self.engine.set_port_up(member.port, link.as_ref().is_none_or(|link| link.is_up()));
         }
-        self.look_at_links = (!plan.groups.is_empty()).then(|| now + LINKS_EVERY);
+        self.next_link_poll = (!plan.groups.is_empty()).then(|| now + LINKS_EVERY);
     }
 
-    /// Tries again what ports had no room for; how many frames left.
+    /// Retries frames that ports had no room for; returns the number sent.
     fn send(&mut self) -> Result<usize, PortError> {
         let mut moved = 0;
         for port in &mut self.ports {
@@ -432,7 +432,7 @@ impl Worker {
         Ok(moved)
     }
 
-    /// What devices keep leaves.
+    /// Sends what devices have buffered.
     fn flush(&mut self) -> Result<(), PortError> {
         for port in self.ports.iter_mut().filter(|port| port.gone.is_none()) {
             if let Err(error) = port.queues.iter_mut().try_for_each(|queue| queue.flush()) {
@@ -442,34 +442,36 @@ impl Worker {
         Ok(())
     }
 
-    /// Some port has no room for what leaves by it.
+    /// Some port has no room for its outgoing frames.
     fn has_waiting(&self) -> bool {
         self.ports.iter().any(|port| !port.waiting.is_empty())
     }
 
-    /// Lets more come, so that it comes together.
+    /// Sleeps a moment, so that more frames arrive together.
     fn rest(&mut self, now: Time) {
-        let until = self.look_for(now).min(now + self.coalesce);
+        let until = self.wakeup_time(now).min(now + self.coalesce);
         if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
             std::thread::sleep(Duration::from_nanos(nanos));
         }
     }
 
-    /// Waits until a device is readable, mail has come, or it is time for something.
+    /// Waits until a device is readable, mail has arrived, or a timeout is due.
     fn sleep(&mut self) {
         let now = clock::now();
-        let until = self.look_for(now);
-        self.ears.bell.sleeps();
-        // Whoever hands over a frame behind this look wakes it.
-        let is_handed = |port: &Port| port.is_owner && port.gates.as_ref().is_some_and(|g| g.has_frames());
-        let until = if self.ports.iter().any(is_handed) { now } else { until };
-        let left = (until - now).0.clamp(0, LOOK_EVERY.0);
+        let until = self.wakeup_time(now);
+        self.channels.doorbell.set_asleep();
+        // A handoff after this check rings the doorbell.
+        let has_handoffs = |port: &Port| {
+            port.is_owner && port.handoffs.as_ref().is_some_and(|handoffs| handoffs.has_frames())
+        };
+        let until = if self.ports.iter().any(has_handoffs) { now } else { until };
+        let left = (until - now).0.clamp(0, POLL_EVERY.0);
         let timeout = libc::timespec {
             tv_sec: (left / 1_000_000_000) as libc::time_t,
             tv_nsec: (left % 1_000_000_000) as libc::c_long,
         };
-        // SAFETY: the list is writable for its length, the time is readable, and no signal mask is given.
-        // An error is a signal, after which all is looked at as after an event.
+        // SAFETY: the list is writable for its length, the time is readable, and no signal mask is passed. An error is
+        // a signal, after which everything is polled as after an event.
         let n: c_int = unsafe {
             libc::ppoll(
                 self.polls.as_mut_ptr(),
@@ -479,23 +481,27 @@ impl Worker {
             )
         };
         if n > 0 && self.polls[0].revents != 0 {
-            // What was written says only that there is something.
-            let _ = self.ears.wake.read(&mut [0; 64]);
+            // The bytes have no meaning beyond the wake-up.
+            let _ = self.channels.wake.read(&mut [0; 64]);
         }
-        self.ears.bell.wakes();
+        self.channels.doorbell.set_awake();
     }
 
-    /// Notes in `polls` what can wake it; the time at which it is to look even if nothing does.
-    fn look_for(&mut self, now: Time) -> Time {
+    /// Fills `polls` with what can wake the worker; returns when it must wake even without an event.
+    fn wakeup_time(&mut self, now: Time) -> Time {
         self.polls.clear();
-        self.polls.push(libc::pollfd { fd: self.ears.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        self.polls.push(libc::pollfd {
+            fd: self.channels.wake.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
         let has_waiting = self.has_waiting();
-        let mut until = now + LOOK_EVERY;
+        let mut until = now + POLL_EVERY;
         let mut no_later = |at: Time| until = until.min(at);
         if let Some(at) = self.engine.poll_timeout() {
             no_later(at);
         }
-        if let Some(at) = self.look_at_links {
+        if let Some(at) = self.next_link_poll {
             no_later(at);
         }
         if let Some(since) = self.rows_since {
@@ -504,20 +510,20 @@ impl Worker {
         for port in &self.ports {
             let is_tried = !port.waiting.is_empty() && !port.is_cut_off();
             if port.is_cut_off() && port.gone.is_none() {
-                no_later(port.look_at);
+                no_later(port.next_carrier_check);
             }
             if is_tried || port.arriving.has_frames() || port.leaving.has_frames() {
                 no_later(now + RETRY);
             }
-            // What is held for want of a device has no time.
+            // Frames held because there is no device have no timeout.
             let egress = port.egress.as_ref().filter(|_| !port.is_holding()).and_then(Link::poll_timeout);
-            // A link is not asked while what it let go last has no room, however late it is.
+            // A link waits while its last frame has no room, even if it is late.
             let soonest = if port.has_room() { Time(0) } else { now + RETRY };
             egress.map(|at| at.max(soonest)).into_iter().for_each(&mut no_later);
             port.ingress.as_ref().and_then(Link::poll_timeout).into_iter().for_each(&mut no_later);
             for device in port.queues.iter().filter(|_| port.is_read(has_waiting)) {
                 match device.fd() {
-                    // Buffers become free without a word.
+                    // Freed buffers cause no event.
                     _ if device.is_starved() => no_later(now + RETRY),
                     Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
                     None => no_later(device.poll_timeout().unwrap_or(now)),
@@ -527,29 +533,29 @@ impl Worker {
         until
     }
 
-    /// False: it is to stop.
+    /// Returns false on a request to stop.
     fn read_mail(&mut self) -> Result<bool, PortError> {
         loop {
-            match self.ears.mail.try_recv() {
+            match self.channels.mail.try_recv() {
                 Ok(Mail::Apply { plan, done }) => {
                     let begun = Instant::now();
-                    self.take_links(&plan.links)?;
+                    self.apply_links(&plan.links)?;
                     self.engine.apply(clock::now(), plan, &mut self.pool);
-                    self.look_at_links(clock::now());
+                    self.poll_links(clock::now());
                     let _ = done.send(begun.elapsed());
                 }
-                Ok(Mail::TakeUp { swap, done }) => {
+                Ok(Mail::ApplySwap { swap, done }) => {
                     self.engine.take_up(&swap);
-                    // Who answers has let go of it.
+                    // The answer means that this worker has released it.
                     drop(swap);
                     let _ = done.send(());
                 }
-                Ok(Mail::Errand { errand, done }) => {
-                    errand(self.engine.worker());
-                    drop(errand);
+                Ok(Mail::Task { task, done }) => {
+                    task(self.engine.worker());
+                    drop(task);
                     let _ = done.send(());
                 }
-                Ok(Mail::TakeCode { plan, done }) => {
+                Ok(Mail::ApplyCode { plan, done }) => {
                     self.engine.take_code(&plan);
                     let _ = done.send(());
                 }
@@ -581,22 +587,22 @@ impl Worker {
         }
     }
 
-    /// A link that is here.
+    /// The link with this name, if this worker has it.
     fn link(&mut self, name: &str) -> Option<&mut Link> {
         let links = self.ports.iter_mut().flat_map(|port| [&mut port.egress, &mut port.ingress]).flatten();
         links.into_iter().find(|link| link.plan().name == name)
     }
 
     fn finish(mut self) -> Result<(), PortError> {
-        self.take_handed(clock::now())?;
+        self.receive_handoffs(clock::now())?;
         self.run_links(clock::now())?;
         self.send()?;
         self.flush()?;
-        self.hand_on_rows(clock::now(), true);
+        self.send_rows(clock::now(), true);
         Ok(())
     }
 
-    fn hand_on_rows(&mut self, now: Time, is_last: bool) {
+    fn send_rows(&mut self, now: Time, is_last: bool) {
         let n = self.engine.rows().len();
         if n == 0 {
             return;
@@ -613,24 +619,24 @@ impl Worker {
     }
 }
 
-/// Has a frame wait in a link, if there are buffers to spare for that.
-fn hand_to(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
+/// Enqueues a frame on a link, if enough buffers remain.
+fn enqueue_on(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
     match pool.free_small() < RESERVE {
         true => link.refuse_frame(frame, pool),
         false => link.handle_frame(frame, pool, now),
     }
 }
 
-/// Buffers for what drivers and chains have in hand, and for what waits in links.
+/// The number of buffers for drivers and chains, and for frames in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
-    let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + on_the_way(link)).sum::<u32>();
+    let held = links.map(|link| link.program.packets_max().min(HELD_MAX) + in_flight_max(link)).sum::<u32>();
     PoolConfig { small: plain.small + held.min(HELD_MAX * 4), ..plain }
 }
 
-/// Frames that the path of a link may have on it.
-fn on_the_way(link: &LinkPlan) -> u32 {
-    /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two of full size.
+/// Largest number of frames on the path of a link.
+fn in_flight_max(link: &LinkPlan) -> u32 {
+    /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two full-size frames.
     const FRAME_BYTES: u64 = 500;
     let Some(path) = &link.path else { return 0 };
     let of = |rate: Option<u64>, impair: &Impairments| {
@@ -652,7 +658,7 @@ impl Port {
         config: PortConfig,
         queues: Vec<Box<dyn Device>>,
         link: Option<Arc<LinkState>>,
-        gates: Option<Arc<Gates>>,
+        handoffs: Option<Arc<PortHandoffs>>,
         (worker, recovery): (usize, Arc<Recovery>),
     ) -> Self {
         Self {
@@ -660,12 +666,12 @@ impl Port {
             queues,
             link,
             is_owner: recovery.owner() == worker,
-            gates,
+            handoffs,
             recovery,
             worker,
             turn: 0,
-            arriving: Taken::default(),
-            leaving: Taken::default(),
+            arriving: HandoffBatch::default(),
+            leaving: HandoffBatch::default(),
             waiting: Vec::new(),
             egress: None,
             ingress: None,
@@ -674,7 +680,7 @@ impl Port {
             on_failure: None,
             gone: None,
             is_down: false,
-            look_at: Time(0),
+            next_carrier_check: Time(0),
             counted: DeviceCounters::default(),
             full: 0,
             lost: 0,
@@ -687,28 +693,28 @@ impl Port {
         [&self.egress, &self.ingress].into_iter().flatten().map(report).collect()
     }
 
-    /// Puts frames that came in where they wait before the chains see them. False: there is no such place.
+    /// Puts received frames into the ingress link. Returns false if there is none.
     fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
-            frames.drain(..).for_each(|frame| hand_to(link, frame, pool, now));
+            frames.drain(..).for_each(|frame| enqueue_on(link, frame, pool, now));
             return true;
         }
-        let Some(gates) = self.gates.as_ref().filter(|_| self.has_ingress && !self.is_owner) else {
+        let Some(handoffs) = self.handoffs.as_ref().filter(|_| self.has_ingress && !self.is_owner) else {
             return false;
         };
-        gates.arriving.put(pool, frames);
+        handoffs.arriving.put(pool, frames);
         self.full += frames.len() as u64;
         frames.drain(..).for_each(|frame| pool.give(frame));
         true
     }
 
-    /// What leaves goes to the owner: it has the link, or the only queues. While the device is gone, what waits stays
-    /// with its worker, or the rest of its flow would be faster when the device is back.
-    fn is_left_to_owner(&self) -> bool {
+    /// Outgoing frames go to the owner: it has the link, or the only queues. While the device is gone, frames stay with
+    /// their worker; otherwise the rest of their flow would overtake them when the device is back.
+    fn sends_by_owner(&self) -> bool {
         !self.is_owner && (self.has_egress || self.queues.is_empty() && self.gone.is_none())
     }
 
-    /// Sends what its link lets go, as long as the device takes it; how many frames that were.
+    /// Sends frames that the link releases, as long as the device has room; returns their number.
     fn run_egress(&mut self, pool: &mut Pool, now: Time) -> Result<usize, PortError> {
         let (is_holding, is_lost) = (self.is_holding(), self.is_cut_off());
         let Some(link) = &mut self.egress else { return Ok(0) };
@@ -724,7 +730,7 @@ impl Port {
             self.send(pool)?;
             return Ok(moved);
         }
-        // What the device has no room for waits in the link, where the queue can still drop it.
+        // Frames that the device has no room for wait in the link, where the queue can still drop them.
         while self.has_room() {
             let Some(frame) = self.egress.as_mut().and_then(|link| link.poll_frame(pool, now)) else { break };
             self.waiting.push(frame);
@@ -736,27 +742,27 @@ impl Port {
         Ok(moved)
     }
 
-    /// Its link may let go more. What the device has no room for is to wait in the link.
+    /// The link may release more frames.
     fn has_room(&self) -> bool {
         self.waiting.len() < BATCH_MAX
     }
 
-    /// No frame will come any more.
+    /// No further frame will arrive.
     fn is_at_end(&self) -> bool {
         self.broken.is_some() || self.queues.iter().all(|device| device.is_finished())
     }
 
-    /// It is asked for frames now. A capture loses nothing by waiting for ports that are full.
+    /// The port is read now. A capture loses nothing by waiting for full ports.
     fn is_read(&self, has_waiting: bool) -> bool {
         !(self.gone.is_some() || self.is_at_end() || has_waiting && self.config.driver.is_file())
     }
 
-    /// Sends what waits; how many frames left. Of the queues that the worker has, one is enough to leave by.
+    /// Sends waiting frames; returns their number. One of the worker's queues is enough to send by.
     fn send(&mut self, pool: &mut Pool) -> Result<usize, PortError> {
-        if self.is_left_to_owner()
-            && let Some(gates) = &self.gates
+        if self.sends_by_owner()
+            && let Some(handoffs) = &self.handoffs
         {
-            return Ok(gates.leaving.put(pool, &mut self.waiting));
+            return Ok(handoffs.leaving.put(pool, &mut self.waiting));
         }
         if self.is_cut_off() {
             if !self.is_holding() {
@@ -772,7 +778,7 @@ impl Port {
                 Ok(n) => moved += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::NetworkDown => {
-                    self.meet_down(pool);
+                    self.drop_or_hold(pool);
                     break;
                 }
                 Err(error) => {
@@ -781,7 +787,7 @@ impl Port {
                 }
             }
         }
-        // A file is written in pieces; an interface has its packets at once.
+        // A file is written in pieces; an interface gets its packets at once.
         if moved > 0
             && !self.config.driver.is_file()
             && let Err(error) = self.queues[0].flush()
@@ -791,62 +797,61 @@ impl Port {
         Ok(moved)
     }
 
-    /// Drops those that came last, if too many wait.
-    fn bound(&mut self, pool: &mut Pool) {
+    /// Drops the newest frames if too many wait.
+    fn drop_excess(&mut self, pool: &mut Pool) {
         if self.waiting.len() > WAITING_MAX {
             self.full += (self.waiting.len() - WAITING_MAX) as u64;
             self.waiting.drain(WAITING_MAX..).for_each(|frame| pool.give(frame));
         }
     }
 
-    /// A device has failed. Where a link says what is to be done then, the port is without it from now on.
+    /// Handles a device error. If a link declares what to do, the port goes on without the device.
     fn fail(&mut self, error: io::Error, now: Time) -> Result<(), PortError> {
         if self.on_failure.is_none() {
             return Err(self.failed(error));
         }
-        let turn = self.recovery.lose(error.to_string());
+        let turn = self.recovery.note_lost(error.to_string());
         self.close(turn, now);
         Ok(())
     }
 
-    /// The device is down. Where no link says what is to be done then, nothing leaves by it, as nothing would from the
-    /// host.
-    fn meet_down(&mut self, pool: &mut Pool) {
+    /// The device is down. Unless a link declares what to do, the frames are dropped, as the host would drop them.
+    fn drop_or_hold(&mut self, pool: &mut Pool) {
         if self.on_failure.is_some() {
-            // It may be up again: a socket tells once that it was not.
-            (self.is_down, self.look_at) = (true, Time(0));
+            // It may be up again: a socket reports once that it was down.
+            (self.is_down, self.next_carrier_check) = (true, Time(0));
             return;
         }
         self.counted.refused_out += self.waiting.len() as u64;
         self.waiting.drain(..).for_each(|frame| pool.give(frame));
     }
 
-    /// Asks the device whether it is up, where a link says what is to be done while it is not.
-    fn look_whether_up(&mut self, now: Time) {
-        let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.look_at <= now;
+    /// Checks the carrier, if a link declares what to do without one.
+    fn check_carrier(&mut self, now: Time) {
+        let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.next_carrier_check <= now;
         let Some(link) = self.link.as_ref().filter(|_| is_asked) else { return };
         self.is_down = !link.is_up();
-        self.look_at = now + if self.is_down { LINKS_EVERY } else { LOOK_EVERY };
+        self.next_carrier_check = now + if self.is_down { LINKS_EVERY } else { POLL_EVERY };
     }
 
-    /// Nothing can leave, and a link says what is to be done meanwhile.
+    /// Nothing can be sent, and a link declares what to do meanwhile.
     fn is_cut_off(&self) -> bool {
         self.gone.is_some() || self.is_down
     }
 
-    /// What is to leave waits for the device to come back, or up.
+    /// Outgoing frames wait until the device is back or up.
     fn is_holding(&self) -> bool {
         self.is_cut_off() && self.on_failure == Some(OnFailure::Hold)
     }
 
-    /// Follows the other workers when a device goes or comes back; the owner looks whether it is back.
-    fn mend(&mut self, nth: u16, now: Time) {
-        self.look_whether_up(now);
+    /// Follows the other workers when a device is lost or recovered; the owner tries to open it again.
+    fn recover(&mut self, nth: u16, now: Time) {
+        self.check_carrier(now);
         let turn = self.recovery.turn();
         if turn != self.turn {
             if is_there(turn) {
-                self.queues = self.recovery.take(self.worker);
-                // It may have another MTU, for which there are other buffers.
+                self.queues = self.recovery.take_queues(self.worker);
+                // The new device may have another MTU, and other buffers.
                 if let (Some(link), Some(first)) = (&self.link, self.queues.first()) {
                     link.set_mtu_max(Some(&**first));
                 }
@@ -856,21 +861,21 @@ impl Port {
             }
             return;
         }
-        let Some(gone) = self.gone.as_mut().filter(|gone| self.is_owner && gone.look_at <= now) else {
+        let Some(gone) = self.gone.as_mut().filter(|gone| self.is_owner && gone.retry_at <= now) else {
             return;
         };
-        gone.look_at = now + LOOK_EVERY;
-        // While it cannot be opened it is as good as gone.
+        gone.retry_at = now + POLL_EVERY;
+        // A device that cannot be opened still counts as gone.
         let _ = self.recovery.open(&self.config, nth);
     }
 
-    /// Closes what it has of a device that is gone.
+    /// Closes this worker's queues of a lost device.
     fn close(&mut self, turn: u32, now: Time) {
-        // What the device has counted stays counted when another takes its place.
+        // Keep the counters of the lost device.
         for mut device in self.queues.drain(..) {
             self.counted.add(&device.counters());
         }
-        self.gone = Some(Gone { why: self.recovery.close(), look_at: now + LOOK_EVERY });
+        self.gone = Some(LostDevice { why: self.recovery.close(), retry_at: now + POLL_EVERY });
         self.is_down = false;
         self.turn = turn;
     }
@@ -899,8 +904,8 @@ mod tests {
     use super::*;
     use crate::packet::file::Pace;
     use crate::packet::memory::Memory;
-    use crate::packet::port::{Driver, Made};
-    use crate::packet::{Link, Place};
+    use crate::packet::port::{DeviceSettings, Driver};
+    use crate::packet::{Link, QueueId};
     use crate::writer::Writer;
     use std::sync::mpsc::channel;
     use weft_engine::packet::link::Link as QueueLink;
@@ -916,35 +921,35 @@ mod tests {
             device: device_name,
             namespace: None,
             queues: None,
-            made: Made::default(),
+            made: DeviceSettings::default(),
         };
         let recovery = Arc::new(Recovery::new(Vec::new(), 0));
         Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
     }
 
-    /// One that has these ports, and what its rows go to.
+    /// A worker with these ports, and the writer of its rows.
     fn worker(ports: Vec<Port>) -> (Writer, Worker) {
         let (writer, mut senders) = Writer::start(1, None).expect("a thread");
         let (waker, wake) = UnixStream::pair().expect("two sockets");
-        let ears = Ears { mail: channel().1, wake, bell: Arc::new(Bell::new(waker)) };
+        let channels = WorkerChannels { mail: channel().1, wake, doorbell: Arc::new(Doorbell::new(waker)) };
         let worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
             pool: Pool::new(PoolConfig::default()),
             ports,
-            ears,
+            channels,
             is_quiet: false,
             rows: senders.pop().expect("there is one"),
             rows_since: None,
             spin: Spin::new(Interval::ZERO, 1, 1),
             coalesce: Interval::ZERO,
             batch: Vec::new(),
-            look_at_links: None,
+            next_link_poll: None,
             polls: Vec::new(),
         };
         (writer, worker)
     }
 
-    /// A link of a bit a nanosecond, whose queue is a line without a limit.
+    /// A link of one bit per nanosecond, with an unlimited FIFO.
     fn fast_link() -> QueueLink {
         let level = Level {
             name: "fifo".to_owned(),
@@ -975,39 +980,39 @@ mod tests {
         QueueLink::new(plan, Time(0), 1)
     }
 
-    /// A core would be burnt while a port has no room for what a capture gives.
+    /// A worker would spin while a port has no room for packets of a capture.
     #[test]
-    fn a_capture_is_not_looked_at_while_a_port_is_full() {
-        let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+    fn full_port_stops_capture_polling() {
+        let capture = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![
             port(Driver::Read(Pace::Full), capture),
             port(Driver::Tap, Memory::sink(Link::Ethernet)),
         ]);
         let now = Time(1_000_000_000);
-        assert_eq!(worker.look_for(now), now);
+        assert_eq!(worker.wakeup_time(now), now);
         let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
         worker.ports[1].waiting.push(frame);
-        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.wakeup_time(now), now + RETRY);
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
     }
 
-    /// A core would be burnt while there are no buffers for what comes in.
+    /// A worker would spin while there are no buffers for packets that arrive.
     #[test]
-    fn a_device_is_not_looked_at_while_there_are_no_buffers() {
-        let device = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+    fn no_buffers_stop_device_polling() {
+        let device = Memory::source(Link::Ethernet, QueueId::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, device)]);
         worker.pool = Pool::new(PoolConfig { small: 1, large: 0 });
         let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
         let now = Time(1_000_000_000);
-        assert_eq!(worker.look_for(now), now);
+        assert_eq!(worker.wakeup_time(now), now);
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
-        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.wakeup_time(now), now + RETRY);
         worker.pool.give(frame);
     }
 
-    /// A long queue would take all buffers, and no port of the worker would be read any more.
+    /// A long queue would use all buffers, and no port of the worker could receive.
     #[test]
-    fn a_link_leaves_buffers_to_drivers() {
+    fn link_leaves_buffers_to_drivers() {
         let mut port = port(Driver::Tap, Memory::sink(Link::Ethernet));
         let mut pool = Pool::new(PoolConfig { small: RESERVE as u32 + 100, large: 0 });
         port.ingress = Some(fast_link());
@@ -1021,9 +1026,9 @@ mod tests {
         assert!(counts.is_conserved(), "{counts:?}");
     }
 
-    /// A core would be burnt while a port has no room for what its link would let go.
+    /// A worker would spin while a port has no room for frames that its link releases.
     #[test]
-    fn a_link_is_not_looked_at_while_its_port_is_full() {
+    fn full_port_stops_link_polling() {
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, Memory::sink(Link::Ethernet))]);
         let mut link = fast_link();
         for _ in 0..3 {
@@ -1032,14 +1037,14 @@ mod tests {
         }
         let first = link.poll_frame(&mut worker.pool, Time(0)).expect("the link is free");
         worker.ports[0].egress = Some(link);
-        // The link has been free again for long.
+        // The link has been free for a long time.
         let (now, free_at) = (Time(1_000_000_000), Time(480));
-        assert_eq!(worker.look_for(now), free_at);
+        assert_eq!(worker.wakeup_time(now), free_at);
         worker.ports[0].waiting.push(first);
-        assert_eq!(worker.look_for(now), free_at);
+        assert_eq!(worker.wakeup_time(now), free_at);
         for _ in 1..BATCH_MAX {
             worker.ports[0].waiting.push(worker.pool.take_filled(&[0; 60]).expect("a buffer"));
         }
-        assert_eq!(worker.look_for(now), now + RETRY);
+        assert_eq!(worker.wakeup_time(now), now + RETRY);
     }
 }

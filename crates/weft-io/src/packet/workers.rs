@@ -1,13 +1,13 @@
-//! The workers that carry frames, as a node sees them: one thing that is told and asked.
+//! The frame workers of a node behind one handle.
 
 use super::Device;
-use super::gate::{Bell, Gates};
+use super::handoff::{Doorbell, PortHandoffs};
 use super::port::{OpenPort, PortConfig};
 use super::recovery::Recovery;
 use super::report::{PacketNodeStats, PortError};
-use super::worker::{Ears, Mail, Port, Worker, WorkerConfig};
+use super::worker::{Mail, Port, Worker, WorkerChannels, WorkerConfig};
 use crate::spin::Spin;
-use crate::worker::Errand;
+use crate::worker::Task;
 use crate::writer::RowSender;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -21,19 +21,19 @@ use weft_engine::packet::plan::PacketPlan;
 use weft_engine::recording::{Limits, Progress, Recorder};
 use weft_engine::rules::Swap;
 
-/// The way to all workers.
-pub(crate) struct Handle {
-    workers: Vec<One>,
+/// A handle to all frame workers.
+pub(crate) struct PacketWorkers {
+    workers: Vec<WorkerHandle>,
 }
 
-struct One {
+struct WorkerHandle {
     sender: Sender<Mail>,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     thread: JoinHandle<Result<(), PortError>>,
 }
 
-impl Handle {
-    /// Starts a worker for each sender of rows. `engine` is that of the first.
+impl PacketWorkers {
+    /// Starts a worker for each sender of rows. `engine` is the configuration of the first.
     pub(crate) fn start(
         engine: PacketConfig,
         spin: Spin,
@@ -42,96 +42,97 @@ impl Handle {
         ports: Vec<OpenPort>,
         rows: Vec<RowSender>,
     ) -> io::Result<Self> {
-        let (mut ears, mut ways) = (Vec::new(), Vec::new());
+        let (mut channels, mut senders) = (Vec::new(), Vec::new());
         for _ in &rows {
             let (wake, woken) = UnixStream::pair()?;
             wake.set_nonblocking(true)?;
             woken.set_nonblocking(true)?;
             let (sender, mail) = channel();
-            let bell = Arc::new(Bell::new(wake));
-            ears.push(Ears { mail, wake: woken, bell: Arc::clone(&bell) });
-            ways.push((sender, bell));
+            let doorbell = Arc::new(Doorbell::new(wake));
+            channels.push(WorkerChannels { mail, wake: woken, doorbell: Arc::clone(&doorbell) });
+            senders.push((sender, doorbell));
         }
-        let bells: Vec<_> = ways.iter().map(|(_, bell)| bell).collect();
-        let shares = share_out(ports, &bells);
+        let doorbells: Vec<_> = senders.iter().map(|(_, doorbell)| doorbell).collect();
+        let shares = assign_queues(ports, &doorbells);
         let mut workers = Vec::new();
-        for (nth, (((rows, ears), ports), (sender, bell))) in
-            rows.into_iter().zip(ears).zip(shares).zip(ways).enumerate()
+        for (nth, (((rows, channels), ports), (sender, doorbell))) in
+            rows.into_iter().zip(channels).zip(shares).zip(senders).enumerate()
         {
             let engine = PacketConfig { worker: engine.first + nth, ..engine };
             let plan = Arc::clone(plan);
-            let start =
-                move || Worker::new(WorkerConfig { engine, spin, coalesce }, plan, ports, ears, rows)?.run();
+            let start = move || {
+                Worker::new(WorkerConfig { engine, spin, coalesce }, plan, ports, channels, rows)?.run()
+            };
             let thread = std::thread::Builder::new().name(format!("weft-packets-{nth}")).spawn(start)?;
-            workers.push(One { sender, bell, thread });
+            workers.push(WorkerHandle { sender, doorbell, thread });
         }
         Ok(Self { workers })
     }
 
-    /// All of them run.
+    /// Whether all of them run.
     pub(crate) fn is_alive(&self) -> bool {
         self.workers.iter().all(|worker| !worker.thread.is_finished())
     }
 
-    /// Has all workers run a new plan with the same ports; the longest time that one did nothing else. None if one is
-    /// gone.
+    /// Makes all workers run a new plan with the same ports; returns the longest interruption of one. None if a worker
+    /// is gone.
     pub(crate) fn apply(&self, plan: &Arc<PacketPlan>) -> Option<Duration> {
-        let times = self.ask(|done| Mail::Apply { plan: Arc::clone(plan), done })?;
+        let times = self.request(|done| Mail::Apply { plan: Arc::clone(plan), done })?;
         times.into_iter().max()
     }
 
-    /// Has all workers look at other copies of tables; `done` is told by each when it does. How many there are.
-    pub(crate) fn take_up(&self, swap: &Arc<Swap>, done: &Sender<()>) -> usize {
-        let workers = self.workers.iter();
-        workers.for_each(|worker| worker.send(Mail::TakeUp { swap: Arc::clone(swap), done: done.clone() }));
-        self.workers.len()
-    }
-
-    /// Has all workers do something between two batches, as [`Handle::take_up`].
-    pub(crate) fn run_errand(&self, errand: &Errand, done: &Sender<()>) -> usize {
+    /// Makes all workers use other copies of tables; each answers on `done`. Returns the number of workers.
+    pub(crate) fn apply_swap(&self, swap: &Arc<Swap>, done: &Sender<()>) -> usize {
         let workers = self.workers.iter();
         workers
-            .for_each(|worker| worker.send(Mail::Errand { errand: Arc::clone(errand), done: done.clone() }));
+            .for_each(|worker| worker.send(Mail::ApplySwap { swap: Arc::clone(swap), done: done.clone() }));
         self.workers.len()
     }
 
-    /// Has all workers run other code of the plan that they run. None if one is gone.
-    pub(crate) fn take_code(&self, plan: &Arc<PacketPlan>) -> Option<()> {
-        self.ask(|done| Mail::TakeCode { plan: Arc::clone(plan), done }).map(drop)
+    /// Makes all workers run a task between two batches, as [`PacketWorkers::apply_swap`].
+    pub(crate) fn run_task(&self, task: &Task, done: &Sender<()>) -> usize {
+        let workers = self.workers.iter();
+        workers.for_each(|worker| worker.send(Mail::Task { task: Arc::clone(task), done: done.clone() }));
+        self.workers.len()
     }
 
-    /// The sum of what they counted. None if one is gone.
+    /// Makes all workers run other code of their plan. None if a worker is gone.
+    pub(crate) fn apply_code(&self, plan: &Arc<PacketPlan>) -> Option<()> {
+        self.request(|done| Mail::ApplyCode { plan: Arc::clone(plan), done }).map(drop)
+    }
+
+    /// The sum of their counters. None if a worker is gone.
     pub(crate) fn stats(&self) -> Option<PacketNodeStats> {
         let mut sum = PacketNodeStats::default();
-        self.ask(|to| Mail::Stats { to })?.into_iter().for_each(|stats| sum.merge(stats));
+        self.request(|to| Mail::Stats { to })?.into_iter().for_each(|stats| sum.merge(stats));
         Some(sum)
     }
 
-    /// Has the worker that has a link note what its queue is asked; false: it does already. None if a worker is gone,
-    /// or no such link is there.
+    /// Starts recording the operations on a link's queue; false: it is being recorded already. None if a worker is
+    /// gone, or there is no such link.
     pub(crate) fn record(&self, link: &str, limits: Limits) -> Option<Option<bool>> {
-        let answers = self.ask(|to| Mail::Record { link: link.to_owned(), limits, to })?;
+        let answers = self.request(|to| Mail::Record { link: link.to_owned(), limits, to })?;
         Some(answers.into_iter().flatten().next())
     }
 
-    /// How far the recordings of links are, by the names of the links. None if a worker is gone.
+    /// The progress of the recordings, by link. None if a worker is gone.
     pub(crate) fn recordings(&self) -> Option<Vec<(String, Progress)>> {
-        self.ask(|to| Mail::Recordings { to }).map(|found| found.into_iter().flatten().collect())
+        self.request(|to| Mail::Recordings { to }).map(|found| found.into_iter().flatten().collect())
     }
 
-    /// What was noted of a link, which is noted no more. None if a worker is gone.
+    /// Ends the recording of a link, and returns it. None if a worker is gone.
     pub(crate) fn take_recording(&self, link: &str) -> Option<Option<Recorder>> {
-        let answers = self.ask(|to| Mail::TakeRecording { link: link.to_owned(), to })?;
+        let answers = self.request(|to| Mail::TakeRecording { link: link.to_owned(), to })?;
         Some(answers.into_iter().flatten().next())
     }
 
-    /// Stops them; what waits for a device that has room leaves.
+    /// Stops them; frames leave as far as devices have room.
     ///
     /// # Errors
-    /// The device that has ended a worker before; None: a worker has panicked.
+    /// The device error that has ended a worker; None: a worker has panicked.
     pub(crate) fn stop(self) -> Result<(), Option<PortError>> {
-        // What one has handed to another is still to leave: first what links hold back goes to the chains, then what
-        // these make of it to its port. Who has ended before does not answer.
+        // Handed-off frames still have to leave: first links release theirs to the chains, then the output of these
+        // goes to its port. A worker that has ended does not answer.
         for _ in 0..2 {
             let (done, answered) = channel();
             self.workers.iter().for_each(|worker| worker.send(Mail::Quiet { done: done.clone() }));
@@ -142,7 +143,7 @@ impl Handle {
         let mut ended = Ok(());
         for worker in self.workers {
             let result = worker.thread.join().map_err(|_| None).and_then(|result| result.map_err(Some));
-            // The device is the reason, if there is one.
+            // A device error is the more useful reason.
             if !matches!(ended, Err(Some(_))) && result.is_err() {
                 ended = result;
             }
@@ -150,49 +151,49 @@ impl Handle {
         ended
     }
 
-    /// Tells all workers something that each answers; the answers. None if one is gone.
-    fn ask<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Option<Vec<T>> {
+    /// Sends all workers a message that each answers; returns the answers. None if a worker is gone.
+    fn request<T>(&self, mail: impl Fn(Sender<T>) -> Mail) -> Option<Vec<T>> {
         let (to, answers) = channel();
         self.workers.iter().for_each(|worker| worker.send(mail(to.clone())));
-        // From here on only workers hold it: if one ends before it answers, nobody waits for it.
+        // From here on only workers hold it: if one ends without an answer, the wait ends.
         drop(to);
         let answers: Vec<_> = answers.iter().collect();
         (answers.len() == self.workers.len()).then_some(answers)
     }
 }
 
-impl One {
-    /// Mail to a worker that is gone is dropped, and with it the way for an answer.
+impl WorkerHandle {
+    /// Mail to a worker that is gone is dropped, with its sender for an answer.
     fn send(&self, mail: Mail) {
         let _ = self.sender.send(mail);
-        self.bell.call();
+        self.doorbell.wake();
     }
 }
 
-/// What each worker has of each port.
-fn share_out(ports: Vec<OpenPort>, bells: &[&Arc<Bell>]) -> Vec<Vec<Port>> {
-    let n = bells.len();
+/// Assigns the queues of all ports to workers.
+fn assign_queues(ports: Vec<OpenPort>, doorbells: &[&Arc<Doorbell>]) -> Vec<Vec<Port>> {
+    let n = doorbells.len();
     let mut shares: Vec<Vec<Port>> = (0..n).map(|_| Vec::new()).collect();
     for (at, OpenPort { config, queues, link, .. }) in ports.into_iter().enumerate() {
         let n_queues = queues.len();
         let owner = worker_of(&config, (at, 0), n_queues, n);
-        let recovery = Arc::new(Recovery::new(bells.iter().copied().map(Arc::clone).collect(), owner));
-        let gates = (n > 1).then(|| Arc::new(Gates::new(bells[owner])));
+        let recovery = Arc::new(Recovery::new(doorbells.iter().copied().map(Arc::clone).collect(), owner));
+        let handoffs = (n > 1).then(|| Arc::new(PortHandoffs::new(doorbells[owner])));
         let mut parts: Vec<Vec<Box<dyn Device>>> = (0..n).map(|_| Vec::new()).collect();
         for (queue, device) in queues.into_iter().enumerate() {
             parts[worker_of(&config, (at, queue), n_queues, n)].push(device);
         }
         for (worker, (share, part)) in shares.iter_mut().zip(parts).enumerate() {
             let recovery = (worker, Arc::clone(&recovery));
-            share.push(Port::new(config.clone(), part, link.clone(), gates.clone(), recovery));
+            share.push(Port::new(config.clone(), part, link.clone(), handoffs.clone(), recovery));
         }
     }
     shares
 }
 
-/// Which worker has a queue of a port. The n-th queues of all ports are with one worker, for systems choose the queue
-/// by a hash of the flow that is the same for both directions, and on all ports with as many. Interfaces with one queue
-/// go round; captures are with the first worker, so that one is read and another written without a detour.
+/// The worker of a queue. The n-th queues of all ports have the same worker, because systems choose the queue by a hash
+/// of the flow that is equal for both directions, and for all ports with as many queues. Interfaces with one queue are
+/// distributed round-robin. Captures have the first worker, so that reading one and writing another needs no handoff.
 fn worker_of(config: &PortConfig, (port, queue): (usize, usize), n_queues: usize, n_workers: usize) -> usize {
     match n_queues {
         _ if config.driver.is_file() => 0,
@@ -203,19 +204,19 @@ fn worker_of(config: &PortConfig, (port, queue): (usize, usize), n_queues: usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::{Driver, Made};
+    use super::super::port::{DeviceSettings, Driver};
     use super::*;
 
-    /// Both directions of a flow would be on two workers, or a worker would have no work.
+    /// Both directions of a flow would be on two workers, or a worker would be idle.
     #[test]
-    fn queues_are_dealt_out_so_that_flows_stay_with_a_worker() {
+    fn queue_shares_keep_flows_on_a_worker() {
         let config = |driver| PortConfig {
             name: "p".to_owned(),
             driver,
             device: "d".to_owned(),
             namespace: None,
             queues: None,
-            made: Made::default(),
+            made: DeviceSettings::default(),
         };
         let of = |driver, place, n_queues| worker_of(&config(driver), place, n_queues, 4);
         let dealt: Vec<_> = (0..6).map(|queue| of(Driver::Packet, (7, queue), 6)).collect();

@@ -1,6 +1,6 @@
-//! The packet drivers between two network namespaces: what one end sends arrives at the other, byte for byte.
+//! The packet drivers between two network namespaces: what one end sends arrives at the other unchanged.
 //!
-//! The tests need root; without it they say so and pass.
+//! The tests need root; without it they print a message and pass.
 
 #![allow(unsafe_code, reason = "threads move between network namespaces")]
 
@@ -20,20 +20,20 @@ use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
-use weft_io::packet::{Device, DeviceCounters, Link, Place};
+use weft_io::packet::{Device, DeviceCounters, Link, QueueId};
 use world::{ADDRESS_B, PREFIX, World};
 
-/// Nothing takes longer, or it is lost.
+/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of the TCP transfer each way.
+/// Bytes of the TCP transfer in each direction.
 const STREAM_BYTES: usize = 6 << 20;
 
-/// A world, or the reason why this machine has none.
+/// A world; None, with a message, if this machine cannot have one.
 fn world() -> Option<World> {
     World::new().inspect_err(|why| eprintln!("skipped: {why}")).ok()
 }
 
-/// A world on a kernel that has TUN.
+/// A world on a kernel with TUN.
 fn world_with_tun() -> Option<World> {
     if !Path::new("/dev/net/tun").exists() {
         eprintln!("skipped: there is no /dev/net/tun");
@@ -42,8 +42,8 @@ fn world_with_tun() -> Option<World> {
     world()
 }
 
-fn place(port: u16) -> Place {
-    Place { port, queue: 0 }
+fn place(port: u16) -> QueueId {
+    QueueId { port, queue: 0 }
 }
 
 fn packet_sockets() -> Pair {
@@ -67,19 +67,19 @@ fn tuns(link: Link, queues: u16) -> Pair {
     [open("a", 0), open("b", 1)]
 }
 
-/// Has an end finish its checksums and cut its streams itself, or not.
+/// Turns checksum and segmentation offloads of the ends on or off.
 fn set_offloads(world: &World, is_on: bool) {
     for (end, name) in [(&world.a, "a"), (&world.b, "b")] {
         end.enter(|| {
             for feature in Feature::ALL {
-                // Some cannot be changed on some devices, which is no matter here.
+                // Some devices cannot change some of them; this does not matter here.
                 let _ = interface::set_feature(name, feature, is_on);
             }
         });
     }
 }
 
-/// Datagrams of all sizes there and back, then a stream each way; all as they were sent.
+/// Sends datagrams of all sizes there and back, then a stream each way; all must arrive unchanged.
 fn check(world: &World) {
     let server = world.b.enter(|| UdpSocket::bind((ADDRESS_B, 7)).expect("the address is there"));
     let client = world.a.enter(|| UdpSocket::bind("0.0.0.0:0").expect("a socket"));
@@ -101,7 +101,7 @@ fn check(world: &World) {
     check_stream(world);
 }
 
-/// Datagrams of one size that leave in one call, and may pass as one packet.
+/// Datagrams of one size that are sent in one call, and may travel as one packet.
 fn check_burst(world: &World, client: &UdpSocket, server: &UdpSocket) {
     const SIZE: c_int = 1_200;
     let option = world.a.enter(|| {
@@ -120,7 +120,7 @@ fn check_burst(world: &World, client: &UdpSocket, server: &UdpSocket) {
     }
 }
 
-/// Calls again what was interrupted.
+/// Retries interrupted calls.
 fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -150,7 +150,7 @@ fn exchange(stream: &mut TcpStream, out: &[u8], wanted: &[u8]) {
     stream.set_write_timeout(Some(PATIENCE)).expect("a time");
     let mut writer = stream.try_clone().expect("a descriptor");
     std::thread::scope(|scope| {
-        scope.spawn(move || writer.write_all(out).expect("it is taken"));
+        scope.spawn(move || writer.write_all(out).expect("the peer reads it"));
         let mut seen = vec![0; wanted.len()];
         stream.read_exact(&mut seen).expect("it arrives");
         assert!(seen == wanted, "the stream has other bytes");
@@ -161,7 +161,7 @@ fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 + at / 253 + seed * 7) as u8).collect()
 }
 
-/// Packets of more than an Ethernet frame can have, on average: streams passed without being cut.
+/// Whether the mean packet is longer than an Ethernet frame: streams passed unsegmented.
 fn is_whole(counters: &[DeviceCounters; 2]) -> bool {
     let bytes: u64 = counters.iter().map(|counters| counters.received_bytes).sum();
     let packets: u64 = counters.iter().map(|counters| counters.received).sum();
@@ -169,8 +169,8 @@ fn is_whole(counters: &[DeviceCounters; 2]) -> bool {
 }
 
 #[test]
-fn packet_sockets_relay_between_namespaces() {
-    // If this failed, a chain on an interface would lose, change or cut what passes, with offloads or without.
+fn packet_sockets_relay_frames() {
+    // A chain on an interface would lose, change or split packets, with offloads or without.
     let Some(world) = world() else { return };
     world.join_by_veth();
     for is_on in [true, false] {
@@ -179,17 +179,17 @@ fn packet_sockets_relay_between_namespaces() {
         check(&world);
         let counters = relay.stop();
         assert_eq!(counters.map(|c| (c.refused_in, c.refused_out)), [(0, 0); 2]);
-        // The first datagrams and the handshakes are small; the streams, if they are not cut, make up for them.
+        // The first datagrams and the handshakes are small; unsegmented streams outweigh them.
         assert_eq!(is_whole(&counters), is_on, "{counters:?}");
     }
 }
 
 #[test]
-fn xdp_sockets_relay_between_namespaces() {
-    // If this failed, a chain on an interface would lose or change what passes by the fastest way.
+fn xdp_sockets_relay_frames() {
+    // A chain on an interface would lose or change packets on the fastest driver.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    // XDP knows of no checksum that is still to be finished.
+    // XDP has no information about unfinished checksums.
     set_offloads(&world, false);
     for is_generic in [false, true] {
         for is_zero_copy_tried in [false, true] {
@@ -200,14 +200,14 @@ fn xdp_sockets_relay_between_namespaces() {
             assert_eq!(counters.map(|c| (c.refused_in, c.refused_out)), [(0, 0); 2]);
         }
     }
-    // With the last socket the program is gone, so it can be put there again, and the host gets its packets.
+    // The last socket removes the program, so it can be attached again, and the host gets its packets.
     let mode = world.middle.enter(|| {
         let first = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect("it is free again");
-        // Who opens it anew while other ports wait is told at once.
+        // Reopening while other ports wait must fail at once.
         for is_tried_once in [false, true] {
             let options = xdp::Options { is_tried_once, ..xdp::Options::default() };
             let begin = Instant::now();
-            let second = XdpSocket::open("to_a", 0, 1, options).expect_err("it is taken");
+            let second = XdpSocket::open("to_a", 0, 1, options).expect_err("the queue is in use");
             assert!(second.to_string().contains("another program has this device or queue"), "{second}");
             let took = begin.elapsed();
             assert_eq!(took < Duration::from_millis(190), is_tried_once, "{took:?}");
@@ -222,9 +222,8 @@ fn xdp_sockets_relay_between_namespaces() {
 }
 
 #[test]
-fn xdp_sockets_need_no_large_buffers_for_packets_that_fit_small_ones() {
-    // If this failed, an interface would stand still for as long as streams that came in whole by another fill the
-    // large buffers.
+fn xdp_receives_with_small_buffers_only() {
+    // An interface would stall as long as unsegmented streams of another fill the large buffers.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
@@ -241,11 +240,11 @@ fn xdp_sockets_need_no_large_buffers_for_packets_that_fit_small_ones() {
 }
 
 #[test]
-fn what_one_driver_leaves_undone_the_other_does() {
-    // If this failed, a stream from an interface with offloads would not arrive by one without.
+fn offloads_cross_drivers() {
+    // A stream from an interface with offloads would not arrive at one without.
     let Some(world) = world() else { return };
     world.join_by_veth();
-    // What comes back goes by XDP, which knows of no checksum that is still to be finished.
+    // The reverse direction uses XDP, which has no information about unfinished checksums.
     world.b.enter(|| {
         for feature in Feature::ALL {
             let _ = interface::set_feature("b", feature, false);
@@ -264,8 +263,8 @@ fn what_one_driver_leaves_undone_the_other_does() {
 }
 
 #[test]
-fn what_an_interface_does_not_cut_is_cut_for_it() {
-    // If this failed, a stream that came in whole would stop a port for good whose interface cuts nothing itself.
+fn software_segmentation_stands_in() {
+    // An unsegmented stream would stop a port for good if its interface cannot segment.
     let Some(world) = world() else { return };
     world.join_by_veth();
     world.middle.enter(|| {
@@ -281,8 +280,8 @@ fn what_an_interface_does_not_cut_is_cut_for_it() {
 }
 
 #[test]
-fn who_waits_for_packets_uses_no_processor() {
-    // If this failed, a port without traffic would take a core: its descriptor would always be readable.
+fn waiting_worker_uses_no_cpu() {
+    // A port without traffic would use a core: its descriptor would always be readable.
     let Some(world) = world() else { return };
     world.join_by_veth();
     set_offloads(&world, false);
@@ -298,8 +297,8 @@ fn who_waits_for_packets_uses_no_processor() {
 }
 
 #[test]
-fn who_has_no_buffers_says_so() {
-    // If this failed, a port would take a core while there are no buffers: its descriptor is readable all the time.
+fn starved_device_reports_it() {
+    // A port would use a core while there are no buffers: its descriptor stays readable.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
@@ -337,8 +336,8 @@ fn who_has_no_buffers_says_so() {
 }
 
 #[test]
-fn tap_devices_relay_between_namespaces() {
-    // If this failed, an application behind a TAP device would lose, change or cut what it sends.
+fn tap_devices_relay_frames() {
+    // An application behind a TAP device would see lost, changed or split packets.
     let Some(world) = world_with_tun() else { return };
     let relay = Relay::start(&world.middle, || tuns(Link::Ethernet, 1));
     world.move_to_ends();
@@ -351,8 +350,8 @@ fn tap_devices_relay_between_namespaces() {
 }
 
 #[test]
-fn tun_devices_with_several_queues_relay_between_namespaces() {
-    // If this failed, an application behind a TUN device would lose, change or cut what it sends.
+fn multiqueue_tun_relays_packets() {
+    // An application behind a TUN device would see lost, changed or split packets.
     let Some(world) = world_with_tun() else { return };
     let relay = Relay::start(&world.middle, || tuns(Link::Ip, 3));
     world.move_to_ends();
@@ -363,15 +362,15 @@ fn tun_devices_with_several_queues_relay_between_namespaces() {
 }
 
 #[test]
-fn tags_of_vlans_are_in_the_packet() {
-    // If this failed, a VLAN could not be told from another: the kernel takes the tag out of what it hands over.
+fn vlan_tag_is_in_the_packet() {
+    // VLANs could not be distinguished: the kernel strips the tag from the packets that it delivers.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
     let mut sender = world.a.enter(|| open("a"));
     let mut receiver = world.middle.enter(|| open("to_a"));
     let mut pool = Pool::new(PoolConfig::default());
-    // Two tags and a payload of a protocol for experiments.
+    // Two tags and a payload of an experimental protocol.
     let tags = [0x88, 0xa8, 0x00, 0x07, 0x81, 0x00, 0x60, 0x64, 0x88, 0xb5];
     let packet = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &tags, &pattern(3, 60)].concat();
     let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
@@ -381,8 +380,8 @@ fn tags_of_vlans_are_in_the_packet() {
 }
 
 #[test]
-fn a_packet_that_the_other_end_does_not_take_blocks_nothing() {
-    // If this failed, one packet that is longer than what the other end of a pair takes would stop a port for good.
+fn refused_packet_blocks_no_other() {
+    // One packet too long for the other end of a pair would stop a port for good.
     let Some(world) = world() else { return };
     world.join_by_veth();
     world.middle.enter(|| interface::set_mtu("to_a", 1_000).expect("a veth can"));
@@ -399,7 +398,7 @@ fn a_packet_that_the_other_end_does_not_take_blocks_nothing() {
         sender.send(&mut pool, &mut frames).expect("it is up");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It may have been full, so the first is tried for a while, but not each.
+    // The device may have been full, so the first packet is retried for a while; later ones are not.
     assert!((100..500).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
     let counters = sender.counters();
     assert_eq!((counters.sent, counters.refused_out), (20, 20));
@@ -409,9 +408,8 @@ fn a_packet_that_the_other_end_does_not_take_blocks_nothing() {
 }
 
 #[test]
-fn an_interface_without_a_carrier_is_as_one_that_is_down() {
-    // If this failed, what is to leave by an interface whose other end is down would wait for ever, and be old when it
-    // leaves.
+fn no_carrier_counts_as_down() {
+    // Packets for an interface whose other end is down would wait for ever, and be stale when they leave.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let mut sender =
@@ -424,7 +422,7 @@ fn an_interface_without_a_carrier_is_as_one_that_is_down() {
     let error = loop {
         match sender.send(&mut pool, &mut frames) {
             Ok(n) => {
-                assert!(n == 0 && begin.elapsed() < PATIENCE, "it was sent, or nobody says why it is not")
+                assert!(n == 0 && begin.elapsed() < PATIENCE, "it was sent, or no error was reported")
             }
             Err(error) => break error,
         }
@@ -437,8 +435,8 @@ fn an_interface_without_a_carrier_is_as_one_that_is_down() {
     assert_eq!(sender.counters().refused_out, 0);
 }
 
-/// A sender on `a` and a receiver on `to_a` that have room for jumbo frames, and so many packets of sizes in turn that
-/// begin with their number behind an Ethernet header.
+/// A sender on `a` and a receiver on `to_a` with room for jumbo frames, and packets of these sizes in turn that carry
+/// their number after the Ethernet header.
 fn send_in_turn(world: &World, sizes: &[usize], count: u32) -> (PacketSocket, Pool, Vec<Vec<u8>>) {
     let open = |name| {
         interface::set_mtu(name, 9_000).expect("a veth can");
@@ -459,7 +457,7 @@ fn send_in_turn(world: &World, sizes: &[usize], count: u32) -> (PacketSocket, Po
     (receiver, pool, packets)
 }
 
-/// All packets of [`send_in_turn`] that a device still gives.
+/// Receives all remaining packets of [`send_in_turn`].
 fn receive_all(device: &mut dyn Device, pool: &mut Pool) -> Vec<Vec<u8>> {
     let (mut frames, mut seen) = (Vec::new(), Vec::new());
     while device.receive(pool, &mut frames, Time(0)).expect("it is up") > 0 {
@@ -473,8 +471,8 @@ fn receive_all(device: &mut dyn Device, pool: &mut Pool) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn packets_longer_than_a_slot_keep_their_place() {
-    // If this failed, jumbo frames and streams that are not cut would overtake others, or be mixed up with them.
+fn oversized_packets_keep_order() {
+    // Jumbo frames and unsegmented streams would overtake other packets, or be mixed up with them.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let sizes = [60, 9_014, 1_514, 1_700, 8_000, 1_630, 1_640, 1_650, 60];
@@ -482,14 +480,14 @@ fn packets_longer_than_a_slot_keep_their_place() {
     assert!(receive_all(&mut receiver, &mut pool) == sent, "they came in another order, or changed");
     let counters = receiver.counters();
     assert_eq!((counters.overrun, counters.refused_in), (0, 0));
-    // Each that is longer takes a call, and no other does.
+    // Each longer packet takes a call, and no other does.
     assert_eq!(counters.syscalls, 300 / 9 * 3 + 1, "{counters:?}");
 }
 
 #[test]
-fn what_waits_of_an_interface_that_is_gone_comes_first() {
-    // If this failed, a packet would be lost with its interface, or nobody be told that it is gone: reading a long one
-    // takes the error that says so.
+fn pending_packets_precede_link_error() {
+    // A packet would be lost with its interface, or the removal would go unnoticed: reading a long packet consumes the
+    // error that reports it.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let (mut receiver, mut pool, sent) = send_in_turn(&world, &[9_014, 60], 2);
@@ -497,7 +495,7 @@ fn what_waits_of_an_interface_that_is_gone_comes_first() {
     let (mut frames, mut seen) = (Vec::new(), Vec::new());
     let error = loop {
         match receiver.receive(&mut pool, &mut frames, Time(0)) {
-            Ok(n) => assert!(n > 0, "nobody says that it is gone"),
+            Ok(n) => assert!(n > 0, "no error reports that it is gone"),
             Err(error) => break error,
         }
         for frame in frames.drain(..) {
@@ -510,8 +508,8 @@ fn what_waits_of_an_interface_that_is_gone_comes_first() {
 }
 
 #[test]
-fn long_packets_that_nobody_takes_in_time_are_counted() {
-    // If this failed, the kernel would keep packets without a bound, or lose them without a word.
+fn expired_long_packets_are_counted() {
+    // The kernel would keep packets without a limit, or lose them uncounted.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let (mut receiver, mut pool, sent) = send_in_turn(&world, &[9_014, 60], 8_000);
@@ -526,12 +524,12 @@ fn long_packets_that_nobody_takes_in_time_are_counted() {
 }
 
 #[test]
-fn queues_share_an_interface_by_flows() {
-    // If this failed, two workers would both get each packet, or packets of one flow overtake each other.
+fn fanout_splits_queues_by_flow() {
+    // Two workers would both get each packet, or packets of one flow would be reordered.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let options = Options { fanout: Some(1), ..Options::default() };
-    let open = |queue| PacketSocket::open("to_a", Place { port: 0, queue }, options).expect("it is there");
+    let open = |queue| PacketSocket::open("to_a", QueueId { port: 0, queue }, options).expect("it is there");
     let mut queues = world.middle.enter(|| [open(0), open(1)]);
     let mut pool = Pool::new(PoolConfig::default());
     let address = Ipv4Addr::new(10, 76, 0, 9);
@@ -564,7 +562,7 @@ fn queues_share_an_interface_by_flows() {
     assert!([0, 1].iter().all(|queue| flows.iter().any(|flow| flow[0] == *queue)), "{flows:?}");
 }
 
-/// The first packet that is wanted, within [`PATIENCE`].
+/// The first wanted packet, within [`PATIENCE`].
 fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let (begin, mut frames, mut seen) = (Instant::now(), Vec::new(), None);
     while seen.is_none() {
@@ -581,9 +579,8 @@ fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -
 }
 
 #[test]
-fn an_interface_may_go_down_and_up_and_away() {
-    // If this failed, a port could not outlive that somebody sets its interface up anew, or it would not be told that
-    // the interface is gone.
+fn interface_down_up_gone_is_handled() {
+    // A port could not survive that its interface is set down and up, or would not notice its removal.
     let Some(world) = world() else { return };
     world.join_by_veth();
     let mut pool = Pool::new(PoolConfig::default());
@@ -612,14 +609,14 @@ fn an_interface_may_go_down_and_up_and_away() {
     assert_eq!((counters[0].sent, counters[0].refused_out), (3, 0));
     for (device, name) in devices.iter_mut().zip(["to_a", "to_b"]) {
         world.middle.enter(|| interface::remove(name).expect("root may"));
-        // Who only receives is told, and who sends as well.
+        // A device that only receives gets the error, and one that sends as well.
         let begin = Instant::now();
         let error = loop {
             if let Err(error) = device.receive(&mut pool, &mut frames, Time(0)) {
                 break error;
             }
             frames.drain(..).for_each(|frame| pool.give(frame));
-            assert!(begin.elapsed() < PATIENCE, "{name} is gone, and nobody says so");
+            assert!(begin.elapsed() < PATIENCE, "{name} is gone, and no error reports it");
         };
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
         frames.push(pool.take_filled(&[0xff; 60]).expect("a buffer"));
@@ -631,9 +628,9 @@ fn an_interface_may_go_down_and_up_and_away() {
 }
 
 #[test]
-fn links_that_go_down_together_are_all_seen_at_once() {
-    // If this failed, a group would send into links that are down for a second: that is how often the kernel looks at
-    // those that changed, unless their ends have other numbers, as they do within one namespace.
+fn simultaneous_link_loss_is_seen() {
+    // A group would send into links that are down for a second: the kernel batches link changes for that long, unless
+    // the two ends have different indexes, as within one namespace.
     let Some(world) = world() else { return };
     let far = weft_io::packet::namespace::Namespace::make().expect("root may");
     let names: Vec<(String, String)> = (0..4).map(|n| (format!("here{n}"), format!("there{n}"))).collect();
@@ -655,17 +652,17 @@ fn links_that_go_down_together_are_all_seen_at_once() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why_and_what_would_help() {
-    // If this failed, a user would be left alone with the number of an error.
+fn open_error_names_cause_and_remedy() {
+    // A user would get nothing but an error number.
     let Some(world) = world() else { return };
-    let socket = world.middle.enter(|| PacketSocket::open("nosuch0", Place::default(), Options::default()));
+    let socket = world.middle.enter(|| PacketSocket::open("nosuch0", QueueId::default(), Options::default()));
     let shown = socket.expect_err("there is none").to_string();
     assert!(shown.starts_with("`nosuch0`: cannot find the interface: No such device"), "{shown}");
     assert!(
         shown.ends_with("; there is no such interface here; `ip link` lists those that there are"),
         "{shown}"
     );
-    let veth = world.middle.enter(|| interface::make_veth("lo", "x", None)).expect_err("the name is taken");
+    let veth = world.middle.enter(|| interface::make_veth("lo", "x", None)).expect_err("the name is in use");
     let wanted = "`lo`: cannot make the pair of interfaces: File exists (os error 17); it is there already";
     assert_eq!(veth.to_string(), wanted);
     let tun = world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("it is no TUN device");

@@ -1,4 +1,4 @@
-//! A relay between two ports: what comes in at one leaves by the other.
+//! A relay between two ports: packets that arrive at one leave by the other.
 
 use crate::world::Namespace;
 use std::io;
@@ -10,19 +10,19 @@ use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_io::clock;
 use weft_io::packet::{Device, DeviceCounters};
 
-/// The queues of either port, of which there are as many.
+/// The queues of both ports, the same number each.
 pub(crate) type Pair = [Vec<Box<dyn Device>>; 2];
 
-/// A relay that runs on a thread of its own.
+/// A relay on a thread of its own.
 pub(crate) struct Relay {
     thread: JoinHandle<[DeviceCounters; 2]>,
     stop: Arc<AtomicBool>,
-    /// What the system calls its thread.
+    /// The thread's id.
     id: Arc<AtomicI32>,
 }
 
 impl Relay {
-    /// Opens the ports in a namespace, and starts.
+    /// Opens the ports in a namespace, and starts the relay.
     pub(crate) fn start(namespace: &Namespace, open: impl FnOnce() -> Pair + Send) -> Self {
         let pair = namespace.enter(open);
         let stop = Arc::new(AtomicBool::new(false));
@@ -30,7 +30,7 @@ impl Relay {
         let thread = std::thread::spawn({
             let (stop, id) = (Arc::clone(&stop), Arc::clone(&id));
             move || {
-                // SAFETY: the call takes nothing.
+                // SAFETY: the call takes no memory.
                 id.store(unsafe { libc::gettid() }, Ordering::Relaxed);
                 run(pair, &stop)
             }
@@ -38,7 +38,7 @@ impl Relay {
         Self { thread, stop, id }
     }
 
-    /// Processor time that its thread has spent so far; none where the kernel does not count it.
+    /// Processor time of its thread so far; zero if the kernel does not measure it.
     pub(crate) fn cpu(&self) -> Duration {
         let path = format!("/proc/self/task/{}/schedstat", self.id.load(Ordering::Relaxed));
         let spent = std::fs::read_to_string(path).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Relay {
         Duration::from_nanos(nanos.unwrap_or(0))
     }
 
-    /// Stops it, and gives what its ports counted.
+    /// Stops it, and returns the counters of its ports.
     pub(crate) fn stop(self) -> [DeviceCounters; 2] {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the relay does not panic")
@@ -56,7 +56,7 @@ impl Relay {
 fn run(mut pair: Pair, stop: &AtomicBool) -> [DeviceCounters; 2] {
     let mut pool = Pool::new(PoolConfig::default());
     let queues = pair[0].len();
-    // What is still to leave by each queue of either port.
+    // Frames that wait for each queue of both ports.
     let mut waiting: [Vec<Vec<Frame>>; 2] = [0, 1].map(|_| (0..queues).map(|_| Vec::new()).collect());
     while !stop.load(Ordering::Relaxed) {
         let mut moved = 0;

@@ -1,4 +1,4 @@
-//! What the translation wants to know of a handler beforehand.
+//! The analysis of a handler before its translation.
 
 use super::Plan;
 use super::key::LEN_BYTES;
@@ -18,53 +18,57 @@ use weft_ir::verify::{FrameOffset, Handler, reads_in_bounds};
 /// The longest text of an integer, with its sign.
 const INT_TEXT_MAX: u64 = 20;
 
-/// Facts about a handler.
-pub(super) struct Facts<'p> {
-    /// The blocks that can be reached, each behind all that dominate it.
+/// The results of the analysis of a handler.
+pub(super) struct Analysis<'p> {
+    /// The reachable blocks, each after all that dominate it.
     pub(super) order: Vec<BlockId>,
-    /// It may be rolled back, and has something to undo.
+    /// The handler may be rolled back, and has something to undo.
     pub(super) undoes: bool,
-    /// The MERGE variables that a roll-back sets to what they were.
+    /// The MERGE variables that a roll-back restores.
     pub(super) merges: Vec<VarId>,
-    /// What is taken of the scratch when it ends.
-    pub(super) room_after: Room,
-    /// It asks whether the scratch is full.
+    /// The scratch in use at the end of the handler.
+    pub(super) room_after: ScratchBound,
+    /// The handler tests whether the scratch is full.
     pub(super) asks_scratch: bool,
     /// It takes the lock of the scalar variables.
     pub(super) locks_vars: bool,
-    /// Flags that are the same whenever they are made.
-    told: Told,
+    /// Flags that always have the same value.
+    known_flags: KnownFlags,
     /// Numbers of the frame that certainly lie in it.
     pub(super) inside: BTreeMap<Value, FrameOffset>,
     locked: Vec<TableId>,
     constants: Vec<bool>,
-    /// The bytes of values that are constants.
+    /// The bytes of constants.
     literals: Vec<Option<&'p [u8]>>,
-    /// Bytes of a column or cell that are used only where they lie.
+    /// Bytes of a column or cell that are used only in place.
     borrowed: Vec<bool>,
-    /// Rows that are known to be there, by block.
+    /// Rows that certainly exist, by block.
     present: Vec<Vec<Value>>,
-    /// By block: up to which instruction a roll-back may follow within the block, and whether one may behind it.
-    fails: Vec<Ahead>,
-    /// Writes that a roll-back takes back without the journal, by block and instruction.
+    /// By block: the last instruction before a roll-back within the block, and whether one may follow after it.
+    fails: Vec<RollbackReach>,
+    /// Writes that are rolled back without the journal, by block and instruction.
     in_place: Vec<Vec<bool>>,
 }
 
-/// For each value that is a flag, what it is whenever it is made, if that is known.
-type Told = Vec<Option<bool>>;
+/// The constant value of each flag that has one.
+type KnownFlags = Vec<Option<bool>>;
 
-/// Up to which instruction something may follow within a block, and whether it may behind it.
-type Ahead = (usize, bool);
+/// Up to which instruction of a block an event may still follow within it, and whether it may follow after it.
+type RollbackReach = (usize, bool);
 
-impl<'p> Facts<'p> {
-    /// Looks at a handler.
+impl<'p> Analysis<'p> {
+    /// Analyses a handler.
     ///
     /// # Errors
     /// It names a table that the state does not have.
-    pub(super) fn of(function: &'p Function, plan: &Plan<'_>, room: Room) -> Result<Self, Unsupported> {
-        let (told, room_after) = told(function, plan, room);
-        let order = reverse_postorder(function, &told);
-        let mut facts = Self {
+    pub(super) fn of(
+        function: &'p Function,
+        plan: &Plan<'_>,
+        room: ScratchBound,
+    ) -> Result<Self, Unsupported> {
+        let (known_flags, room_after) = known_flags(function, plan, room);
+        let order = reverse_postorder(function, &known_flags);
+        let mut analysis = Self {
             undoes: false,
             merges: Vec::new(),
             room_after,
@@ -75,9 +79,9 @@ impl<'p> Facts<'p> {
             literals: vec![None; function.types.len()],
             borrowed: borrowed(function),
             present: present_rows(function, &order),
-            fails: fails(function, &order, &told),
-            in_place: in_place(function, plan, &order, &told),
-            told,
+            fails: fails(function, &order, &known_flags),
+            in_place: in_place(function, plan, &order, &known_flags),
+            known_flags,
             inside: reads_in_bounds(function),
             order,
         };
@@ -91,36 +95,36 @@ impl<'p> Facts<'p> {
                 });
             }
             match &inst.op {
-                Op::ScratchFull => facts.asks_scratch = true,
-                Op::LockVars => facts.locks_vars = true,
-                Op::Lock(table, _) if !facts.locked.contains(table) => facts.locked.push(*table),
+                Op::ScratchFull => analysis.asks_scratch = true,
+                Op::LockVars => analysis.locks_vars = true,
+                Op::Lock(table, _) if !analysis.locked.contains(table) => analysis.locked.push(*table),
                 Op::IntConst(_) => {
-                    inst.result.iter().for_each(|result| facts.constants[result.0 as usize] = true);
+                    inst.result.iter().for_each(|result| analysis.constants[result.0 as usize] = true);
                 }
                 Op::BytesConst(bytes) => {
                     if let Some(result) = inst.result {
-                        facts.literals[result.0 as usize] = Some(bytes);
+                        analysis.literals[result.0 as usize] = Some(bytes);
                     }
                 }
                 _ => {}
             }
         }
         let resets = all_insts(function).any(|inst| matches!(inst.op, Op::VarReset(_)));
-        for id in facts.order.clone() {
+        for id in analysis.order.clone() {
             for (at, inst) in function.blocks[id.0 as usize].insts.iter().enumerate() {
-                if !facts.may_fail_after(id, at) {
+                if !analysis.may_fail_after(id, at) {
                     continue;
                 }
                 match inst.op {
-                    // Nobody else writes this worker's part, so what it was can be kept in a register.
-                    Op::VarMerge(var, _, Journal::Yes) if !resets => facts.merges.push(var),
-                    _ => facts.undoes |= has_effect(&inst.op) && !facts.in_place[id.0 as usize][at],
+                    // Only this worker writes its part, so a register can hold the old value.
+                    Op::VarMerge(var, _, Journal::Yes) if !resets => analysis.merges.push(var),
+                    _ => analysis.undoes |= has_effect(&inst.op) && !analysis.in_place[id.0 as usize][at],
                 }
             }
         }
-        facts.merges.sort_unstable_by_key(|var| var.0);
-        facts.merges.dedup();
-        Ok(facts)
+        analysis.merges.sort_unstable_by_key(|var| var.0);
+        analysis.merges.dedup();
+        Ok(analysis)
     }
 
     pub(super) fn locked_tables(&self) -> Vec<TableId> {
@@ -131,43 +135,43 @@ impl<'p> Facts<'p> {
         self.locked.contains(&table)
     }
 
-    /// What a flag is whenever it is made, if that is known.
-    pub(super) fn told(&self, flag: Value) -> Option<bool> {
-        self.told[flag.0 as usize]
+    /// The constant value of a flag, if it has one.
+    pub(super) fn known_flag(&self, flag: Value) -> Option<bool> {
+        self.known_flags[flag.0 as usize]
     }
 
-    /// Whether a value is an integer that is always the same.
+    /// Whether a value is an integer constant.
     pub(super) fn is_constant(&self, value: Value) -> bool {
         self.constants[value.0 as usize]
     }
 
-    /// The bytes that a value is always.
+    /// The bytes of a value that is a constant.
     pub(super) fn literal(&self, value: Value) -> Option<&'p [u8]> {
         self.literals[value.0 as usize]
     }
 
-    /// Whether the bytes that a load gives may stay where they are.
+    /// Whether the bytes of a load may stay in place.
     pub(super) fn is_borrowed(&self, value: Value) -> bool {
         self.borrowed[value.0 as usize]
     }
 
-    /// Whether the handler may be rolled back behind this instruction.
+    /// Whether the handler may be rolled back after this instruction.
     pub(super) fn may_fail_after(&self, block: BlockId, at: usize) -> bool {
-        is_ahead(self.fails[block.0 as usize], at)
+        is_reached(self.fails[block.0 as usize], at)
     }
 
-    /// Whether a roll-back takes this write back without the journal: code keeps what was there, and stores it again.
+    /// Whether this write is rolled back without the journal: code keeps the old value, and stores it again.
     pub(super) fn is_undone_in_place(&self, block: BlockId, at: usize) -> bool {
         self.in_place[block.0 as usize][at]
     }
 
-    /// Whether a jump from one block to another goes back.
-    pub(super) fn is_behind(&self, to: BlockId, from: BlockId) -> bool {
+    /// Whether a jump between two blocks goes backwards.
+    pub(super) fn is_back_edge(&self, to: BlockId, from: BlockId) -> bool {
         let at = |block| self.order.iter().position(|other| *other == block);
         at(to) <= at(from)
     }
 
-    /// Whether the row is there wherever this block runs.
+    /// Whether the row certainly exists whenever this block runs.
     pub(super) fn is_present(&self, block: BlockId, row: Value) -> bool {
         self.present[block.0 as usize].contains(&row)
     }
@@ -195,13 +199,13 @@ pub(super) fn needs_frame(function: &Function) -> bool {
                 | Op::Native(..)
                 | Op::Derived(_)
         );
-        is_used || asks_room(function, inst)
+        is_used || may_use_scratch(function, inst)
     });
     let fails = function.blocks.iter().any(|block| matches!(block.end, Terminator::Fail { .. }));
-    uses.next().is_some() || fails && leaves(function)
+    uses.next().is_some() || fails && has_effects(function)
 }
 
-/// Whether the operation makes its bytes in the scratch.
+/// Whether the operation puts its bytes into the scratch.
 pub(super) fn makes_bytes(op: &Op) -> bool {
     matches!(
         op,
@@ -210,17 +214,17 @@ pub(super) fn makes_bytes(op: &Op) -> bool {
 }
 
 /// Whether the handler may keep bytes in the scratch.
-pub(super) fn keeps(function: &Function) -> bool {
-    all_insts(function).any(|inst| asks_room(function, inst))
+pub(super) fn may_keep(function: &Function) -> bool {
+    all_insts(function).any(|inst| may_use_scratch(function, inst))
 }
 
-/// Whether there is something that a roll-back to the start of the pass would undo, when the handler is done.
-pub(super) fn leaves(function: &Function) -> bool {
+/// Whether a finished handler leaves something that a roll-back to the start of the pass would undo.
+pub(super) fn has_effects(function: &Function) -> bool {
     all_insts(function).any(|inst| has_effect(&inst.op))
 }
 
-/// Whether the operation may take room in the scratch.
-fn asks_room(function: &Function, inst: &Inst) -> bool {
+/// Whether the operation may allocate scratch.
+fn may_use_scratch(function: &Function, inst: &Inst) -> bool {
     let makes = matches!(
         inst.op,
         Op::Concat(_)
@@ -241,27 +245,27 @@ fn asks_room(function: &Function, inst: &Inst) -> bool {
     makes || loads_bytes(function, inst)
 }
 
-/// How many bytes there are at most; None if nothing bounds them.
+/// The largest length of bytes; None if unbounded.
 type BytesMax = Option<u64>;
 
-/// How much of the scratch is taken at most, and what is known of the inputs that were set.
+/// The largest use of the scratch, and what is known of the inputs that were set.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(super) struct ScratchBound {
     taken: BytesMax,
-    /// The longest of what may be in place of an input.
+    /// The largest length of a value that may replace an input.
     set: BTreeMap<InputId, BytesMax>,
 }
 
-impl Room {
-    /// Nothing has run yet.
+impl ScratchBound {
+    /// The bound at the start of a pass.
     pub(super) const NONE: Self = Self { taken: Some(0), set: BTreeMap::new() };
 
-    /// How it is behind a handler.
+    /// The bound after a handler.
     pub(super) fn after(self, function: &Function, plan: &Plan<'_>) -> Self {
-        told(function, plan, self).1
+        known_flags(function, plan, self).1
     }
 
-    /// Whether there always is room for so much.
+    /// Whether there is always room for that many bytes.
     pub(super) fn is_there(&self) -> bool {
         self.taken.is_some_and(|taken| taken <= SCRATCH_BYTES_MIN as u64)
     }
@@ -276,27 +280,27 @@ impl Room {
     }
 }
 
-/// The most that bytes are of which it is not known which of two they are.
+/// The largest length of bytes that are one of two values.
 fn longer(a: BytesMax, b: BytesMax) -> BytesMax {
     a.zip(b).map(|(a, b)| a.max(b))
 }
 
-/// What flags are whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and the room
-/// behind the handler.
-fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
-    let mut told = vec![None; function.types.len()];
-    tell_fits(function, &mut told);
-    // Without loops each instruction runs once, and those that ran before another stand before it in this order.
+/// Finds the flags with a constant value, above all an [`Op::ScratchFull`] that is never true, and the bound after the
+/// handler.
+fn known_flags(function: &Function, plan: &Plan<'_>, before: ScratchBound) -> (KnownFlags, ScratchBound) {
+    let mut known_flags = vec![None; function.types.len()];
+    find_float_fits(function, &mut known_flags);
+    // Without loops each instruction runs once, and after all those before it in this order.
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
-        return (told, Room { taken: None, ..before });
+        return (known_flags, ScratchBound { taken: None, ..before });
     }
     let mut lens: Vec<BytesMax> = vec![None; function.types.len()];
-    // Parameters are as long as the longest of what is given for them, all of which comes before.
+    // A parameter is as long as the longest of its arguments, all of which come before.
     for param in function.blocks.iter().flat_map(|block| &block.params) {
         lens[param.0 as usize] = Some(0);
     }
     let mut room = before;
-    for block in reverse_postorder(function, &told) {
+    for block in reverse_postorder(function, &known_flags) {
         let block = &function.blocks[block.0 as usize];
         for inst in &block.insts {
             let len = len_max(plan, &room, &lens, &inst.op);
@@ -307,7 +311,7 @@ fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
                 if inst.op == Op::ScratchFull && room.is_there() {
-                    told[result.0 as usize] = Some(false);
+                    known_flags[result.0 as usize] = Some(false);
                 }
             }
         }
@@ -317,12 +321,12 @@ fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
             }
         }
     }
-    (told, room)
+    (known_flags, room)
 }
 
-/// Finds the flags that say whether a float fits an integer, and always do: of an integer over a number that is greater
-/// than two, as a length of time in other units is.
-fn tell_fits(function: &Function, told: &mut Told) {
+/// Finds flags that say whether a float fits an integer and are always true: a quotient of an integer and a constant
+/// greater than two, such as a time in a larger unit.
+fn find_float_fits(function: &Function, known_flags: &mut KnownFlags) {
     let ops = definitions(function);
     let op = |value: &Value| ops[value.0 as usize];
     let is_small = |value: &Value| match op(value) {
@@ -335,15 +339,15 @@ fn tell_fits(function: &Function, told: &mut Told) {
     let fits = |op: &Op| matches!(op, Op::FloatFits(Signed::Yes, of) if is_small(of));
     for inst in all_insts(function) {
         let Some(result) = inst.result else { continue };
-        told[result.0 as usize] = match &inst.op {
+        known_flags[result.0 as usize] = match &inst.op {
             Op::Not(of) => op(of).is_some_and(fits).then_some(false),
             op => fits(op).then_some(true),
         };
     }
 }
 
-/// How long the bytes are at most that an operation gives.
-fn len_max(plan: &Plan<'_>, room: &Room, lens: &[BytesMax], op: &Op) -> BytesMax {
+/// The largest length of an operation's result.
+fn len_max(plan: &Plan<'_>, room: &ScratchBound, lens: &[BytesMax], op: &Op) -> BytesMax {
     let of = |value: &Value| lens[value.0 as usize];
     match op {
         Op::BytesConst(bytes) => Some(bytes.len() as u64),
@@ -369,12 +373,12 @@ fn len_max(plan: &Plan<'_>, room: &Room, lens: &[BytesMax], op: &Op) -> BytesMax
     }
 }
 
-/// How much of the scratch an operation takes at most, if `len` bounds the bytes that it gives.
+/// The most scratch that an operation allocates, if `len` bounds its result.
 fn takes_max(function: &Function, lens: &[BytesMax], op: &Op, len: BytesMax) -> BytesMax {
     let of = |value: &Value| if function.ty(*value) == Ty::Bytes { lens[value.0 as usize] } else { Some(0) };
     match op {
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) => len,
-        // Of a size too: it may find the scratch full.
+        // A size counts, too: its operation may find the scratch full.
         Op::Native(..) | Op::Derived(_) => len,
         Op::Key(parts) => parts.iter().try_fold(0u64, |sum, part| {
             let is_bytes = function.ty(*part) == Ty::Bytes;
@@ -399,10 +403,10 @@ fn all_insts(function: &Function) -> impl Iterator<Item = &Inst> {
     function.blocks.iter().flat_map(|block| &block.insts)
 }
 
-/// Where a block goes, but for ways that are never taken.
-fn ways<'f>(end: &'f Terminator, told: &Told) -> Vec<&'f Jump> {
+/// The successors of a block, without jumps that are never taken.
+fn successors<'f>(end: &'f Terminator, known_flags: &KnownFlags) -> Vec<&'f Jump> {
     match end {
-        Terminator::Branch(by, yes, no) => match told[by.0 as usize] {
+        Terminator::Branch(by, yes, no) => match known_flags[by.0 as usize] {
             Some(true) => vec![yes],
             Some(false) => vec![no],
             None => vec![yes, no],
@@ -411,16 +415,16 @@ fn ways<'f>(end: &'f Terminator, told: &Told) -> Vec<&'f Jump> {
     }
 }
 
-fn reverse_postorder(function: &Function, told: &Told) -> Vec<BlockId> {
+fn reverse_postorder(function: &Function, known_flags: &KnownFlags) -> Vec<BlockId> {
     let n = function.blocks.len();
     let mut seen = vec![false; n];
     let mut order = Vec::with_capacity(n);
-    // A stack of blocks with the number of their successors that have been followed: handlers may be long, and a
-    // recursion as deep as they are could run out of stack.
+    // An explicit stack of blocks, each with the number of successors already followed: handlers may be long, and
+    // recursion could overflow the stack.
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, followed)) = stack.pop() {
-        let jumps = ways(&function.blocks[block.0 as usize].end, told);
+        let jumps = successors(&function.blocks[block.0 as usize].end, known_flags);
         match jumps.get(followed) {
             Some(jump) => {
                 stack.push((block, followed + 1));
@@ -435,70 +439,75 @@ fn reverse_postorder(function: &Function, told: &Told) -> Vec<BlockId> {
     order
 }
 
-fn is_ahead((within, behind): Ahead, at: usize) -> bool {
+fn is_reached((within, behind): RollbackReach, at: usize) -> bool {
     behind || at < within
 }
 
-/// See [`Facts::fails`].
-fn fails(function: &Function, order: &[BlockId], told: &Told) -> Vec<Ahead> {
+/// See [`Analysis::fails`].
+fn fails(function: &Function, order: &[BlockId], known_flags: &KnownFlags) -> Vec<RollbackReach> {
     let roll_back = |inst: &Inst| inst.op == Op::RollBack;
-    ahead(function, order, told, roll_back, |end| matches!(end, Terminator::Fail { .. }))
+    reach_backward(function, order, known_flags, roll_back, |end| matches!(end, Terminator::Fail { .. }))
 }
 
-/// Where such an instruction or end is still to come.
-fn ahead(
+/// For each block, where such an instruction or end may still follow.
+fn reach_backward(
     function: &Function,
     order: &[BlockId],
-    told: &Told,
+    known_flags: &KnownFlags,
     is_it: impl Fn(&Inst) -> bool,
     is_end: impl Fn(&Terminator) -> bool,
-) -> Vec<Ahead> {
+) -> Vec<RollbackReach> {
     let blocks = &function.blocks;
     let within = |block: &Block| (block.insts.iter().rposition(&is_it).unwrap_or(0), is_end(&block.end));
-    let mut ahead: Vec<Ahead> = blocks.iter().map(within).collect();
-    // From the ends backward; again for as long as a loop brings news to its head.
+    let mut reach: Vec<RollbackReach> = blocks.iter().map(within).collect();
+    // Backwards from the ends, repeated until the loop heads no longer change.
     let mut changes = true;
     while changes {
         changes = false;
         for block in order.iter().rev() {
             let at = block.0 as usize;
-            let behind = ways(&blocks[at].end, told).iter().any(|jump| {
+            let behind = successors(&blocks[at].end, known_flags).iter().any(|jump| {
                 let to = jump.block.0 as usize;
-                ahead[to].1 || blocks[to].insts.iter().any(&is_it)
+                reach[to].1 || blocks[to].insts.iter().any(&is_it)
             });
-            changes |= behind && !ahead[at].1;
-            ahead[at].1 |= behind;
+            changes |= behind && !reach[at].1;
+            reach[at].1 |= behind;
         }
     }
-    ahead
+    reach
 }
 
-/// See [`Facts::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and behind
-/// the last operation that may give the row's place to another.
-fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], told: &Told) -> Vec<Vec<bool>> {
+/// See [`Analysis::in_place`]. These are stores of words, each made once in a pass: in handlers without a scan, and
+/// after the last operation that may reuse the row's memory.
+fn in_place(
+    function: &Function,
+    plan: &Plan<'_>,
+    order: &[BlockId],
+    known_flags: &KnownFlags,
+) -> Vec<Vec<bool>> {
     let none = |block: &Block| vec![false; block.insts.len()];
     let mut in_place: Vec<Vec<bool>> = function.blocks.iter().map(none).collect();
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
         return in_place;
     }
     let n_tables = plan.state.tables.len().min(usize::from(u16::MAX)) as u16;
-    let moves: Vec<Vec<Ahead>> = (0..n_tables)
+    let moves: Vec<Vec<RollbackReach>> = (0..n_tables)
         .map(|table| {
             let moves = |inst: &Inst| match inst.op {
                 Op::Insert(of, ..) | Op::Remove(of, ..) => of.0 == table,
                 _ => false,
             };
-            ahead(function, order, told, moves, |_| false)
+            reach_backward(function, order, known_flags, moves, |_| false)
         })
         .collect();
     for (id, block) in function.blocks.iter().enumerate() {
         for (at, inst) in block.insts.iter().enumerate() {
             let stays = |table: TableId| {
-                moves.get(usize::from(table.0)).is_some_and(|moves| !is_ahead(moves[id], at))
+                moves.get(usize::from(table.0)).is_some_and(|moves| !is_reached(moves[id], at))
             };
             in_place[id][at] = match inst.op {
                 Op::SetColumn(table, _, column, value, Journal::Yes) => {
-                    let at = column_ref(plan, table, column).filter(is_near);
+                    let at = column_ref(plan, table, column).filter(is_direct);
                     let is_word = function.ty(value) != Ty::Bytes;
                     is_word && stays(table) && at.is_some_and(|at| at.null_bit.is_none())
                 }
@@ -511,22 +520,22 @@ fn in_place(function: &Function, plan: &Plan<'_>, order: &[BlockId], told: &Told
     in_place
 }
 
-/// Where a column is, in the table that the state has.
+/// Where the state's table has a column.
 pub(super) fn column_ref(plan: &Plan<'_>, table: TableId, column: ColumnId) -> Option<ColumnRef> {
     let spec = &plan.chain.tables.get(usize::from(table.0))?.spec;
     let column = spec.key.iter().chain(&spec.columns).nth(usize::from(column.0))?;
     plan.state.tables.get(usize::from(table.0))?.column(&column.name)
 }
 
-/// Whether compiled code may reach a column through the address that comes with a row.
-pub(super) fn is_near(at: &ColumnRef) -> bool {
+/// Whether compiled code may access a column through the row's address.
+pub(super) fn is_direct(at: &ColumnRef) -> bool {
     let words = 1 + (at.bytes_max as usize).div_ceil(8);
     at.group == 0 && usize::from(at.word) + words <= ZERO_ROW_WORDS
 }
 
-/// For each block the rows that [`Op::IsRow`] has found on all ways to it.
+/// For each block, the rows that [`Op::IsRow`] has confirmed on all paths to it.
 fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
-    // The row that a test finds, and whether it does so by being true or by being false.
+    // The row that a test confirms, and which result confirms it.
     let mut tests: Vec<Option<(Value, bool)>> = vec![None; function.types.len()];
     for inst in function.blocks.iter().flat_map(|b| &b.insts) {
         let Some(result) = inst.result else { continue };
@@ -539,8 +548,8 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     let mut known: Vec<Option<Vec<Value>>> = vec![None; function.blocks.len()];
     known[0] = Some(Vec::new());
     for block in order {
-        // All ways here but back edges have been seen; a back edge adds nothing, since its block is dominated by
-        // this one.
+        // All predecessors but back edges have been visited. A back edge adds nothing, because this block dominates its
+        // source.
         let here = known[block.0 as usize].clone().unwrap_or_default();
         let end = &function.blocks[block.0 as usize].end;
         for (nth, jump) in end.jumps().into_iter().enumerate() {
@@ -566,8 +575,8 @@ fn present_rows(function: &Function, order: &[BlockId]) -> Vec<Vec<Value>> {
     known.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Which loads of bytes need no copy: those whose every use copies or only looks at the bytes, and that nothing writes
-/// over on a way from the load to a use.
+/// The loads of bytes that need no copy: every use copies or only reads the bytes, and nothing overwrites them between
+/// the load and a use.
 fn borrowed(function: &Function) -> Vec<bool> {
     let mut borrowed = vec![false; function.types.len()];
     for inst in all_insts(function).filter(|inst| loads_bytes(function, inst)) {
@@ -576,19 +585,19 @@ fn borrowed(function: &Function) -> Vec<bool> {
     let loads: Vec<Option<&Op>> = definitions(function);
     for inst in all_insts(function).filter(|inst| !is_select(&inst.op)) {
         for operand in inst.op.operands() {
-            let stays = || loads[operand.0 as usize].is_some_and(|load| may_look(&inst.op, load));
+            let stays = || loads[operand.0 as usize].is_some_and(|load| may_read(&inst.op, load));
             borrowed[operand.0 as usize] &= stays();
         }
     }
-    let looked_at = looked_at(function);
+    let is_read = is_read(function);
     for (value, becomes) in flows(function) {
-        // What the handler does not write it has nothing of to roll back.
+        // A roll-back has nothing to restore of what the handler does not write.
         let is_written_over = || {
             let load = loads[value.0 as usize];
             let mut ops = all_insts(function).map(|inst| &inst.op).filter(|op| !matches!(op, Op::RollBack));
             load.is_none_or(|load| ops.any(|op| writes_over(op, load)))
         };
-        borrowed[value.0 as usize] &= looked_at[becomes.0 as usize] && !is_written_over();
+        borrowed[value.0 as usize] &= is_read[becomes.0 as usize] && !is_written_over();
     }
     for (block, at, inst) in numbered_insts(function) {
         if let Some(result) = inst.result.filter(|result| borrowed[result.0 as usize]) {
@@ -598,28 +607,28 @@ fn borrowed(function: &Function) -> Vec<bool> {
     borrowed
 }
 
-/// Which values that others become are bytes that every use only looks at: parameters of blocks, and what is selected.
-fn looked_at(function: &Function) -> Vec<bool> {
-    let mut looked_at = vec![false; function.types.len()];
+/// The values that pass bytes on (block parameters, results of Select) and whose every use only reads them.
+fn is_read(function: &Function) -> Vec<bool> {
+    let mut is_read = vec![false; function.types.len()];
     for (_, to) in flows(function) {
-        looked_at[to.0 as usize] = function.ty(to) == Ty::Bytes;
+        is_read[to.0 as usize] = function.ty(to) == Ty::Bytes;
     }
-    for inst in all_insts(function).filter(|inst| !only_looks(&inst.op) && !is_select(&inst.op)) {
-        inst.op.operands().into_iter().for_each(|operand| looked_at[operand.0 as usize] = false);
+    for inst in all_insts(function).filter(|inst| !only_reads(&inst.op) && !is_select(&inst.op)) {
+        inst.op.operands().into_iter().for_each(|operand| is_read[operand.0 as usize] = false);
     }
     let mut is_new = true;
     while is_new {
         is_new = false;
         for (from, to) in flows(function) {
-            is_new |= looked_at[from.0 as usize] && !looked_at[to.0 as usize];
-            looked_at[from.0 as usize] &= looked_at[to.0 as usize];
+            is_new |= is_read[from.0 as usize] && !is_read[to.0 as usize];
+            is_read[from.0 as usize] &= is_read[to.0 as usize];
         }
     }
-    looked_at
+    is_read
 }
 
-/// The values that become others as they are, and which: given to blocks, or selected. The text of a verdict becomes
-/// none: it is copied before locks are given back.
+/// Pairs of a value and another that takes it over unchanged: as a block argument, or by Select. The text of a verdict
+/// is not among them: it is copied before locks are released.
 fn flows(function: &Function) -> impl Iterator<Item = (Value, Value)> + '_ {
     let jumps = function.blocks.iter().flat_map(|block| block.end.jumps());
     let given = jumps.flat_map(|jump| {
@@ -637,7 +646,7 @@ fn is_select(op: &Op) -> bool {
     matches!(op, Op::Select(..))
 }
 
-/// The operation that makes each value.
+/// The operation that defines each value.
 fn definitions(function: &Function) -> Vec<Option<&Op>> {
     let mut ops = vec![None; function.types.len()];
     for inst in all_insts(function) {
@@ -653,11 +662,11 @@ fn numbered_insts(function: &Function) -> impl Iterator<Item = (usize, usize, &I
     blocks.flat_map(|(at, block)| block.insts.iter().enumerate().map(move |(nth, inst)| (at, nth, inst)))
 }
 
-/// Whether no way leads from a load to a use of its bytes past what writes over them.
+/// Whether no path leads from a load, through a write to its bytes, to a use of them.
 fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Value, load: &Op) -> bool {
     let mut seen = vec![[false; 2]; function.blocks.len()];
-    let mut ahead = vec![(home, at + 1, false)];
-    while let Some((at, from, mut is_over)) = ahead.pop() {
+    let mut reach = vec![(home, at + 1, false)];
+    while let Some((at, from, mut is_over)) = reach.pop() {
         let block = &function.blocks[at];
         let mut goes_on = true;
         for inst in &block.insts[from..] {
@@ -679,7 +688,7 @@ fn is_whole_at_uses(function: &Function, (home, at): (usize, usize), value: Valu
         for jump in block.end.jumps() {
             let to = jump.block.0 as usize;
             if !core::mem::replace(&mut seen[to][usize::from(is_over)], true) {
-                ahead.push((to, 0, is_over));
+                reach.push((to, 0, is_over));
             }
         }
     }
@@ -691,8 +700,8 @@ fn loads_bytes(function: &Function, inst: &Inst) -> bool {
     is_bytes && matches!(inst.op, Op::Column(..) | Op::CallGet(_))
 }
 
-/// Whether the operation is done with its bytes when it ends, and does not write while it looks at them.
-fn only_looks(op: &Op) -> bool {
+/// Whether the operation needs its bytes only until it ends, and does not write while it reads them.
+fn only_reads(op: &Op) -> bool {
     matches!(
         op,
         Op::Len(_)
@@ -722,17 +731,16 @@ fn only_looks(op: &Op) -> bool {
     )
 }
 
-/// Whether an operation may use the bytes of a load where they lie: it only looks at them, or it copies them to where
-/// they cannot lie themselves.
-fn may_look(op: &Op, load: &Op) -> bool {
+/// Whether an operation may use the bytes of a load in place: it only reads them, or copies them elsewhere.
+fn may_read(op: &Op, load: &Op) -> bool {
     match (op, load) {
         (Op::SetColumn(to, ..) | Op::Insert(to, ..), Op::Column(from, ..)) => to != from,
         (Op::SetColumn(..) | Op::Insert(..), Op::CallGet(_)) | (Op::CallSet(..), Op::Column(..)) => true,
-        _ => only_looks(op),
+        _ => only_reads(op),
     }
 }
 
-/// Whether an operation may change the bytes that a load gave, where they lie.
+/// Whether an operation may overwrite the bytes of a load in place.
 fn writes_over(op: &Op, load: &Op) -> bool {
     match (op, load) {
         (Op::RollBack, _) => true,
@@ -748,7 +756,7 @@ fn writes_over(op: &Op, load: &Op) -> bool {
     }
 }
 
-/// Whether a roll-back has something to do after the operation.
+/// Whether a roll-back must undo the operation.
 fn has_effect(op: &Op) -> bool {
     match op {
         Op::CallSet(.., journal)
@@ -784,7 +792,7 @@ fn has_effect(op: &Op) -> bool {
     }
 }
 
-/// The table that an operation is on.
+/// The table of an operation.
 pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     match op {
         Op::Find(table, _)
@@ -807,7 +815,7 @@ pub(crate) fn table_of(op: &Op) -> Option<TableId> {
     }
 }
 
-/// Whether a comparison asks for equality, and which answer equal bytes give.
+/// Whether a comparison tests for equality, and its result for equal bytes.
 pub(super) fn equality(cmp: BytesCmp) -> Option<bool> {
     match cmp {
         BytesCmp::Eq => Some(true),

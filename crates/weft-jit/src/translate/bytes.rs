@@ -1,4 +1,4 @@
-//! Operations on bytes and text.
+//! Translates operations on bytes and text.
 
 use super::analysis::equality;
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val, cell_tag};
@@ -17,13 +17,13 @@ use weft_ir::ir::{BytesCmp, NativeId, Op, Signed, Ty, Value};
 const INLINE_EQUAL_MAX: usize = 16;
 
 impl Segment<'_, '_> {
-    /// Sets a word of the frame that the pass writes.
+    /// Sets a word of the pass's [`crate::frame::Frame`].
     pub(super) fn store_frame(&mut self, value: clif::Value, offset: usize) {
         self.builder.ins().store(PLAIN, value, self.frame, offset as i32);
     }
 
-    /// Takes room in the scratch for bytes that stay where they are: their length, or 0 if there is no room.
-    pub(super) fn take_room(&mut self, len: clif::Value) -> clif::Value {
+    /// Allocates scratch for bytes that stay in place: returns their length, or 0 if there is no room.
+    pub(super) fn take_scratch(&mut self, len: clif::Value) -> clif::Value {
         if self.is_roomy {
             return len;
         }
@@ -47,7 +47,7 @@ impl Segment<'_, '_> {
         taken
     }
 
-    /// The byte at an offset. Where there is none a zero is read, which spares a branch.
+    /// The byte at an offset. Out of range it reads a zero, which saves a branch.
     fn byte_at(&mut self, start: clif::Value, len: clif::Value, at: u8) -> clif::Value {
         let there = self.icmp_imm(IntCC::UnsignedGreaterThan, len, i64::from(at));
         let (zero, _) = self.constant(&[0]).two();
@@ -56,7 +56,7 @@ impl Segment<'_, '_> {
         self.builder.ins().uload8(I64, UNALIGNED, from, 0)
     }
 
-    /// The word at an offset. Where there is none zeros are read, which spares a branch.
+    /// The word at an offset. Out of range it reads zeros, which saves a branch.
     fn word_inside(&mut self, start: clif::Value, len: clif::Value, at: clif::Value) -> clif::Value {
         let has_word = self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, len, 8);
         let last = self.with_imm(len, -8, |ins, len, n| ins.iadd(len, n));
@@ -68,7 +68,7 @@ impl Segment<'_, '_> {
         self.builder.ins().load(I64, UNALIGNED, from, 0)
     }
 
-    /// So many bytes from an offset, none if they do not all lie there.
+    /// A number of bytes from an offset; empty if they are out of range.
     fn part(&mut self, bytes: Val, at: clif::Value, n: clif::Value) -> Val {
         let (start, len) = bytes.two();
         let begins = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, at, len);
@@ -80,7 +80,7 @@ impl Segment<'_, '_> {
         Val::Two(from, self.builder.ins().select(there, n, zero))
     }
 
-    /// Whether an address lies in one of these networks. The first byte of most addresses tells that it does not.
+    /// Whether an address lies in one of these networks. The first byte of most addresses rules it out.
     fn in_networks(&mut self, address: Val, prefixes: &[Vec<u8>]) -> clif::Value {
         let (start, len) = address.two();
         let may_be: Vec<u8> =
@@ -104,8 +104,7 @@ impl Segment<'_, '_> {
         result
     }
 
-    /// Whether an address lies in a network that is known: where that has at most 64 bits, a comparison with the first
-    /// ones.
+    /// Whether an address lies in a constant network: for a prefix of at most 64 bits, a comparison of its first bits.
     fn in_network(&mut self, address: Val, prefix: &[u8]) -> clif::Value {
         let (start, len) = address.two();
         let Some((network, bits)) = known_network(prefix) else {
@@ -125,7 +124,7 @@ impl Segment<'_, '_> {
         let mask = u64::MAX << (64 - u32::from(bits));
         let mut first = [0; 8];
         first[..width].copy_from_slice(&network[..width]);
-        // As a load on a little-endian machine gives them.
+        // As a load on a little-endian machine returns them.
         let wanted = little_endian(&(u64::from_be_bytes(first) & mask).to_be_bytes()[..width]);
         let mask = little_endian(&mask.to_be_bytes()[..width]);
         self.and_then(same_len, |segment| {
@@ -136,7 +135,7 @@ impl Segment<'_, '_> {
         })
     }
 
-    /// A number of a type.
+    /// A constant of a type.
     fn small(&mut self, ty: clif::Type, n: u64) -> clif::Value {
         let n = n as i64;
         let n = if ty == I64 { n } else { n & ((1 << ty.bits()) - 1) };
@@ -149,7 +148,7 @@ impl Segment<'_, '_> {
         self.and_then(same_len, |segment| segment.call(Helper::BytesEqual, &[a, b, a_len])[0])
     }
 
-    /// Whether bytes are these. Their length is compared first, so that nothing behind their end is read.
+    /// Whether bytes equal these. Compares lengths first, so that nothing after the end is read.
     fn equal_literal(&mut self, bytes: Val, literal: &[u8]) -> clif::Value {
         let (start, len) = bytes.two();
         let n = literal.len();
@@ -185,19 +184,20 @@ impl Segment<'_, '_> {
     }
 }
 
-/// Up to eight bytes as a number, as a load on a little-endian machine gives it.
+/// Up to eight bytes as a number, as a load on a little-endian machine returns it.
 pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Address and length of a network of IPv4 or IPv6 whose length a word holds; None for others, which the helper knows.
+/// Address and prefix length of a network of IPv4 or IPv6 whose prefix fits in a word; None for others, which the
+/// helper handles.
 fn known_network(prefix: &[u8]) -> Option<(&[u8], u8)> {
     let (&bits, network) = prefix.split_last()?;
     let fits = matches!(network.len(), 4 | 16) && usize::from(bits) <= (8 * network.len()).min(64);
     fits.then_some((network, bits))
 }
 
-/// Whether some address with this first byte lies in a network.
+/// Whether a network has an address with this first byte.
 fn may_hold(prefix: &[u8], first: u8) -> bool {
     let Some((bits, [of, ..])) = prefix.split_last() else { return false };
     let fixed = (*bits).min(8);
@@ -205,7 +205,7 @@ fn may_hold(prefix: &[u8], first: u8) -> bool {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Translates an operation on bytes; None if it is of another kind.
+    /// Translates an operation on bytes; None if it is of another group.
     pub(super) fn bytes(&mut self, op: &Op, result: Option<Value>) -> Result<Option<Val>, Unsupported> {
         let frame = self.segment.frame;
         Ok(Some(match op {
@@ -252,7 +252,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::BytesCompare(cmp, a, b) => Val::One(self.compare(*cmp, *a, *b)?),
             Op::Concat(parts) => {
                 let held: Vec<Val> = parts.iter().map(|part| self.get(*part)).collect::<Result<_, _>>()?;
-                let literals = parts.iter().map(|part| self.facts.literal(*part));
+                let literals = parts.iter().map(|part| self.analysis.literal(*part));
                 let parts: Vec<_> = held.into_iter().zip(literals).collect();
                 let kept = self.segment.keep(&parts);
                 self.segment.kept(kept)
@@ -270,7 +270,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (from, count) = (self.get(*from)?.one(), self.get(*count)?.one());
                 self.slice((start, len), from, count)
             }
-            Op::ScratchFull if result.and_then(|result| self.facts.told(result)) == Some(false) => {
+            Op::ScratchFull if result.and_then(|result| self.analysis.known_flag(result)) == Some(false) => {
                 Val::One(self.segment.bool(false))
             }
             Op::ScratchFull => {
@@ -284,7 +284,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::InPrefix(a, b) => {
                 let address = self.get(*a)?;
-                match self.facts.literal(*b) {
+                match self.analysis.literal(*b) {
                     Some(prefix) => Val::One(self.segment.in_network(address, prefix)),
                     None => {
                         let prefix = self.get(*b)?;
@@ -324,7 +324,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Whether the native function that gave a value ended so.
+    /// Whether the native function that returned a value ended in this way.
     fn has_ended(&mut self, value: Value, wanted: u64) -> Val {
         Val::One(match self.ended[value.0 as usize] {
             Some(how) => self.segment.icmp_imm(IntCC::Equal, how, wanted as i64),
@@ -341,7 +341,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.int(i64::from(signed == Signed::Yes))
     }
 
-    /// The characters in a range: all of the bytes, if the range has them all and they begin with a character.
+    /// The characters in a range: all of the bytes, if the range covers them and they begin with a character.
     fn slice(
         &mut self,
         (start, len): (clif::Value, clif::Value),
@@ -377,7 +377,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn compare(&mut self, cmp: BytesCmp, a: Value, b: Value) -> Result<clif::Value, Unsupported> {
         let (left, right) = (self.get(a)?, self.get(b)?);
         if let Some(answer) = equality(cmp) {
-            let equal = match (self.facts.literal(a), self.facts.literal(b)) {
+            let equal = match (self.analysis.literal(a), self.analysis.literal(b)) {
                 (_, Some(literal)) => self.equal_literal(a, left, literal),
                 (Some(literal), None) => self.equal_literal(b, right, literal),
                 (None, None) => self.segment.equal(left, right),

@@ -1,6 +1,6 @@
-//! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
+//! Inline table lookups: probes the first two slots of a key's home, which hold nearly every row.
 
-use super::key::MadeKey;
+use super::key::RegisterKey;
 use super::state::RowCell;
 use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::arc_offset;
@@ -14,39 +14,39 @@ use weft_core::table::jit_layout::{self, AgeWords, JitLayout, KeyLayout};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{TableId, Value};
 
-/// Keys of bytes up to this long are looked for in place.
+/// Keys of up to this many bytes are looked up inline.
 const SHORT_MAX: i64 = 16;
-/// The most bytes from an address in its page to the end of the page. No page is smaller.
+/// The smallest page size.
 const PAGE_BYTES: i64 = 4096;
 
-/// The bits of a row's number that are its first word in its segment.
+/// The bits of a row's number that give its first word in its segment.
 const WORD_MASK: i64 = (1 << jit_layout::WORD_BITS) - 1;
 
 /// A key and its hash.
 pub(super) struct Key {
     hash: Hash,
-    is: Is,
+    is: RowPattern,
 }
 
 /// The hash of a key.
 enum Hash {
     Known(clif::Value),
-    /// That of a key that was made, which is not worth its while where a row is found without.
-    Of(HashKey, MadeKey),
+    /// The hash of a key in registers; it is not computed if the row was prefetched.
+    Of(HashKey, RegisterKey),
 }
 
-/// Where a key may be: the addresses of its stripe and of the first slot of its home.
+/// The addresses of a key's stripe and of the first slot of its home.
 pub(super) struct Home {
-    /// None where there is but one.
+    /// None if there is only one stripe.
     stripe: Option<clif::Value>,
     pub(super) slots: clif::Value,
 }
 
-/// What a row has to hold.
-enum Is {
-    /// The length in bytes and the words of the bytes, zero padded.
+/// The contents of a matching row.
+enum RowPattern {
+    /// The length in bytes, and the words of the bytes, zero padded.
     Bytes(clif::Value, [clif::Value; 2]),
-    /// These words, by their places.
+    /// These words, by index.
     Words(Vec<(u16, clif::Value)>),
 }
 
@@ -98,21 +98,24 @@ impl PartTranslator<'_, '_, '_, '_> {
         let key_of = match (value, made) {
             (_, Some(made)) => {
                 let usual = self.segment.builder.create_block();
-                self.ins().brif(made.is_usual, usual, [], far, []);
+                self.ins().brif(made.has_expected_lengths, usual, [], far, []);
                 self.segment.builder.switch_to_block(usual);
                 let words = made.words(self.segment);
-                Key { hash: Hash::Of(hash, made), is: Is::Words(words) }
+                Key { hash: Hash::Of(hash, made), is: RowPattern::Words(words) }
             }
             (Val::Two(..), None) => self.short_key(hash, key, value, far),
             (value, None) => {
                 let KeyLayout::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
-                Key { hash: Hash::Known(self.hash_word_by(hash, word)), is: Is::Words(vec![(at, word)]) }
+                Key {
+                    hash: Hash::Known(self.hash_word_by(hash, word)),
+                    is: RowPattern::Words(vec![(at, word)]),
+                }
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
-        if let Some(note) = self.segment.asks.found(table.0) {
-            self.take_found(note, near, (base, offset as i32), &key_of, (far, done));
+        if let Some(note) = self.segment.prefetch_layout.find_slot(table.0) {
+            self.take_prefetched_row(note, near, (base, offset as i32), &key_of, (far, done));
         }
         self.probe(near, (base, offset as i32), &key_of, far, done);
 
@@ -133,16 +136,16 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The words and the hash ([`HashKey::hash_bytes`]) of a short key; goes to `far` with others.
+    /// The words and the hash ([`HashKey::hash_bytes`]) of a short key; jumps to `far` for others.
     pub(super) fn short_key(&mut self, by: HashKey, key: Value, bytes: Val, far: clif::Block) -> Key {
         let (len, words) = self.short_words(key, bytes, far);
         let [.., k2] = by.words();
         let k2 = self.segment.int(k2 as i64);
         let scaled = self.ins().imul(len, k2);
-        Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: Is::Bytes(len, words) }
+        Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: RowPattern::Bytes(len, words) }
     }
 
-    /// The hash of a key, which is made here if it has not been made yet.
+    /// The hash of a key, computed here if necessary.
     pub(super) fn hash_of_key(&mut self, key: &Key) -> clif::Value {
         match &key.hash {
             Hash::Known(hash) => *hash,
@@ -150,10 +153,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The words of a value's bytes, [`SHORT_MAX`] at most, with their number; goes to `far` with others.
+    /// The words of a value of at most [`SHORT_MAX`] bytes, with its length; jumps to `far` for others.
     ///
-    /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
-    /// reads nothing that cannot be read.
+    /// Bytes are read as whole words, and those after the end are masked. A read never leaves its page, so it never
+    /// faults.
     pub(super) fn short_words(
         &mut self,
         value: Value,
@@ -172,7 +175,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(is_short);
         let word = self.ins().load(I64, UNALIGNED, start, 0);
         let bits = self.segment.ishl_imm(len, 3);
-        // Shifts count modulo 64: by as many bits as the last word of the bytes has too many.
+        // Shifts count modulo 64: by the number of excess bits in the last word.
         let above = self.ins().ineg(bits);
         let fits_one = self.segment.icmp_imm(IntCC::UnsignedLessThanOrEqual, len, 8);
         self.ins().brif(fits_one, eight, [], sixteen, []);
@@ -191,7 +194,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         (len, [first, second])
     }
 
-    /// As [`PartTranslator::short_words`], of a cell that begins at an address.
+    /// As [`PartTranslator::short_words`], for a cell at an address.
     fn short_words_of(
         &mut self,
         RowCell { bytes_max, len }: RowCell,
@@ -216,9 +219,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         (len, [first, second])
     }
 
-    /// Goes to `done` with the row that was found when code looked ahead, if there was one, it lives, and it has this
-    /// key; or to `far`, if it may have expired.
-    fn take_found(
+    /// Jumps to `done` with the prefetched row, if there is one, it lives, and it has this key; to `far`, if it may
+    /// have expired.
+    fn take_prefetched_row(
         &mut self,
         note: usize,
         near: JitLayout,
@@ -243,13 +246,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(differs, other, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        self.go_far_if_over(near.age_words, base, address, far);
+        self.branch_if_over(near.age_words, base, address, far);
         self.ins().jump(done, &[row.into(), address.into()]);
         self.segment.builder.switch_to_block(other);
     }
 
-    /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See
-    /// [`weft_core::table::near`] for the way. Loads that come of one another are in order on every machine.
+    /// Jumps to `done` with the row, or with none; to `far`, if it is not in the first two slots.
+    /// [`weft_core::table::near`] describes the probe. Dependent loads are ordered on every machine.
     fn probe(
         &mut self,
         near: JitLayout,
@@ -262,8 +265,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let hash = self.hash_of_key(key);
         let Home { stripe, slots } = self.home(near, (base, offset), hash);
         let [first, second] = [0, 8].map(|at| self.ins().load(I64, PLAIN, slots, at));
-        // With the tag cleared, a slot that had it is the row's number and nothing else. Which of the two it is is
-        // chance, so it is no branch.
+        // XOR with the tag leaves only the row's number in a slot with this tag. Which of the two slots it is is
+        // unpredictable, so it is no branch.
         let tag_above = self.segment.ishl_imm(hash, 32);
         let [in_first, in_second] = [first, second].map(|slot| self.ins().bxor(slot, tag_above));
         let rest = self.segment.ushr_imm(in_first, 32);
@@ -298,12 +301,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(differs, far, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        self.go_far_if_over(near.age_words, (base, offset), address, far);
+        self.branch_if_over(near.age_words, (base, offset), address, far);
         let row = self.segment.iadd_imm(at, 1);
         self.ins().jump(done, &[row.into(), address.into()]);
     }
 
-    /// Where the slots of a key with this hash begin.
+    /// The first slot of a key with this hash.
     pub(super) fn home(
         &mut self,
         near: JitLayout,
@@ -332,7 +335,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Home { stripe, slots: self.ins().iadd(slots, behind) }
     }
 
-    /// The address of the words of the segment in which the row with this number is; 0 if it has none yet.
+    /// The address of the words of the row's segment; 0 if the segment is not allocated yet.
     fn words_of_segment(&mut self, (base, offset): (clif::Value, i32), at: clif::Value) -> clif::Value {
         let segments = self.ins().load(I64, PLAIN, base, offset + jit_layout::TABLE_SEGMENTS as i32);
         let nth = self.segment.ushr_imm(at, i64::from(jit_layout::WORD_BITS));
@@ -341,8 +344,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().load(I64, PLAIN, segment, 0)
     }
 
-    /// Goes to `far` if the row at this address may have expired.
-    fn go_far_if_over(
+    /// Jumps to `far` if the row at this address may have expired.
+    fn branch_if_over(
         &mut self,
         words: AgeWords,
         (base, offset): (clif::Value, i32),
@@ -364,7 +367,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The next row of a scan, or none. In a table with one stripe it is looked for at the cursor itself.
+    /// The next row of a scan, or none. A table with one stripe is scanned inline at the cursor.
     pub(super) fn scan_row(&mut self, table: TableId, cursor: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (steps, offset) = (held.scan_layout(), arc_offset(held) as i32);
@@ -398,7 +401,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(is_live, lives, [], far, []);
 
         self.segment.builder.switch_to_block(lives);
-        self.go_far_if_over(steps.age_words, (base, offset), at, far);
+        self.branch_if_over(steps.age_words, (base, offset), at, far);
         let found = self.segment.iadd_imm(cursor, 1);
         self.ins().jump(done, &[found.into(), at.into()]);
 
@@ -414,7 +417,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The cursor behind a row: [`weft_core::table::Table::cursor_behind`].
+    /// The cursor after a row: [`weft_core::table::Table::cursor_behind`].
     pub(super) fn scan_next(&mut self, table: TableId, row: Value) -> Result<Val, Unsupported> {
         let steps = self.segment.plan.state.tables[usize::from(table.0)].scan_layout();
         let at = self.get(row)?.two().0;
@@ -440,18 +443,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             KeyLayout::Word(_) | KeyLayout::Columns(_) => (0, 0),
         };
         match &key.is {
-            Is::Words(words) => {
+            RowPattern::Words(words) => {
                 let differ: Vec<clif::Value> =
                     words.iter().map(|(at, wanted)| word(self, *at, *wanted)).collect();
                 let any = differ.into_iter().reduce(|any, other| self.ins().bor(any, other));
                 any.unwrap_or_else(|| self.segment.int(0))
             }
-            Is::Bytes(len, [first, second]) => {
+            RowPattern::Bytes(len, [first, second]) => {
                 let other_len = word(self, at, *len);
                 let other_first = word(self, at + 1, *first);
                 let differs = self.ins().bor(other_len, other_first);
-                // Words behind the bytes are left from earlier, so they are compared only where there are bytes. A key
-                // that is longer than its column has another length than any row's.
+                // Words after the bytes are stale, so only words with bytes are compared. A key longer than its column
+                // differs from any row in its length.
                 if max <= 8 {
                     return differs;
                 }

@@ -1,7 +1,7 @@
-//! Keys of several columns, spelled out: their bytes, their hash and what a row has to hold are made in registers.
+//! Keys of several columns in registers: their bytes, their hash and the words of a matching row.
 //!
-//! That is done for keys whose parts have the lengths that nearly all values of their types have ([`usual_len`]); the
-//! way to others leads through a helper, and then the table is asked.
+//! This works for keys whose parts have the expected lengths of their types ([`expected_len`]). Other keys go through a
+//! helper, and then through the table.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
@@ -17,26 +17,26 @@ use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Op, TableId, Ty, Value};
 
-/// The longest key that is made in registers.
+/// The longest key in registers.
 const BYTES_MAX: u32 = 128;
-/// Bytes that say how long a part is.
+/// Bytes of a part's length.
 pub(super) const LEN_BYTES: u32 = 4;
 
-/// A key that was made in registers.
+/// A key in registers.
 #[derive(Clone, Debug)]
-pub(super) struct MadeKey {
-    /// Whose key it is.
+pub(super) struct RegisterKey {
+    /// The table whose key it is.
     pub(super) table: TableId,
-    /// Whether it was: if not, the parts mean nothing.
-    pub(super) is_usual: clif::Value,
-    /// The parts, each as the word that a row holds of it.
+    /// Whether the parts have the expected lengths; if not, they are meaningless.
+    pub(super) has_expected_lengths: clif::Value,
+    /// The parts, each as the word that a row has for it.
     parts: Vec<(KeyPart, clif::Value)>,
-    /// Room for its bytes, which are there once they have been asked for.
+    /// Stack slot for the canonical bytes, which are written on first use.
     slot: StackSlot,
 }
 
-impl MadeKey {
-    /// What a row with this key holds, by word.
+impl RegisterKey {
+    /// The words of a row with this key, by index.
     pub(super) fn words(&self, segment: &mut Segment<'_, '_>) -> Vec<(u16, clif::Value)> {
         let words_of = |(part, word): &(KeyPart, clif::Value)| {
             let len = part.len.map(|len| (part.at.word, segment.int(i64::from(len))));
@@ -50,24 +50,24 @@ impl MadeKey {
 #[derive(Clone, Copy, Debug)]
 struct KeyPart {
     at: ColumnRef,
-    /// The usual length of bytes; None for a word.
+    /// The expected length of bytes; None for a word.
     len: Option<u32>,
 }
 
 impl KeyPart {
-    /// How many of the canonical bytes are its.
+    /// The number of its canonical bytes.
     fn bytes(&self) -> u32 {
         self.len.map_or(8, |len| LEN_BYTES + len)
     }
 }
 
-/// How many bytes a key with these parts has.
+/// The number of bytes of a key with these parts.
 fn bytes_of<'c>(parts: impl IntoIterator<Item = &'c KeyPart>) -> u32 {
     parts.into_iter().map(KeyPart::bytes).sum()
 }
 
-/// How long nearly all values of a type of bytes are; None if that cannot be told.
-pub(super) fn usual_len(ty: Type) -> Option<u32> {
+/// The length of nearly all values of a bytes type; None if it varies.
+pub(super) fn expected_len(ty: Type) -> Option<u32> {
     match ty {
         Type::IpAddr => Some(4),
         Type::Mac => Some(6),
@@ -78,22 +78,22 @@ pub(super) fn usual_len(ty: Type) -> Option<u32> {
 impl PartTranslator<'_, '_, '_, '_> {
     /// The canonical bytes of a key of several columns.
     pub(super) fn key(&mut self, parts: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
-        let usual = result.and_then(|result| Some((result, self.usual_parts(parts, result)?)));
+        let usual = result.and_then(|result| Some((result, self.expected_parts(parts, result)?)));
         let Some((result, (table, columns))) = usual else { return self.key_by_helper(parts) };
         let [made, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
         let [start, len] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
-        let is_usual = self.segment.builder.append_block_param(done, I8);
+        let has_expected_lengths = self.segment.builder.append_block_param(done, I8);
         let (is_it, values) = self.parts(parts, &columns)?;
         self.ins().brif(is_it, made, [], other, []);
 
         self.segment.builder.switch_to_block(made);
-        let held = self.words_held(&values, &columns);
+        let held = self.row_words(&values, &columns);
         let total = bytes_of(&columns);
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, total.next_multiple_of(8), 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let address = self.ins().stack_addr(I64, slot, 0);
         let total = self.segment.int(i64::from(total));
-        let taken = self.segment.take_room(total);
+        let taken = self.segment.take_scratch(total);
         let fits = self.segment.icmp_imm(IntCC::NotEqual, taken, 0);
         let mut args: Vec<BlockArg> = [address, taken, fits].map(BlockArg::from).into();
         args.extend(held.iter().map(|(_, word)| BlockArg::from(*word)));
@@ -110,12 +110,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         let mut param = || self.segment.builder.append_block_param(done, I64);
         let parts = columns.into_iter().map(|column| (column, param())).collect();
         self.segment.builder.switch_to_block(done);
-        self.made_keys[result.0 as usize] = Some(MadeKey { table, is_usual, parts, slot });
+        self.made_keys[result.0 as usize] = Some(RegisterKey { table, has_expected_lengths, parts, slot });
         Ok(Val::Two(start, len))
     }
 
-    /// The hash of a key that is not made; goes to `other` if its parts have not the usual lengths. None if the key is
-    /// one that is not made in registers.
+    /// The hash of a key for the prefetcher; jumps to `other` if its parts do not have the expected lengths. None if
+    /// the key cannot be in registers.
     pub(super) fn hash_ahead(
         &mut self,
         by: HashKey,
@@ -128,22 +128,22 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         });
         let Some(parts) = parts else { return Ok(None) };
-        let Some((_, columns)) = self.usual_parts(parts, key) else { return Ok(None) };
-        let (is_usual, values) = self.parts(parts, &columns)?;
+        let Some((_, columns)) = self.expected_parts(parts, key) else { return Ok(None) };
+        let (has_expected_lengths, values) = self.parts(parts, &columns)?;
         let made = self.segment.builder.create_block();
-        self.ins().brif(is_usual, made, [], other, []);
+        self.ins().brif(has_expected_lengths, made, [], other, []);
         self.segment.builder.switch_to_block(made);
-        let parts = self.words_held(&values, &columns);
+        let parts = self.row_words(&values, &columns);
         Ok(Some(self.hash_of_parts(by, &parts)))
     }
 
-    /// The hash of a key that was made. Whoever finds its row without does not make it.
-    pub(super) fn hash_of_made(&mut self, by: HashKey, made: &MadeKey) -> clif::Value {
+    /// The hash of a key in registers. It is not needed where the row was prefetched.
+    pub(super) fn hash_of_made(&mut self, by: HashKey, made: &RegisterKey) -> clif::Value {
         self.hash_of_parts(by, &made.parts)
     }
 
-    /// Puts the bytes of a key that was made where they are said to be.
-    pub(super) fn store_made(&mut self, made: &MadeKey) {
+    /// Stores the canonical bytes of a key in registers.
+    pub(super) fn store_made(&mut self, made: &RegisterKey) {
         let bytes = self.segment.canonical(&made.parts);
         let address = self.ins().stack_addr(I64, made.slot, 0);
         for (at, word) in (0..).step_by(8).zip(bytes) {
@@ -156,28 +156,28 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.hash_of(by, &bytes, bytes_of(parts.iter().map(|(part, _)| part)))
     }
 
-    /// Parts that have the usual lengths, as the words that a row holds of them.
-    fn words_held(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Vec<(KeyPart, clif::Value)> {
+    /// Parts of the expected lengths, as the words that a row has for them.
+    fn row_words(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Vec<(KeyPart, clif::Value)> {
         values.iter().zip(columns).map(|(value, column)| (*column, self.word_of(*value, *column))).collect()
     }
 
-    /// Whether all parts have the usual lengths, and the parts.
+    /// Whether all parts have the expected lengths, and the parts.
     fn parts(
         &mut self,
         parts: &[Value],
         columns: &[KeyPart],
     ) -> Result<(clif::Value, Vec<(Ty, Val)>), Unsupported> {
-        let mut is_usual = self.segment.bool(true);
+        let mut has_expected_lengths = self.segment.bool(true);
         let mut values = Vec::new();
         for (part, column) in parts.iter().zip(columns) {
             let (ty, value) = (self.ty(*part), self.get(*part)?);
             if let Some(len) = column.len {
                 let same = self.segment.icmp_imm(IntCC::Equal, value.two().1, i64::from(len));
-                is_usual = self.ins().band(is_usual, same);
+                has_expected_lengths = self.ins().band(has_expected_lengths, same);
             }
             values.push((ty, value));
         }
-        Ok((is_usual, values))
+        Ok((has_expected_lengths, values))
     }
 
     fn key_by_helper(&mut self, parts: &[Value]) -> Result<Val, Unsupported> {
@@ -186,9 +186,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::Key, &[frame, cells, n]))
     }
 
-    /// The table that is looked into with a key, and its columns, if the key can be made in registers. In a handler
-    /// with loops one key would take the place of another.
-    fn usual_parts(&self, parts: &[Value], result: Value) -> Option<(TableId, Vec<KeyPart>)> {
+    /// The table that a key is for, and its columns, if the key can be in registers. In a handler with loops one key
+    /// would overwrite another.
+    fn expected_parts(&self, parts: &[Value], result: Value) -> Option<(TableId, Vec<KeyPart>)> {
         let blocks = &self.function.blocks;
         if blocks.iter().any(|block| block.scan_rows_max.is_some()) {
             return None;
@@ -198,7 +198,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         });
         let table = finds.next()?;
-        let columns = usual_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
+        let columns = expected_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
         let is_of =
             |(part, column): (&Value, &KeyPart)| (self.ty(*part) == Ty::Bytes) == column.len.is_some();
         let bytes = bytes_of(&columns);
@@ -206,7 +206,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         (fits && bytes <= BYTES_MAX).then_some((table, columns))
     }
 
-    /// The word that a row holds of a part: of bytes the first eight, which are all.
+    /// The word that a row has for a part: for bytes, the first eight, which are all.
     fn word_of(&mut self, (ty, value): (Ty, Val), column: KeyPart) -> clif::Value {
         let (Some(len), Val::Two(start, _)) = (column.len, value) else {
             return self.segment.pack(ty, value);
@@ -222,7 +222,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// [`HashKey::hash_bytes`] of bytes that are held in words, the last of them filled up with zeros.
+    /// [`HashKey::hash_bytes`] of bytes in words, the last of them zero-padded.
     fn hash_of(&mut self, by: HashKey, words: &[clif::Value], len: u32) -> clif::Value {
         let keys = by.words();
         if len <= SHORT_BYTES_MAX as u32 {
@@ -254,8 +254,8 @@ impl PartTranslator<'_, '_, '_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// [`HashKey::hash_bytes`] of at most [`SHORT_BYTES_MAX`] bytes, from their words and from their number, which is
-    /// `scaled` by the last word of the key.
+    /// [`HashKey::hash_bytes`] of at most [`SHORT_BYTES_MAX`] bytes: from their words, and from their number, `scaled`
+    /// by the last word of the hash key.
     pub(super) fn hash_short(
         &mut self,
         by: HashKey,
@@ -276,7 +276,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.scatter(by, mixed, k1)
     }
 
-    /// Both products of a hash that places keys.
+    /// Both products of the hash.
     fn scatter(&mut self, by: HashKey, left: clif::Value, right: clif::Value) -> clif::Value {
         let first = self.fold_mul(left, right);
         let [.., k2] = by.words();
@@ -286,7 +286,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 }
 
 impl Segment<'_, '_> {
-    /// The canonical bytes of a key as words, the last of them filled up with zeros.
+    /// The canonical bytes of a key as words, the last of them zero-padded.
     fn canonical(&mut self, parts: &[(KeyPart, clif::Value)]) -> Vec<clif::Value> {
         let mut words = Vec::new();
         let (mut last, mut bits) = (None, 0);
@@ -312,7 +312,7 @@ impl Segment<'_, '_> {
         words
     }
 
-    /// The eight bytes at an offset of bytes that are held in words.
+    /// The eight bytes at an offset of bytes in words.
     fn word_at(&mut self, words: &[clif::Value], at: u32) -> clif::Value {
         let (nth, bits) = (at as usize / 8, i64::from(at % 8) * 8);
         if bits == 0 {
@@ -324,12 +324,12 @@ impl Segment<'_, '_> {
     }
 }
 
-/// The columns of a key that has several, if the usual length of each is known.
-fn usual_columns(table: &Table) -> Option<Vec<KeyPart>> {
+/// The columns of a key with several, if each has an expected length.
+fn expected_columns(table: &Table) -> Option<Vec<KeyPart>> {
     let KeyLayout::Columns(n) = table.jit_layout().key else { return None };
     let columns = table.columns().take(usize::from(n)).map(|(column, at)| match at.bytes_max {
         0 => Some(KeyPart { at, len: None }),
-        _ => Some(KeyPart { at, len: Some(usual_len(column.ty)?) }),
+        _ => Some(KeyPart { at, len: Some(expected_len(column.ty)?) }),
     });
     columns.collect()
 }

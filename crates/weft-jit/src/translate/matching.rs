@@ -1,14 +1,14 @@
-//! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of
-//! bits or a trie ([`weft_core::matching::jit_layout`]), the row is found in place.
+//! Inline matches of rows: packs the values into the classifier's key, and finds the row in place if the rows are in
+//! bit vectors or a trie ([`weft_core::matching::jit_layout`]).
 //!
-//! Rows may change while the code is in use, and what is built of them with it. So each look-up asks the matcher
-//! whether it is still found in the way that was spelled out. If not, a helper finds the row: with the key that the
-//! code has made, as long as keys are made so, else with the values.
+//! Rows, and the structures built from them, may change while the code is in use. So each lookup checks that the
+//! matcher still has the layout that was compiled. If not, a helper finds the row: by the packed key, while keys are
+//! packed the same way, else by the values.
 
 use super::{FIXED, PLAIN, PartTranslator, UNALIGNED, Val, cell_tag};
-use crate::ahead::MATCHED;
 use crate::frame::arc_offset;
 use crate::helpers::{CELL_BYTES, Cell, Helper, NULL_LEN, ZERO_ROW, tag};
+use crate::prefetch::MATCHED;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -28,18 +28,18 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Inst, MatchId, Op, Value};
 use weft_ir::program::Part;
 
-/// Bytes of an entry for a row, as a power of two.
+/// Size of a row's entry, as a power of two.
 const FOUND_SHIFT: i64 = 4;
 
 /// The bits of one place of a key.
 type Packed = (KeyBits, clif::Value);
 
-/// The key of a match of few rows that each pass asks: where its parts go, and which inputs they are.
+/// The key of a small match that every pass looks up: the places of its parts, and their inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FewKey(Vec<(Field, InputId)>);
+pub(super) struct SmallMatchKey(Vec<(Field, InputId)>);
 
-impl FewKey {
-    /// None if it is of something else, or not all passes come there.
+impl SmallMatchKey {
+    /// None if it depends on other values, or not all passes look it up.
     fn of(
         state: &State,
         function: &Function,
@@ -60,7 +60,7 @@ impl FewKey {
         is_few.then(|| held.fields().zip(keys).map(part).collect::<Option<Vec<_>>>().map(Self)).flatten()
     }
 
-    /// Those of all matches of a segment; none where an input changes on the way.
+    /// The keys of all matches of a segment; none where an input changes in between.
     pub(super) fn all(state: &State, parts: &[Part<'_>]) -> Vec<Self> {
         let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         let changed = ops.filter_map(|inst| match inst.op {
@@ -93,18 +93,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         let held = &state.matchers[usize::from(id.0)];
         let pointer = self.matcher(id);
         let packed = self.packed(id, keys)?;
-        let key = FewKey::of(state, self.function, block, (id, keys));
+        let key = SmallMatchKey::of(state, self.function, block, (id, keys));
         let words = self.key_words(key, held.key_words(), &packed);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
-        if let Some(note) = self.segment.asks.matched(id.0) {
-            self.take_noted(note, &words, done);
+        if let Some(note) = self.segment.prefetch_layout.match_slot(id.0) {
+            self.take_prefetched_match(note, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
         if let Some(way) = held.lookup_method() {
             let other = self.unless((base, arc_offset(held) + MATCHER_LOOKUP), held.lookup_hash());
             let row = match &way {
-                LookupMethod::Linear(few) => self.one_by_one(held, base, *few, &words),
+                LookupMethod::Linear(few) => self.compare_rows(held, base, *few, &words),
                 LookupMethod::Vectors(chunks) => self.first_bit(held, base, chunks, &packed),
                 LookupMethod::Trie(field) => self.interval(held, base, field, (&packed, other)),
             };
@@ -123,8 +123,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(found[0], found[1]))
     }
 
-    /// Gives the row that was found when code looked ahead, if that was for the same key.
-    fn take_noted(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
+    /// Continues with the prefetched row, if it is for the same key.
+    fn take_prefetched_match(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
         let [noted, other] = [(); 2].map(|()| self.segment.builder.create_block());
         let (notes, first) = (self.segment.notes, note as i32 * 8);
         let word = |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, notes, first + nth as i32 * 8);
@@ -143,7 +143,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(other);
     }
 
-    /// Goes on where the word at an address and offset is this one, and to the block that is given where it is not.
+    /// Continues if the word at an address and offset equals this one, else jumps to the returned block.
     fn unless(&mut self, (base, offset): (clif::Value, usize), word: u64) -> clif::Block {
         let [same, other] = [(); 2].map(|()| self.segment.builder.create_block());
         let held = self.ins().load(I64, FIXED, base, offset as i32);
@@ -154,13 +154,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         other
     }
 
-    /// Goes on with a row.
+    /// Jumps to a block with a row.
     fn give(&mut self, row: Val, to: clif::Block) {
         let (row, address) = row.two();
         self.ins().jump(to, &[row.into(), address.into()]);
     }
 
-    /// The words of the key of a match.
+    /// The words of a match's key.
     pub(super) fn packed_words(
         &mut self,
         id: MatchId,
@@ -170,7 +170,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.join(&packed))
     }
 
-    /// The bits of the key of a match, by place.
+    /// The bits of a match's key, by place.
     fn packed(&mut self, id: MatchId, keys: &[(Value, Option<Value>)]) -> Result<Vec<Packed>, Unsupported> {
         let pointer = self.matcher(id);
         let mut packed = Vec::new();
@@ -232,7 +232,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// Four bytes as a number.
     fn short(&mut self, start: clif::Value, len: clif::Value, none: u64) -> clif::Value {
         let is_short = self.segment.icmp_imm(IntCC::Equal, len, 4);
-        // Nothing but four bytes is read where they are.
+        // Only four bytes are read there.
         let (zeros, _) = self.segment.constant(&[0; 4]).two();
         let from = self.ins().select(is_short, start, zeros);
         let number = self.ins().load(I32, UNALIGNED, from, 0);
@@ -272,7 +272,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Room for the words of a key.
+    /// A stack slot for the words of a key.
     fn words(&mut self) -> clif::Value {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, (WORDS_MAX * 8) as u32, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
@@ -284,7 +284,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if bits >= 64 { down } else { self.segment.band_imm(down, (1i64 << bits) - 1) }
     }
 
-    /// The row that a helper finds.
+    /// The row that a helper finds by the packed key.
     fn match_words(&mut self, pointer: clif::Value, packed: &[Packed]) -> Val {
         let to = self.words();
         for (at, word) in (0..).step_by(8).zip(self.join(packed)) {
@@ -312,16 +312,17 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::MatchValues, &[pointer, cells, n]))
     }
 
-    /// The words of a key. If several matches of few rows have it, they are made for the first of them; the compiler
-    /// would make them on the way that compares them, which does not lead to the others for certain.
-    fn key_words(&mut self, key: Option<FewKey>, n: usize, packed: &[Packed]) -> Vec<clif::Value> {
+    /// The words of a key. If several small matches share it, they are computed before the first: the compiler would
+    /// compute them on the path of one comparison, which does not dominate the others.
+    fn key_words(&mut self, key: Option<SmallMatchKey>, n: usize, packed: &[Packed]) -> Vec<clif::Value> {
         let segment = &mut self.segment;
         if let Some((_, made)) = segment.made_keys.iter().find(|(of, _)| Some(of) == key.as_ref()) {
             let made = made.clone();
             return made.into_iter().map(|slot| self.ins().stack_load(I64, I64, slot, 0)).collect();
         }
         let words: Vec<clif::Value> = self.join(packed).into_iter().take(n).collect();
-        let Some(key) = key.filter(|key| self.segment.few_keys.iter().filter(|of| *of == key).count() > 1)
+        let Some(key) =
+            key.filter(|key| self.segment.small_match_keys.iter().filter(|of| *of == key).count() > 1)
         else {
             return words;
         };
@@ -336,7 +337,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
-    /// The words of a key, as many as any has.
+    /// The words of a key, padded to the largest number.
     fn join(&mut self, packed: &[Packed]) -> Vec<clif::Value> {
         let mut words = vec![self.segment.int(0); WORDS_MAX];
         let mut is_begun = [false; WORDS_MAX];
@@ -349,8 +350,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
-    /// The first row of few of which all bits are as they have to be.
-    fn one_by_one(
+    /// The first of a few rows whose bits all match.
+    fn compare_rows(
         &mut self,
         held: &Arc<Matcher>,
         base: clif::Value,
@@ -379,7 +380,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(entry)
     }
 
-    /// The row of the first bit that the sets of all chunks have.
+    /// The row of the first bit that is set in the sets of all chunks.
     fn first_bit(
         &mut self,
         held: &Arc<Matcher>,
@@ -427,14 +428,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(row, address)
     }
 
-    /// An entry of 16 bits, counted from an offset.
+    /// An entry of 16 bits, at an index after an offset.
     fn class_at(&mut self, classes: clif::Value, nth: clif::Value, offset: u32) -> clif::Value {
         let behind = self.segment.ishl_imm(nth, 1);
         let entry = self.ins().iadd(classes, behind);
         self.ins().uload16(I64, FIXED, entry, offset as i32)
     }
 
-    /// The bits that number a page, and those that number an entry of it.
+    /// The bits that select a page, and those that select its entry.
     fn page_of(&mut self, value: clif::Value) -> (clif::Value, clif::Value) {
         let low = self.segment.band_imm(value, (1 << PAGE_BITS) - 1);
         (self.segment.ushr_imm(value, PAGE_BITS.into()), low)
@@ -451,7 +452,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// The row of the interval that a value lies in; goes to `other` where that is in a long run.
+    /// The row of the interval that contains a value; jumps to `other` if it is in a long run.
     fn interval(
         &mut self,
         held: &Arc<Matcher>,
@@ -470,7 +471,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (in_node, in_leaf) = (params(node, 2), params(leaf, 2));
         let (in_trie, at) = (params(told, 1)[0], params(found, 1)[0]);
 
-        // What is left of the field lies in the upper bits.
+        // The rest of the field is in the upper bits.
         let key = self.segment.ishl_imm(value, i64::from(64 - field.bits));
         let is_node = self.is_node(root);
         self.ins().brif(is_node, node, &[root.into(), key.into()], leaf, &[root.into(), key.into()]);
@@ -503,7 +504,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let id = self.on_floor((base, offset), value, field.bits - bits);
                 let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
                 let entry = self.entry_at(rows, id);
-                // Nothing but a row is read.
+                // Only a row is read.
                 self.ins().select(is_none, zeros, entry)
             }
         };
@@ -513,7 +514,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.row_of(at)
     }
 
-    /// The address of the entry for a row by the number that a trie gives.
+    /// The address of a row's entry, by its number in the trie.
     fn entry_at(&mut self, rows: clif::Value, id: clif::Value) -> clif::Value {
         let behind = self.segment.ishl_imm(id, FOUND_SHIFT);
         self.ins().iadd(rows, behind)
@@ -525,7 +526,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, word, i64::from(TRIE_NODE as i32))
     }
 
-    /// The entry of a value on the floor of a trie: its bits but for the lowest number it.
+    /// The entry of a value on the floor of a trie: all but the lowest bits of the value index it.
     fn on_floor(
         &mut self,
         (base, offset): (clif::Value, usize),
@@ -539,14 +540,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().uload32(FIXED, address, 0)
     }
 
-    /// The entry of a value in a node, and what is left of the value below it; both lie in the upper bits.
+    /// The entry of a value in a node, and the rest of the value; both are in the upper bits.
     fn step(
         &mut self,
         lines: clif::Value,
         entry: clif::Value,
         left: clif::Value,
     ) -> (clif::Value, clif::Value) {
-        // What a shift goes by is taken modulo 64.
+        // Shift counts are modulo 64.
         let down = self.segment.ushr_imm(entry, 25);
         let number = self.ins().ushr(left, down);
         let width = self.ins().ineg(down);
@@ -579,7 +580,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let shown = self.segment.ushr_imm(left, 32);
         let shown = self.ins().ireduce(I32, shown);
         let shown = self.ins().splat(I32X4, shown);
-        // The least run has a quarter of a line: the second four words are read where there are some.
+        // The smallest run is a quarter of a cache line: the second four words are read only if they exist.
         let next = self.segment.iadd_imm(words, 16);
         let next = self.ins().select(class, next, words);
         let [low, high] = [words, next].map(|four| {
@@ -593,7 +594,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let two = self.segment.int(2);
         let begins = self.ins().ishl(two, class);
         let begins = self.segment.iadd_imm(begins, -1);
-        // The first word at which an interval begins that is not begun, or the one behind the last.
+        // The first word whose interval begins above the value, or the index after the last.
         let ends = self.ins().bnot(begun);
         let one = self.segment.int(1);
         let behind = self.ins().ishl(one, begins);
@@ -605,7 +606,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().uload32(FIXED, address, 0)
     }
 
-    /// The words of a set, two at a time where there are some.
+    /// The words of a set, two at a time if there are enough.
     fn load_set(&mut self, set: clif::Value, words: usize) -> Vec<clif::Value> {
         match words {
             1 => vec![self.ins().load(I64, FIXED, set, 0)],
@@ -623,9 +624,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         lanes.map(|(two, lane)| self.ins().extractlane(two, lane)).collect()
     }
 
-    /// The number of the first bit that is set in words; that behind the last if none is.
+    /// The index of the first set bit in words; the number of bits if there is none.
     fn first_of(&mut self, words: &[clif::Value]) -> clif::Value {
-        // Halves are decided on side by side, and without a branch: which word it is is chance.
+        // Halves are compared in parallel and without a branch: which word it is is unpredictable.
         let mut level: Vec<(clif::Value, clif::Value)> =
             words.iter().enumerate().map(|(nth, word)| (*word, self.segment.int(nth as i64 * 64))).collect();
         while level.len() > 1 {
@@ -641,7 +642,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 .collect();
         }
         let Some((word, from)) = level.first().copied() else { return self.segment.int(0) };
-        // Of a word without a bit this counts 64.
+        // This is 64 for a word without a bit.
         let nth = self.ins().ctz(word);
         self.ins().iadd(from, nth)
     }

@@ -1,30 +1,30 @@
-//! From the functions of a segment to one Cranelift function.
+//! Translates the functions of a segment to one Cranelift function.
 //!
-//! The parts are laid one behind the other: where a part forwards, the next begins. So a column that several
-//! elements read is loaded once, and a column that one of them sets reaches the next in a register.
+//! The parts follow each other: where one part forwards, the next begins. So a column that several elements read is
+//! loaded once, and a column that one of them sets reaches the next in a register.
 
-mod ahead;
-mod alike;
 pub(crate) mod analysis;
 mod bytes;
+mod fast_path;
 mod find;
 mod key;
 mod matching;
 mod numbers;
 mod out;
 mod patch;
+mod path_merge;
+mod prefetch;
 mod push;
+mod specialize;
 mod state;
 mod tuple;
-mod usual;
-mod usual_way;
 
-use crate::ahead::Asks;
 use crate::arithmetic::{Arithmetic as _, known};
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
-use analysis::{Facts, Room};
+use crate::prefetch::PrefetchLayout;
+use analysis::{Analysis, ScratchBound};
 use core::mem::offset_of;
 use cranelift_codegen::cursor::{Cursor as _, FuncCursor};
 use cranelift_codegen::ir as clif;
@@ -35,12 +35,12 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
-use matching::FewKey;
+pub(crate) use fast_path::FastPath;
+use fast_path::{Arg, ParsedFrame, ParserPaths};
+use matching::SmallMatchKey;
 use patch::Patches;
+use specialize::{Assumptions, Specialized};
 use std::sync::Arc;
-use usual::{Assumed, Usual};
-pub(crate) use usual_way::UsualWay;
-use usual_way::{Arg, Found, Lane};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::inputs::InputSet;
 use weft_core::table::{ColumnRef, Scalars};
@@ -49,34 +49,34 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
 
-/// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source
-/// line in the upper 32.
+/// How an element ends the pass, in the encoding of compiled code: the kind in the low 8 bits, the element from bit 16,
+/// the source line in the upper 32.
 pub(crate) mod verdict {
     pub(crate) const DROP: u64 = 1;
     pub(crate) const ABORT: u64 = 2;
     pub(crate) const REPLY: u64 = 3;
     pub(crate) const FAILED: u64 = 4;
-    /// Added to one of the above: the tuple is counted as seen by the element here.
+    /// Added to one of the above: counts the tuple as seen by the element.
     pub(crate) const COUNTS: u64 = 0x40;
     /// Added to one of the above in ON OPEN.
     pub(crate) const OPENING: u64 = 0x80;
     pub(crate) const FLAGS: u64 = COUNTS | OPENING;
 }
 
-/// What compiled code points to, for as long as it lives, and what is known of it.
+/// What compiled code points to for as long as it lives, and facts about the code.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     bytes: Vec<Box<[u8]>>,
-    // Boxed, since code has their addresses and the list grows.
+    // Boxed, because code has their addresses and the list grows.
     #[allow(clippy::vec_box, reason = "their addresses must not change")]
     columns: Vec<Box<ColumnRef>>,
-    /// What the code asks about frames.
+    /// The formats that the code uses to read frames.
     formats: Option<Arc<Formats>>,
-    /// The code may put headers in front of its frame.
+    /// The code may push headers in front of its frame.
     pub(crate) puts_in_front: bool,
 }
 
-/// What to translate.
+/// The input of the translation.
 pub(crate) struct Plan<'a> {
     pub(crate) chain: &'a ChainProgram,
     pub(crate) event: Event,
@@ -84,55 +84,56 @@ pub(crate) struct Plan<'a> {
     pub(crate) isa: &'a OwnedTargetIsa,
     pub(crate) vec_words: VecWords,
     pub(crate) target: TargetFrontendConfig,
-    /// Code looks ahead whatever the sizes of tables are.
-    pub(crate) always_looks_ahead: bool,
-    /// What is noted of a tuple for each part by code that looks ahead.
-    pub(crate) asks: Vec<Asks>,
+    /// Prefetch from tables of any size.
+    pub(crate) always_prefetches: bool,
+    /// The prefetches of each part.
+    pub(crate) prefetch_layouts: Vec<PrefetchLayout>,
 }
 
 /// Translates a segment into `builder`'s function, an [`crate::frame::Entry`].
 ///
 /// # Errors
-/// [`Unsupported`], if the program is not one that the verifier accepts, or the state does not have its tables.
+/// [`Unsupported`], if the verifier does not accept the program, or the state does not have its tables.
 pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let parts = plan.chain.parts(plan.event);
-    let usual = Usual::of(plan, &parts);
+    let specialized = Specialized::of(plan, &parts);
     let mut segment = Segment::new(plan, builder)?;
     segment.start_frame(&parts);
     segment.start_outcome();
     segment.start_trace();
-    segment.by_kind(&parts, usual.as_ref(), |segment, parts| segment.lay_out(parts))?;
+    segment.with_specialized(&parts, specialized.as_ref(), |segment, parts| segment.lay_out(parts))?;
     segment.builder.seal_all_blocks();
     Ok(segment.finish())
 }
 
-/// Whether a segment writes fields into the frames that it is given.
+/// Whether a segment writes fields into its frames.
 pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
     let parts = plan.chain.parts(plan.event);
     let changes = |parts: &[Part<'_>]| !Patches::of(plan.chain, plan.event, parts).is_none();
-    changes(&parts) || Usual::of(plan, &parts).is_some_and(|usual| changes(&usual.parts(&parts)))
+    changes(&parts)
+        || Specialized::of(plan, &parts).is_some_and(|specialized| changes(&specialized.parts(&parts)))
 }
 
-/// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth
-/// its name if nothing is asked.
+/// Translates the prefetcher of a segment into `builder`'s function, a [`crate::frame::PrefetchEntry`]. The caller
+/// drops it if there are no prefetches.
 ///
 /// # Errors
 /// As [`translate`].
-pub(crate) fn look_ahead(
+pub(crate) fn translate_prefetch(
     plan: &Plan<'_>,
     builder: FunctionBuilder<'_>,
-) -> Result<(Constants, Vec<Asks>), Unsupported> {
+) -> Result<(Constants, Vec<PrefetchLayout>), Unsupported> {
     let parts = plan.chain.parts(plan.event);
-    let usual = Usual::of(plan, &parts);
+    let specialized = Specialized::of(plan, &parts);
     let mut segment = Segment::new(plan, builder)?;
-    let mut asks = vec![Asks::default(); parts.len()];
-    segment.by_kind(&parts, usual.as_ref(), |segment, parts| {
-        ahead::translate(segment, parts, &mut asks)?;
+    let mut layouts = vec![PrefetchLayout::default(); parts.len()];
+    segment.with_specialized(&parts, specialized.as_ref(), |segment, parts| {
+        prefetch::translate(segment, parts, &mut layouts)?;
         segment.builder.ins().return_(&[]);
         Ok(())
     })?;
     segment.builder.seal_all_blocks();
-    Ok((segment.finish(), asks))
+    Ok((segment.finish(), layouts))
 }
 
 /// A value of the IR as Cranelift values.
@@ -160,7 +161,7 @@ impl Val {
 }
 
 /// The Cranelift types that hold a type of the IR.
-fn held(ty: Ty) -> &'static [clif::Type] {
+fn clif_types(ty: Ty) -> &'static [clif::Type] {
     match ty {
         Ty::Bool => &[I8],
         Ty::Int => &[I64],
@@ -171,63 +172,63 @@ fn held(ty: Ty) -> &'static [clif::Type] {
 
 /// Memory that the pass writes.
 const PLAIN: MemFlagsData = MemFlagsData::trusted();
-/// Memory that nobody writes while the pass runs: loads may move and be merged.
+/// Memory that does not change while the pass runs: loads may move and be merged.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
-/// Bytes of unknown alignment behind a check of their length.
+/// Bytes of unknown alignment, after a check of their length.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
 type CursorBuilder<'c, 'f> = InsertBuilder<'f, &'c mut FuncCursor<'f>>;
 
-/// A segment that is being translated.
+/// The translator of a segment.
 struct Segment<'a, 'f> {
     plan: &'a Plan<'a>,
     builder: FunctionBuilder<'f>,
     /// The address of the [`Frame`].
     frame: clif::Value,
-    /// The address of the word in which, on sampled passes, is when the handler that runs began.
+    /// The address of the word that holds the start time of the running handler, on sampled passes.
     began: clif::Value,
     /// The address of the [`Cx`].
     cx: clif::Value,
-    /// Elements below this index take part.
+    /// Elements below this index are open.
     opened: clif::Value,
-    /// The address of the notes of the tuple.
+    /// The address of the tuple's prefetch slots.
     notes: clif::Value,
-    /// What is noted there for the part that is being translated.
-    asks: Asks,
-    /// Before this, in the entry, is what is made once for the whole segment.
+    /// The prefetches of the current part.
+    prefetch_layout: PrefetchLayout,
+    /// Values that are computed once for the segment go before this instruction, in the entry block.
     anchor: clif::Inst,
-    /// Integers, and fields of the pass by type and offset, that were made there.
+    /// Integers, and fields of the pass by type and offset, that were computed there.
     ints: Vec<(i64, clif::Value)>,
     fields: Vec<((clif::Type, usize), clif::Value)>,
-    /// What is taken of the scratch before the part that is being translated.
-    room: Room,
+    /// The scratch in use before the current part.
+    room: ScratchBound,
     /// The scratch has room for all that the segment may keep.
     is_roomy: bool,
-    /// Something may have left the pass, or may be noted in its journal, before the part that is being translated.
-    has_left: bool,
+    /// Before the current part, the pass may have had effects, or may have written to its journal.
+    may_have_effects: bool,
     signatures: [Option<clif::SigRef>; Helper::COUNT],
-    /// How cold helpers are called, and where their code is.
+    /// How cold helpers are called, and the address of their code.
     cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
     inputs: Vec<tuple::Column>,
     patches: Patches,
-    /// Copies may be made of a frame, as it is at some point of its pass.
+    /// The segment may copy a frame in the middle of its pass.
     copies: bool,
-    /// What is known of the tuples for which code is made.
-    assumed: Assumed,
-    /// It is for usual frames, which it parses.
-    is_usual_way: bool,
-    /// The parser's part of that, while it is translated.
-    lane: Option<Lane>,
-    /// What the parser has found.
-    found: Found,
-    /// The keys of matches of few rows that all passes ask, and those of them that have been made.
-    few_keys: Vec<FewKey>,
-    made_keys: Vec<(FewKey, Vec<clif::StackSlot>)>,
+    /// What the code may assume of its tuples.
+    assumptions: Assumptions,
+    /// The code is the fast path of common-case frames, and parses them.
+    is_fast_path: bool,
+    /// The paths through the parser, while it is translated.
+    parser_paths: Option<ParserPaths>,
+    /// The parser's result.
+    parsed_frame: ParsedFrame,
+    /// The keys of small matches that all passes look up, and those that have been computed.
+    small_match_keys: Vec<SmallMatchKey>,
+    made_keys: Vec<(SmallMatchKey, Vec<clif::StackSlot>)>,
     constants: Constants,
 }
 
 impl<'a, 'f> Segment<'a, 'f> {
-    /// A segment of which nothing is there but its entry.
+    /// A segment with nothing but its entry block.
     fn new(plan: &'a Plan<'a>, mut builder: FunctionBuilder<'f>) -> Result<Self, Unsupported> {
         let signature = &mut builder.func.signature;
         signature.call_conv = plan.target.default_call_conv;
@@ -252,44 +253,44 @@ impl<'a, 'f> Segment<'a, 'f> {
             cx,
             opened,
             notes,
-            asks: Asks::default(),
+            prefetch_layout: PrefetchLayout::default(),
             anchor,
             ints: Vec::new(),
             fields: Vec::new(),
-            room: Room::NONE,
+            room: ScratchBound::NONE,
             is_roomy: false,
-            has_left: false,
+            may_have_effects: false,
             signatures: [None; Helper::COUNT],
             cold: [const { None }; Cold::ALL.len()],
             inputs: Vec::new(),
             patches: Patches::default(),
             copies: false,
-            assumed: Assumed::default(),
-            is_usual_way: false,
-            lane: None,
-            found: Found::default(),
-            few_keys: Vec::new(),
+            assumptions: Assumptions::default(),
+            is_fast_path: false,
+            parser_paths: None,
+            parsed_frame: ParsedFrame::default(),
+            small_match_keys: Vec::new(),
             made_keys: Vec::new(),
             constants: Constants::default(),
         })
     }
 
-    /// Lays the parts one behind the other, from this block on.
+    /// Translates the parts one after the other, from this block on.
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
-        (self.room, self.has_left) = (Room::NONE, false);
-        let after = |room: Room, part: &Part<'_>| room.after(part.function, self.plan);
-        self.is_roomy = parts.iter().fold(Room::NONE, after).is_there();
+        (self.room, self.may_have_effects) = (ScratchBound::NONE, false);
+        let after = |room: ScratchBound, part: &Part<'_>| room.after(part.function, self.plan);
+        self.is_roomy = parts.iter().fold(ScratchBound::NONE, after).is_there();
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         self.copies = ops.any(|inst| matches!(inst.op, Op::Mirror(_)));
         self.declare_inputs(parts)?;
-        (self.few_keys, self.made_keys) = (FewKey::all(self.plan.state, parts), Vec::new());
+        (self.small_match_keys, self.made_keys) = (SmallMatchKey::all(self.plan.state, parts), Vec::new());
         let starts: Vec<clif::Block> = parts.iter().map(|_| self.builder.create_block()).collect();
         let end = self.builder.create_block();
         self.dispatch(parts, &starts, end);
         for (i, part) in parts.iter().enumerate() {
             self.builder.switch_to_block(starts[i]);
             let next = starts.get(i + 1).copied().unwrap_or(end);
-            self.asks = self.plan.asks.get(i).cloned().unwrap_or_default();
+            self.prefetch_layout = self.plan.prefetch_layouts.get(i).cloned().unwrap_or_default();
             let mut translator = PartTranslator::new(self, i, part, next)?;
             translator.is_last_part = i + 1 == parts.len();
             translator.translate()?;
@@ -300,7 +301,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Ok(())
     }
 
-    /// Jumps to the first part that takes part: in CLOSE, the first whose element the call has opened.
+    /// Jumps to the first active part: in CLOSE, to the first whose element the call has opened.
     fn dispatch(&mut self, parts: &[Part<'_>], starts: &[clif::Block], end: clif::Block) {
         if self.plan.event == Event::Close {
             let opened = self.opened;
@@ -316,7 +317,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// Sets up what helpers and the scratch need, where something needs it.
+    /// Sets up the frame and the scratch, if the parts need them.
     fn start_frame(&mut self, parts: &[Part<'_>]) {
         let functions = || parts.iter().map(|part| part.function);
         if functions().any(analysis::needs_frame) {
@@ -324,7 +325,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             self.store_frame(self.cx, offset_of!(Frame<'_, '_>, cx));
             self.store_frame(used, offset_of!(Frame<'_, '_>, scratch_used));
         }
-        if functions().any(analysis::keeps) {
+        if functions().any(analysis::may_keep) {
             let capacity = self.load_out(I64, offset_of!(Outcome, scratch) + self.plan.vec_words.capacity);
             let max = self.load_out(I64, offset_of!(Outcome, scratch_max));
             let wanted = self.iadd_imm(max, SCRATCH_MARGIN as i64);
@@ -333,7 +334,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// The pass goes to the end of the chain unless something else is said.
+    /// By default the pass goes to the end of the chain.
     fn start_outcome(&mut self) {
         let n_elements = self.plan.chain.elements.len() as i64;
         let n_elements = self.builder.ins().iconst(I16, n_elements);
@@ -341,13 +342,13 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().store(PLAIN, n_elements, out, offset_of!(Outcome, element) as i32);
     }
 
-    /// Takes the time on sampled passes.
+    /// Reads the clock, on sampled passes.
     fn start_trace(&mut self) {
         let trace = self.load_trace();
         self.when(trace, true, |segment| segment.call_cold(Cold::Clock, &[segment.cx, segment.began]));
     }
 
-    /// Loaded anew each time, so that it takes no register between.
+    /// Loaded again for each use, so that it occupies no register in between.
     fn load_trace(&mut self) -> clif::Value {
         self.builder.ins().load(I64, PLAIN, self.cx, offset_of!(Cx<'_>, trace) as i32)
     }
@@ -367,8 +368,8 @@ impl<'a, 'f> Segment<'a, 'f> {
         value
     }
 
-    /// Where an instruction is put that is good for the whole segment: it depends on nothing but others of that kind.
-    /// To make it once spares the compiler from finding out.
+    /// Emits an instruction once for the whole segment; its operands are such values, too. This saves the compiler the
+    /// work of finding it.
     fn once<T>(&mut self, make: impl FnOnce(CursorBuilder<'_, '_>) -> T) -> T {
         let mut cursor = FuncCursor::new(self.builder.func).at_inst(self.anchor);
         make(cursor.ins())
@@ -382,7 +383,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.int(address as i64)
     }
 
-    /// A field of the pass: none of them changes in it, though what they point to does.
+    /// A field of the pass. Fields do not change during a pass, though their targets do.
     fn load_cx(&mut self, ty: clif::Type, offset: usize) -> clif::Value {
         if let Some((_, value)) = self.fields.iter().find(|(field, _)| *field == (ty, offset)) {
             return *value;
@@ -399,13 +400,13 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().load(ty, PLAIN, out, offset as i32)
     }
 
-    /// A field of the state: it does not change in the pass.
+    /// A field of the state. It does not change during a pass.
     fn load_state(&mut self, offset: usize) -> clif::Value {
         let state = self.load_cx(I64, offset_of!(Cx<'_>, state));
         self.builder.ins().load(I64, FIXED, state, offset as i32)
     }
 
-    /// Where the words of the scalar variables begin, or of this worker's part of the MERGE variables.
+    /// The address of the words of the scalar variables, or of this worker's part of the MERGE variables.
     fn load_scalars(&mut self, offset: usize) -> clif::Value {
         let held = self.load_state(offset);
         let at = arc_offset(&self.plan.state.scalars) + Scalars::ADDRESS_AT;
@@ -420,7 +421,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.load_scalars(State::PARTS + offset_of!(Parts, merged))
     }
 
-    /// Calls a cold helper; `args` are all its parameters.
+    /// Calls a cold helper with all its arguments.
     fn call_cold(&mut self, helper: Cold, args: &[clif::Value]) {
         let (signature, address) = match self.cold[helper as usize] {
             Some(known) => known,
@@ -434,7 +435,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.ins().call_indirect(signature, callee, args);
     }
 
-    /// Calls a cold helper that stores a row, or bytes, at the address that is its last parameter.
+    /// Calls a cold helper that stores a row, or bytes, at the address in its last parameter.
     fn call_cold_for_two(&mut self, helper: Cold, args: &[clif::Value]) -> Val {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, ROW_REF_BYTES, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
@@ -444,7 +445,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(row, address)
     }
 
-    /// Calls a helper; `args` are all its parameters.
+    /// Calls a helper with all its arguments.
     fn call(&mut self, helper: Helper, args: &[clif::Value]) -> Vec<clif::Value> {
         let signature = match self.signatures[helper as usize] {
             Some(signature) => signature,
@@ -472,7 +473,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         Val::Two(results[0], results[1])
     }
 
-    /// An operation on a value and a number.
+    /// An operation on a value and a constant.
     fn with_imm(
         &mut self,
         value: clif::Value,
@@ -553,7 +554,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         }
     }
 
-    /// A value out of a word of memory.
+    /// Converts a word of memory to a value.
     fn unpack(&mut self, ty: Ty, word: clif::Value) -> Val {
         Val::One(match ty {
             Ty::Bool => self.icmp_imm(IntCC::NotEqual, word, 0),
@@ -562,7 +563,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         })
     }
 
-    /// A value as a word of memory; the first of two.
+    /// Converts a value to a word of memory, the first of two.
     fn pack(&mut self, ty: Ty, value: Val) -> clif::Value {
         match ty {
             Ty::Bool => self.builder.ins().uextend(I64, value.one()),
@@ -584,7 +585,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         self.builder.switch_to_block(done);
     }
 
-    /// What `then` gives if `by` is true, else false.
+    /// The result of `then` if `by` is true, else false.
     fn and_then(&mut self, by: clif::Value, then: impl FnOnce(&mut Self) -> clif::Value) -> clif::Value {
         match known(&self.builder.func.dfg, by) {
             Some(0) => return by,
@@ -603,7 +604,7 @@ impl<'a, 'f> Segment<'a, 'f> {
     }
 }
 
-/// A lock that a handler may hold: whether it does (0 no, 1 a stripe, 2 all), and the hash that chose the stripe.
+/// A lock that a handler may hold: its state (0 none, 1 a stripe, 2 all), and the hash that chose the stripe.
 #[derive(Clone, Copy)]
 struct LockState {
     table: TableId,
@@ -611,48 +612,48 @@ struct LockState {
     hash: Variable,
 }
 
-/// One handler of a segment.
+/// The translator of one handler of a segment.
 struct PartTranslator<'s, 'a, 'f, 'p> {
     segment: &'s mut Segment<'a, 'f>,
     function: &'p Function,
-    /// Which part of the segment it is.
+    /// The index of the part in the segment.
     nth: usize,
-    /// What the block that is being translated sets is noted as an edit.
+    /// Assignments of the current block become edits.
     sets_by_edits: bool,
-    /// There is no part behind it.
+    /// No part follows.
     is_last_part: bool,
-    /// Nothing behind the instruction that is being translated looks at the frame any more, or changes it.
+    /// Nothing after the current instruction reads or changes the frame.
     is_last_change: bool,
     element: u16,
     opens: bool,
     counts: bool,
     fail_open: bool,
-    /// Where the next part begins.
+    /// The start of the next part.
     next: clif::Block,
     blocks: Vec<clif::Block>,
     values: Vec<Option<Val>>,
     /// Values whose bytes were made in the scratch.
     in_scratch: Vec<bool>,
-    /// How the native function that gave a value ended, by value.
+    /// For each value, how the native function that returned it ended.
     ended: Vec<Option<clif::Value>>,
     /// Values that are views of cells of rows.
     cells_in_rows: Vec<Option<state::RowCell>>,
-    /// Values that are keys made in registers.
-    made_keys: Vec<Option<key::MadeKey>>,
-    facts: Facts<'p>,
-    /// Whether the handler may be rolled back after the instruction that is being translated.
+    /// Values that are keys in registers.
+    made_keys: Vec<Option<key::RegisterKey>>,
+    analysis: Analysis<'p>,
+    /// The handler may be rolled back after the current instruction.
     may_fail_later: bool,
-    /// Whether the write that is being translated is taken back without the journal.
+    /// The current write is rolled back without the journal.
     undone_in_place: bool,
-    /// The writes that are, in the order of the code.
+    /// Those writes, in the order of the code.
     undos: Vec<state::Undo>,
     locks: Vec<LockState>,
     vars_lock: Option<Variable>,
-    /// For the head of each scan, how often the handler has come back to it.
+    /// For the head of each scan, the number of its iterations.
     visits: Vec<Option<Variable>>,
-    /// The columns as they were when the handler began; only where it may be rolled back.
-    saved: Vec<Option<tuple::Held>>,
-    /// The byte offsets of MERGE variables, and what they were when the handler began.
+    /// The columns at the start of the handler; only where it may be rolled back.
+    saved: Vec<Option<tuple::SavedColumn>>,
+    /// The byte offsets of MERGE variables, and their values at the start of the handler.
     saved_merges: Vec<(i32, clif::Value)>,
 }
 
@@ -665,8 +666,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     ) -> Result<Self, Unsupported> {
         let function = part.function;
         let chain = segment.plan.chain;
-        let facts = Facts::of(function, segment.plan, segment.room.clone())?;
-        segment.room = facts.room_after.clone();
+        let analysis = Analysis::of(function, segment.plan, segment.room.clone())?;
+        segment.room = analysis.room_after.clone();
         Ok(Self {
             fail_open: chain.fails_open(part.element, segment.plan.event),
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),
@@ -675,7 +676,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             ended: vec![None; function.types.len()],
             cells_in_rows: vec![None; function.types.len()],
             made_keys: vec![None; function.types.len()],
-            facts,
+            analysis,
             may_fail_later: false,
             undone_in_place: false,
             undos: Vec::new(),
@@ -699,18 +700,18 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
 
     fn translate(mut self) -> Result<(), Unsupported> {
         self.begin()?;
-        // What begins the handler stands in its first block, unless a scan comes back to that.
+        // The handler's prologue goes into its first block, unless a scan jumps back to that.
         if self.is_scan(BlockId(0)) {
             self.segment.builder.ins().jump(self.blocks[0], []);
             self.segment.builder.switch_to_block(self.blocks[0]);
         }
-        let order = self.facts.order.clone();
+        let order = self.analysis.order.clone();
         for id in order {
-            if self.way_out(id).is_none() {
+            if self.exit_block(id).is_none() {
                 self.block(id)?;
             }
         }
-        self.segment.has_left |= analysis::leaves(self.function);
+        self.segment.may_have_effects |= analysis::has_effects(self.function);
         Ok(())
     }
 
@@ -722,22 +723,22 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         if self.counts {
             self.count(offset_of!(Counters, seen));
         }
-        if self.facts.undoes {
-            if self.segment.has_left {
+        if self.analysis.undoes {
+            if self.segment.may_have_effects {
                 let frame = self.segment.frame;
                 self.segment.call(Helper::Begin, &[frame]);
             }
             self.saved = self.segment.save_inputs();
         }
-        for var in self.facts.merges.clone() {
+        for var in self.analysis.merges.clone() {
             let saved = self.load_merged(var)?;
             self.saved_merges.push(saved);
         }
-        if self.facts.asks_scratch {
+        if self.analysis.asks_scratch {
             let zero = self.segment.int(0);
             self.segment.store_frame(zero, offset_of!(Frame<'_, '_>, scratch_full));
         }
-        for table in self.facts.locked_tables() {
+        for table in self.analysis.locked_tables() {
             if self.segment.plan.state.tables[usize::from(table.0)].spec().shared {
                 let held = self.segment.builder.declare_var(I8);
                 let hash = self.segment.builder.declare_var(I64);
@@ -747,7 +748,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.locks.push(LockState { table, held, hash });
             }
         }
-        if self.facts.locks_vars {
+        if self.analysis.locks_vars {
             let held = self.segment.builder.declare_var(I8);
             let no = self.segment.bool(false);
             self.segment.builder.def_var(held, no);
@@ -761,7 +762,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let block = &function.blocks[id.0 as usize];
         let target = self.blocks[id.0 as usize];
         for param in &block.params {
-            let held: Vec<clif::Value> = held(function.ty(*param))
+            let held: Vec<clif::Value> = clif_types(function.ty(*param))
                 .iter()
                 .map(|ty| self.segment.builder.append_block_param(target, *ty))
                 .collect();
@@ -775,8 +776,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         }
         self.sets_by_edits = self.segment.patches.is_edit(self.nth, id);
         for (at, inst) in block.insts.iter().enumerate() {
-            self.may_fail_later = self.facts.may_fail_after(id, at);
-            self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);
+            self.may_fail_later = self.analysis.may_fail_after(id, at);
+            self.undone_in_place = self.may_fail_later && self.analysis.is_undone_in_place(id, at);
             self.is_last_change = matches!(inst.op, Op::ChangeHeaders(..)) && self.is_last_change(id, at);
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
@@ -790,7 +791,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             _ => None,
         });
         let given: InputSet = given.collect();
-        if self.segment.lane.is_none() {
+        if self.segment.parser_paths.is_none() {
             self.segment.make_present(given);
         }
         self.terminator(id, &block.end)
@@ -804,7 +805,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.get_unread(value)
     }
 
-    /// As [`Self::get`], of which no bytes are read: those of a key that was made may not be there.
+    /// As [`Self::get`], for a use that reads no bytes: those of a key in registers may not exist.
     fn get_unread(&self, value: Value) -> Result<Val, Unsupported> {
         self.values.get(value.0 as usize).copied().flatten().ok_or_else(|| Unsupported {
             reason: format!("{}: value {} is used before it is defined", self.function.name, value.0),
@@ -838,9 +839,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 match self.bytes(op, inst.result)? {
                     Some(value) => Some(value),
                     None => match self.tuple(op)? {
-                        Done::Value(value) => Some(value),
-                        Done::Effect => None,
-                        Done::Not => self.state(block, inst)?,
+                        Translated::Value(value) => Some(value),
+                        Translated::Effect => None,
+                        Translated::Not => self.state(block, inst)?,
                     },
                 }
             }
@@ -854,7 +855,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 return Err(Unsupported { reason: "a block has no end".into(), line: 0 });
             }
             Terminator::Jump(jump) => {
-                if let Some(out) = self.way_out(jump.block) {
+                if let Some(out) = self.exit_block(jump.block) {
                     self.segment.builder.ins().jump(out, []);
                     return Ok(());
                 }
@@ -864,12 +865,17 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 self.segment.builder.ins().jump(block, &args);
             }
             Terminator::Branch(by, yes, no) => {
-                if let Some(told) = self.facts.told(*by) {
-                    let way = if told { yes } else { no };
-                    return self.terminator(from, &Terminator::Jump(way.clone()));
+                if let Some(flag) = self.analysis.known_flag(*by) {
+                    let side = if flag { yes } else { no };
+                    return self.terminator(from, &Terminator::Jump(side.clone()));
                 }
-                if let Some(way) = self.segment.lane.as_ref().and_then(|lane| lane.granted(from, [yes, no])) {
-                    return self.terminator(from, &Terminator::Jump(way.clone()));
+                if let Some(side) = self
+                    .segment
+                    .parser_paths
+                    .as_ref()
+                    .and_then(|parser_paths| parser_paths.assumed_side(from, [yes, no]))
+                {
+                    return self.terminator(from, &Terminator::Jump(side.clone()));
                 }
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);
@@ -878,19 +884,19 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                     (by, false) => self.ins().brif(by, yes_block, &yes_args, no_block, &no_args),
                     (by, true) => self.ins().brif(by, no_block, &no_args, yes_block, &yes_args),
                 };
-                for (jump, way) in [(yes, yes_block), (no, no_block)] {
-                    if self.has_own_way(jump) {
-                        self.segment.builder.switch_to_block(way);
+                for (jump, block) in [(yes, yes_block), (no, no_block)] {
+                    if self.has_own_path(jump) {
+                        self.segment.builder.switch_to_block(block);
                         self.terminator(from, &Terminator::Jump(jump.clone()))?;
                     }
                 }
             }
             Terminator::Forward => {
-                self.leave();
-                match self.segment.lane.as_ref().and_then(|lane| lane.end_of(from)) {
+                self.leave_pass();
+                match self.segment.parser_paths.as_ref().and_then(|parser_paths| parser_paths.end_of(from)) {
                     Some((pass, args)) => {
                         let args = args.into_iter().map(|arg| match arg {
-                            Arg::Found(value) => Ok(self.get(value)?.one().into()),
+                            Arg::Value(value) => Ok(self.get(value)?.one().into()),
                             Arg::Number(n) => Ok(self.segment.int(n).into()),
                         });
                         let args: Vec<clif::BlockArg> = args.collect::<Result<_, Unsupported>>()?;
@@ -904,12 +910,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 if self.counts {
                     self.add_to(offset_of!(Counters, seen), -1);
                 }
-                self.leave();
+                self.leave_pass();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Steer { .. } => {
                 self.count(offset_of!(Counters, diverted));
-                self.leave();
+                self.leave_pass();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Drop { line } => self.verdict(verdict::DROP, None, None, *line),
@@ -925,7 +931,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Terminator::Redirect { to, line } => {
                 self.count(offset_of!(Counters, diverted));
                 self.redirect(*to, *line)?;
-                self.leave();
+                self.leave_pass();
                 self.segment.builder.ins().jump(self.next, []);
             }
             Terminator::Fail { fault, line } => {
@@ -940,7 +946,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.roll_back();
         if self.fail_open {
             self.count(offset_of!(Counters, failed));
-            self.leave();
+            self.leave_pass();
             self.segment.builder.ins().jump(self.next, []);
         } else {
             self.verdict(verdict::FAILED, Some(fault), None, line);
@@ -951,46 +957,46 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.function.blocks[block.0 as usize].scan_rows_max.is_some()
     }
 
-    /// Where frames go in the place of a block that is not on the way of usual ones.
-    fn way_out(&self, block: BlockId) -> Option<clif::Block> {
-        self.segment.lane.as_ref()?.out_to(block)
+    /// The block that replaces one outside the paths of common-case frames.
+    fn exit_block(&self, block: BlockId) -> Option<clif::Block> {
+        self.segment.parser_paths.as_ref()?.out_to(block)
     }
 
-    /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
+    /// The target of a branch: the block itself, or one that counts visits of a scan.
     fn branch_block(&mut self, jump: &Jump) -> clif::Block {
-        if let Some(out) = self.way_out(jump.block) {
+        if let Some(out) = self.exit_block(jump.block) {
             return out;
         }
-        if !self.has_own_way(jump) {
+        if !self.has_own_path(jump) {
             return self.blocks[jump.block.0 as usize];
         }
-        let way = self.segment.builder.create_block();
+        let block = self.segment.builder.create_block();
         if !self.is_scan(jump.block) {
-            self.segment.builder.set_cold_block(way);
+            self.segment.builder.set_cold_block(block);
         }
-        way
+        block
     }
 
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
-        if self.has_own_way(jump) || self.way_out(jump.block).is_some() {
+        if self.has_own_path(jump) || self.exit_block(jump.block).is_some() {
             Ok(Vec::new())
         } else {
             self.args(jump)
         }
     }
 
-    /// Whether there is a block between a branch and where it goes: scans are counted there, and what a failure hands
-    /// on is computed there, and not on the way that does not fail.
-    fn has_own_way(&self, jump: &Jump) -> bool {
-        if self.way_out(jump.block).is_some() {
+    /// Whether a jump needs a block of its own: to count a scan, or to compute what only a failure passes on, off the
+    /// path that does not fail.
+    fn has_own_path(&self, jump: &Jump) -> bool {
+        if self.exit_block(jump.block).is_some() {
             return false;
         }
         let fails = matches!(self.function.blocks[jump.block.0 as usize].end, Terminator::Fail { .. });
-        self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.facts.is_constant(*arg))
+        self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.analysis.is_constant(*arg))
     }
 
-    /// Counts the rows of a scan, and fails the handler beyond as many as it may visit. Lowered programs count for
-    /// themselves; this holds even if they err.
+    /// Counts the rows of a scan, and fails the handler beyond its limit. Lowered programs count for themselves; this
+    /// is a second line of defence.
     fn count_visit(&mut self, from: BlockId, to: BlockId) {
         let Some(max) = self.function.blocks[to.0 as usize].scan_rows_max else { return };
         let visits = match self.visits[to.0 as usize] {
@@ -998,7 +1004,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             None => *self.visits[to.0 as usize].insert(self.segment.builder.declare_var(I64)),
         };
         let mut count = self.segment.int(0);
-        if self.facts.is_behind(to, from) {
+        if self.analysis.is_back_edge(to, from) {
             let before = self.segment.builder.use_var(visits);
             count = self.segment.iadd_imm(before, 1);
             let max = self.segment.int(max.saturating_add(1) as i64);
@@ -1033,9 +1039,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         let (packed, zero) = (self.segment.int(packed as i64), self.segment.int(0));
         let (start, len) = text.map_or((zero, zero), Val::two);
         let (cx, began) = (self.segment.cx, self.segment.began);
-        // The text is copied before locks are given back.
+        // The text is copied before locks are released.
         let args = [cx, packed, code.unwrap_or(zero), began, start, len];
-        // Nothing but locks lives across the call, and without them there is nothing to save for it.
+        // Only locks live across the call; without them there is nothing to save.
         if self.locks.is_empty() && self.vars_lock.is_none() {
             self.segment.call(Helper::Settle, &args);
         } else {
@@ -1045,10 +1051,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.ins().return_(&[]);
     }
 
-    /// The handler ends: gives back its locks, and takes the time on sampled passes.
-    fn leave(&mut self) {
+    /// Ends the handler: releases its locks, and reads the clock on sampled passes.
+    fn leave_pass(&mut self) {
         self.unlock();
-        if self.segment.is_usual_way {
+        if self.segment.is_fast_path {
             return;
         }
         let trace = self.segment.load_trace();
@@ -1059,17 +1065,18 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         });
     }
 
-    /// Back to where the handler began.
+    /// Rolls back to the start of the handler.
     fn roll_back(&mut self) {
         self.undo_stores();
         for (offset, word) in self.saved_merges.clone() {
             let merged = self.segment.merged();
             self.ins().store(PLAIN, word, merged, offset);
         }
-        if !self.facts.undoes {
+        if !self.analysis.undoes {
             return;
         }
-        let (frame, to_start) = (self.segment.frame, self.segment.int(i64::from(!self.segment.has_left)));
+        let (frame, to_start) =
+            (self.segment.frame, self.segment.int(i64::from(!self.segment.may_have_effects)));
         self.segment.call_cold(Cold::RollBack, &[frame, to_start]);
         self.segment.restore_inputs(&self.saved);
     }
@@ -1110,17 +1117,17 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 }
 
-/// What came of an attempt to translate an instruction.
-enum Done {
-    /// It has a value.
+/// The result of an attempt to translate an instruction.
+enum Translated {
+    /// A value.
     Value(Val),
-    /// It is done, and has none.
+    /// Translated; it has no value.
     Effect,
-    /// It is of another kind.
+    /// Not an instruction of this group.
     Not,
 }
 
-/// How a value of this type is marked in a [`Cell`].
+/// The tag of a value of this type in a [`Cell`].
 fn cell_tag(ty: Ty) -> u64 {
     match ty {
         Ty::Bool => tag::BOOL,

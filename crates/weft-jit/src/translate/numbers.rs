@@ -1,4 +1,4 @@
-//! Integers, floats, booleans, conversions between them, and hashes of words. All of it is inline.
+//! Translates integers, floats, booleans, conversions between them, and hashes of words, all inline.
 
 use super::{PartTranslator, Val};
 use crate::arithmetic::{Arithmetic, float_cc, int_cc};
@@ -21,7 +21,7 @@ impl<'f> Arithmetic<'f> for PartTranslator<'_, '_, 'f, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Translates an operation on numbers or booleans; None if it is of another kind.
+    /// Translates an operation on numbers or booleans; None if it is of another group.
     pub(super) fn number(&mut self, op: &Op) -> Result<Option<Val>, Unsupported> {
         let value = match op {
             Op::IntBinary(op, a, b) => {
@@ -130,7 +130,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn float_fits(&mut self, signed: Signed, value: Value) -> Result<clif::Value, Unsupported> {
         let value = self.get(value)?.one();
-        // The bounds are floats exactly; a NaN is in no range.
+        // The bounds are exact floats; a NaN is in no range.
         let (low, low_cc, high) = match signed {
             Signed::Yes => (-(2f64.powi(63)), FloatCC::GreaterThanOrEqual, 2f64.powi(63)),
             Signed::No => (-1.0, FloatCC::GreaterThan, 2f64.powi(64)),

@@ -1,4 +1,4 @@
-//! What leaves the pass: bytes in the scratch, edits and sink rows, put where they stay.
+//! The outputs of the pass: bytes in the scratch, edits and sink rows.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::helpers::{BYTES_BYTES, Cold, Helper, REDIRECTED, sink_cell};
@@ -11,22 +11,22 @@ use weft_core::abi::{Cell, Cx, Outcome, ShortName, SinkRow, TupleEdit};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{SinkId, Ty, Value};
 
-/// Bytes up to this many are copied in place. The scratch has more room than that behind all that is taken.
+/// Up to this many bytes are copied inline. The scratch always has that much room after its last byte.
 const COPY_MAX: i64 = 32;
-/// As many cells as a helper's list of them has bits.
+/// The number of bits in the cell mask of a helper.
 const CELLS_AT_ONCE: usize = 64;
 /// Constants up to this long are stored as numbers.
 const LITERAL_MAX: usize = 16;
 
-/// Bytes that are kept in the scratch: where they start in it, and how many they are.
+/// A range of the scratch.
 #[derive(Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct ScratchRange {
     pub(super) start: clif::Value,
     pub(super) len: clif::Value,
 }
 
 impl Segment<'_, '_> {
-    /// Where a field of the outcome's vector at `offset` is: the vector's words, by their place.
+    /// A word of the outcome's vector at `offset`.
     fn load_vec(&mut self, offset: usize, word: usize) -> clif::Value {
         self.load_out(I64, offset + word)
     }
@@ -37,24 +37,24 @@ impl Segment<'_, '_> {
         self.builder.ins().store(PLAIN, len, out, at);
     }
 
-    /// Where the scratch begins.
+    /// The address of the scratch.
     fn scratch(&mut self) -> clif::Value {
         self.load_vec(offset_of!(Outcome, scratch), self.plan.vec_words.start)
     }
 
-    /// Copies runs of bytes into the scratch, one behind the other: nothing, if there is no room for all. Each is
-    /// given with its bytes, if it is a constant.
-    pub(super) fn keep(&mut self, parts: &[(Val, Option<&[u8]>)]) -> Kept {
+    /// Copies runs of bytes into the scratch, one after the other, or nothing if they do not all fit. A constant run
+    /// comes with its bytes.
+    pub(super) fn keep(&mut self, parts: &[(Val, Option<&[u8]>)]) -> ScratchRange {
         let offset = offset_of!(Outcome, scratch);
         let lens: Vec<clif::Value> = parts.iter().map(|(part, _)| part.two().1).collect();
         let sum = lens.iter().copied().reduce(|sum, len| self.builder.ins().iadd(sum, len));
         let sum = sum.unwrap_or_else(|| self.int(0));
-        let len = self.take_room(sum);
+        let len = self.take_scratch(sum);
         let start = self.load_vec(offset, self.plan.vec_words.len);
         let base = self.scratch();
         let mut to = self.builder.ins().iadd(base, start);
         for ((part, literal), part_len) in parts.iter().zip(lens) {
-            // Where there is no room for all, none is copied.
+            // If they do not all fit, none is copied.
             let copied = match (self.is_roomy, parts.len()) {
                 (true, _) => part_len,
                 (false, 1) => len,
@@ -68,23 +68,23 @@ impl Segment<'_, '_> {
         }
         let end = self.builder.ins().iadd(start, len);
         self.store_len(offset, end);
-        Kept { start, len }
+        ScratchRange { start, len }
     }
 
-    /// The bytes that are kept.
-    pub(super) fn kept(&mut self, Kept { start, len }: Kept) -> Val {
+    /// The bytes of a range.
+    pub(super) fn kept(&mut self, ScratchRange { start, len }: ScratchRange) -> Val {
         let base = self.scratch();
         Val::Two(self.builder.ins().iadd(base, start), len)
     }
 
-    /// Where bytes are in the scratch, in which they lie already.
-    fn range_of(&mut self, bytes: Val) -> Kept {
+    /// The range of bytes that are in the scratch already.
+    fn range_of(&mut self, bytes: Val) -> ScratchRange {
         let (start, len) = bytes.two();
         let base = self.scratch();
-        Kept { start: self.builder.ins().isub(start, base), len }
+        ScratchRange { start: self.builder.ins().isub(start, base), len }
     }
 
-    /// Copies bytes to where there is room for [`COPY_MAX`] more.
+    /// Copies bytes to a place with room for [`COPY_MAX`] more.
     fn copy(&mut self, from: clif::Value, len: clif::Value, literal: Option<&[u8]>, to: clif::Value) {
         if let Some(literal) = literal.filter(|literal| literal.len() <= LITERAL_MAX) {
             for (at, chunk) in literal.chunks(8).enumerate() {
@@ -108,7 +108,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(done);
     }
 
-    /// Adds `n` items to a vector of the outcome, and gives the address of the first, which are still to be written.
+    /// Appends `n` uninitialized items to a vector of the outcome; returns the address of the first.
     fn push(&mut self, offset: usize, item_bytes: usize, n: usize, cold: Cold) -> clif::Value {
         let (first, len) = self.room_for(offset, item_bytes, n, cold);
         let end = self.iadd_imm(len, n as i64);
@@ -116,7 +116,7 @@ impl Segment<'_, '_> {
         first
     }
 
-    /// Makes room for `n` items in a vector of the outcome: the address of the first, and how many are in front of it.
+    /// Reserves `n` items in a vector of the outcome; returns the address of the first, and the number before it.
     pub(super) fn room_for(
         &mut self,
         offset: usize,
@@ -137,8 +137,8 @@ impl Segment<'_, '_> {
         (self.builder.ins().iadd(start, behind), len)
     }
 
-    /// Keeps runs of bytes, each for a cell of the row. A helper does it for all together: a call costs less than so
-    /// many copies take to compile.
+    /// Keeps runs of bytes, each for a cell of the row. One helper copies them all: a call is cheaper than compiling so
+    /// many copies.
     fn keep_cells(&mut self, runs: &[(usize, Val)], cells: clif::Value) {
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, BYTES_BYTES * runs.len() as u32, 3);
         let slot = self.builder.create_sized_stack_slot(slot);
@@ -165,15 +165,15 @@ impl Segment<'_, '_> {
         self.builder.ins().store(PLAIN, value, cell, offset + sink_cell::VALUE);
     }
 
-    /// A range of the scratch as a cell holds it.
-    fn range_word(&mut self, Kept { start, len }: Kept) -> clif::Value {
+    /// A range of the scratch as a cell's value.
+    fn range_word(&mut self, ScratchRange { start, len }: ScratchRange) -> clif::Value {
         let upper = self.ishl_imm(len, 32);
         self.builder.ins().bor(start, upper)
     }
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Leaves a REDIRECT: what a short text names as words; a helper does it with others.
+    /// Redirects the tuple: stores a short constant target as words; a helper handles others.
     pub(super) fn redirect(&mut self, to: Value, line: u32) -> Result<(), Unsupported> {
         let bytes = self.get(to)?;
         let (start, len) = bytes.two();
@@ -210,17 +210,17 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Copies a value's bytes into the scratch; those that lie there already only take their room.
-    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> Kept {
+    /// Copies a value's bytes into the scratch; bytes that are there already only count as used.
+    pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> ScratchRange {
         if self.in_scratch[value.0 as usize] {
-            let Kept { start, len } = self.segment.range_of(bytes);
-            return Kept { start, len: self.segment.take_room(len) };
+            let ScratchRange { start, len } = self.segment.range_of(bytes);
+            return ScratchRange { start, len: self.segment.take_scratch(len) };
         }
-        let literal = self.facts.literal(value);
+        let literal = self.analysis.literal(value);
         self.segment.keep(&[(bytes, literal)])
     }
 
-    /// Notes a change; the bytes that were kept, if it is of bytes.
+    /// Records an edit; returns the kept bytes, if it is of bytes.
     pub(super) fn edit(&mut self, target: u32, value: Option<Value>) -> Result<Option<Val>, Unsupported> {
         let (mut kept, mut tag, mut word) = (None, sink_cell::NULL, self.segment.int(0));
         if let Some(value) = value {
@@ -235,7 +235,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 ty => self.segment.pack(ty, held),
             };
         }
-        self.segment.save_found();
+        self.segment.save_parsed();
         let edit = self.segment.push(offset_of!(Outcome, edits), size_of::<TupleEdit>(), 1, Cold::MakeEdits);
         let target = self.segment.builder.ins().iconst(I32, i64::from(target));
         self.ins().store(PLAIN, target, edit, offset_of!(TupleEdit, target) as i32);

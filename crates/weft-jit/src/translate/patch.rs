@@ -1,9 +1,9 @@
-//! Fields that are patched into their frame.
+//! Patches fields directly into their frame.
 //!
-//! An edit names an input, and whoever carries it out asks where that lies, and which checksums cover it. Code knows
-//! that while it is translated, for numbers of whole bytes and for MAC addresses: it keeps their values to the end of
-//! the pass and writes them, with the checksums that follow from them (RFC 1624), when nothing else reads the frame any
-//! more. On ways on which the structure of a frame changes, or a copy is made, there are edits, whose order counts.
+//! An edit names an input, and its executor looks up the input's place and the checksums that cover it. For numbers of
+//! whole bytes and for MAC addresses, both are known at compile time. The code keeps the new values to the end of the
+//! pass. When nothing reads the frame any more, it writes them and updates their checksums (RFC 1624). On paths where
+//! the structure of a frame changes, or a copy is made, the order of changes matters, so these use edits.
 
 use super::state::RowCell;
 use super::tuple::Column;
@@ -29,43 +29,44 @@ const MAC_BYTES: i64 = 6;
 /// A column that is patched into its frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patched {
-    pub(super) how: How,
+    pub(super) how: PatchKind,
     /// Whether it has been set.
     pub(super) due: Variable,
 }
 
-/// What is put into the frame.
+/// What is written into the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum PatchKind {
     /// A number of 1, 2, 4 or 8 bytes.
     Number(u8, Endian),
     Mac,
 }
 
-/// How what a segment sets gets into the frame.
+/// How each assignment of a segment reaches the frame.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patches {
-    /// For each input how it is patched, if it is.
-    how: Vec<Option<How>>,
-    /// By part and block: what is set there is an edit, whatever the input.
+    /// For each input, how it is patched, if it is.
+    how: Vec<Option<PatchKind>>,
+    /// By part and block: assignments there are edits, for every input.
     edits: Vec<Vec<bool>>,
 }
 
 impl Patches {
-    /// Those of a request for a frame; nothing for another event.
+    /// The patches of a request on a frame; none for other events.
     pub(super) fn of(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Self {
         let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
             return Self::default();
         };
-        let ways: Vec<Ways> = parts.iter().map(|part| Ways::of(chain, part.function)).collect();
-        let edits = edits(&ways);
-        let uses = Uses::of(parts, &ways, &edits);
+        let paths: Vec<HandlerPaths> =
+            parts.iter().map(|part| HandlerPaths::of(chain, part.function)).collect();
+        let edits = edits(&paths);
+        let uses = InputUses::of(parts, &paths, &edits);
         let sums = frames.field_writes.iter().flatten().flat_map(|store| &store.sums);
-        // One that the program sets itself is told from those that follow by its edit.
+        // A checksum that the program sets itself needs an edit, which tells it from computed ones.
         let edited = uses.cleared | uses.mixed | sums.map(|sum| sum.input).collect();
         let how = |(at, input): (usize, &Input)| {
             let store = frames.field_writes.get(at)?.as_ref()?;
-            // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
+            // A MAC address that was read is a view of the frame, so each assignment needs a buffer of its own.
             let is_fit = (uses.patched & !edited).contains(at)
                 && !(input.ty == Type::Mac && uses.set_in_scans.contains(at));
             let follows = |sum: &Sum| {
@@ -81,7 +82,7 @@ impl Patches {
         self.how.iter().all(Option::is_none)
     }
 
-    pub(super) fn how(&self, input: usize) -> Option<How> {
+    pub(super) fn how(&self, input: usize) -> Option<PatchKind> {
         self.how.get(input).copied().flatten()
     }
 
@@ -92,32 +93,32 @@ impl Patches {
 
 /// What a segment does to its inputs.
 #[derive(Default)]
-struct Uses {
+struct InputUses {
     set: InputSet,
     cleared: InputSet,
-    /// Set in a handler that has scans, so perhaps by a statement that runs several times in a pass.
+    /// Set in a handler with scans, so perhaps by a statement that runs several times in a pass.
     set_in_scans: InputSet,
     /// Set where it may be patched.
     patched: InputSet,
-    /// Set by an edit, behind which a pass may set it where it would be patched: the edit would be carried out last.
+    /// Set by an edit, after which the pass may patch it: the edit would run last.
     mixed: InputSet,
 }
 
-impl Uses {
-    fn of(parts: &[Part<'_>], ways: &[Ways], edits: &[Vec<bool>]) -> Self {
+impl InputUses {
+    fn of(parts: &[Part<'_>], paths: &[HandlerPaths], edits: &[Vec<bool>]) -> Self {
         let (mut uses, none) = (Self::default(), InputSet::EMPTY);
-        // What the parts behind set where it may be patched.
+        // The inputs that later parts set where they may be patched.
         let mut later = InputSet::EMPTY;
-        for ((part, ways), edits) in parts.iter().zip(ways).zip(edits).rev() {
+        for ((part, paths), edits) in parts.iter().zip(paths).zip(edits).rev() {
             let blocks = &part.function.blocks;
             let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
             let sets: Vec<InputSet> = blocks.iter().map(set_in).collect();
             let patched: Vec<InputSet> =
                 sets.iter().zip(edits).map(|(set, edit)| if *edit { none } else { *set }).collect();
             for (at, set) in sets.iter().enumerate().filter(|(at, set)| edits[*at] && !set.is_empty()) {
-                let reached = patched.iter().zip(ways.from(at)).filter(|(_, is_reached)| *is_reached);
+                let reached = patched.iter().zip(paths.from(at)).filter(|(_, is_reached)| *is_reached);
                 let behind = reached.fold(none, |all, (set, _)| all | *set);
-                uses.mixed |= *set & (behind | if ways.goes_on[at] { later } else { none });
+                uses.mixed |= *set & (behind | if paths.goes_on[at] { later } else { none });
             }
             let (set, patched) = (union(&sets), union(&patched));
             uses.set |= set;
@@ -148,21 +149,22 @@ fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
     block.insts.iter().filter_map(|inst| of(&inst.op)).collect()
 }
 
-fn how(input: &Input, store: &FieldWrite) -> Option<How> {
+fn how(input: &Input, store: &FieldWrite) -> Option<PatchKind> {
     match store.at {
         FieldLayout::Bits { bytes, shift: 0, bits, endian }
             if bits == 8 * bytes && Ty::of(input.ty) == Ty::Int =>
         {
             let has_room = [1, 2, 4, 8].contains(&bytes);
             (has_room && (endian == Endian::Big || store.sums.is_empty()))
-                .then_some(How::Number(bytes, endian))
+                .then_some(PatchKind::Number(bytes, endian))
         }
-        FieldLayout::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(How::Mac),
+        FieldLayout::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(PatchKind::Mac),
         _ => None,
     }
 }
 
-/// Whether a block changes the structure of a frame, or copies it. Fragments are made of it when all else is done.
+/// Whether a block changes the structure of a frame, or copies it. FRAGMENT does not count: it runs after all other
+/// changes.
 fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
     block.insts.iter().any(|inst| match &inst.op {
         Op::ChangeHeaders(id, _) => !chain.is_fragment(id.0),
@@ -171,19 +173,19 @@ fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
     })
 }
 
-/// The ways of a pass through a handler, by block.
-struct Ways {
-    /// From one to the other.
+/// The paths of a pass through a handler, by block.
+struct HandlerPaths {
+    /// The jumps, from one block to another.
     jumps: Vec<(usize, usize)>,
-    /// It changes the structure of the frame, or copies it.
+    /// The block changes the structure of the frame, or copies it.
     changes: Vec<bool>,
-    /// It lies on a way with one that does.
+    /// The block is on a path with such a block.
     meets: Vec<bool>,
-    /// A pass that comes to it may go on to the next part with what it did.
+    /// A pass through the block may continue in the next part with its effects.
     goes_on: Vec<bool>,
 }
 
-impl Ways {
+impl HandlerPaths {
     fn of(chain: &ChainProgram, function: &Function) -> Self {
         let blocks = &function.blocks;
         let jumps: Vec<(usize, usize)> = (0..)
@@ -204,7 +206,7 @@ impl Ways {
         Self { jumps, changes, meets, goes_on }
     }
 
-    /// Which blocks a pass may come to behind this one.
+    /// The blocks that a pass may reach after this one.
     fn from(&self, block: usize) -> Vec<bool> {
         let mut reached = vec![false; self.changes.len()];
         self.jumps.iter().filter(|(from, _)| *from == block).for_each(|(_, to)| reached[*to] = true);
@@ -212,12 +214,12 @@ impl Ways {
     }
 }
 
-/// What holds of blocks, and of all to which a way leads from one of which it does.
-fn spread(mut holds: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
+/// Propagates a property of blocks to all blocks that are reachable from them.
+fn spread(mut holds: Vec<bool>, paths: &[(usize, usize)]) -> Vec<bool> {
     let mut is_new = true;
     while is_new {
         is_new = false;
-        for &(from, to) in ways {
+        for &(from, to) in paths {
             is_new |= holds[from] && !holds[to];
             holds[to] |= holds[from];
         }
@@ -225,34 +227,35 @@ fn spread(mut holds: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
     holds
 }
 
-/// Where what is set must be an edit, by part and block: on ways of a pass on which the structure of the frame changes,
-/// or a copy is made.
-fn edits(ways: &[Ways]) -> Vec<Vec<bool>> {
-    let goes_on =
-        |part: &Ways| part.changes.iter().zip(&part.goes_on).any(|(changes, goes_on)| *changes && *goes_on);
-    let changes = |part: &Ways| part.changes.contains(&true);
-    let of_part = |(at, part): (usize, &Ways)| {
-        let others = ways[..at].iter().any(goes_on) || ways[at + 1..].iter().any(changes);
+/// By part and block, where assignments must be edits: on paths on which the structure of the frame changes, or a copy
+/// is made.
+fn edits(paths: &[HandlerPaths]) -> Vec<Vec<bool>> {
+    let goes_on = |part: &HandlerPaths| {
+        part.changes.iter().zip(&part.goes_on).any(|(changes, goes_on)| *changes && *goes_on)
+    };
+    let changes = |part: &HandlerPaths| part.changes.contains(&true);
+    let of_part = |(at, part): (usize, &HandlerPaths)| {
+        let others = paths[..at].iter().any(goes_on) || paths[at + 1..].iter().any(changes);
         part.meets.iter().map(|meets| others || *meets).collect()
     };
-    ways.iter().enumerate().map(of_part).collect()
+    paths.iter().enumerate().map(of_part).collect()
 }
 
-/// Words of a checksum that change, as a sum that is not folded yet.
-struct Change {
+/// The change of a checksum's words, as a sum that is not folded yet.
+struct SumChange {
     sum: Sum,
     by: clif::Value,
-    /// How many words changed, at most.
+    /// Largest number of words that changed.
     words: u32,
 }
 
 impl Segment<'_, '_> {
-    /// At the end of a pass that goes on: writes all that was set, and the checksums of it.
+    /// At the end of a pass that goes on: writes all assigned fields and their checksums.
     pub(super) fn patch_frame(&mut self) {
         let chain = self.plan.chain;
         let Some(frames) = &chain.frames else { return };
         let columns: Vec<(usize, Column)> = self.inputs.iter().copied().enumerate().collect();
-        let mut changes: Vec<Change> = Vec::new();
+        let mut changes: Vec<SumChange> = Vec::new();
         for (at, column) in columns {
             if let Some(patched) = column.patched {
                 self.patch_column(frames, (at, column), patched, &mut changes);
@@ -268,18 +271,18 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Writes a column that was set and that the frame has; the checksums that this changes.
+    /// Writes a column that was set and that the frame has; returns the changes of checksums.
     fn patch_column(
         &mut self,
         frames: &Frames,
         (at, column): (usize, Column),
         Patched { how, due }: Patched,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<SumChange>,
     ) {
         let sums = frames.field_writes[at].as_ref().map_or(&[][..], |store| &store.sums);
         let (bytes, place) = match how {
-            How::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
-            How::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),
+            PatchKind::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
+            PatchKind::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),
         };
         let done = self.builder.create_block();
         let no_change = self.int(0);
@@ -288,7 +291,7 @@ impl Segment<'_, '_> {
         self.go_on_if(due, done, &none);
         let wanted = self.int(bytes);
         let (from, is_inside) = self.inside(REGION_BODY, place, wanted);
-        if !self.assumed.is_whole(at) {
+        if !self.assumptions.is_whole(at) {
             let present = self.load_present(at);
             let is_there = self.both(present, is_inside);
             self.go_on_if(is_there, done, &none);
@@ -298,16 +301,16 @@ impl Segment<'_, '_> {
         for sum in sums {
             let words = self.change(from, bytes as u8, value);
             let sum_at = self.load_slot(usize::from(sum.input), offset_of!(Slot, b));
-            // RFC 1071 section 2(B): where the words of the change and of the sum are a byte apart, its bytes swap.
+            // RFC 1071 section 2(B): if the changed words and the sum are an odd number of bytes apart, its bytes swap.
             let apart = self.builder.ins().bxor(place, sum_at);
             let apart = self.band_imm(apart, 1);
             let bits = self.ishl_imm(apart, 3);
             by.push(self.builder.ins().ishl(words, bits).into());
         }
         match how {
-            How::Number(bytes, endian) => self.store_number(value, (from, 0), bytes, endian),
-            // It lies in eight bytes of its own: see `set_patched`.
-            How::Mac => {
+            PatchKind::Number(bytes, endian) => self.store_number(value, (from, 0), bytes, endian),
+            // It is in eight bytes of its own: see `set_patched`.
+            PatchKind::Mac => {
                 for (ty, at) in [(I32, 0), (I16, 4)] {
                     let part = self.builder.ins().load(ty, UNALIGNED, value, at);
                     self.builder.ins().store(UNALIGNED, part, from, at);
@@ -317,12 +320,12 @@ impl Segment<'_, '_> {
         self.builder.ins().jump(done, &by);
         for sum in sums {
             let by = self.builder.append_block_param(done, I64);
-            changes.push(Change { sum: *sum, by, words: (bytes as u32).div_ceil(2) });
+            changes.push(SumChange { sum: *sum, by, words: (bytes as u32).div_ceil(2) });
         }
         self.builder.switch_to_block(done);
     }
 
-    /// The sum of the words of a number that becomes another, and of the complement of what was there.
+    /// The sum of the new words of a number and of the complement of the old ones.
     fn change(&mut self, from: clif::Value, bytes: u8, new: clif::Value) -> clif::Value {
         let old = self.load_number(from, 0, bytes, Endian::Big);
         // A byte is the upper half of a word.
@@ -342,8 +345,8 @@ impl Segment<'_, '_> {
         sum
     }
 
-    /// Writes a checksum, unless nothing changes, the frame has none, or a device is still to make it.
-    fn patch_sum(&mut self, Change { sum, by, words }: Change) {
+    /// Updates a checksum, unless nothing changes, the frame has none, or a device has yet to compute it.
+    fn patch_sum(&mut self, SumChange { sum, by, words }: SumChange) {
         let at = usize::from(sum.input);
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
@@ -354,20 +357,20 @@ impl Segment<'_, '_> {
         let present = self.load_present(at);
         let is_there = self.both(present, is_inside);
         self.go_on_if(is_there, done, &[]);
-        self.go_on_if_complete(place, done);
+        self.check_checksum_complete(place, done);
         let old = self.load_number(from, 0, 2, Endian::Big);
         let ones = self.int(0xffff);
         let before = self.builder.ins().bxor(old, ones);
         let mut total = self.builder.ins().iadd(before, by);
-        // Less than 2^25 was added for each word, and a sum of less than 2^32 has 16 bits after two times; of more than
-        // a pass can change, three times leave as many.
+        // Less than 2^25 was added for each word. A sum below 2^32 has 16 bits after two folds; three are enough for
+        // any pass.
         for _ in 0..if words < 64 { 2 } else { 3 } {
             let (low, high) = (self.band_imm(total, 0xffff), self.ushr_imm(total, 16));
             total = self.builder.ins().iadd(low, high);
         }
         let mut new = self.builder.ins().bxor(total, ones);
         if sum.zero_is_none {
-            // RFC 768: a sum that is zero is sent as all ones, and zero says that there is none.
+            // RFC 768: a sum of zero is sent as all ones; zero means no checksum.
             new = self.builder.ins().select(new, new, ones);
             new = self.builder.ins().select(old, new, old);
         }
@@ -376,8 +379,8 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(done);
     }
 
-    /// Goes on, or to `other` where the checksum at this place is one that a device is still to complete.
-    fn go_on_if_complete(&mut self, place: clif::Value, other: clif::Block) {
+    /// Continues, or jumps to `other` if a device has yet to complete the checksum at this place.
+    fn check_checksum_complete(&mut self, place: clif::Value, other: clif::Block) {
         let which = self.load_offload(0);
         let [partial, complete] = [(); 2].map(|()| self.builder.create_block());
         let is_partial = self.icmp_imm(IntCC::Equal, which, checksum::PARTIAL);
@@ -391,7 +394,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(complete);
     }
 
-    /// A word of what is known of the frame's checksum.
+    /// A word of the frame's checksum offload.
     fn load_offload(&mut self, word: usize) -> clif::Value {
         let at = offset_of!(Cx<'_>, offload) + offset_of!(Offload, checksum) + word;
         self.builder.ins().uload16(I64, FIXED, self.cx, at as i32)
@@ -416,16 +419,16 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Sets a column that will be patched. What is no MAC address, or has no room for one, is an edit.
+    /// Sets a patched column. A value that is no MAC address, or has no room for one, becomes an edit.
     pub(super) fn set_patched(
         &mut self,
         at: usize,
         column: Column,
-        how: How,
+        how: PatchKind,
         value: Value,
     ) -> Result<(), Unsupported> {
         let (held, yes) = (self.get(value)?, self.segment.bool(true));
-        if how != How::Mac {
+        if how != PatchKind::Mac {
             self.segment.define(column, held, yes);
             self.segment.make_due(column, yes);
             return Ok(());
@@ -439,18 +442,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => self.segment.icmp_imm(IntCC::Equal, len, MAC_BYTES),
         };
         self.segment.go_on_if(is_mac, other, &[]);
-        if !self.segment.assumed.is_whole(at) {
+        if !self.segment.assumptions.is_whole(at) {
             let room = self.segment.load_slot(at, offset_of!(Slot, b));
             let has_room = self.segment.icmp_imm(IntCC::Equal, room, MAC_BYTES);
             self.segment.go_on_if(has_room, other, &[]);
         }
         if !self.segment.is_roomy {
-            // It takes as much of the scratch as an edit would.
+            // It uses as much scratch as an edit would.
             let bytes = self.segment.int(MAC_BYTES);
-            let taken = self.segment.take_room(bytes);
+            let taken = self.segment.take_scratch(bytes);
             self.segment.go_on_if(taken, other, &[]);
         }
-        // What it points to may change before the pass ends.
+        // The bytes that it points to may change before the pass ends.
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let (first, rest) =

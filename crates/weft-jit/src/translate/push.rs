@@ -1,13 +1,12 @@
-//! Headers that are put in front of their frame.
+//! Pushes headers directly in front of their frame.
 //!
-//! A PUSH is an edit, and whoever carries it out writes the headers from a list of what goes where
-//! ([`weft_core::wire::header_change::Stack`]). Code knows that list while it is translated: where a PUSH is the last that a
-//! pass does to its frame, it writes the headers into the room in front itself, and leaves how long they are
-//! ([`weft_core::abi::Pushed`]). What is constant of them is stored by whole words; values, lengths and the number that
-//! spreads flows come from registers, and so does the checksum of a header.
+//! A PUSH is an edit, and its executor writes the headers from a list of stores ([`weft_core::wire::header_change::Stack`]).
+//! This list is known at compile time. If a PUSH is the last change of a pass to its frame, the code writes the headers
+//! into the headroom itself, and returns their length ([`weft_core::abi::Pushed`]). It stores the constant parts by
+//! whole words; values, lengths, the flow entropy and the header checksum come from registers.
 //!
-//! What else there may be is asked of each pass, which leaves edits then: changes that were made before, but for a POP
-//! TO; no room in front; a frame that stands for several; a value that does not fit.
+//! At run time the code checks for the other cases, which use edits: earlier changes other than a POP TO; no headroom;
+//! a frame that stands for several packets; a value that does not fit.
 
 use super::{PLAIN, PartTranslator, UNALIGNED, Val};
 use crate::arithmetic::known;
@@ -23,41 +22,41 @@ use weft_core::wire::header_change::{BitsAt, HeaderChange, Pop, SpreadAt, Stack,
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Endian, HeaderChangeId, Jump, Op, Terminator, Ty, Value};
 
-/// Headers with fewer bytes are not stored by whole words.
+/// Shorter headers are not stored by whole words.
 const WORD_BYTES: usize = 8;
-/// Bits of a frame's first byte by which headers are chosen, at most.
+/// Largest number of a frame's first bits that may select the headers.
 const BEGINS_BITS_MAX: u8 = 8;
 
-/// Where a part of the headers goes that is in a register.
+/// Where a part of the headers from a register is stored.
 #[derive(Clone, Copy)]
-enum Place {
+enum StoreTarget {
     /// A number of 1, 2, 3, 4 or 8 bytes.
     Number { at: usize, bytes: usize },
-    /// Bits of one byte: how far from its lowest bit.
+    /// Bits of one byte, and their distance from its lowest bit.
     Bits { at: usize, shift: u32, bits: u32 },
-    /// 4, 6, 8 or 16 bytes as they are.
+    /// 4, 6, 8 or 16 bytes, unchanged.
     Run { at: usize, bytes: usize },
 }
 
-/// A part of the headers that is in registers.
-struct Put {
-    place: Place,
-    /// The number; of a run its pieces, as they are in memory.
+/// A part of the headers that comes from registers.
+struct HeaderStore {
+    place: StoreTarget,
+    /// The number; for a run its pieces, in memory order.
     value: Vec<(clif::Value, usize)>,
 }
 
-/// The part of a frame that headers go in front of.
+/// The part of a frame that follows the new headers.
 #[derive(Clone, Copy)]
-struct Rest {
-    /// Bytes that are taken off in front of it.
+struct InnerFrame {
+    /// Number of bytes removed from its front.
     off: clif::Value,
     len: clif::Value,
-    /// Where it begins.
+    /// Its address.
     start: clif::Value,
 }
 
-impl Place {
-    /// Where bits go that hold a number; None if that is not stored in one go.
+impl StoreTarget {
+    /// The target of bits that hold a number; None if one store is not enough.
     fn of_number(BitsAt { at, bits, little }: BitsAt) -> Option<Self> {
         let (byte, bit) = (at as usize / 8, at % 8);
         match (bit, bits) {
@@ -86,16 +85,16 @@ impl Place {
         }
     }
 
-    /// Whether the sum of a header that begins at this byte can be made of it: its words are words of the header.
+    /// Whether it can be summed as words of a header that begins at this byte.
     fn is_summable(self, header: usize) -> bool {
         self.bytes() == 1 || self.bytes() != 3 && (self.at() - header).is_multiple_of(2)
     }
 }
 
-/// Whether code writes these headers itself: what is in front of `given` values follows from the frame.
+/// Whether code can write these headers itself.
 fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
     let begins = stack.begins.is_none_or(|(bits, _)| bits <= BEGINS_BITS_MAX);
-    let places: Vec<Option<Place>> = places(stack, is_run).collect();
+    let places: Vec<Option<StoreTarget>> = places(stack, is_run).collect();
     let are_placed = places.iter().all(Option::is_some);
     let spreads = |spread: &SpreadAt| {
         let top = spread.spread.low.saturating_add(spread.spread.n - 1);
@@ -103,14 +102,14 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
     };
     let sums = |sum: &SumAt| {
         let (start, end) = (sum.header.0 as usize, sum.header.1 as usize);
-        let inside = |place: &&Place| place.at() < end && place.at() + place.bytes() > start;
-        let is_whole = |place: &Place| place.at() >= start && place.at() + place.bytes() <= end;
+        let inside = |place: &&StoreTarget| place.at() < end && place.at() + place.bytes() > start;
+        let is_whole = |place: &StoreTarget| place.at() >= start && place.at() + place.bytes() <= end;
         let mut places = places.iter().flatten().filter(inside);
         sum.sum == Checksum::Header
             && (sum.at as usize - start).is_multiple_of(2)
             && places.all(|place| is_whole(place) && place.is_summable(start))
     };
-    // A header that holds the checksum of another would be summed without it.
+    // A header that contains the checksum of another would be summed without it.
     let apart = |sum: &SumAt| {
         let mut others = stack.sums.iter().filter(|other| other.at != sum.at);
         others.all(|other| other.at < sum.header.0 || other.at >= sum.header.1)
@@ -123,18 +122,18 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
         && stack.sums.iter().all(|sum| sums(sum) && apart(sum))
 }
 
-/// Where values, lengths and the number that spreads flows go.
-fn places(stack: &Stack, is_run: impl Fn(usize) -> bool) -> impl Iterator<Item = Option<Place>> {
+/// The targets of values, lengths and the flow entropy.
+fn places(stack: &Stack, is_run: impl Fn(usize) -> bool) -> impl Iterator<Item = Option<StoreTarget>> {
     let values = stack.values.iter().enumerate().map(move |(nth, place)| match is_run(nth) {
-        true => Place::of_run(*place),
-        false => Place::of_number(*place),
+        true => StoreTarget::of_run(*place),
+        false => StoreTarget::of_number(*place),
     });
-    let lengths = stack.lengths.iter().map(|(place, _)| Place::of_number(*place));
-    let spreads = stack.spreads.iter().map(|spread| Place::of_number(spread.place));
+    let lengths = stack.lengths.iter().map(|(place, _)| StoreTarget::of_number(*place));
+    let spreads = stack.spreads.iter().map(|spread| StoreTarget::of_number(spread.place));
     values.chain(lengths).chain(spreads)
 }
 
-/// Whether an operation has nothing to do with the bytes of a frame, nor with where they are.
+/// Whether an operation neither accesses the bytes of a frame nor depends on where they are.
 fn leaves_frame(op: &Op) -> bool {
     matches!(
         op,
@@ -152,9 +151,9 @@ fn leaves_frame(op: &Op) -> bool {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// Carries out a change of structure, or notes it.
+    /// Carries out a change of structure, or records it.
     pub(super) fn reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
-        self.segment.save_found();
+        self.segment.save_parsed();
         let decl = self.segment.plan.chain.header_changes.get(usize::from(id.0));
         match decl.map(|decl| &decl.what) {
             Some(HeaderChange::Push { behind: None, stacks }) if self.is_last_change => {
@@ -172,7 +171,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// Notes a change of structure as edits.
+    /// Records a change of structure as edits.
     fn note_reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         for (at, part) in parts.iter().enumerate() {
             self.edit(target::part(at as u16), Some(*part))?;
@@ -181,7 +180,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Whether nothing behind this instruction looks at the frame any more, changes it, or fails.
+    /// Whether nothing after this instruction reads the frame, changes it, or fails.
     pub(super) fn is_last_change(&self, id: BlockId, at: usize) -> bool {
         let blocks = &self.function.blocks;
         let mut seen = vec![false; blocks.len()];
@@ -200,10 +199,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.is_last_part && !self.segment.copies
     }
 
-    /// Where a block may go on.
+    /// The successors of a block.
     fn jumps_of<'e>(&self, end: &'e Terminator) -> Vec<&'e Jump> {
         match end {
-            Terminator::Branch(by, yes, no) => match self.facts.told(*by) {
+            Terminator::Branch(by, yes, no) => match self.analysis.known_flag(*by) {
                 Some(is_so) => vec![if is_so { yes } else { no }],
                 None => vec![yes, no],
             },
@@ -211,24 +210,24 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether this goes on with nothing that lies in the frame.
+    /// Whether this end passes on nothing that lies in the frame.
     fn ends_apart(&self, end: &Terminator) -> bool {
         use Terminator as T;
         match end {
             T::Jump(_) | T::Branch(..) | T::Forward | T::Skip | T::Steer { .. } => true,
-            T::Redirect { to, .. } => self.facts.literal(*to).is_some(),
+            T::Redirect { to, .. } => self.analysis.literal(*to).is_some(),
             _ => false,
         }
     }
 
-    /// Writes headers in front of the frame; where that cannot be, notes them as edits.
+    /// Writes headers in front of the frame; where that is impossible, records them as edits.
     fn push(&mut self, id: HeaderChangeId, stacks: &[Stack], parts: &[Value]) -> Result<(), Unsupported> {
         self.segment.constants.puts_in_front = true;
         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
         let rest = self.rest_of_frame(other);
         for stack in stacks {
             let next = self.segment.builder.create_block();
-            self.go_on_if_begun(stack.begins, rest, next);
+            self.check_begins(stack.begins, rest, next);
             self.write(stack, rest, parts, other)?;
             self.ins().jump(done, []);
             self.segment.builder.switch_to_block(next);
@@ -242,7 +241,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The POP TOs of this handler that nothing else follows from: each with its layer.
+    /// The POP TOs of this handler with no other consequences, each with its layer.
     fn plain_pops(&self) -> Vec<(u16, u16)> {
         let ops = self.function.blocks.iter().flat_map(|block| &block.insts);
         let reshapes = &self.segment.plan.chain.header_changes;
@@ -262,9 +261,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         pops
     }
 
-    /// What is left of the frame by the changes that were made before, of which a POP TO may be the only one; to
-    /// `other` where there are more.
-    fn rest_of_frame(&mut self, other: clif::Block) -> Rest {
+    /// The frame after earlier changes, which may be one POP TO; jumps to `other` for any other change.
+    fn rest_of_frame(&mut self, other: clif::Block) -> InnerFrame {
         let edits = offset_of!(Outcome, edits);
         let words = self.segment.plan.vec_words;
         let n = self.segment.load_out(I64, edits + words.len);
@@ -293,7 +291,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let at = self.segment.load_slot(layer.into(), offset_of!(Slot, a));
                 let end = self.segment.load_slot(layer.into(), offset_of!(Slot, b));
                 let end = self.segment.ushr_imm(end, 32);
-                // As POP TO does: what is behind the end goes, too.
+                // As POP TO: bytes after the end are removed, too.
                 let end = self.ins().umax(end, at);
                 let end = self.ins().umin(end, len);
                 let is_inside = self.ins().icmp(IntCC::UnsignedLessThanOrEqual, at, end);
@@ -307,11 +305,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(go);
         let start = self.segment.frame_start();
         let start = self.ins().iadd(start, off);
-        Rest { off, len: left, start }
+        InnerFrame { off, len: left, start }
     }
 
-    /// Goes on where what is left of the frame begins with these bits, else to `other`.
-    fn go_on_if_begun(&mut self, begins: Option<(u8, u64)>, rest: Rest, other: clif::Block) {
+    /// Continues if the rest of the frame begins with these bits, else jumps to `other`.
+    fn check_begins(&mut self, begins: Option<(u8, u64)>, rest: InnerFrame, other: clif::Block) {
         let Some((bits, value)) = begins else { return };
         self.segment.go_on_if(rest.len, other, &[]);
         let first = self.ins().uload8(I64, UNALIGNED, rest.start, 0);
@@ -320,16 +318,16 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.go_on_if(is_it, other, &[]);
     }
 
-    /// Writes headers, or goes to `other` before anything is written.
+    /// Writes headers, or jumps to `other` before the first store.
     fn write(
         &mut self,
         stack: &Stack,
-        rest: Rest,
+        rest: InnerFrame,
         parts: &[Value],
         other: clif::Block,
     ) -> Result<(), Unsupported> {
         let n = stack.bytes.len() as i64;
-        // The room is one less than what the pass says of it, and what was taken off is room, too.
+        // The pass stores the headroom plus one, and removed bytes are headroom, too.
         let front = self.segment.load_cx(I64, offset_of!(Cx<'_>, front));
         let room = self.ins().iadd(front, rest.off);
         let has_room = self.segment.icmp_imm(IntCC::UnsignedGreaterThan, room, n);
@@ -340,7 +338,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let mut misfit = self.segment.int(0);
         let mut puts = Vec::new();
         for (part, place) in parts.iter().zip(&stack.values) {
-            let literal = self.facts.literal(*part);
+            let literal = self.analysis.literal(*part);
             let held = self.get(*part)?;
             let put = match held {
                 Val::One(number) => self.place_number(*place, number, &mut template, &mut misfit),
@@ -381,32 +379,33 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// A number for its place: into the template, if it is known, or to be put. What does not fit is a bit in `misfit`.
+    /// Puts a number at its target: into the template if it is constant, else among the stores. `misfit` gets a bit for
+    /// a value that does not fit.
     fn place_number(
         &mut self,
         bits: BitsAt,
         number: clif::Value,
         template: &mut [u8],
         misfit: &mut clif::Value,
-    ) -> Option<Put> {
-        let place = Place::of_number(bits)?;
+    ) -> Option<HeaderStore> {
+        let place = StoreTarget::of_number(bits)?;
         let ty = self.segment.builder.func.dfg.value_type(number);
         let number = if ty == I8 { self.ins().uextend(I64, number) } else { number };
         if bits.bits < 64 {
             let above = self.segment.ushr_imm(number, bits.bits.into());
             *misfit = self.ins().bor(*misfit, above);
         }
-        if let (Some(known), Place::Number { at, bytes }) =
+        if let (Some(known), StoreTarget::Number { at, bytes }) =
             (known(&self.segment.builder.func.dfg, number), place)
         {
             template[at..at + bytes].copy_from_slice(&known.to_be_bytes()[8 - bytes..]);
             return None;
         }
-        Some(Put { place, value: vec![(number, 0)] })
+        Some(HeaderStore { place, value: vec![(number, 0)] })
     }
 
-    /// A run of bytes for its place, as [`Self::place_number`]. It is loaded before anything is written: it may lie
-    /// there.
+    /// Puts a run of bytes at its target, as [`Self::place_number`]. Loads it before the first store, because it may
+    /// lie there.
     fn place_run(
         &mut self,
         bits: BitsAt,
@@ -414,8 +413,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         literal: Option<&[u8]>,
         template: &mut [u8],
         misfit: &mut clif::Value,
-    ) -> Option<Put> {
-        let place = Place::of_run(bits)?;
+    ) -> Option<HeaderStore> {
+        let place = StoreTarget::of_run(bits)?;
         let (at, bytes) = (place.at(), place.bytes());
         if let Some(literal) = literal.filter(|literal| literal.len() == bytes) {
             template[at..at + bytes].copy_from_slice(literal);
@@ -425,7 +424,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let wanted = self.segment.int(bytes as i64);
         let differs = self.ins().bxor(len, wanted);
         *misfit = self.ins().bor(*misfit, differs);
-        // What is too short is read from where there is enough, and not used.
+        // A value that is too short is loaded from a longer buffer, and not used.
         let (zeros, _) = self.segment.constant(&[0; 16]).two();
         let is_it = self.segment.icmp_imm(IntCC::Equal, differs, 0);
         let start = self.ins().select(is_it, start, zeros);
@@ -436,13 +435,13 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => &[(I8X16, 0)],
         };
         let value = pieces.iter().map(|(ty, at)| (self.ins().load(*ty, UNALIGNED, start, *at as i32), *at));
-        Some(Put { place, value: value.collect() })
+        Some(HeaderStore { place, value: value.collect() })
     }
 
-    /// The number that spreads the flows of what is carried.
-    fn spread(&mut self, spread: &SpreadAt, rest: Rest) -> Option<Put> {
-        let place = Place::of_number(spread.place)?;
-        let flow = self.segment.ask_of_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
+    /// The flow entropy of the payload.
+    fn spread(&mut self, spread: &SpreadAt, rest: InnerFrame) -> Option<HeaderStore> {
+        let place = StoreTarget::of_number(spread.place)?;
+        let flow = self.segment.call_on_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
         let n = spread.spread.n;
         let among = match n.is_power_of_two() {
             true => self.segment.band_imm(flow, (n - 1) as i64),
@@ -452,11 +451,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
         };
         let number = self.segment.iadd_imm(among, spread.spread.low as i64);
-        Some(Put { place, value: vec![(number, 0)] })
+        Some(HeaderStore { place, value: vec![(number, 0)] })
     }
 
-    /// The checksum of a header: of what is constant of it, and of what will be put there.
-    fn header_sum(&mut self, sum: &SumAt, template: &[u8], puts: &[Put]) -> clif::Value {
+    /// The checksum of a header: of its constant parts, and of the stores.
+    fn header_sum(&mut self, sum: &SumAt, template: &[u8], puts: &[HeaderStore]) -> clif::Value {
         let (start, end) = (sum.header.0 as usize, sum.header.1 as usize);
         let constant = weft_core::checksum::fold(weft_core::checksum::sum(&template[start..end]));
         let mut total = self.segment.int(constant.into());
@@ -464,7 +463,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let words = self.words_of(put, start);
             total = self.ins().iadd(total, words);
         }
-        // A header has a few dozen words at most: what is above 16 bits is less than that, twice.
+        // A header has a few dozen words at most: two folds leave 16 bits.
         for _ in 0..2 {
             let (low, high) = (self.segment.band_imm(total, 0xffff), self.segment.ushr_imm(total, 16));
             total = self.ins().iadd(low, high);
@@ -474,15 +473,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The sum of the words of a part of a header that begins at this byte.
-    fn words_of(&mut self, put: &Put, header: usize) -> clif::Value {
+    fn words_of(&mut self, put: &HeaderStore, header: usize) -> clif::Value {
         let upper = |at: usize| if (at - header).is_multiple_of(2) { 8 } else { 0 };
         match put.place {
-            Place::Number { at, bytes: 1 } => self.segment.ishl_imm(put.value[0].0, upper(at)),
-            Place::Bits { at, shift, .. } => {
+            StoreTarget::Number { at, bytes: 1 } => self.segment.ishl_imm(put.value[0].0, upper(at)),
+            StoreTarget::Bits { at, shift, .. } => {
                 self.segment.ishl_imm(put.value[0].0, i64::from(shift) + upper(at))
             }
-            Place::Number { bytes, .. } => self.sum_of_words(put.value[0].0, bytes),
-            Place::Run { .. } => {
+            StoreTarget::Number { bytes, .. } => self.sum_of_words(put.value[0].0, bytes),
+            StoreTarget::Run { .. } => {
                 let mut total = self.segment.int(0);
                 for (piece, _) in &put.value {
                     for (number, bytes) in self.numbers_of(*piece) {
@@ -495,7 +494,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// A piece of a run as numbers, and how many bytes each has.
+    /// A piece of a run as numbers, and the bytes of each.
     fn numbers_of(&mut self, piece: clif::Value) -> Vec<(clif::Value, usize)> {
         let ty = self.segment.builder.func.dfg.value_type(piece);
         let halves = match ty {
@@ -515,7 +514,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         halves.into_iter().map(number).collect()
     }
 
-    /// The sum of the words of a number of so many bytes.
+    /// The sum of the words of a number of this many bytes.
     fn sum_of_words(&mut self, number: clif::Value, bytes: usize) -> clif::Value {
         if bytes <= 2 {
             return number;
@@ -529,7 +528,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         total
     }
 
-    /// Stores what is constant of the headers, by words of which the last may overlap the one before.
+    /// Stores the constant parts of the headers, by words; the last may overlap the one before.
     fn store_template(&mut self, template: &[u8], to: clif::Value) {
         let last = template.len() - WORD_BYTES;
         for at in (0..last).step_by(WORD_BYTES).chain([last]) {
@@ -539,19 +538,19 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    fn store_put(&mut self, put: &Put, to: clif::Value) {
+    fn store_put(&mut self, put: &HeaderStore, to: clif::Value) {
         match put.place {
-            Place::Number { at, bytes: 3 } => {
+            StoreTarget::Number { at, bytes: 3 } => {
                 let number = put.value[0].0;
                 let upper = self.segment.ushr_imm(number, 8);
                 self.segment.store_number(upper, (to, at as i32), 2, Endian::Big);
                 self.segment.store_number(number, (to, at as i32 + 2), 1, Endian::Big);
             }
-            Place::Number { at, bytes } => {
+            StoreTarget::Number { at, bytes } => {
                 self.segment.store_number(put.value[0].0, (to, at as i32), bytes as u8, Endian::Big);
             }
-            // Its bits are zero in the template; others of the byte may have been put already.
-            Place::Bits { at, shift, bits } => {
+            // Its bits are zero in the template; other bits of the byte may have been stored already.
+            StoreTarget::Bits { at, shift, bits } => {
                 let number = self.segment.band_imm(put.value[0].0, (1 << bits) - 1);
                 let number = self.segment.ishl_imm(number, shift.into());
                 let number = self.ins().ireduce(I8, number);
@@ -559,7 +558,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let both = self.ins().bor(before, number);
                 self.ins().store(UNALIGNED, both, to, at as i32);
             }
-            Place::Run { at, .. } => {
+            StoreTarget::Run { at, .. } => {
                 for (piece, within) in &put.value {
                     self.ins().store(UNALIGNED, *piece, to, (at + within) as i32);
                 }

@@ -1,4 +1,4 @@
-//! Operations on tables, the call's row and scalar variables.
+//! Translates operations on tables, the call's row and scalar variables.
 
 use super::analysis::{self, column_ref};
 use super::bytes::little_endian;
@@ -19,19 +19,19 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, CallId, ColumnId, Inst, Journal, Op, TableId, Ty, Value, VarId};
 use weft_ir::program::{CallCell, Merge, VarDecl};
 
-/// Cells of the call's row are set in place to bytes up to this many.
+/// Cells of the call's row are set inline to up to this many bytes.
 const SHORT_CELL_BYTES: i64 = 16;
 
-/// A cell of bytes in a row, of which a value is a view: its words can be read whatever its length is, and the last
-/// that has bytes is zero behind them.
+/// A cell of bytes in a row, viewed by a value: its words are readable whatever its length, and the last word with
+/// bytes is zero-padded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowCell {
     pub(super) bytes_max: usize,
-    /// The length, which may be said to be more than `bytes_max`: code that asks for less needs not cut it.
+    /// The length, which may exceed `bytes_max`: code with a smaller limit needs no cut.
     pub(super) len: clif::Value,
 }
 
-/// A store that a roll-back takes back: whether it was made, where, and what was there.
+/// A store that a roll-back undoes: whether it was made, its address, and the old value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Undo {
     pub(super) is_done: Variable,
@@ -42,21 +42,21 @@ pub(super) struct Undo {
 
 /// A column of a table.
 #[derive(Clone, Copy)]
-struct Place {
+struct TableColumn {
     table: TableId,
     at: ColumnRef,
     ty: Ty,
 }
 
-impl Place {
+impl TableColumn {
     /// Byte offset of a word of the row's group.
     fn offset(self) -> i32 {
         i32::from(self.at.word) * 8
     }
 
-    /// Whether compiled code may reach it through the address that comes with a row.
-    fn is_near(self) -> bool {
-        analysis::is_near(&self.at)
+    /// Whether compiled code may access it through the row's address.
+    fn is_direct(self) -> bool {
+        analysis::is_direct(&self.at)
     }
 }
 
@@ -116,7 +116,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 Some(Val::One(self.segment.icmp_imm(IntCC::NotEqual, row, 0)))
             }
             Op::Insert(table, key, journal) => {
-                let table = self.noted_table(*table, *journal);
+                let table = self.journaled_table(*table, *journal);
                 let (ty, key) = (self.ty(*key), self.get(*key)?);
                 Some(match key {
                     Val::Two(start, len) => {
@@ -130,7 +130,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Remove(table, row, journal) => {
                 let table = self.segment.int(i64::from(table.0));
-                let journal = self.segment.int(i64::from(self.notes(*journal)));
+                let journal = self.segment.int(i64::from(self.is_journaled(*journal)));
                 self.on_row(block, *row, |this, row| {
                     this.segment.call(Helper::Remove, &[frame, table, row, journal]);
                 })?;
@@ -158,7 +158,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::CountInto(table, row, column, bin, journal) => {
                 let place = self.place(*table, *column)?;
-                let at = self.noted_table(*table, *journal);
+                let at = self.journaled_table(*table, *journal);
                 let (column, bin) = (self.column_address(place.at), self.get(*bin)?.one());
                 self.on_row(block, *row, |this, row| {
                     this.segment.call(Helper::CountInto, &[frame, at, row, column, bin]);
@@ -167,7 +167,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetColumnNull(table, row, column, journal) => {
                 let place = self.place(*table, *column)?;
-                let at = self.noted_table(*table, *journal);
+                let at = self.journaled_table(*table, *journal);
                 let column = self.column_address(place.at);
                 self.on_row(block, *row, |this, row| {
                     this.segment.call(Helper::SetNull, &[frame, at, row, column]);
@@ -193,8 +193,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         })
     }
 
-    /// Whether a write is noted: it is not if nothing can fail after it.
-    fn notes(&self, journal: Journal) -> bool {
+    /// Whether a write is journaled: not if nothing can fail after it.
+    fn is_journaled(&self, journal: Journal) -> bool {
         journal == Journal::Yes && self.may_fail_later
     }
 
@@ -207,19 +207,19 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.iadd_imm(tables, offset as i64)
     }
 
-    /// The index of a table, with a bit in the upper half if the write is noted.
-    fn noted_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
-        let noted = i64::from(self.notes(journal)) << 32;
+    /// The index of a table, with a bit in the upper half if the write is journaled.
+    fn journaled_table(&mut self, table: TableId, journal: Journal) -> clif::Value {
+        let noted = i64::from(self.is_journaled(journal)) << 32;
         self.segment.int(i64::from(table.0) | noted)
     }
 
-    fn place(&self, table: TableId, column: ColumnId) -> Result<Place, Unsupported> {
+    fn place(&self, table: TableId, column: ColumnId) -> Result<TableColumn, Unsupported> {
         let plan = self.segment.plan;
         let at = column_ref(plan, table, column);
         let spec = plan.chain.tables.get(usize::from(table.0)).map(|decl| &decl.spec);
         let column = spec.and_then(|spec| spec.key.iter().chain(&spec.columns).nth(usize::from(column.0)));
         match (column, at) {
-            (Some(column), Some(at)) => Ok(Place { table, at, ty: Ty::of(column.ty) }),
+            (Some(column), Some(at)) => Ok(TableColumn { table, at, ty: Ty::of(column.ty) }),
             _ => Err(Unsupported { reason: "the state's table lacks a column".into(), line: 0 }),
         }
     }
@@ -236,7 +236,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.plan.state.tables[usize::from(table.0)].touch_words()
     }
 
-    /// Stores the time into words of a row, unless it is none.
+    /// Stores the time into words of a row, if there is one.
     fn touch(
         &mut self,
         block: BlockId,
@@ -258,12 +258,12 @@ impl PartTranslator<'_, '_, '_, '_> {
                 return;
             }
             for word in words.into_iter().flatten() {
-                this.store_undone(address, i32::from(word) * 8, now);
+                this.store_with_undo(address, i32::from(word) * 8, now);
             }
         })
     }
 
-    /// Does something with a row, unless it is none.
+    /// Does something with a row, if there is one.
     fn on_row(
         &mut self,
         block: BlockId,
@@ -271,7 +271,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         act: impl FnOnce(&mut Self, clif::Value),
     ) -> Result<(), Unsupported> {
         let handle = self.get(row)?.two().0;
-        if self.facts.is_present(block, row) {
+        if self.analysis.is_present(block, row) {
             act(self, handle);
             return Ok(());
         }
@@ -284,16 +284,16 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Whether the column is NULL, for a column that is near; the row that is none is not looked for.
-    fn null_bit(&mut self, place: Place, address: clif::Value) -> Option<clif::Value> {
+    /// Whether a direct column is NULL; does not test for a missing row.
+    fn null_bit(&mut self, place: TableColumn, address: clif::Value) -> Option<clif::Value> {
         let (word, bit) = place.at.null_bit?;
         let nulls = self.ins().load(I64, PLAIN, address, i32::from(word) * 8);
         let masked = self.segment.band_imm(nulls, 1i64 << bit);
         Some(self.segment.icmp_imm(IntCC::NotEqual, masked, 0))
     }
 
-    fn is_null(&mut self, place: Place, row: clif::Value, address: clif::Value) -> clif::Value {
-        if !place.is_near() {
+    fn is_null(&mut self, place: TableColumn, row: clif::Value, address: clif::Value) -> clif::Value {
+        if !place.is_direct() {
             let (table, column) = (self.table(place.table), self.column_address(place.at));
             return self.segment.call(Helper::ColumnIsNull, &[table, row, column])[0];
         }
@@ -316,7 +316,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if place.ty == Ty::Bytes {
             return Ok(self.column_bytes(place, row, address, result));
         }
-        if !place.is_near() {
+        if !place.is_direct() {
             let (table, column) = (self.table(table), self.column_address(place.at));
             let word = self.segment.call(Helper::ColumnWord, &[table, row, column])[0];
             return Ok(self.segment.unpack(place.ty, word));
@@ -331,13 +331,13 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn column_bytes(
         &mut self,
-        place: Place,
+        place: TableColumn,
         row: clif::Value,
         address: clif::Value,
         result: Option<Value>,
     ) -> Val {
-        let borrowed = result.filter(|result| self.facts.is_borrowed(*result));
-        let (Some(result), true) = (borrowed, place.is_near() && self.holds_still(place.table)) else {
+        let borrowed = result.filter(|result| self.analysis.is_borrowed(*result));
+        let (Some(result), true) = (borrowed, place.is_direct() && self.is_stable(place.table)) else {
             let (frame, table) = (self.segment.frame, self.segment.int(i64::from(place.table.0)));
             let column = self.column_address(place.at);
             return self.segment.call_two(Helper::ColumnBytes, &[frame, table, row, column]);
@@ -349,7 +349,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let max = self.segment.int(i64::from(place.at.bytes_max));
         let cut = self.ins().umin(said, max);
-        let len = self.segment.take_room(cut);
+        let len = self.segment.take_scratch(cut);
         let start = self.segment.iadd_imm(address, i64::from(place.offset()) + 8);
         let said = if len == cut { said } else { len };
         self.cells_in_rows[result.0 as usize] =
@@ -357,22 +357,22 @@ impl PartTranslator<'_, '_, '_, '_> {
         Val::Two(start, len)
     }
 
-    /// Whether no other worker writes rows of this table that this handler looks at.
-    fn holds_still(&self, table: TableId) -> bool {
-        !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.facts.locks(table)
+    /// Whether no other worker writes rows of this table while this handler reads them.
+    fn is_stable(&self, table: TableId) -> bool {
+        !self.segment.plan.state.tables[usize::from(table.0)].spec().shared || self.analysis.locks(table)
     }
 
     fn set_column(
         &mut self,
         block: BlockId,
-        place: Place,
+        place: TableColumn,
         row: Value,
         value: Value,
         journal: Journal,
     ) -> Result<clif::Value, Unsupported> {
         let (ty, value) = (self.ty(value), self.get(value)?);
         let (handle, address) = self.get(row)?.two();
-        if self.facts.is_present(block, row) {
+        if self.analysis.is_present(block, row) {
             return Ok(self.set_present(place, (handle, address), ty, value, journal));
         }
         let [yes, done] = [(); 2].map(|()| self.segment.builder.create_block());
@@ -386,10 +386,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(is_set)
     }
 
-    /// Sets a column of a row that is there.
+    /// Sets a column of an existing row.
     fn set_present(
         &mut self,
-        place: Place,
+        place: TableColumn,
         (row, address): (clif::Value, clif::Value),
         ty: Ty,
         value: Val,
@@ -397,14 +397,14 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> clif::Value {
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
-            let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
+            let (table, column) = (self.journaled_table(place.table, journal), self.column_address(place.at));
             return self.segment.call(Helper::SetBytes, &[frame, table, row, column, start, len])[0];
         }
         let word = self.segment.pack(ty, value);
         if self.undone_in_place {
-            self.store_undone(address, place.offset(), word);
-        } else if self.notes(journal) || !place.is_near() {
-            let (table, column) = (self.noted_table(place.table, journal), self.column_address(place.at));
+            self.store_with_undo(address, place.offset(), word);
+        } else if self.is_journaled(journal) || !place.is_direct() {
+            let (table, column) = (self.journaled_table(place.table, journal), self.column_address(place.at));
             self.segment.call(Helper::SetWord, &[frame, table, row, column, word]);
         } else {
             self.ins().store(PLAIN, word, address, place.offset());
@@ -418,8 +418,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.bool(true)
     }
 
-    /// Stores a word, and keeps what was there if the handler may be rolled back.
-    fn store_undone(&mut self, address: clif::Value, offset: i32, word: clif::Value) {
+    /// Stores a word, and keeps the old one if the handler may be rolled back.
+    fn store_with_undo(&mut self, address: clif::Value, offset: i32, word: clif::Value) {
         if self.may_fail_later {
             let old = self.ins().load(I64, PLAIN, address, offset);
             let [is_done, at, kept] = [I8, I64, I64].map(|ty| self.segment.builder.declare_var(ty));
@@ -432,7 +432,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, word, address, offset);
     }
 
-    /// Takes back what [`Self::store_undone`] stored, the latest first.
+    /// Undoes the stores of [`Self::store_with_undo`], the latest first.
     pub(super) fn undo_stores(&mut self) {
         for Undo { is_done, at, offset, kept } in self.undos.clone().into_iter().rev() {
             let [was_done, at, kept] = [is_done, at, kept].map(|var| self.segment.builder.use_var(var));
@@ -460,8 +460,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let max = self.segment.int(i64::from(max));
         let len = self.ins().umin(word, max);
         let start = self.segment.iadd_imm(call, i64::from(offset) + 8);
-        if result.is_some_and(|result| self.facts.is_borrowed(result)) {
-            return Ok(Val::Two(start, self.segment.take_room(len)));
+        if result.is_some_and(|result| self.analysis.is_borrowed(result)) {
+            return Ok(Val::Two(start, self.segment.take_scratch(len)));
         }
         let frame = self.segment.frame;
         Ok(self.segment.call_two(Helper::Keep, &[frame, start, len]))
@@ -470,21 +470,22 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn call_set(&mut self, cell: CallId, value: Value, journal: Journal) -> Result<(), Unsupported> {
         let decl = self.cell(cell)?;
         let (at, max) = (decl.word, decl.ty.bytes_max().unwrap_or(0));
-        let literal = self.facts.literal(value).filter(|literal| literal.len() <= SHORT_CELL_BYTES as usize);
+        let literal =
+            self.analysis.literal(value).filter(|literal| literal.len() <= SHORT_CELL_BYTES as usize);
         let (ty, value) = (self.ty(value), self.get(value)?);
         let frame = self.segment.frame;
         if let Val::Two(start, len) = value {
             match literal.filter(|literal| literal.len() <= max as usize) {
-                Some(literal) if !self.notes(journal) => self.call_set_literal(at, literal),
-                _ => self.call_set_bytes(at, max, (start, len), self.notes(journal)),
+                Some(literal) if !self.is_journaled(journal) => self.call_set_literal(at, literal),
+                _ => self.call_set_bytes(at, max, (start, len), self.is_journaled(journal)),
             }
             return Ok(());
         }
         let word = self.segment.pack(ty, value);
         if self.undone_in_place {
             let call = self.segment.load_cx(I64, offset_of!(Cx<'_>, call) + SLICE_START);
-            self.store_undone(call, at as i32 * 8, word);
-        } else if self.notes(journal) {
+            self.store_with_undo(call, at as i32 * 8, word);
+        } else if self.is_journaled(journal) {
             let at = self.segment.int(i64::from(at));
             self.segment.call(Helper::CallSetWord, &[frame, at, word]);
         } else {
@@ -504,7 +505,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// Sets a cell of bytes of the call's row: in place, if they are few and nothing is noted.
+    /// Sets a cell of bytes of the call's row: inline, if they are few and not journaled.
     fn call_set_bytes(&mut self, at: u32, max: u32, (start, len): (clif::Value, clif::Value), notes: bool) {
         let [in_place, two, other, done] = [(); 4].map(|()| self.segment.builder.create_block());
         if notes || max < SHORT_CELL_BYTES as u32 {
@@ -557,7 +558,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         noted: Helper,
     ) -> Result<(), Unsupported> {
         let (decl, offset) = self.var(var)?;
-        if self.notes(journal) {
+        if self.is_journaled(journal) {
             let (frame, at) = (self.segment.frame, self.segment.int(i64::from(decl.word)));
             self.segment.call(noted, &[frame, at, word]);
         } else {
@@ -578,19 +579,19 @@ impl PartTranslator<'_, '_, '_, '_> {
             (Merge::Min, true) => self.ins().smin(old, value),
             (Merge::Min, false) => self.ins().umin(old, value),
         };
-        // What it was is known where a roll-back needs it.
-        let journal = if self.facts.merges.contains(&var) { Journal::No } else { journal };
+        // A roll-back has the old value already.
+        let journal = if self.analysis.merges.contains(&var) { Journal::No } else { journal };
         self.set_var(var, new, journal, words, Helper::VarMerge)
     }
 
-    /// The byte offset of a MERGE variable, and what this worker's part is now.
+    /// The byte offset of a MERGE variable, and this worker's part.
     pub(super) fn load_merged(&mut self, var: VarId) -> Result<(i32, clif::Value), Unsupported> {
         let (_, offset) = self.var(var)?;
         let merged = self.segment.merged();
         Ok((offset, self.ins().load(I64, PLAIN, merged, offset)))
     }
 
-    /// Word, way of merging and start of a MERGE variable.
+    /// Index, merge operation and initial value of a MERGE variable.
     fn merged_args(&mut self, var: VarId) -> Result<[clif::Value; 3], Unsupported> {
         let (decl, _) = self.var(var)?;
         let code = merge_code(decl.merge.unwrap_or(Merge::Sum), decl.ty.is_signed());
@@ -627,13 +628,13 @@ impl PartTranslator<'_, '_, '_, '_> {
             None => (2, zero),
             Some(key) => {
                 let (ty, made) = (self.ty(key), self.made_keys[key.0 as usize].clone());
-                // Where a key was made, its bytes are not asked for: those of one that was not are a helper's.
+                // A key in registers needs no bytes; any other key gets its hash from a helper.
                 let hash = match (self.get_unread(key)?, made) {
                     (Val::Two(start, len), Some(made)) => {
                         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
                         let hash = self.segment.builder.append_block_param(done, I64);
                         let of_made = self.hash_of_made(by, &made);
-                        self.ins().brif(made.is_usual, done, &[of_made.into()], other, []);
+                        self.ins().brif(made.has_expected_lengths, done, &[of_made.into()], other, []);
                         self.segment.builder.set_cold_block(other);
                         self.segment.builder.switch_to_block(other);
                         let of_bytes = self.hash_of_bytes(pointer, (start, len));
@@ -665,7 +666,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Gives back all locks of the handler.
+    /// Releases all locks of the handler.
     pub(super) fn unlock(&mut self) {
         for LockState { table, held, hash } in self.locks.clone() {
             let (held, hash) = (self.segment.builder.use_var(held), self.segment.builder.use_var(hash));

@@ -1,10 +1,10 @@
-//! Operations on the tuple and on what leaves the pass.
+//! Translates operations on the tuple and on the outputs of the pass.
 
-use super::key::usual_len;
+use super::fast_path::ParserPaths;
+use super::key::expected_len;
 use super::patch::{Patched, Patches};
-use super::usual::{present_at, words};
-use super::usual_way::Lane;
-use super::{Done, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use super::specialize::{present_at, words};
+use super::{PLAIN, PartTranslator, Segment, Translated, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, target};
@@ -25,10 +25,10 @@ use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
 use weft_ir::program::{Event, InputLocation, Meta, Part};
 use weft_ir::verify::{FrameOffset, Handler};
 
-/// Offsets of numbers in a frame are put into instructions up to here.
+/// Frame offsets up to this one become immediate operands.
 const FRAME_OFFSET_MAX: u64 = 1 << 16;
 
-/// Where a pass says what a region is.
+/// The offset of a region's slice in the pass.
 pub(super) const fn region_at(region: usize) -> usize {
     offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>()
 }
@@ -40,28 +40,28 @@ pub(super) struct Column {
     /// [`input_bytes_max`]
     bytes_max: Option<u32>,
     region: usize,
-    /// What reads it of the frame each time that it is asked for; the engine gives no slot then.
+    /// Reads the column from the frame on each use; the engine sets no slot.
     read_by: Option<Helper>,
-    /// The column as the engine gave it, where a part of the segment reads it.
+    /// The column as the engine set it, where a part of the segment reads it.
     given: Option<Val>,
-    /// The column as it is now, if a part of the segment changes it: its value (the second for Bytes), and whether
-    /// it is not NULL.
+    /// The current column, if a part of the segment changes it: its value (two words for Bytes), and whether it is not
+    /// NULL.
     now: Option<(Variable, Variable, Variable)>,
-    /// How it gets into the frame, if that is by a patch.
+    /// How it is patched into the frame, if it is.
     pub(super) patched: Option<Patched>,
 }
 
-/// How long the bytes of an input are at most, where that is known of its type. What arrives is cut to that, so that
-/// room can be reckoned with it: what is read as an address is never longer.
+/// The largest length of an input, if its type bounds it. Input bytes are cut to this length, so the scratch bound can
+/// rely on it: bytes read as an address are never longer.
 pub(super) fn input_bytes_max(ty: Type) -> Option<u32> {
-    usual_len(ty).and(ty.bytes_max())
+    expected_len(ty).and(ty.bytes_max())
 }
 
-/// What a column is that changes: its value, whether it is not NULL, and whether it is to be patched.
-pub(super) type Held = (Val, clif::Value, Option<clif::Value>);
+/// A column that changes: its value, whether it is not NULL, and whether it is to be patched.
+pub(super) type SavedColumn = (Val, clif::Value, Option<clif::Value>);
 
 impl Segment<'_, '_> {
-    /// Finds the types of the columns, and gives those that change a variable.
+    /// Declares the columns, with variables for those that change.
     pub(super) fn declare_inputs(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
         self.inputs.clear();
         let chain = self.plan.chain;
@@ -120,7 +120,7 @@ impl Segment<'_, '_> {
             }
             if let (Some(value), true) = (column.given, changes[at]) {
                 let present = self.load_present(at);
-                let held = super::held(column.ty);
+                let held = super::clif_types(column.ty);
                 let first = self.builder.declare_var(held[0]);
                 let second = self.builder.declare_var(I64);
                 let is_present = self.builder.declare_var(I8);
@@ -136,8 +136,8 @@ impl Segment<'_, '_> {
         Ok(())
     }
 
-    /// All columns that change, as they are now.
-    pub(super) fn save_inputs(&mut self) -> Vec<Option<Held>> {
+    /// The current values of all columns that change.
+    pub(super) fn save_inputs(&mut self) -> Vec<Option<SavedColumn>> {
         let columns = self.inputs.clone();
         let held = |column: Column| {
             column.now?;
@@ -147,8 +147,8 @@ impl Segment<'_, '_> {
         columns.into_iter().map(held).collect()
     }
 
-    /// Makes the columns what they were.
-    pub(super) fn restore_inputs(&mut self, saved: &[Option<Held>]) {
+    /// Restores the columns.
+    pub(super) fn restore_inputs(&mut self, saved: &[Option<SavedColumn>]) {
         for (at, saved) in saved.iter().enumerate() {
             let &Some((value, present, due)) = saved else { continue };
             self.define(self.inputs[at], value, present);
@@ -158,7 +158,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Whether a column that is patched is to be so, from now on.
+    /// Sets whether a patched column is to be written to the frame.
     pub(super) fn make_due(&mut self, column: Column, due: clif::Value) {
         if let Some(patched) = column.patched {
             self.builder.def_var(patched.due, due);
@@ -186,12 +186,12 @@ impl Segment<'_, '_> {
         (value, self.builder.use_var(is_present))
     }
 
-    /// The column as the engine gave it. Nothing here has an effect, so what is not used is not loaded.
+    /// The column as the engine set it. This has no effects, so an unused column is not loaded.
     fn load_input(&mut self, at: usize, column: Column) -> Val {
         let a = self.load_slot(at, offset_of!(Slot, a));
         let value = match column.ty {
             Ty::Bytes => {
-                if self.assumed.is_whole(at)
+                if self.assumptions.is_whole(at)
                     && let Some(len) = self.whole_len(at)
                 {
                     return Val::Two(self.inside(column.region, a, len).0, len);
@@ -206,7 +206,7 @@ impl Segment<'_, '_> {
             }
             ty => self.unpack(ty, a),
         };
-        if self.is_surely_present(at) {
+        if self.is_known_present(at) {
             return value;
         }
         let present = self.load_present_bit(at);
@@ -227,14 +227,14 @@ impl Segment<'_, '_> {
         Val::Two(self.load_cx(I64, base + SLICE_START), self.load_cx(I64, base + SLICE_LEN))
     }
 
-    /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
+    /// The bytes of a slot. A slot outside its region is empty: code never reads beyond the region.
     pub(super) fn in_region(&mut self, region: usize, offset: clif::Value, len: clif::Value) -> Val {
         let (start, is_inside) = self.inside(region, offset, len);
         let zero = self.int(0);
         Val::Two(start, self.builder.ins().select(is_inside, len, zero))
     }
 
-    /// Where bytes of a region begin, and whether they lie in it.
+    /// The address of bytes of a region, and whether they lie in it.
     pub(super) fn inside(
         &mut self,
         region: usize,
@@ -243,7 +243,7 @@ impl Segment<'_, '_> {
     ) -> (clif::Value, clif::Value) {
         let base = region_at(region);
         let start = self.load_cx(I64, base + SLICE_START);
-        if region == REGION_BODY && self.found.holds((offset, len), &self.builder.func.dfg) {
+        if region == REGION_BODY && self.parsed_frame.holds((offset, len), &self.builder.func.dfg) {
             let yes = self.bool(true);
             return (self.builder.ins().iadd(start, offset), yes);
         }
@@ -256,12 +256,12 @@ impl Segment<'_, '_> {
         (ins.ins().iadd(start, offset), inside)
     }
 
-    /// What a helper reads of the frame as it arrived.
+    /// The result of a helper that reads the frame as it arrived.
     fn read_of_frame(&mut self, helper: Helper) -> Val {
         let (start, len) = (self.frame_start(), self.frame_len());
         let frames = self.plan.chain.frames.as_ref();
         if !matches!(helper, Helper::IsIcmpError | Helper::IsIntact | Helper::TunnelDepth) {
-            return self.ask_of_frame(helper, (start, len), frames.is_some_and(|frames| frames.is_ip));
+            return self.call_on_frame(helper, (start, len), frames.is_some_and(|frames| frames.is_ip));
         }
         let formats = frames.and_then(|frames| frames.formats.clone()).unwrap_or_default();
         let address = Arc::as_ptr(&formats).expose_provenance() as u64;
@@ -270,13 +270,13 @@ impl Segment<'_, '_> {
         self.call_one(helper, &[start, len, formats, offload])
     }
 
-    /// Where it is written what a sender left to be done to the frame.
+    /// The address of the frame's offloads.
     fn offload(&mut self) -> clif::Value {
         self.iadd_imm(self.cx, offset_of!(Cx<'_>, offload) as i64)
     }
 
-    /// What a helper reads of a frame, or of a packet, that begins here and is so long.
-    pub(super) fn ask_of_frame(
+    /// The result of a helper that reads a frame, or a packet, of this address and length.
+    pub(super) fn call_on_frame(
         &mut self,
         helper: Helper,
         (start, len): (clif::Value, clif::Value),
@@ -295,7 +295,7 @@ impl Segment<'_, '_> {
         self.load_cx(I64, region_at(REGION_BODY) + SLICE_LEN)
     }
 
-    /// Where a number of the frame is read that need not lie in it: if not, zeros are, which spares a branch.
+    /// The address of a number of the frame; of zeros if it does not lie in the frame, which saves a branch.
     fn in_frame_or_zeros(&mut self, at: clif::Value, bytes: u8) -> clif::Value {
         let len = self.int(i64::from(bytes));
         let (start, is_inside) = self.inside(REGION_BODY, at, len);
@@ -303,7 +303,7 @@ impl Segment<'_, '_> {
         self.builder.ins().select(is_inside, start, zeros)
     }
 
-    /// A number of 1 to 8 bytes behind an address.
+    /// A number of 1 to 8 bytes at an address.
     fn frame_number(&mut self, from: clif::Value, offset: i32, (bytes, endian): (u8, Endian)) -> clif::Value {
         let (mut number, mut read) = (None, 0);
         while read < bytes {
@@ -334,10 +334,10 @@ impl Segment<'_, '_> {
         endian: Endian,
     ) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
-        // Nothing writes to a frame while it is parsed, and nothing else is done; what else may be ends in writing.
+        // A frame does not change while it is parsed, so its loads are read-only; other code may write to it.
         let flags = match self.plan.event {
-            // Nor while it is looked ahead: and what of it is not needed there need not be read.
-            _ if self.lane.as_ref().is_some_and(Lane::looks_ahead) => {
+            // A prefetcher does not write to it either, and loads that it does not need can be removed.
+            _ if self.parser_paths.as_ref().is_some_and(ParserPaths::is_prefetch) => {
                 UNALIGNED.with_readonly().with_can_move()
             }
             Event::Parse => UNALIGNED.with_readonly(),
@@ -351,7 +351,7 @@ impl Segment<'_, '_> {
         if ty == I64 { loaded } else { self.builder.ins().uextend(I64, loaded) }
     }
 
-    /// Gives an input its slot; the end of the block makes it present ([`Segment::make_present`]).
+    /// Sets the slot of an input; the end of the block marks it present ([`Segment::make_present`]).
     fn give(&mut self, at: usize, a: clif::Value, b: Option<clif::Value>) {
         let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
         let offset = (at * size_of::<Slot>()) as i32;
@@ -361,7 +361,7 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// These inputs are present from now on.
+    /// Marks these inputs present.
     pub(super) fn make_present(&mut self, given: InputSet) {
         for (nth, bits) in words(given) {
             let at = present_at(nth) as i32;
@@ -375,12 +375,12 @@ impl Segment<'_, '_> {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
 
-    fn is_surely_present(&self, at: usize) -> bool {
-        self.assumed.is_present(at) || self.found.is_present(at)
+    fn is_known_present(&self, at: usize) -> bool {
+        self.assumptions.is_present(at) || self.parsed_frame.is_present(at)
     }
 
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
-        if self.is_surely_present(at) {
+        if self.is_known_present(at) {
             return self.bool(true);
         }
         let bit = self.load_present_bit(at);
@@ -395,14 +395,14 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// A number of the frame; whether it lies there is asked only where it is not known.
+    /// A number of the frame, with a bounds check unless it certainly lies there.
     pub(super) fn frame_get(
         &mut self,
         at: Value,
         number: (u8, Endian),
         result: Option<Value>,
     ) -> Result<Val, Unsupported> {
-        let known = result.and_then(|result| self.facts.inside.get(&result).copied());
+        let known = result.and_then(|result| self.analysis.inside.get(&result).copied());
         let (from, offset) = match known {
             Some(FrameOffset { base, offset }) if offset < FRAME_OFFSET_MAX => {
                 let start = self.segment.frame_start();
@@ -420,13 +420,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::One(self.segment.frame_number(from, offset, number)))
     }
 
-    /// Translates the operations on the tuple and on what leaves the pass.
-    pub(super) fn tuple(&mut self, op: &Op) -> Result<Done, Unsupported> {
+    /// Translates operations on the tuple and on the outputs of the pass.
+    pub(super) fn tuple(&mut self, op: &Op) -> Result<Translated, Unsupported> {
         let frame = self.segment.frame;
         match op {
             Op::Input(input) => {
                 let (at, column) = self.column(*input)?;
-                return Ok(Done::Value(match (column.now, column.read_by) {
+                return Ok(Translated::Value(match (column.now, column.read_by) {
                     (Some(_), _) => self.segment.current(column).0,
                     (None, Some(helper)) => self.segment.read_of_frame(helper),
                     (None, None) => column.given.unwrap_or_else(|| self.segment.load_input(at, column)),
@@ -436,7 +436,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (at, column) = self.column(*input)?;
                 let arrived = column.given.unwrap_or_else(|| self.segment.load_input(at, column));
                 let is_bytes = self.segment.int(i64::from(column.ty == Ty::Bytes));
-                return Ok(Done::Value(match arrived {
+                return Ok(Translated::Value(match arrived {
                     Val::Two(start, len) => {
                         self.segment.call_two(Helper::Derived, &[frame, start, len, is_bytes])
                     }
@@ -449,7 +449,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::InputPresent(input) => {
                 let (at, column) = self.column(*input)?;
-                return Ok(Done::Value(Val::One(match column.now {
+                return Ok(Translated::Value(Val::One(match column.now {
                     Some(_) => self.segment.current(column).1,
                     None => self.segment.load_present(at),
                 })));
@@ -478,14 +478,14 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.edit(target::reply(name.0), Some(*value))?;
             }
             Op::ChangeHeaders(id, parts) => self.reshape(*id, parts)?,
-            Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
+            Op::FrameLen => return Ok(Translated::Value(Val::One(self.segment.frame_len()))),
             Op::FrameSum(at, len) => {
                 let (at, len) = (self.get(*at)?.one(), self.get(*len)?.one());
                 let (start, len) = self.segment.in_region(REGION_BODY, at, len).two();
-                return Ok(Done::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
+                return Ok(Translated::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
             }
-            // On the way of usual frames, the pass is given it.
-            Op::Give(..) if self.segment.lane.is_some() => {}
+            // The fast path passes it on in registers.
+            Op::Give(..) if self.segment.parser_paths.is_some() => {}
             Op::Give(input, a, b) => {
                 let a = self.get(*a)?.one();
                 let b = b.map(|b| self.get(b)).transpose()?.map(Val::one);
@@ -493,12 +493,12 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Egress => {
                 let cx = self.segment.cx;
-                return Ok(Done::Value(self.segment.call_two(Helper::Egress, &[cx])));
+                return Ok(Translated::Value(self.segment.call_two(Helper::Egress, &[cx])));
             }
             Op::Now => {
-                return Ok(Done::Value(Val::One(self.segment.load_now())));
+                return Ok(Translated::Value(Val::One(self.segment.load_now())));
             }
-            Op::Rand(site) => return Ok(Done::Value(self.rand(*site))),
+            Op::Rand(site) => return Ok(Translated::Value(self.rand(*site))),
             Op::Emit(sink, values) => self.emit(*sink, values)?,
             Op::Delay(nanos) => {
                 let nanos = self.get(*nanos)?.one();
@@ -510,17 +510,17 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.segment.call(Helper::Mark, &[self.segment.cx, what, value]);
             }
             Op::Mirror(to) => {
-                self.segment.save_found();
+                self.segment.save_parsed();
                 let (start, len) = self.get(*to)?.two();
                 self.segment.call(Helper::Mirror, &[frame, start, len]);
             }
             Op::RollBack => self.roll_back(),
-            _ => return Ok(Done::Not),
+            _ => return Ok(Translated::Not),
         }
-        Ok(Done::Effect)
+        Ok(Translated::Effect)
     }
 
-    /// Adds to the delay, which is never negative, and stays at the longest.
+    /// Adds to the delay, which is never negative and saturates.
     fn delay(&mut self, nanos: clif::Value) {
         let offset = offset_of!(Outcome, delay) + offset_of!(Interval, 0);
         let before = self.segment.load_out(I64, offset);
@@ -532,10 +532,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().store(PLAIN, sum, out, offset as i32);
     }
 
-    /// Sets a column, and notes it as an edit.
+    /// Sets a column, and records it as an edit.
     pub(super) fn set_edited(&mut self, at: usize, column: Column, value: Value) -> Result<(), Unsupported> {
         let kept = self.edit(target::input(at as u16), Some(value))?;
-        // Bytes that found no room are empty in the column, too.
+        // Bytes that did not fit in the scratch are empty in the column, too.
         let value = kept.map_or_else(|| self.get(value), Ok)?;
         let yes = self.segment.bool(true);
         self.segment.define(column, value, yes);

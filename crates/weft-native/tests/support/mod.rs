@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use weft_core::native::{Arg, Call, Ended, Native, NativeDecl, Prepared};
 use weft_core::{Time, Value};
-use weft_native::{ENTROPY_BYTES, Secrets, Unprepared, prepare};
+use weft_native::{ENTROPY_BYTES, PrepareError, Secrets, prepare};
 
-/// What a call gave.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Given {
+pub(crate) enum CallResult {
     Bytes(Vec<u8>),
     Int(i64),
     Bool(bool),
@@ -17,7 +17,7 @@ pub(crate) enum Given {
     Failed,
 }
 
-impl From<&str> for Given {
+impl From<&str> for CallResult {
     fn from(text: &str) -> Self {
         Self::Bytes(text.as_bytes().to_vec())
     }
@@ -44,35 +44,35 @@ pub(crate) fn with_key(
     decl: &NativeDecl,
     key: Option<&[u8]>,
     entropy: u8,
-) -> Result<Arc<dyn Prepared>, Unprepared> {
+) -> Result<Arc<dyn Prepared>, PrepareError> {
     prepare(decl, &Secrets { key, entropy: [entropy; ENTROPY_BYTES] })
 }
 
-pub(crate) fn call(function: &dyn Prepared, args: &[Arg<'_>]) -> Given {
+pub(crate) fn call(function: &dyn Prepared, args: &[Arg<'_>]) -> CallResult {
     call_at(function, args, Time(0))
 }
 
-pub(crate) fn call_at(function: &dyn Prepared, args: &[Arg<'_>], now: Time) -> Given {
+pub(crate) fn call_at(function: &dyn Prepared, args: &[Arg<'_>], now: Time) -> CallResult {
     let mut out = Vec::new();
     match function.call(&Call { args, now, rand: 7 }, &mut out) {
-        Ended::Bytes => Given::Bytes(out),
-        Ended::Int(n) => Given::Int(n),
-        Ended::Bool(b) => Given::Bool(b),
-        Ended::Null => Given::Null,
-        Ended::Failed => Given::Failed,
+        Ended::Bytes => CallResult::Bytes(out),
+        Ended::Int(n) => CallResult::Int(n),
+        Ended::Bool(b) => CallResult::Bool(b),
+        Ended::Null => CallResult::Null,
+        Ended::Failed => CallResult::Failed,
     }
 }
 
-/// What a function of one argument gives.
-pub(crate) fn of(native: Native, data: &[u8]) -> Given {
+/// The result of a function with one argument.
+pub(crate) fn of(native: Native, data: &[u8]) -> CallResult {
     call(&*plain(native, &[]), &[Arg::Bytes(data)])
 }
 
-/// Bytes that a test says in digits.
+/// Parses hexadecimal digits.
 pub(crate) fn unhex(digits: &str) -> Vec<u8> {
     let digits: String = digits.split_whitespace().collect();
     match of(Native::Unhex, digits.as_bytes()) {
-        Given::Bytes(bytes) => bytes,
+        CallResult::Bytes(bytes) => bytes,
         other => panic!("{digits}: {other:?}"),
     }
 }

@@ -1,8 +1,8 @@
-//! What is known to be so where a handler does something, as a formula over the fields that it finds.
+//! The conditions under which a handler does something, as formulas over the fields that it finds.
 //!
-//! A [`Condition`] is a conjunction: for each field, one of a few ranges, equalities or NULL. It is a *necessary* one:
-//! whatever happens there, happens only to tuples that meet it. So two things whose conditions exclude each other never
-//! happen to one tuple. Branches over state, chance or computed values say nothing here.
+//! A [`Condition`] is a conjunction: for each field a range, an equality or NULL, or a few alternatives. It is
+//! *necessary*: the effect happens only to tuples that satisfy it. So two effects whose conditions exclude each other
+//! never happen to one tuple. Branches on state, random draws or computed values contribute nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +11,33 @@ use weft_ir::ir::{BoolOp, BytesCmp, Function, InputId, IntCmp, Op, Terminator, V
 use super::flow::Flow;
 use super::key::Names;
 
-/// Blocks of a function of which conditions are kept. Of a larger one nothing is known.
+/// Largest number of blocks of a function for which conditions are kept; nothing is known of a larger function.
 const BLOCKS_MAX: usize = 256;
 
-/// Alternatives that are kept of a field, such as the items of `IN (...)`. Of more than that nothing is known.
+/// Largest number of alternatives of a field, such as the items of `IN (...)`. Nothing is known beyond that.
 const ALTERNATIVES_MAX: usize = 64;
 
-/// What holds of the fields of a tuple; empty for what may happen to any.
+/// A necessary condition on the fields of a tuple; empty if there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// By field: it lies in one of these. None at all: nothing can happen.
+    /// By field: the alternatives for its value. No alternative: impossible.
     inputs: BTreeMap<InputId, Vec<Domain>>,
 }
 
 /// The values that an input may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Domain {
-    /// As a signed and as an unsigned number, both ends included.
+    /// Its range as a signed and as an unsigned number, inclusive.
     signed: (i64, i64),
     unsigned: (u64, u64),
-    /// As bytes: the only value, and values that it has not.
+    /// Its only value as bytes, and excluded values.
     is: Option<Vec<u8>>,
     is_not: BTreeSet<Vec<u8>>,
-    /// Numbers that it is not.
+    /// Excluded numbers.
     is_not_number: BTreeSet<i64>,
-    /// Whether it is not NULL, if that is known.
+    /// Whether it is not NULL, if known.
     is_present: Option<bool>,
-    /// It has no value at all.
+    /// The domain is empty.
     is_empty: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for Domain {
 }
 
 impl Domain {
-    /// Takes up what another one says as well.
+    /// Intersects the domain with another.
     fn narrow(&mut self, other: &Self) {
         self.signed = (self.signed.0.max(other.signed.0), self.signed.1.min(other.signed.1));
         self.unsigned = (self.unsigned.0.max(other.unsigned.0), self.unsigned.1.min(other.unsigned.1));
@@ -121,8 +121,7 @@ impl Domain {
 }
 
 impl Condition {
-    /// Whether no tuple can meet both, if both are about the same fields: nothing in `changed` may be changed between
-    /// them, and nothing is taken from it.
+    /// Whether no tuple can satisfy both. Fields in `changed` may change in between, so they do not count.
     pub fn excludes(&self, other: &Self, changed: &BTreeSet<InputId>) -> bool {
         let any = [Domain::default()];
         self.inputs.iter().filter(|(id, _)| !changed.contains(id)).any(|(id, domains)| {
@@ -135,17 +134,17 @@ impl Condition {
         self.add_one_of(input, &[domain]);
     }
 
-    /// The field lies in one of these.
+    /// Adds that the field is in one of these domains.
     fn add_one_of(&mut self, input: InputId, domains: &[Domain]) {
         let known = self.inputs.entry(input).or_insert_with(|| vec![Domain::default()]);
-        // Both hold; where that makes too many of them, the one that is known holds, too.
+        // Both hold. If the product has too many alternatives, keep the existing ones, which hold, too.
         if known.len() * domains.len() <= ALTERNATIVES_MAX {
             let both = known.iter().flat_map(|known| domains.iter().map(|domain| known.and(domain)));
             *known = both.filter(|both| !both.has_none()).collect();
         }
     }
 
-    /// What holds where one of these holds.
+    /// The condition that holds if one of these does.
     fn one_of(conditions: &[Self]) -> Self {
         let Some((first, others)) = conditions.split_first() else { return Self::default() };
         let mut inputs = BTreeMap::new();
@@ -162,8 +161,8 @@ impl Condition {
     }
 }
 
-/// Branches that were taken, each with the way.
-type Facts = BTreeSet<(Value, bool)>;
+/// Branches that were taken, each with its direction.
+type TakenBranches = BTreeSet<(Value, bool)>;
 
 /// The condition of each block.
 pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) -> Vec<Condition> {
@@ -172,7 +171,7 @@ pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) ->
         return vec![Condition::default(); n];
     }
     let facts = facts(function, flow);
-    let of = |facts: &Option<Facts>| {
+    let of = |facts: &Option<TakenBranches>| {
         let mut condition = Condition::default();
         for (value, is_true) in facts.iter().flatten() {
             literal(names, (*value, *is_true), &mut condition, true);
@@ -182,10 +181,10 @@ pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) ->
     facts.iter().map(of).collect()
 }
 
-/// What holds on every way to each block; None for blocks that no way leads to.
-fn facts(function: &Function, flow: &Flow) -> Vec<Option<Facts>> {
-    let mut facts: Vec<Option<Facts>> = vec![None; function.blocks.len()];
-    facts[0] = Some(Facts::new());
+/// The branches taken on every path to each block; None for unreachable blocks.
+fn facts(function: &Function, flow: &Flow) -> Vec<Option<TakenBranches>> {
+    let mut facts: Vec<Option<TakenBranches>> = vec![None; function.blocks.len()];
+    facts[0] = Some(TakenBranches::new());
     let mut changed = true;
     while core::mem::take(&mut changed) {
         for (at, block) in function.blocks.iter().enumerate().filter(|(at, _)| flow.is_reached(*at)) {
@@ -194,7 +193,7 @@ fn facts(function: &Function, flow: &Flow) -> Vec<Option<Facts>> {
                 let mut there = here.clone();
                 there.extend(fact);
                 let known = facts[to].as_ref();
-                let met: Facts = known.map_or_else(|| there.clone(), |known| known & &there);
+                let met: TakenBranches = known.map_or_else(|| there.clone(), |known| known & &there);
                 if known != Some(&met) {
                     facts[to] = Some(met);
                     changed = true;
@@ -205,11 +204,11 @@ fn facts(function: &Function, flow: &Flow) -> Vec<Option<Facts>> {
     facts
 }
 
-/// Where a block leads, and what is known behind.
+/// The successors of a block, with the branch taken.
 fn edges(end: &Terminator) -> Vec<(usize, Option<(Value, bool)>)> {
     match end {
         Terminator::Jump(jump) => vec![(jump.block.0 as usize, None)],
-        // Both ways to one block tell nothing.
+        // If both sides lead to one block, nothing is known.
         Terminator::Branch(by, yes, no) if yes.block != no.block => {
             vec![(yes.block.0 as usize, Some((*by, true))), (no.block.0 as usize, Some((*by, false)))]
         }
@@ -218,8 +217,7 @@ fn edges(end: &Terminator) -> Vec<(usize, Option<(Value, bool)>)> {
     }
 }
 
-/// Adds what the truth of a value says of inputs. Without recursion over its parts: a list of alternatives is as
-/// deep as it is long.
+/// Adds what a value's truth says about inputs. Without recursion: a list of alternatives is as deep as it is long.
 fn literal(names: &Names<'_>, fact: (Value, bool), condition: &mut Condition, splits: bool) {
     let mut left = vec![fact];
     while let Some((value, is_true)) = left.pop() {
@@ -241,7 +239,7 @@ fn is_conjunction(op: BoolOp, is_true: bool) -> bool {
     (op, is_true) == (BoolOp::And, true) || (op, is_true) == (BoolOp::Or, false)
 }
 
-/// Adds what follows from one of several facts. An alternative that is itself one of several says nothing.
+/// Adds what follows from one of several facts. An alternative that is itself a disjunction contributes nothing.
 fn one_of(names: &Names<'_>, fact: (Value, bool), condition: &mut Condition) {
     let mut alternatives = Vec::new();
     let mut left = vec![fact];
@@ -264,7 +262,7 @@ fn one_of(names: &Names<'_>, fact: (Value, bool), condition: &mut Condition) {
     }
 }
 
-/// Adds what the truth of a comparison says of an input; nothing of another value.
+/// Adds what a comparison's truth says about an input; nothing for other values.
 fn comparison(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Condition) {
     match names.definition(value) {
         Some(Op::InputPresent(input)) if names.is_as_found(*input) => {
@@ -301,7 +299,7 @@ fn comparison(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Co
     }
 }
 
-/// `than cmp input` as `input cmp than`.
+/// Rewrites `than cmp input` as `input cmp than`.
 fn turned(cmp: IntCmp, is_true: bool) -> (IntCmp, bool) {
     match cmp {
         IntCmp::Eq | IntCmp::Ne => (cmp, is_true),
@@ -318,8 +316,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_exclude_each_other_as_their_values_do() {
-        // Ends that are taken for apart and are not would change places, and calls would see another status.
+    fn conditions_exclude_as_their_values() {
+        // Ends wrongly considered exclusive would swap, and calls would get another status.
         let values = [i64::MIN, -1, 0, 1, 7, i64::MAX];
         let cmps = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
         let all: Vec<(IntCmp, i64, bool)> =
@@ -349,7 +347,7 @@ mod tests {
                 let both = near.iter().find(|x| meets(a, **x) && meets(b, **x));
                 assert!(!(excludes && both.is_some()), "{a:?} and {b:?} are both true of {both:?}");
                 excluded += usize::from(excludes);
-                // What is true of `x` is turned into what is true of it.
+                // Normalizes the comparison so that `x` is on the left.
                 let (cmp, is_true) = turned(a.0, a.2);
                 let other = |x: i64| match a.0 {
                     IntCmp::Eq => a.1 == x,
@@ -368,8 +366,8 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_hold_what_one_of_them_holds() {
-        // An alternative that is lost would make ends exclude each other that both happen.
+    fn disjunction_keeps_common_domain() {
+        // A lost alternative would make ends exclude each other that both happen.
         let values: Vec<i64> = (-3..10).collect();
         let domains = |allowed: u32| -> Vec<Domain> {
             let is_allowed = |x: &&i64| allowed >> (*x % 4).unsigned_abs() & 1 != 0;
@@ -389,7 +387,7 @@ mod tests {
                 for x in &values {
                     let is_in = |of: u32| of >> (x % 4).unsigned_abs() & 1 != 0;
                     assert_eq!(holds(&either, *x), is_in(a) || is_in(b), "{x} of {a} or {b}");
-                    // Too many to be kept apart: what is known then is no more than that it is in the first.
+                    // With too many alternatives, only the first domain is kept.
                     let both_kept = domains(a).len() * domains(b).len() <= ALTERNATIVES_MAX;
                     assert_eq!(holds(&both, *x), is_in(a) && (is_in(b) || !both_kept), "{x} of {a} and {b}");
                 }
@@ -400,8 +398,8 @@ mod tests {
     }
 
     #[test]
-    fn null_excludes_what_is_there() {
-        // IS NULL and a comparison of the same field would keep their order for nothing.
+    fn null_excludes_values() {
+        // IS NULL and a comparison of the same field would keep their order needlessly.
         let present = |is| {
             let domain = Domain { is_present: Some(is), ..Domain::default() };
             Condition { inputs: [(InputId(0), vec![domain])].into() }

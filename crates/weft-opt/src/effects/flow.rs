@@ -1,28 +1,28 @@
-//! Which blocks of a function lead where.
+//! The control flow of a function: reachability and control dependence.
 
 use weft_ir::ir::{Function, Terminator, Value};
 
-use super::known::Known;
+use super::known_values::KnownValues;
 
-/// Blocks of a function that is looked at in detail. In a larger one every block is taken to lead to every other, and
-/// every condition to decide about everything.
+/// Largest number of blocks for a detailed analysis. In a larger function every block is assumed to reach every other,
+/// and every condition to decide about everything.
 const BLOCKS_MAX: usize = 2048;
 
 /// The control flow of a function, without jumps that no tuple takes.
 pub(super) struct Flow {
     successors: Vec<Vec<usize>>,
-    /// `leads[a][b]`: a way of one jump or more goes from a to b. None if the function is too large.
+    /// `leads[a][b]`: a path of at least one jump leads from a to b. None if the function is too large.
     leads: Option<Vec<Vec<bool>>>,
-    /// By block: those that jump to it, each as often as it does.
+    /// By block: its predecessors, one entry per jump.
     entries: Vec<Vec<usize>>,
-    /// What the end of each block asks, if it asks.
+    /// The condition at the end of each block, if it has one.
     conditions: Vec<Option<Value>>,
 }
 
 impl Flow {
     pub(super) fn of(function: &Function) -> Self {
         let blocks = &function.blocks;
-        let known = Known::of(function);
+        let known = KnownValues::of(function);
         let successors: Vec<Vec<usize>> = blocks.iter().map(|block| taken(&block.end, &known)).collect();
         let mut entries = vec![Vec::new(); blocks.len()];
         for (from, successors) in successors.iter().enumerate() {
@@ -41,36 +41,36 @@ impl Flow {
         }
     }
 
-    /// What the ends of all blocks ask.
+    /// The conditions at the ends of all blocks.
     pub(super) fn conditions(&self) -> Vec<Value> {
         self.conditions.iter().copied().flatten().collect()
     }
 
-    /// Whether a block runs on some way at all.
+    /// Whether a block is reachable.
     pub(super) fn is_reached(&self, block: usize) -> bool {
         block == 0 || self.leads.as_ref().is_none_or(|leads| leads[0][block])
     }
 
-    /// The blocks that jump to one.
+    /// The predecessors of a block.
     pub(super) fn entries(&self, block: usize) -> impl Iterator<Item = usize> {
         self.entries[block].iter().copied().filter(|from| self.is_reached(*from))
     }
 
-    /// Whether a way goes from a block to another, or they are the same.
+    /// Whether a path leads from a block to another, or they are the same.
     pub(super) fn leads_to(&self, from: usize, to: usize) -> bool {
         from == to || self.leads.as_ref().is_none_or(|leads| leads[from][to])
     }
 
-    /// The conditions that decide whether a block runs: those of branches that can lead there, and can lead past it.
-    /// None stands for all.
+    /// The conditions that decide whether a block runs: those of branches from which paths lead to it and past it. None
+    /// means all.
     pub(super) fn deciding(&self, block: usize) -> Option<Vec<Value>> {
         let leads = self.leads.as_ref()?;
         let past = self.leading_past(block);
         Some(self.branches(|from| leads[from][block] && past[from]))
     }
 
-    /// The conditions that decide by which jump a block is entered, and, for the head of a scan, how often. None stands
-    /// for all.
+    /// The conditions that decide by which jump a block is entered, and, for the head of a scan, how often. None means
+    /// all.
     pub(super) fn choosing(&self, block: usize) -> Option<Vec<Value>> {
         if self.entries[block].len() < 2 {
             return Some(Vec::new());
@@ -87,13 +87,13 @@ impl Flow {
         branches.filter(|(from, _)| wanted(*from)).map(|(_, by)| by).collect()
     }
 
-    /// The blocks from which a way ends elsewhere than behind `block`.
+    /// The blocks from which a path ends without passing `block`.
     fn leading_past(&self, block: usize) -> Vec<bool> {
         let is_end = |at: &usize| *at != block && self.successors[*at].is_empty();
         self.leading_to((0..self.successors.len()).filter(is_end), Some(block))
     }
 
-    /// These blocks, and those from which a way leads to one of them; none through `without`.
+    /// These blocks, and those with a path to one of them that avoids `without`.
     pub(super) fn leading_to(
         &self,
         blocks: impl Iterator<Item = usize>,
@@ -110,8 +110,8 @@ impl Flow {
     }
 }
 
-/// The blocks that a terminator can go to.
-fn taken(end: &Terminator, known: &Known<'_>) -> Vec<usize> {
+/// The possible successors of a terminator.
+fn taken(end: &Terminator, known: &KnownValues<'_>) -> Vec<usize> {
     match end {
         Terminator::Branch(by, yes, no) if known.truth(*by).is_some() => {
             let jump = if known.truth(*by) == Some(true) { yes } else { no };
@@ -121,7 +121,7 @@ fn taken(end: &Terminator, known: &Known<'_>) -> Vec<usize> {
     }
 }
 
-/// The blocks behind one, itself only if a way leads back.
+/// The blocks reachable from one; itself only through a cycle.
 fn reached(successors: &[Vec<usize>], from: usize) -> Vec<bool> {
     let mut reached = vec![false; successors.len()];
     let mut ahead = vec![from];

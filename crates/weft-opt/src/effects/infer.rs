@@ -1,4 +1,4 @@
-//! One walk over a function.
+//! Infers the effects of a handler in one walk over its function.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::condition::{Condition, conditions};
 use super::flow::Flow;
 use super::key::Names;
 use super::source::Provenance;
-use super::{Cell, CellUse, Effects, EndKind, Ending, Lines, Look, RowSet, Sources};
+use super::{Cell, CellUse, Effects, EndKind, Ending, RowSet, SourceLines, Sources, TableRead};
 
 /// The effects of a handler. A failure of an element that fails open ends no tuple.
 pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, function: &Function) -> Effects {
@@ -51,8 +51,8 @@ fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
 }
 
-/// The rows of the table that a sink sends to, if it sends to one.
-fn sent_to(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
+/// The rows of the table that a sink sends to, if it does.
+fn sink_table(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
     let wanted = chain.sinks[usize::from(sink.0)].target.table()?;
     let is_it = |decl: &TableDecl| (&*decl.owner, &*decl.spec.name) == wanted;
     let known = chain.tables.iter().position(is_it).map(|at| Cell::Rows(TableId(at as u16)));
@@ -63,14 +63,14 @@ fn sent_to(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
 struct Walk<'f> {
     function: &'f Function,
     chain: &'f ChainProgram,
-    /// The inputs that are another where the frame has other headers.
+    /// The inputs whose value depends on the frame's headers.
     of_frame: Vec<InputId>,
     flow: Flow,
     provenance: Provenance,
     names: Names<'f>,
-    /// The blocks from which some way lets the tuple go on.
+    /// The blocks from which some path lets the tuple go on.
     going_on: Vec<bool>,
-    /// What is met in each block.
+    /// The condition of each block.
     conditions: Vec<Condition>,
     effects: Effects,
 }
@@ -83,7 +83,7 @@ impl Walk<'_> {
             self.answer(inst, goes_on);
             self.state(at, inst);
             self.rest(at, inst);
-            own = own_behind(own, &inst.op);
+            own = own_after(own, &inst.op);
         }
     }
 
@@ -93,7 +93,7 @@ impl Walk<'_> {
             Op::Input(id) | Op::InputPresent(id) if !own.contains(id) => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
-            // Of its own changes it sees the message that they are made in.
+            // The element sees the message with its own changes.
             Op::Derived(id) => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
@@ -110,11 +110,12 @@ impl Walk<'_> {
 
     fn answer(&mut self, inst: &Inst, goes_on: bool) {
         let effects = &mut self.effects;
-        let (name, all, left): (NameId, &mut BTreeMap<_, Lines>, &mut BTreeMap<_, Lines>) = match inst.op {
-            Op::SetAnswer(name, _) => (name, &mut effects.answers, &mut effects.answers_left),
-            Op::SetReply(name, _) => (name, &mut effects.replies, &mut effects.replies_left),
-            _ => return,
-        };
+        let (name, all, left): (NameId, &mut BTreeMap<_, SourceLines>, &mut BTreeMap<_, SourceLines>) =
+            match inst.op {
+                Op::SetAnswer(name, _) => (name, &mut effects.answers, &mut effects.answers_left),
+                Op::SetReply(name, _) => (name, &mut effects.replies, &mut effects.replies_left),
+                _ => return,
+            };
         all.entry(name).or_default().insert(inst.line);
         if goes_on {
             left.entry(name).or_default().insert(inst.line);
@@ -157,9 +158,9 @@ impl Walk<'_> {
             Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
                 self.reads(Cell::Column(table, column), line, Some(row));
             }
-            // A full table takes no further key, so rows of different keys are in each other's way as well.
+            // A full table accepts no new key, so rows of different keys conflict as well.
             Op::Emit(sink, _) => {
-                if let Some(cell) = sent_to(self.chain, sink) {
+                if let Some(cell) = sink_table(self.chain, sink) {
                     self.writes(at, inst, cell, None);
                     self.effects.cells.entry(cell).or_default().moves.insert(line);
                 }
@@ -177,12 +178,12 @@ impl Walk<'_> {
         self.effects.cells.entry(Cell::Rows(table)).or_default().moves.insert(line);
     }
 
-    /// A look at which rows there are. An expired or evicted row of any key may be met, so it is of all rows.
+    /// A read of which rows exist. It may find an expired or evicted row of any key, so it covers all rows.
     fn look(&mut self, table: TableId, key: Option<Value>, line: u32) {
         let key = key.map(|key| self.names.key(key, &self.provenance));
-        let look = Look { table, key, line };
-        if !self.effects.looks.contains(&look) {
-            self.effects.looks.push(look);
+        let look = TableRead { table, key, line };
+        if !self.effects.table_reads.contains(&look) {
+            self.effects.table_reads.push(look);
         }
         self.reads(Cell::Rows(table), line, None);
     }
@@ -191,7 +192,7 @@ impl Walk<'_> {
         self.used(cell, row).reads.insert(line);
     }
 
-    /// Notes a write by an instruction of the block `at`.
+    /// Records a write by an instruction of block `at`.
     fn writes(&mut self, at: usize, inst: &Inst, cell: Cell, row: Option<Value>) {
         let (given, only) = (self.given(at, inst), self.conditions[at].clone());
         let used = self.used(cell, row);
@@ -201,13 +202,13 @@ impl Walk<'_> {
         used.is_changed |= !matches!(inst.op, Op::TouchRead(..));
     }
 
-    /// What an instruction of the block `at` works with, and what decides whether it runs.
+    /// The sources of an instruction's operands in block `at`, and of whether it runs.
     fn given(&self, at: usize, inst: &Inst) -> Sources {
         let deciding = self.provenance.of_conditions(self.flow.deciding(at).as_deref());
         deciding.into_iter().chain(self.provenance.of_all(&inst.op.operands())).collect()
     }
 
-    /// How a cell is used, once the rows are noted.
+    /// The entry for a use of a cell, with its rows recorded.
     fn used(&mut self, cell: Cell, row: Option<Value>) -> &mut CellUse {
         let rows = row.map_or(RowSet::All, |row| self.names.rows(self.function, row, &self.provenance));
         let used = self.effects.cells.entry(cell).or_default();
@@ -269,7 +270,7 @@ impl Walk<'_> {
         let kind = match *end {
             Terminator::Redirect { to, line } => {
                 self.effects.redirects.insert(line);
-                // Those behind do not see it now, and perhaps never.
+                // Later elements do not see the tuple now, and perhaps never.
                 if self.known_text(Some(to)).is_none_or(|to| to != HOLD.as_bytes()) {
                     return;
                 }
@@ -321,9 +322,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a value is true only where the scratch is full, or a result was longer than it may be.
+    /// Whether a value is true only if the scratch is full, or a result was too long.
     fn is_full(&self, by: Value) -> bool {
-        // Without recursion: a statement may ask as many flags as it has parts.
+        // Without recursion: a statement may test as many flags as it has parts.
         let mut left = vec![by];
         while let Some(by) = left.pop() {
             let is_full = match self.names.definition(by) {
@@ -347,7 +348,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Whether a block is entered only for want of room.
+    /// Whether a block is entered only for lack of room.
     fn is_room(&self, at: usize) -> bool {
         let is_full = |by: Value| self.is_full(by);
         let mut entries = self.flow.entries(at).map(|from| &self.function.blocks[from]).peekable();
@@ -358,9 +359,9 @@ impl Walk<'_> {
             })
     }
 
-    /// Tells which writes happen on all ways that go on.
+    /// Marks the writes that happen on all paths that go on.
     fn settle_writes(&mut self, own: &[InputSet]) {
-        let ways = self
+        let paths = self
             .function
             .blocks
             .iter()
@@ -368,9 +369,9 @@ impl Walk<'_> {
             .enumerate()
             .filter(|(at, (block, _))| block.end.continues() && self.flow.is_reached(*at));
         let behind = |(_, (block, own)): (usize, (&Block, &InputSet))| {
-            block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
+            block.insts.iter().fold(*own, |own, inst| own_after(own, &inst.op))
         };
-        let always = ways.map(behind).reduce(|a, b| a & b).unwrap_or_default();
+        let always = paths.map(behind).reduce(|a, b| a & b).unwrap_or_default();
         for (id, write) in &mut self.effects.writes {
             write.always = always.contains(*id);
             write.blind = write.always && !self.effects.reads.contains_key(id);
@@ -382,14 +383,14 @@ fn goes_on(end: &Terminator) -> bool {
     end.continues()
 }
 
-/// For each block, the inputs that the handler has itself set on every way to it.
+/// For each block, the inputs that the handler has set on every path to it.
 fn own_writes(function: &Function) -> Vec<InputSet> {
     let mut before = vec![InputSet::ALL; function.blocks.len()];
     before[0] = InputSet::EMPTY;
     loop {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
-            let behind = block.insts.iter().fold(before[at], |own, inst| own_behind(own, &inst.op));
+            let behind = block.insts.iter().fold(before[at], |own, inst| own_after(own, &inst.op));
             for to in weft_ir::passes::targets(&block.end) {
                 changed |= before[to] & behind != before[to];
                 before[to] &= behind;
@@ -401,7 +402,7 @@ fn own_writes(function: &Function) -> Vec<InputSet> {
     }
 }
 
-fn own_behind(own: InputSet, op: &Op) -> InputSet {
+fn own_after(own: InputSet, op: &Op) -> InputSet {
     match *op {
         Op::SetInput(id, _) | Op::ClearInput(id) => own | InputSet::of(id),
         Op::RollBack => InputSet::EMPTY,
@@ -409,7 +410,7 @@ fn own_behind(own: InputSet, op: &Op) -> InputSet {
     }
 }
 
-/// Whether an operation takes room in the scratch, or asks about it (see [`weft_ir::ir`]).
+/// Whether an operation uses scratch, or tests for it (see [`weft_ir::ir`]).
 fn takes_room(function: &Function, inst: &Inst) -> bool {
     let is_bytes = |value: &Value| function.ty(*value) == Ty::Bytes;
     match &inst.op {

@@ -1,4 +1,4 @@
-//! Keys as expressions, and the rows that values may stand for.
+//! Keys as expressions, and the rows that values may refer to.
 
 use core::cell::Cell;
 
@@ -8,9 +8,9 @@ use weft_ir::program::{ChainProgram, Direction};
 use super::source::Provenance;
 use super::{Key, RowSet};
 
-/// How many operations of an expression are written out.
+/// Largest number of operations in the text of an expression.
 const OPERATIONS_MAX: usize = 48;
-/// How long the text of an expression may become.
+/// Largest length of the text of an expression.
 const TEXT_BYTES_MAX: usize = 400;
 
 /// The definitions of a function's values, and the names of its inputs.
@@ -18,9 +18,9 @@ pub(super) struct Names<'f> {
     chain: &'f ChainProgram,
     direction: Option<&'f Direction>,
     definitions: Vec<Option<&'f Op>>,
-    /// By value: the arguments that its block is entered with, if it is a parameter.
+    /// By value: the arguments of its block's parameter, if it is one.
     given: Vec<Vec<Value>>,
-    /// Inputs that the handler changes, so their names stand for more than one value.
+    /// Inputs that the handler changes, so their names denote more than one value.
     changed: Vec<bool>,
 }
 
@@ -61,12 +61,12 @@ impl<'f> Names<'f> {
         self.definitions[value.0 as usize]
     }
 
-    /// Whether the handler leaves an input as it finds it.
+    /// Whether the handler does not change an input.
     pub(super) fn is_as_found(&self, input: InputId) -> bool {
         !self.changed[usize::from(input.0)]
     }
 
-    /// The input that a value is, as the handler finds it.
+    /// The unchanged input that a value is.
     pub(super) fn as_found(&self, value: Value) -> Option<InputId> {
         match self.definition(value)? {
             Op::Input(id) if !self.changed[usize::from(id.0)] => Some(*id),
@@ -74,7 +74,7 @@ impl<'f> Names<'f> {
         }
     }
 
-    /// A key as an expression.
+    /// The key as an expression.
     pub(super) fn key(&self, value: Value, provenance: &Provenance) -> Key {
         Key {
             text: self.text(value, &Cell::new(OPERATIONS_MAX)).filter(|text| text.len() <= TEXT_BYTES_MAX),
@@ -83,7 +83,7 @@ impl<'f> Names<'f> {
         }
     }
 
-    /// The bytes of a constant; a number's word in little endian.
+    /// The bytes of a constant; for a number its word in little endian.
     fn known(&self, value: Value) -> Option<Vec<u8>> {
         match self.definition(value)? {
             Op::BytesConst(bytes) => Some(bytes.clone()),
@@ -94,7 +94,7 @@ impl<'f> Names<'f> {
         }
     }
 
-    /// An expression as text, as long as `left` lasts: one value may stand in it any number of times.
+    /// An expression as text, within the budget `left`: a value may occur in it any number of times.
     fn text(&self, value: Value, left: &Cell<usize>) -> Option<String> {
         left.set(left.get().checked_sub(1)?);
         let of = |value: &Value| self.text(*value, left);
@@ -131,7 +131,7 @@ impl<'f> Names<'f> {
         })
     }
 
-    /// The faults that a code may stand for, as far as they are constants; whether that is all.
+    /// The constant faults that a code may be; and whether these are all.
     pub(super) fn constants(&self, value: Value) -> (Vec<i64>, bool) {
         let (mut found, mut all) = (Vec::new(), true);
         let mut seen = vec![value];
@@ -159,7 +159,7 @@ impl<'f> Names<'f> {
         (found, all)
     }
 
-    /// The keys of the rows that a row may be.
+    /// The keys of the rows that a row value may refer to.
     pub(super) fn rows(&self, function: &Function, row: Value, provenance: &Provenance) -> RowSet {
         debug_assert_eq!(function.ty(row), Ty::Row);
         let mut rows = RowSet::default();

@@ -1,23 +1,23 @@
-//! What each handler of a chain may do, inferred from its IR.
+//! The effects of each handler of a chain, inferred from its IR.
 //!
-//! Every set is an upper bound over all tuples, states and ways through the handler: what a pass is really seen to do
-//! ([`weft_ir::interp::run_with_accesses`]) lies within it, and the tests hold random programs to that. It is exact for
-//! straight code and errs on the side of *more* where ways meet. There is nothing to be aliased: inputs, tables,
-//! variables and sinks are names, so what an instruction touches stands in the instruction.
+//! Every set is an upper bound over all tuples, states and paths: the observed accesses of a pass
+//! ([`weft_ir::interp::run_with_accesses`]) lie within it; the tests check this on random programs. It is exact for
+//! straight-line code and errs on the side of *more* where paths join. There is no aliasing: inputs, tables, variables
+//! and sinks are names in the instructions.
 //!
-//! * `condition`: what is known of the fields where a handler does something.
-//! * `flow`: which blocks lead where, and which branches decide whether a block runs.
-//! * `known`: branches that no tuple takes.
-//! * `source`: what a value may depend on, through data and through branches.
-//! * `key`: which rows a handler works on, as expressions.
-//! * `infer`: one walk over a function that puts it together.
+//! * `condition`: the conditions on fields under which an effect happens.
+//! * `flow`: reachability between blocks, and control dependence.
+//! * `known_values`: branches that no tuple takes.
+//! * `source`: the sources of a value, through data and control flow.
+//! * `key`: the keys of rows, as expressions.
+//! * `infer`: the walk over a function that combines these.
 //! * `repeat`: whether an element may see one message twice.
 
 mod condition;
 mod flow;
 mod infer;
 mod key;
-mod known;
+mod known_values;
 mod repeat;
 mod source;
 #[cfg(test)]
@@ -35,11 +35,11 @@ use weft_ir::program::{ChainProgram, Element, Event};
 pub use condition::Condition;
 pub use repeat::{Unrepeatable, repeats};
 
-/// The source lines that cause an effect, in the file of the element; 0 stands for what has no line of its own. An
-/// effect that a handler cannot have has none.
-pub type Lines = BTreeSet<u32>;
+/// The source lines that cause an effect, in the element's file; 0 for an effect without a line. Empty for an effect
+/// that the handler does not have.
+pub type SourceLines = BTreeSet<u32>;
 
-/// Something that a value may depend on.
+/// A source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// An input column, as the handler finds it.
@@ -54,23 +54,23 @@ pub enum Source {
     Now,
     /// `rand()`.
     Rand,
-    /// The room that is left in the scratch of the pass.
+    /// The room left in the scratch of the pass.
     Room,
-    /// Where elements in front have sent the tuple.
+    /// The egress that earlier elements have set.
     Egress,
 }
 
-/// What a value may depend on; empty for a constant.
+/// The sources of a value; empty for a constant.
 pub type Sources = BTreeSet<Source>;
 
-/// What the handlers of a chain may do.
+/// The effects of a chain's handlers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChainEffects {
     /// By element, in the order of the chain.
     pub elements: Vec<ElementEffects>,
 }
 
-/// What the handlers of an element may do; None where it has no such handler.
+/// The effects of an element's handlers; None where it has no such handler.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are the language's own")]
 pub struct ElementEffects {
@@ -82,70 +82,70 @@ pub struct ElementEffects {
     pub timeouts: Vec<(RemovalReason, Effects)>,
 }
 
-/// What one handler may do.
+/// The effects of one handler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects {
-    /// Inputs whose value at the start of the handler it looks at.
-    pub reads: BTreeMap<InputId, Lines>,
-    /// Inputs that it changes.
+    /// Inputs whose value at the start of the handler is read.
+    pub reads: BTreeMap<InputId, SourceLines>,
+    /// Inputs that are changed.
     pub writes: BTreeMap<InputId, Write>,
-    /// Headers and trailers of an answer that it sets.
-    pub answers: BTreeMap<NameId, Lines>,
-    /// Those of them that are still set when it lets the tuple go on, so an ABORT of another element would carry them.
-    pub answers_left: BTreeMap<NameId, Lines>,
-    /// Fields of a reply that it sets.
-    pub replies: BTreeMap<NameId, Lines>,
-    /// Those of them that are still set when it lets the tuple go on.
-    pub replies_left: BTreeMap<NameId, Lines>,
-    /// State that it touches.
+    /// Headers and trailers of an answer that are set.
+    pub answers: BTreeMap<NameId, SourceLines>,
+    /// Those still set when the tuple goes on: an ABORT of another element would carry them.
+    pub answers_left: BTreeMap<NameId, SourceLines>,
+    /// Fields of a reply that are set.
+    pub replies: BTreeMap<NameId, SourceLines>,
+    /// Those still set when the tuple goes on.
+    pub replies_left: BTreeMap<NameId, SourceLines>,
+    /// State that is accessed.
     pub cells: BTreeMap<Cell, CellUse>,
-    /// Each look at a table by key, or over all of its rows.
-    pub looks: Vec<Look>,
-    /// Sinks that it gives rows to.
-    pub sinks: BTreeMap<SinkId, Lines>,
-    /// By sink: one of these is met wherever it gives it a row.
+    /// Reads of tables, by key or over all rows.
+    pub table_reads: Vec<TableRead>,
+    /// Sinks that get rows.
+    pub sinks: BTreeMap<SinkId, SourceLines>,
+    /// By sink: each row is sent under one of these conditions.
     pub sinks_only: BTreeMap<SinkId, Vec<Condition>>,
-    /// Where it copies the tuple to another target.
-    pub mirrors: Lines,
-    /// Where it changes the structure of the frame: it looks at and changes all inputs that are of the frame.
-    pub reshapes: Lines,
-    /// Where it holds the tuple up.
-    pub delays: Lines,
-    /// Where it marks the tuple.
-    pub marks: Lines,
-    /// Where it names the target of the tuple.
-    pub redirects: Lines,
-    /// Where it asks for the target that elements in front have named.
-    pub egress: Lines,
-    /// Where it asks for the time.
-    pub clock: Lines,
-    /// Where it draws, by site.
-    pub draws: BTreeMap<u64, Lines>,
-    /// Where it takes room in the scratch of the pass, or asks about it.
-    pub room: Lines,
-    /// How it may end the tuple, one for each verdict in its text.
+    /// Where the tuple is copied to another target.
+    pub mirrors: SourceLines,
+    /// Where the frame's structure changes: this reads and writes all inputs of the frame.
+    pub reshapes: SourceLines,
+    /// Where the tuple is delayed.
+    pub delays: SourceLines,
+    /// Where the tuple is marked.
+    pub marks: SourceLines,
+    /// Where the tuple's target is set.
+    pub redirects: SourceLines,
+    /// Where the target set by earlier elements is read.
+    pub egress: SourceLines,
+    /// Where the clock is read.
+    pub clock: SourceLines,
+    /// Where random numbers are drawn, by site.
+    pub draws: BTreeMap<u64, SourceLines>,
+    /// Where the scratch of the pass is used, or tested.
+    pub room: SourceLines,
+    /// How the handler may end the tuple, one per verdict in its text.
     pub ends: Vec<Ending>,
 }
 
-/// How an input is changed.
+/// The change of an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
     /// Where.
-    pub lines: Lines,
-    /// On every way on which the handler lets the tuple go on.
+    pub lines: SourceLines,
+    /// It happens on every path on which the tuple goes on.
     pub always: bool,
-    /// Always, and without a look at what was there.
+    /// It happens always, and the old value is not read.
     pub blind: bool,
-    /// Some path removes it from the wire: it is set to NULL, or another member of its oneof is set.
+    /// Some path removes the field from the wire: sets it to NULL, or sets another member of its oneof.
     pub clears: bool,
-    /// What is written, and whether at all, may depend on.
+    /// The sources of the new value, and of whether it is written.
     pub given: Sources,
 }
 
 /// A piece of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cell {
-    /// Which rows a table has, their age, and their order for eviction.
+    /// The set of rows of a table, their age, and their eviction order.
     Rows(TableId),
     /// A column of a table.
     Column(TableId, ColumnId),
@@ -153,32 +153,32 @@ pub enum Cell {
     Var(VarId),
     /// A cell of the call's row.
     Call(CallId),
-    /// The rows of a table that no handler of the chain reads, to which sinks send rows: the first of these sinks.
+    /// The rows of a table that no handler of the chain reads and that sinks fill: the first of these sinks.
     Sent(SinkId),
 }
 
-/// How a piece of state is touched.
+/// The use of a piece of state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CellUse {
     /// Where it is read.
-    pub reads: Lines,
+    pub reads: SourceLines,
     /// Where it is written.
-    pub writes: Lines,
-    /// Where a MERGE variable takes up a value.
-    pub merges: Lines,
-    /// Which rows, for a column or the rows of a table.
+    pub writes: SourceLines,
+    /// Where a MERGE variable merges a value.
+    pub merges: SourceLines,
+    /// The rows used, for a column or the rows of a table.
     pub rows: RowSet,
-    /// What is written, in which row, and whether at all, may depend on.
+    /// The sources of the written value, of its row, and of whether it is written.
     pub given: Sources,
-    /// One of these is met wherever it is changed.
+    /// Each change happens under one of these conditions.
     pub only: Vec<Condition>,
-    /// For the rows of a table: where rows come and go. What else is written there is their age.
-    pub moves: Lines,
-    /// A write other than the time of a read. Reads of one pass all store the same time.
+    /// For the rows of a table: where rows are inserted and removed. Other writes change their age.
+    pub moves: SourceLines,
+    /// There is a write other than the time of a read. Reads of one pass all store the same time.
     pub is_changed: bool,
 }
 
-/// The rows that a handler works on.
+/// The rows that a handler uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowSet {
     /// Those with one of these keys.
@@ -187,64 +187,64 @@ pub enum RowSet {
     All,
 }
 
-/// The key of a row, as far as it is known before anything runs.
+/// The key of a row, as far as it is known statically.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// The expression, the same text for the same expression; None if it is made where ways meet.
+    /// The expression as text, equal for equal expressions; None if paths join in it.
     pub text: Option<String>,
-    /// The constant that it is: the bytes, or the word of a number in little endian.
+    /// The constant key: its bytes, or the word of a number in little endian.
     pub known: Option<Vec<u8>>,
-    /// What it may depend on.
+    /// Its sources.
     pub sources: Sources,
 }
 
-/// A look at a table.
+/// A read of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
-    /// Which.
+pub struct TableRead {
+    /// The table.
     pub table: TableId,
     /// The key; None for a SCAN or a count.
     pub key: Option<Key>,
-    /// Where.
+    /// The source line.
     pub line: u32,
 }
 
 /// A way to end the tuple.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ending {
-    /// How.
+    /// The kind of end.
     pub kind: EndKind,
-    /// What decides whether it is taken.
+    /// The sources of whether it is reached.
     pub when: Sources,
-    /// What every tuple meets that is ended here.
+    /// Every tuple that ends here satisfies this condition.
     pub only: Condition,
-    /// It is taken only where the pass has used up its room in the scratch, or a function's result would be longer than
-    /// it may be: which element is the first to want room is promised by `strict` alone (decision 0023).
+    /// It is reached only if the pass has used up its scratch, or a function's result would be too long. Only `strict`
+    /// promises which element runs out of room first (decision 0023).
     pub is_room: bool,
-    /// Where.
+    /// The source line.
     pub line: u32,
 }
 
-/// How a tuple is ended.
+/// The kinds of ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EndKind {
-    /// In silence.
+    /// Silently.
     Drop,
-    /// With a status (None if it is computed), and a text (None if that is).
+    /// With a status (None if computed), and a text (None if computed).
     Abort(Option<Status>, Option<Vec<u8>>),
     /// With an answer of its own.
     Reply,
-    /// By an error; these are possible, and all that are if the list is empty.
+    /// By an error, one of these; any, if the list is empty.
     Fail(Vec<Fault>),
 }
 
-/// The effects of all handlers of a chain that [`weft_ir::verify::verify_program`] takes.
+/// The effects of all handlers of a chain that [`weft_ir::verify::verify_program`] accepts.
 pub fn effects(chain: &ChainProgram) -> ChainEffects {
     let elements = (0..).zip(&chain.elements).map(|(index, element)| of_element(chain, index, element));
     ChainEffects { elements: elements.collect() }
 }
 
-/// What a function does as the handler of an element of a chain.
+/// The effects of a function as the handler of an element of a chain.
 pub(crate) fn of_handler(chain: &ChainProgram, element: u16, event: Event, function: &Function) -> Effects {
     infer::infer(chain, event, chain.fails_open(element, event), function)
 }
@@ -268,7 +268,7 @@ fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEff
 }
 
 impl ElementEffects {
-    /// The handlers that it has, with the language's names for them.
+    /// The handlers that it has, with their names in the language.
     pub fn handlers(&self) -> impl Iterator<Item = (&'static str, &Effects)> {
         let single = [
             ("open", &self.open),
@@ -309,7 +309,7 @@ impl Default for RowSet {
 }
 
 impl RowSet {
-    /// Takes up the rows of another set.
+    /// Adds the rows of another set.
     pub fn add(&mut self, other: &Self) {
         match (&mut *self, other) {
             (Self::Keys(keys), Self::Keys(more)) => {
@@ -323,7 +323,7 @@ impl RowSet {
         }
     }
 
-    /// Whether no row can be in both: all keys of both are constants, and no two are the same.
+    /// Whether the sets are disjoint: all keys of both are constants, and no two are equal.
     pub fn is_apart_from(&self, other: &Self) -> bool {
         let (Self::Keys(a), Self::Keys(b)) = (self, other) else { return false };
         a.iter().all(|a| b.iter().all(|b| matches!((&a.known, &b.known), (Some(a), Some(b)) if a != b)))

@@ -1,49 +1,49 @@
-//! Whether an element may see one message more than once, as it does where something in front of it tries again.
+//! Whether an element may see one message more than once, as it does if an earlier element retries.
 //!
-//! What an element leaves behind must be the same whether it saw a message once or twice. Looks at state are no matter,
-//! nor are draws and verdicts: each attempt gets the one that belongs to it. A write is none if it is *blind*: nothing
-//! that handles calls reads the cell, and what is written, and whether, follows from the request and from state that
-//! no element of the chain changes. The call's row is made anew by each OPEN, so it counts for nothing by itself.
+//! An element must leave the same traces whether it saw a message once or twice. Reads of state, draws and verdicts do
+//! not matter: each attempt gets its own. A write leaves no trace if it is *blind*: no call handler reads the cell, and
+//! its value, and whether it happens, follow from the request and from state that no element of the chain changes. Each
+//! OPEN creates a new row of the call, so that does not count by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_ir::ir::TableId;
 use weft_ir::program::ChainProgram;
 
-use super::{Cell, CellUse, ChainEffects, Effects, Lines, Source, Sources};
+use super::{Cell, CellUse, ChainEffects, Effects, Source, SourceLines, Sources};
 
 /// Something that an element does twice if it sees a message twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unrepeatable {
     /// In words: `gives log a row`.
     pub why: String,
-    /// The lines that do it, in the file of the element.
-    pub lines: Lines,
+    /// The lines that do it, in the element's file.
+    pub lines: SourceLines,
 }
 
-/// Whether an element, an index into [`ChainProgram::elements`], is safe to repeat per message id: a second attempt of
-/// a message leaves nothing behind that the first did not. EVERY does not belong to a message and is not looked at.
+/// Whether an element, an index into [`ChainProgram::elements`], is safe to repeat per message id: a second attempt
+/// leaves no traces that the first did not. EVERY belongs to no message and does not count.
 ///
 /// # Errors
-/// What it would do twice, each thing once: rows of sinks, copies, sums, state.
+/// What it would do twice, each once: rows of sinks, copies, sums, state.
 ///
 /// # Panics
-/// If the effects are not those of the program, or it has no such element.
+/// The effects are not those of the program, or there is no such element.
 pub fn repeats(
     program: &ChainProgram,
     effects: &ChainEffects,
     element: usize,
 ) -> Result<(), Vec<Unrepeatable>> {
-    let known = Restless::of(effects);
-    let mut found = Found { program, known: &known, told: BTreeMap::new() };
+    let volatile = Volatile::of(effects);
+    let mut found = RepeatCheck { program, volatile: &volatile, findings: BTreeMap::new() };
     for (is_request, handler) in of_calls(effects, element) {
-        found.outwards(handler);
+        found.outputs(handler);
         found.state(is_request, handler);
     }
-    if found.told.is_empty() { Ok(()) } else { Err(found.told()) }
+    if found.findings.is_empty() { Ok(()) } else { Err(found.into_findings()) }
 }
 
-/// The handlers of an element that run for calls, and whether they are of the request direction.
+/// The call handlers of an element, and whether they are of the request direction.
 fn of_calls(effects: &ChainEffects, element: usize) -> impl Iterator<Item = (bool, &Effects)> {
     let handlers = effects.elements[element]
         .handlers()
@@ -51,32 +51,33 @@ fn of_calls(effects: &ChainEffects, element: usize) -> impl Iterator<Item = (boo
     handlers.map(|(name, handler)| (matches!(name, "open" | "request"), handler))
 }
 
-/// What a second attempt of a message may find otherwise than the first.
-struct Restless {
-    /// Cells that handlers of calls both change and read, and tables whose rows come and go.
+/// State and sources that may differ between two attempts.
+struct Volatile {
+    /// Cells that call handlers both change and read, and tables whose rows are inserted and removed.
     cells: BTreeSet<Cell>,
     /// Sources of values; inputs are those of the request.
     sources: Sources,
 }
 
-impl Restless {
+impl Volatile {
     fn of(effects: &ChainEffects) -> Self {
         let handlers: Vec<(bool, &Effects)> =
             (0..effects.elements.len()).flat_map(|element| of_calls(effects, element)).collect();
-        let mut known =
+        let mut volatile =
             Self { cells: changing(&handlers), sources: [Source::Now, Source::Rand].into_iter().collect() };
-        known.sources.extend(known.cells.iter().filter_map(|cell| match *cell {
+        volatile.sources.extend(volatile.cells.iter().filter_map(|cell| match *cell {
             Cell::Rows(id) | Cell::Column(id, _) => Some(Source::Table(id)),
             Cell::Var(id) => Some(Source::Var(id)),
             Cell::Call(_) | Cell::Sent(_) => None,
         }));
         // Sets only grow, and there are finitely many sources.
-        while handlers.iter().any(|(is_request, handler)| known.spreads(*is_request, handler)) {}
-        known
+        while handlers.iter().any(|(is_request, handler)| volatile.propagate(*is_request, handler)) {}
+        volatile
     }
 
-    /// Takes up what a handler hands on of what is restless, in the message or in the call's row; whether that is new.
-    fn spreads(&mut self, is_request: bool, handler: &Effects) -> bool {
+    /// Adds the sources that a handler derives from volatile ones and passes on, in the message or in the call's row;
+    /// returns whether there are new ones.
+    fn propagate(&mut self, is_request: bool, handler: &Effects) -> bool {
         let before = self.sources.len();
         let calls = handler.cells.iter().filter_map(|(cell, used)| match *cell {
             Cell::Call(id) => Some((Source::Call(id), &used.given)),
@@ -85,53 +86,53 @@ impl Restless {
         let edits = handler.writes.iter().filter(|_| is_request);
         let edits = edits.map(|(id, write)| (Source::Input(*id), &write.given));
         for (source, given) in calls.chain(edits) {
-            if self.among(is_request, given).is_some() {
+            if self.first_volatile(is_request, given).is_some() {
                 self.sources.insert(source);
             }
         }
         self.sources.len() > before
     }
 
-    /// The first of some sources that another attempt may find otherwise. Each attempt has an answer of its own.
-    fn among(&self, is_request: bool, sources: &Sources) -> Option<Source> {
-        let is_restless = |source: &&Source| {
+    /// The first source that may differ in another attempt. Each attempt has an answer of its own.
+    fn first_volatile(&self, is_request: bool, sources: &Sources) -> Option<Source> {
+        let is_volatile = |source: &&Source| {
             self.sources.contains(source) || (!is_request && matches!(source, Source::Input(_)))
         };
-        sources.iter().find(is_restless).copied()
+        sources.iter().find(is_volatile).copied()
     }
 }
 
 fn changing(handlers: &[(bool, &Effects)]) -> BTreeSet<Cell> {
-    let cells = |way: fn(&CellUse) -> &Lines| -> BTreeSet<Cell> {
+    let cells = |lines_of: fn(&CellUse) -> &SourceLines| -> BTreeSet<Cell> {
         let used = handlers.iter().flat_map(|(_, handler)| &handler.cells);
-        used.filter(|(_, used)| !way(used).is_empty()).map(|(cell, _)| *cell).collect()
+        used.filter(|(_, used)| !lines_of(used).is_empty()).map(|(cell, _)| *cell).collect()
     };
     let (read, changed) = (cells(|used| &used.reads), cells(|used| &used.writes));
-    // The age of a row is changed by almost everything, and nothing but its end follows from it.
+    // Almost every access changes the age of a row, and only its expiry depends on it.
     let both = read.intersection(&changed).copied().filter(|cell| !matches!(cell, Cell::Rows(_)));
     both.chain(cells(|used| &used.moves)).collect()
 }
 
-struct Found<'p> {
+struct RepeatCheck<'p> {
     program: &'p ChainProgram,
-    known: &'p Restless,
-    /// Lines by the order of its kind and the words.
-    told: BTreeMap<(u8, String), Lines>,
+    volatile: &'p Volatile,
+    /// Lines, by kind and text.
+    findings: BTreeMap<(u8, String), SourceLines>,
 }
 
-impl Found<'_> {
-    fn tell(&mut self, kind: u8, why: String, lines: &Lines) {
+impl RepeatCheck<'_> {
+    fn report(&mut self, kind: u8, why: String, lines: &SourceLines) {
         if !lines.is_empty() {
-            self.told.entry((kind, why)).or_default().extend(lines);
+            self.findings.entry((kind, why)).or_default().extend(lines);
         }
     }
 
-    fn told(self) -> Vec<Unrepeatable> {
-        self.told.into_iter().map(|((_, why), lines)| Unrepeatable { why, lines }).collect()
+    fn into_findings(self) -> Vec<Unrepeatable> {
+        self.findings.into_iter().map(|((_, why), lines)| Unrepeatable { why, lines }).collect()
     }
 
-    /// What leaves the chain beside the message.
-    fn outwards(&mut self, handler: &Effects) {
+    /// Outputs of the chain beside the message.
+    fn outputs(&mut self, handler: &Effects) {
         for (sink, lines) in &handler.sinks {
             let decl = &self.program.sinks[usize::from(sink.0)];
             // Rows of a table are state.
@@ -139,27 +140,27 @@ impl Found<'_> {
                 continue;
             }
             let name = &decl.name;
-            self.tell(0, format!("gives {name} a row"), lines);
+            self.report(0, format!("gives {name} a row"), lines);
         }
-        self.tell(1, "copies the call to another target".to_owned(), &handler.mirrors);
+        self.report(1, "copies the call to another target".to_owned(), &handler.mirrors);
     }
 
     fn state(&mut self, is_request: bool, handler: &Effects) {
         for (cell, used) in &handler.cells {
             let name = self.name(*cell);
-            self.tell(2, format!("adds to {name}"), &used.merges);
+            self.report(2, format!("adds to {name}"), &used.merges);
             match cell {
                 Cell::Call(_) => {}
                 Cell::Rows(_) | Cell::Sent(_) => {
-                    self.tell(3, format!("adds rows to {name}, or takes them away"), &used.moves);
+                    self.report(3, format!("adds rows to {name}, or takes them away"), &used.moves);
                 }
-                _ if self.known.cells.contains(cell) => {
-                    self.tell(4, format!("changes {name}, which calls read"), &used.writes);
+                _ if self.volatile.cells.contains(cell) => {
+                    self.report(4, format!("changes {name}, which calls read"), &used.writes);
                 }
                 Cell::Column(..) | Cell::Var(_) => {
-                    if let Some(by) = self.known.among(is_request, &used.given) {
+                    if let Some(by) = self.volatile.first_volatile(is_request, &used.given) {
                         let by = self.source(is_request, by);
-                        self.tell(4, format!("changes {name} by {by}"), &used.writes);
+                        self.report(4, format!("changes {name} by {by}"), &used.writes);
                     }
                 }
             }

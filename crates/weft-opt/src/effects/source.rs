@@ -1,11 +1,11 @@
-//! What values may depend on.
+//! The sources of values.
 //!
-//! A value depends on what its operands depend on; a block's parameter also on the branches that choose by which jump
-//! the block is entered. What a handler wrote itself comes back when it reads: a look at an input, a variable, a cell
-//! or a table depends on everything that the handler writes there, and on what decides whether it does.
+//! A value has the sources of its operands; a block's parameter also those of the branches that choose the jump into
+//! the block. A read of an input, a variable, a cell or a table has the sources of everything that the handler writes
+//! there, and of whether it does.
 //!
-//! That bytes may be cut for want of room is left out: whoever asks about the room does so with
-//! [`Op::ScratchFull`], and that depends on [`Source::Room`].
+//! Bytes cut for lack of room are left out: a program tests for room with [`Op::ScratchFull`], whose source is
+//! [`Source::Room`].
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use weft_ir::ir::{Function, InputId, Op, Terminator, Value};
 use super::flow::Flow;
 use super::{Source, Sources};
 
-/// What each value of a function may depend on.
+/// The sources of each value of a function.
 pub(super) struct Provenance {
     values: Vec<Sources>,
-    /// What was written to a source by the handler itself.
+    /// The sources of what the handler itself has written, by place.
     written: BTreeMap<Source, Sources>,
-    /// What any condition may depend on.
+    /// The sources of all conditions.
     asked: Sources,
 }
 
-/// The conditions that decide about each block; None stands for all that there are.
+/// The conditions that decide about each block; None means all.
 type Deciding = Vec<Option<Vec<Value>>>;
 
 impl Provenance {
@@ -41,22 +41,22 @@ impl Provenance {
         known
     }
 
-    /// What a value may depend on.
+    /// The sources of a value.
     pub(super) fn sources(&self, value: Value) -> &Sources {
         &self.values[value.0 as usize]
     }
 
-    /// What any of these may depend on.
+    /// The sources of all these values.
     pub(super) fn of_all(&self, values: &[Value]) -> Sources {
         values.iter().flat_map(|value| self.sources(*value).iter().copied()).collect()
     }
 
-    /// What these conditions may depend on; None stands for all.
+    /// The sources of these conditions; None means all.
     pub(super) fn of_conditions(&self, conditions: Option<&[Value]>) -> Sources {
         conditions.map_or_else(|| self.asked.clone(), |conditions| self.of_all(conditions))
     }
 
-    /// Passes what is known on once; whether something is new.
+    /// Propagates once; returns whether there is anything new.
     fn round(
         &mut self,
         function: &Function,
@@ -97,7 +97,7 @@ impl Provenance {
         changed
     }
 
-    /// What an operation brings in besides its operands.
+    /// The sources of an operation besides its operands.
     fn read_by(&self, op: &Op, natives: &[NativeDecl]) -> Sources {
         let source = match *op {
             Op::Input(id) | Op::InputPresent(id) => Source::Input(id),
@@ -128,7 +128,7 @@ impl Provenance {
         core::iter::once(source).chain(written).collect()
     }
 
-    /// What is derived from the message is made of all fields that were set, too.
+    /// A value derived from the message depends on all fields that were set, too.
     fn derived(&self, id: InputId) -> Sources {
         let fields = self.written.iter().filter(|(target, _)| matches!(target, Source::Input(_)));
         let written = fields.flat_map(|(_, sources)| sources).copied();
@@ -136,7 +136,7 @@ impl Provenance {
     }
 }
 
-/// What an operation may change for later reads of the same handler; undoing changes all that was written.
+/// The places that an operation may change for later reads of the same handler; a roll-back changes all written ones.
 fn written_by(op: &Op, written: &BTreeMap<Source, Sources>) -> Vec<Source> {
     match *op {
         Op::SetInput(id, _) | Op::ClearInput(id) => vec![Source::Input(id)],

@@ -32,7 +32,7 @@ fn parts<'e>(chain: &ChainProgram, of: &'e ChainEffects, event: Event) -> Vec<&'
     chain.parts(event).iter().map(|part| part.element).enumerate().map(one).collect()
 }
 
-/// What a real access asks of the effects.
+/// Whether the effects allow an observed access.
 fn allows(effects: &Effects, access: &Access) -> bool {
     let cell = |cell: Cell| effects.cells.get(&cell);
     match access {
@@ -50,8 +50,8 @@ fn allows(effects: &Effects, access: &Access) -> bool {
         Access::WriteVar(id) => cell(Cell::Var(*id)).is_some_and(|used| !used.writes.is_empty()),
         Access::MergeVar(id) => cell(Cell::Var(*id)).is_some_and(|used| !used.merges.is_empty()),
         Access::ReadRows(table, key) => {
-            let looks = effects.looks.iter().filter(|look| look.table == *table);
-            let mut fits = looks.filter(|look| match (&look.key, key) {
+            let reads_of_table = effects.table_reads.iter().filter(|look| look.table == *table);
+            let mut fits = reads_of_table.filter(|look| match (&look.key, key) {
                 (Some(inferred), Some(real)) => inferred.known.as_ref().is_none_or(|known| known == real),
                 (None, None) => true,
                 _ => false,
@@ -73,7 +73,7 @@ fn allows(effects: &Effects, access: &Access) -> bool {
     }
 }
 
-/// Whether the verdict of a pass is one that its element may give; None says that it is.
+/// Checks the verdict of a pass against its element's ends; None if it is allowed.
 fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<String> {
     let element = of.elements.get(usize::from(seen.element))?;
     let handlers: Vec<&Effects> = match event {
@@ -108,7 +108,7 @@ fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<Stri
     (!may).then(|| format!("{:?} on line {}", seen.verdict, seen.line))
 }
 
-/// The first access that is not within the effects of its part.
+/// The first access that the effects of its part do not allow.
 fn outside(parts: &[&Effects], noted: &[AccessAt]) -> Option<String> {
     let mut own = BTreeSet::new();
     for (part, access) in noted {
@@ -116,7 +116,7 @@ fn outside(parts: &[&Effects], noted: &[AccessAt]) -> Option<String> {
             Access::WriteInput(id) => {
                 own.insert((part, id));
             }
-            // What a handler has written itself is no longer what it found.
+            // The handler reads its own write here, not what it found.
             Access::ReadInput(id) if own.contains(&(part, id)) => continue,
             _ => {}
         }
@@ -127,14 +127,14 @@ fn outside(parts: &[&Effects], noted: &[AccessAt]) -> Option<String> {
     None
 }
 
-/// A write that is said to happen always, and did not although all parts let the tuple go on.
+/// A write that should always happen, and did not although all parts let the tuple go on.
 fn left_out(
     chain: &ChainProgram,
     parts: &[&Effects],
     noted: &[AccessAt],
     (event, seen): (Event, &Observation),
 ) -> Option<String> {
-    // In CLOSE some elements may have no part; what fails and is let pass is undone.
+    // In CLOSE some elements may not take part; failures that are let pass are undone.
     let went_on = matches!(seen.verdict, Verdict::Forward | Verdict::Redirect) && event != Event::Close;
     if !went_on {
         return None;
@@ -150,7 +150,7 @@ fn left_out(
     None
 }
 
-/// The first real access of random chains on random passes that is not within what `infer` says.
+/// The first access of random chains on random passes that the effects from `infer` do not allow.
 fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Option<String> {
     for seed in 0..chains {
         let mut rng = Rng::from_seed(seed);
@@ -174,15 +174,15 @@ fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Opti
 }
 
 #[test]
-fn what_a_pass_does_lies_within_its_effects() {
-    // An effect that is not inferred makes a reorder that changes what the network does look harmless.
+fn pass_stays_within_effects() {
+    // With a missing effect, a reordering that changes behaviour would look harmless.
     assert_eq!(violation(CHAINS, effects), None);
 }
 
-/// Leaves something out of the effects of a handler.
+/// Removes something from the effects of a handler.
 type Forget = fn(&mut Effects);
 
-/// The effects of a chain, with something left out of those of each handler.
+/// The effects of a chain, with something removed from those of each handler.
 fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
     let mut all = effects(chain);
     for element in &mut all.elements {
@@ -195,9 +195,9 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
 }
 
 #[test]
-fn whatever_is_left_out_of_the_effects_is_found_out() {
-    // A test of the inference that let a weaker one pass would prove nothing.
-    let ways: [(&str, Forget); 22] = [
+fn missing_effects_are_detected() {
+    // If the test accepted a weaker inference, it would prove nothing.
+    let omissions: [(&str, Forget); 22] = [
         ("reads", |e| e.reads.clear()),
         ("writes", |e| e.writes.clear()),
         ("that a write may not happen", |e| e.writes.values_mut().for_each(|write| write.always = true)),
@@ -212,7 +212,7 @@ fn whatever_is_left_out_of_the_effects_is_found_out() {
         ("clock", |e| e.clock.clear()),
         ("draws", |e| e.draws.clear()),
         ("room", |e| e.room.clear()),
-        ("looks", |e| e.looks.clear()),
+        ("table_reads", |e| e.table_reads.clear()),
         ("columns", |e| e.cells.retain(|cell, _| !matches!(cell, Cell::Column(..)))),
         ("rows", |e| e.cells.retain(|cell, _| !matches!(cell, Cell::Rows(_)))),
         ("variables", |e| e.cells.retain(|cell, _| !matches!(cell, Cell::Var(_)))),
@@ -221,12 +221,15 @@ fn whatever_is_left_out_of_the_effects_is_found_out() {
         ("merges", |e| e.cells.values_mut().for_each(|used| used.merges.clear())),
         ("ends", |e| e.ends.clear()),
     ];
-    for (what, forget) in ways {
-        assert!(violation(CHAINS, |chain| without(chain, forget)).is_some(), "nobody missed {what}");
+    for (what, forget) in omissions {
+        assert!(
+            violation(CHAINS, |chain| without(chain, forget)).is_some(),
+            "no test detects the loss of {what}"
+        );
     }
 }
 
-/// Whether an element could tell two passes apart by an input, if `may` says on what its ends depend.
+/// Whether an input may influence the ends of an element, according to `may`.
 fn is_decided(may: &ChainEffects, event: Event, input: u16) -> bool {
     let depends = |effects: &Effects| {
         let mut ends = effects.ends.iter();
@@ -241,13 +244,13 @@ fn is_decided(may: &ChainEffects, event: Event, input: u16) -> bool {
     })
 }
 
-/// The first pass whose end changes with an input on which, by `infer`, no end depends.
+/// The first pass whose end changes with an input that, according to `infer`, no end depends on.
 fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usize, Option<String>) {
     let mut n_tried = 0;
     for seed in 0..chains {
         let mut rng = Rng::from_seed(seed);
         let mut chain = generate::chain(&mut rng);
-        // What one element writes another one reads: that is no business of one handler's effects.
+        // Effects are per handler: one element's writes that another reads do not count.
         chain.elements.truncate(1);
         let chain = Arc::new(chain);
         let inferred = infer(&chain);
@@ -283,19 +286,19 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
 }
 
 #[test]
-fn an_end_depends_on_nothing_but_its_sources() {
-    // A source that is missing makes an element look as if it did not care what another one writes.
+fn end_depends_only_on_its_sources() {
+    // With a missing source, an element would look independent of another one's writes.
     let (n_tried, found) = undecided(CHAINS / 4, effects);
     assert_eq!(found, None);
     assert!(n_tried > 500, "only {n_tried} passes were tried");
     let (_, found) =
         undecided(CHAINS, |chain| without(chain, |e| e.ends.iter_mut().for_each(|end| end.when.clear())));
-    assert!(found.is_some(), "nobody missed the sources");
+    assert!(found.is_some(), "no test detects the loss of sources");
 }
 
 #[test]
-fn rows_with_other_constant_keys_are_apart() {
-    // Keys that are not known must count as the same.
+fn rows_of_other_constants_are_apart() {
+    // Unknown keys must count as equal.
     let key = |known: Option<&[u8]>| super::Key {
         text: None,
         known: known.map(<[u8]>::to_vec),

@@ -1,4 +1,4 @@
-//! Arithmetic: an integer that leaves its type, or a division by zero, is an error. Floats are as IEEE 754 says.
+//! Lowers arithmetic: an integer overflow of its type, or a division by zero, is an error. Floats follow IEEE 754.
 
 use weft_core::abi::Fault;
 use weft_core::{Status, Type};
@@ -6,7 +6,7 @@ use weft_ir::ir::{FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp, Op, Signed, Ty
 use weft_lang::hir::{ArithOp, Expr};
 
 use super::body::Body;
-use super::logic::{Raised, Val};
+use super::logic::{RaisedFault, Val};
 
 impl Body<'_, '_> {
     pub(super) fn arith(&mut self, op: ArithOp, left: &Expr, right: &Expr, ty: Type) -> Val {
@@ -38,8 +38,14 @@ impl Body<'_, '_> {
         self.b.result(&[operand], value, fault)
     }
 
-    /// Integers, SIZE, INTERVAL and TIMESTAMP. `ty` is the type of the result, and its signedness that of all.
-    pub(super) fn int_arith(&mut self, op: ArithOp, a: Value, b: Value, ty: Type) -> (Value, Option<Raised>) {
+    /// Integers, SIZE, INTERVAL and TIMESTAMP. `ty` is the type of the result; all operands have its signedness.
+    pub(super) fn int_arith(
+        &mut self,
+        op: ArithOp,
+        a: Value,
+        b: Value,
+        ty: Type,
+    ) -> (Value, Option<RaisedFault>) {
         let signed = signedness(ty);
         let ir = match (op, signed) {
             (ArithOp::Add, _) => IntOp::Add,
@@ -65,8 +71,8 @@ impl Body<'_, '_> {
         (value, self.b.first(by_zero, overflow))
     }
 
-    /// Whether an operation leaves 64 bits; None where operands of this type cannot make it.
-    fn wraps(&mut self, op: IntOp, ty: Type, a: Value, b: Value) -> Option<Raised> {
+    /// Whether an operation overflows 64 bits; None if operands of this type cannot.
+    fn wraps(&mut self, op: IntOp, ty: Type, a: Value, b: Value) -> Option<RaisedFault> {
         let bits = bits(ty);
         let may_wrap = match op {
             IntOp::Add | IntOp::Sub | IntOp::SDiv => bits == 64,
@@ -80,12 +86,12 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::Overflow)
     }
 
-    /// Whether a result that did not leave 64 bits leaves its type.
-    pub(super) fn out_of_type(&mut self, value: Value, ty: Type) -> Option<Raised> {
+    /// Whether a result that fits in 64 bits overflows its type.
+    pub(super) fn out_of_type(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
         let (low, high) = match ty {
             Type::Int(bits) if bits < 64 => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),
             Type::Uint(bits) if bits < 64 => (0, (1i64 << bits) - 1),
-            // The codes of gRPC have no gap.
+            // The codes of gRPC have no gaps.
             Type::Status => (0, Status::ALL.len() as i64 - 1),
             _ => return None,
         };
@@ -94,7 +100,7 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::Overflow)
     }
 
-    pub(super) fn zero_divisor(&mut self, b: Value) -> Option<Raised> {
+    pub(super) fn zero_divisor(&mut self, b: Value) -> Option<RaisedFault> {
         let zero = self.b.int(0);
         let is = self.b.int_compare(IntCmp::Eq, b, zero);
         self.b.raise(is, Fault::DivideByZero)
@@ -113,7 +119,7 @@ impl Body<'_, '_> {
     }
 
     /// INTERVAL times or divided by F64.
-    fn scaled_interval(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<Raised>) {
+    fn scaled_interval(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<RaisedFault>) {
         let a = self.b.get(Op::IntToFloat(Signed::Yes, a), Ty::Float);
         let by_zero = (op == ArithOp::Div).then(|| {
             let zero = self.b.float(0.0);
@@ -125,8 +131,8 @@ impl Body<'_, '_> {
         (value, self.b.first(by_zero.flatten(), overflow))
     }
 
-    /// Cut toward zero; what does not fit 64 bits is an overflow.
-    pub(super) fn float_to_int(&mut self, value: Value, signed: Signed) -> (Value, Option<Raised>) {
+    /// Truncates toward zero; overflows if it does not fit in 64 bits.
+    pub(super) fn float_to_int(&mut self, value: Value, signed: Signed) -> (Value, Option<RaisedFault>) {
         let fits = self.b.get(Op::FloatFits(signed, value), Ty::Bool);
         let is = self.b.not(fits);
         let fault = self.b.raise(is, Fault::Overflow);
@@ -134,12 +140,12 @@ impl Body<'_, '_> {
     }
 }
 
-/// How the 64 bits of a type are taken.
+/// The signedness of a type's 64 bits.
 pub(super) fn signedness(ty: Type) -> Signed {
     if ty.is_signed() { Signed::Yes } else { Signed::No }
 }
 
-/// The bits that a value of an integer type has.
+/// The number of bits of an integer type.
 fn bits(ty: Type) -> u8 {
     match ty {
         Type::Int(bits) | Type::Uint(bits) => bits,

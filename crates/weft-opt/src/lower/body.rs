@@ -1,4 +1,4 @@
-//! One handler as one function: its body, its error path, and what is known on the way.
+//! Lowers one handler to one function: its body, its error path, and the facts known on each path.
 
 use std::collections::BTreeMap;
 
@@ -13,44 +13,44 @@ use weft_lang::source::Span;
 use super::build::Builder;
 use super::list::Item;
 use super::locks::{Lock, key_text};
-use super::logic::{Raised, Val};
-use super::reshape::Front;
+use super::logic::{RaisedFault, Val};
+use super::reshape::FrameStart;
 use super::walk::Mentions;
 use super::{Lowering, Scope, places};
 
-/// A handler that is being lowered.
+/// The lowering of a handler.
 pub(super) struct Body<'b, 'n> {
     pub(super) lowering: &'b mut Lowering<'n>,
     pub(super) scope: &'b Scope<'n>,
     pub(super) b: Builder,
-    /// Which handler the function is; ON ERROR is part of the function in whose place it runs.
+    /// The handler; ON ERROR is part of the function that it replaces.
     pub(super) kind: HandlerKind,
     pub(super) locals: Vec<Option<Val>>,
-    pub(super) rows: Vec<Option<Bound>>,
+    pub(super) rows: Vec<Option<BoundRow>>,
     pub(super) mentions: Mentions<'n>,
     /// The code of the fault, in ON ERROR.
     pub(super) fault: Option<Value>,
     pub(super) path: Path,
-    /// The element of a list that an expression is about.
+    /// The list element of the current expression.
     pub(super) item: Option<Item>,
     lock: &'b Lock,
     errors: Errors,
 }
 
-/// A row that was found, with the values that its columns had then.
+/// A row that was found, with the values of its columns at that time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct BoundRow {
     pub(super) columns: BTreeMap<usize, Val>,
 }
 
-/// What is known on the way that led here.
+/// Facts known on the current path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Path {
     locked: bool,
     /// Rows that were found by keys which have not changed since.
     found: BTreeMap<(TableId, String), Value>,
-    /// What the frame begins with.
-    pub(super) front: Front,
+    /// The protocols that the frame may begin with.
+    pub(super) front: FrameStart,
 }
 
 /// Where errors go.
@@ -58,7 +58,7 @@ pub(super) struct Path {
 enum Errors {
     /// [`Terminator::Fail`], one block for each source line.
     Fail(BTreeMap<u32, (BlockId, Value)>),
-    /// The head of ON ERROR, once there is a way to it.
+    /// The head of ON ERROR, if a path leads to it.
     Handle(Option<(BlockId, Value)>),
 }
 
@@ -94,7 +94,7 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// Lowers a handler; OPEN of an element with a CALL row may have none of its own. None if it is too long.
+    /// Lowers a handler; OPEN of an element with a CALL row may have no text of its own. None if it is too long.
     pub(super) fn lower(
         lowering: &'b mut Lowering<'n>,
         scope: &'b Scope<'n>,
@@ -107,9 +107,9 @@ impl<'b, 'n> Body<'b, 'n> {
             body.start_call();
         }
         if kind == HandlerKind::Request {
-            body.pass_other_ways();
+            body.skip_other_routes();
         }
-        body.pass_others();
+        body.skip_other_frames();
         if let Some(handler) = handler {
             body.handler(handler);
             if body.b.is_open() {
@@ -131,13 +131,13 @@ impl<'b, 'n> Body<'b, 'n> {
         self.locals = vec![None; handler.locals.len()];
         self.rows = vec![None; handler.rows.len()];
         if self.kind.is_departure() {
-            self.depart(handler);
+            self.bind_removed_row(handler);
         }
         self.stmts(&handler.body);
     }
 
-    /// The columns of the row that has left its table, which is the first of the handler's rows.
-    fn depart(&mut self, handler: &'n Handler) {
+    /// Binds the columns of the removed row, which is the first of the handler's rows.
+    fn bind_removed_row(&mut self, handler: &'n Handler) {
         self.set_line(handler.span);
         let table = handler.rows[RowId::OLD.0].table;
         let (id, _) = self.table(table);
@@ -145,8 +145,8 @@ impl<'b, 'n> Body<'b, 'n> {
         self.load(RowId::OLD, table, row, false);
     }
 
-    /// Frames that do not have the element's layer pass it unseen.
-    fn pass_others(&mut self) {
+    /// Lets frames without the element's layer pass, uncounted.
+    fn skip_other_frames(&mut self) {
         let (Layer::Packet(Some(layer)), HandlerKind::Request) = (&self.scope.element.layer, self.kind)
         else {
             return;
@@ -162,7 +162,7 @@ impl<'b, 'n> Body<'b, 'n> {
         self.b.switch(own);
     }
 
-    /// Sets the call's row to its start. It stays so if the handler fails: later handlers read it.
+    /// Initializes the call's row. The values stay even if the handler fails, because later handlers read them.
     fn start_call(&mut self) {
         for (cell, id) in self.scope.element.call.iter().zip(&self.scope.call) {
             self.set_line(cell.span);
@@ -200,7 +200,7 @@ impl<'b, 'n> Body<'b, 'n> {
         self.b.set_line(line);
     }
 
-    /// The direction whose inputs this handler sees.
+    /// The direction of the handler's inputs.
     pub(super) fn direction(&self) -> Direction {
         match self.kind {
             HandlerKind::Response | HandlerKind::Close => Direction::Response,
@@ -212,7 +212,7 @@ impl<'b, 'n> Body<'b, 'n> {
         self.locals[local.0]
     }
 
-    pub(super) fn bind(&mut self, row: RowId, bound: Bound) {
+    pub(super) fn bind(&mut self, row: RowId, bound: BoundRow) {
         self.rows[row.0] = Some(bound);
     }
 
@@ -222,17 +222,17 @@ impl<'b, 'n> Body<'b, 'n> {
 
     // ---- ways apart and together ----
 
-    /// What is known where ways that begin here meet again: what all of those know that get there.
-    pub(super) fn meet_paths(&mut self, paths: impl IntoIterator<Item = Path>) {
+    /// Joins paths: keeps the facts that hold on all of them.
+    pub(super) fn join_paths(&mut self, paths: impl IntoIterator<Item = Path>) {
         let mut met = None;
         for path in paths {
-            self.meet_way(&mut met, path);
+            self.join_path(&mut met, path);
         }
         self.path = met.unwrap_or_else(|| core::mem::take(&mut self.path));
     }
 
-    /// The same of one more way; `met` is what those before it know.
-    pub(super) fn meet_way(&self, met: &mut Option<Path>, mut path: Path) {
+    /// Joins one more path; `met` has the facts of those before.
+    pub(super) fn join_path(&self, met: &mut Option<Path>, mut path: Path) {
         if let Some(before) = met.take() {
             path.locked &= before.locked;
             if path.front != before.front {
@@ -246,7 +246,7 @@ impl<'b, 'n> Body<'b, 'n> {
         *met = Some(path);
     }
 
-    /// Forgets the rows of a table: it gets or loses one.
+    /// Forgets the rows of a table, because one is inserted or removed.
     pub(super) fn forget_rows(&mut self, table: TableId) {
         self.path.found.retain(|(of, _), _| *of != table);
     }
@@ -257,7 +257,7 @@ impl<'b, 'n> Body<'b, 'n> {
 
     // ---- locks ----
 
-    /// Takes the handler's locks before the first look at what they guard.
+    /// Takes the handler's locks before the first access to what they guard.
     pub(super) fn lock_for(&mut self, table: TableId, key: Option<Value>) {
         match self.lock {
             Lock::Stripe(of) if *of == table && !self.path.locked => {
@@ -274,7 +274,7 @@ impl<'b, 'n> Body<'b, 'n> {
         matches!(self.lowering.program.tables[usize::from(table.0)].realisation, Striped | Locked)
     }
 
-    /// Takes the handler's locks before the first look at a variable.
+    /// Takes the handler's locks before the first access to a variable.
     pub(super) fn lock_for_var(&mut self) {
         if matches!(self.lock, Lock::Whole { .. }) {
             self.lock_whole();
@@ -294,9 +294,9 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// The row with a key, or none.
+    /// The row with a key, if known.
     pub(super) fn found(&mut self, table: TableId, key: &[hir::Expr], value: Value) -> Value {
-        // A key that can change has another text in no case, so it is not remembered.
+        // A changeable key may have the same text and another value, so it is not remembered.
         let is_fixed = key.iter().all(|part| self.is_fixed_key(part));
         let name = (table, key_text(key));
         if let Some(row) = self.path.found.get(&name).filter(|_| is_fixed) {
@@ -316,7 +316,7 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// Literals, parameters, locals and what the engine knows of a call: those that no statement can change.
+    /// Literals, parameters, locals and the engine's facts about a call, which no statement can change.
     fn is_fixed_key(&self, part: &hir::Expr) -> bool {
         match &part.kind {
             hir::ExprKind::Column(column) => {
@@ -330,25 +330,25 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// Whether an expression is derived from the message, and may be another behind a statement.
+    /// Whether an expression is derived from the message, and may change with a statement.
     pub(super) fn is_changing(&self, expr: &hir::Expr) -> bool {
         self.scope.is_derived(expr) && self.lowering.may_change(self.direction())
     }
 
     // ---- errors ----
 
-    /// Goes to the element's error path where an error was raised, or where the scratch was full.
-    pub(super) fn fail_if(&mut self, fault: Option<Raised>) {
+    /// Jumps to the element's error path if an error was raised, or the scratch was full.
+    pub(super) fn fail_if(&mut self, fault: Option<RaisedFault>) {
         let full = self.b.take_scratch_used().then(|| self.b.get(Op::ScratchFull, Ty::Bool));
         let full = full.and_then(|full| self.b.raise(full, Fault::TooLong));
-        let Some(Raised { is, code }) = self.b.first(fault, full) else { return };
+        let Some(RaisedFault { is, code }) = self.b.first(fault, full) else { return };
         let (target, args) = self.error_target(code);
         let go_on = self.b.block();
         self.b.branch_with(is, (target, args), (go_on, Vec::new()));
         self.b.switch(go_on);
     }
 
-    /// Asks whether everything since the last check found room.
+    /// Tests whether everything since the last check fitted in the scratch.
     pub(super) fn check_scratch(&mut self) {
         if self.b.is_open() {
             self.fail_if(None);
@@ -383,7 +383,7 @@ impl<'b, 'n> Body<'b, 'n> {
         (block, fault)
     }
 
-    /// The condition of an IF, a WHERE or an arm: NULL is not true, and an error fails.
+    /// The condition of an IF, a WHERE or an arm: NULL counts as not true, and an error fails.
     pub(super) fn truth(&mut self, condition: &hir::Expr) -> Value {
         let value = self.expr(condition);
         self.fail_if(value.fault);
@@ -391,7 +391,7 @@ impl<'b, 'n> Body<'b, 'n> {
     }
 }
 
-/// The OPEN of the pseudo element of a route; None if it is too long.
+/// Lowers the OPEN of a route's pseudo element; None if it is too long.
 pub(super) fn condition<'n>(
     lowering: &mut Lowering<'n>,
     scope: &Scope<'n>,

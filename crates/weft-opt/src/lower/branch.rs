@@ -1,9 +1,9 @@
 //! Branches of chains on frames: `STEER TO edge`, and `det.suspect -> sandbox;`.
 //!
-//! All stages of a chain stand one behind the other, those of branches last. On which way a frame is, is a cell of the
-//! call's row, which lasts as long as its pass: 0 is the way of the chain, and each branch has a number. The first
-//! stage that may steer sets it to 0, STEER sets it, and each stage behind that lets the frames of other ways pass as
-//! if they had not come. So a cell that one stage writes and others read is all that analysis has to know.
+//! All stages of a chain run in sequence, those of branches last. A cell of the call's row, which lives for one pass,
+//! holds the route of the frame: 0 for the main route, and a number for each branch. The first stage that may steer
+//! sets it to 0, STEER sets it to a branch, and later stages let frames of other routes pass uncounted. So the analysis
+//! only sees a cell that one stage writes and others read.
 
 use super::Lowering;
 use super::body::Body;
@@ -15,24 +15,24 @@ use weft_lang::hir;
 /// The name of the cell, for people.
 const CELL: &str = "way";
 
-/// The ways of a chain.
+/// The routes of a chain.
 pub(super) struct Steering<'n> {
     chain: &'n hir::Chain,
     cell: Option<CallId>,
 }
 
-/// Where a stage stands among the ways of its chain.
+/// The position of a stage among the routes of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// All frames come to it.
+pub(super) enum StageRoute {
+    /// All frames reach it.
     Only,
-    /// So they do, and it is the first that may steer them.
+    /// All frames reach it, and it is the first that may steer them.
     First(Edges),
-    /// Frames on the way with this number come to it.
+    /// Frames on the route with this number reach it.
     On(i64, Edges),
 }
 
-/// The cell, and the way to which each edge of an element leads.
+/// The cell, and the route of each edge of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edges {
     cell: CallId,
@@ -50,8 +50,8 @@ impl<'n> Steering<'n> {
         Self { chain, cell }
     }
 
-    pub(super) fn way_of(&self, at: usize) -> Way {
-        let Some(cell) = self.cell else { return Way::Only };
+    pub(super) fn route_of(&self, at: usize) -> StageRoute {
+        let Some(cell) = self.cell else { return StageRoute::Only };
         let branches = &self.chain.branches;
         let first = branches.iter().map(|branch| branch.from).min().unwrap_or(0);
         let to = |edge: usize| branches.iter().position(|branch| (branch.from, branch.edge) == (at, edge));
@@ -59,11 +59,11 @@ impl<'n> Steering<'n> {
         let to = (0..n_edges.unwrap_or(0)).map(|edge| to(edge).map(number)).collect();
         let edges = Edges { cell, to };
         match at.cmp(&first) {
-            core::cmp::Ordering::Less => Way::Only,
-            core::cmp::Ordering::Equal => Way::First(edges),
+            core::cmp::Ordering::Less => StageRoute::Only,
+            core::cmp::Ordering::Equal => StageRoute::First(edges),
             core::cmp::Ordering::Greater => {
                 let own = branches.iter().position(|branch| branch.stages.contains(&at));
-                Way::On(own.map_or(0, number), edges)
+                StageRoute::On(own.map_or(0, number), edges)
             }
         }
     }
@@ -75,18 +75,18 @@ fn number(branch: usize) -> i64 {
 }
 
 impl Body<'_, '_> {
-    /// Frames that are on another way pass.
-    pub(super) fn pass_other_ways(&mut self) {
-        match self.lowering.way.clone() {
-            Way::Only => {}
-            Way::First(edges) => {
+    /// Lets frames on other routes pass.
+    pub(super) fn skip_other_routes(&mut self) {
+        match self.lowering.route.clone() {
+            StageRoute::Only => {}
+            StageRoute::First(edges) => {
                 let main = self.b.int(0);
                 self.b.act(Op::CallSet(edges.cell, main, Journal::No));
             }
-            Way::On(own, edges) => {
-                let way = self.b.get(Op::CallGet(edges.cell), Ty::Int);
+            StageRoute::On(own, edges) => {
+                let route = self.b.get(Op::CallGet(edges.cell), Ty::Int);
                 let own = self.b.int(own);
-                let is_here = self.b.int_compare(IntCmp::Eq, way, own);
+                let is_here = self.b.int_compare(IntCmp::Eq, route, own);
                 let [here, other] = [(); 2].map(|()| self.b.block());
                 self.b.branch(is_here, here, other);
                 self.b.switch(other);
@@ -98,10 +98,10 @@ impl Body<'_, '_> {
 
     /// Sends the frame on by an edge of the element.
     pub(super) fn steer(&mut self, edge: usize) {
-        let (Way::First(edges) | Way::On(_, edges)) = &self.lowering.way else { return };
+        let (StageRoute::First(edges) | StageRoute::On(_, edges)) = &self.lowering.route else { return };
         let cell = edges.cell;
-        let Some(Some(way)) = edges.to.get(edge) else { return };
-        let way = self.b.int(*way);
-        self.b.act(Op::CallSet(cell, way, Journal::No));
+        let Some(Some(route)) = edges.to.get(edge) else { return };
+        let route = self.b.int(*route);
+        self.b.act(Op::CallSet(cell, route, Journal::No));
     }
 }

@@ -1,5 +1,4 @@
-//! Makes one function: blocks, values, a pool of constants, and the algebra that keeps what is known from becoming
-//! code.
+//! Builds one function: blocks, values, a pool of constants, and algebraic simplifications of known values.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +10,20 @@ use weft_ir::ir::{
 };
 use weft_ir::size;
 
-/// A function that is being made.
+/// A function under construction.
 ///
-/// Constants live in a pool that [`Builder::finish`] puts at the head of the entry, so each may be used anywhere.
+/// Constants are in a pool that [`Builder::finish`] puts at the start of the entry, so each may be used anywhere.
 #[derive(Debug)]
 pub(super) struct Builder {
     function: Function,
-    /// Where instructions go; None behind a verdict.
+    /// The current block; None after a verdict.
     at: Option<BlockId>,
     line: u32,
     constants: BTreeMap<Constant, Value>,
     known: Vec<Option<Constant>>,
-    /// Something may have found no room in the scratch since the last [`Op::ScratchFull`].
+    /// An operation since the last [`Op::ScratchFull`] may not have fitted in the scratch.
     scratch_used: bool,
-    /// Steps so far, by [`weft_ir::size`].
+    /// Number of steps so far, as in [`weft_ir::size`].
     steps: usize,
 }
 
@@ -33,7 +32,7 @@ pub(super) struct Builder {
 enum Constant {
     Bool(bool),
     Int(i64),
-    /// By its bits.
+    /// As its bits.
     Float(u64),
     Bytes(Vec<u8>),
     NoRow,
@@ -53,7 +52,8 @@ impl Builder {
         }
     }
 
-    /// The function; every block has its end. None if it has more than [`SEGMENT_STEPS_MAX`]: then it is not whole.
+    /// The function, in which every block has its end. None if it has more than [`SEGMENT_STEPS_MAX`] steps: then it is
+    /// incomplete.
     pub(super) fn finish(mut self) -> Option<Function> {
         if self.is_over() {
             return None;
@@ -75,7 +75,7 @@ impl Builder {
         Some(self.function)
     }
 
-    /// Whether it has become too long. Nothing more is added then, as behind a verdict.
+    /// Whether it is too long. Then nothing more is added, as after a verdict.
     fn is_over(&self) -> bool {
         self.steps > SEGMENT_STEPS_MAX
     }
@@ -90,7 +90,7 @@ impl Builder {
         self.line
     }
 
-    /// Whether instructions can be added: no verdict has been given.
+    /// Whether instructions can be added: there is no verdict yet.
     pub(super) fn is_open(&self) -> bool {
         self.at.is_some()
     }
@@ -101,7 +101,7 @@ impl Builder {
         BlockId(self.function.blocks.len() as u32 - 1)
     }
 
-    /// A block that begins a loop over at most so many rows.
+    /// A block that begins a loop over at most this many rows.
     pub(super) fn scan_block(&mut self, rows_max: u64) -> BlockId {
         let block = self.block();
         self.function.blocks[block.0 as usize].scan_rows_max = Some(rows_max);
@@ -114,12 +114,12 @@ impl Builder {
         value
     }
 
-    /// Goes on in this block.
+    /// Continues in this block.
     pub(super) fn switch(&mut self, block: BlockId) {
         self.at = Some(block).filter(|_| !self.is_over());
     }
 
-    /// Where instructions go now; None behind a verdict.
+    /// The current block; None after a verdict.
     pub(super) fn here(&self) -> Option<BlockId> {
         self.at
     }
@@ -130,7 +130,7 @@ impl Builder {
         }
     }
 
-    /// A block that does nothing but end so. Instructions go on where they were.
+    /// A block with nothing but this end. The current block stays the same.
     pub(super) fn block_that(&mut self, end: Terminator) -> BlockId {
         let block = self.block();
         self.function.blocks[block.0 as usize].end = end;
@@ -141,7 +141,7 @@ impl Builder {
         self.end(Terminator::Jump(Jump { block, args }));
     }
 
-    /// To `yes` if true, else to `no`; neither has parameters.
+    /// Branches to `yes` if true, else to `no`; neither has parameters.
     pub(super) fn branch(&mut self, by: Value, yes: BlockId, no: BlockId) {
         self.branch_with(by, (yes, Vec::new()), (no, Vec::new()));
     }
@@ -164,7 +164,7 @@ impl Builder {
         value
     }
 
-    /// An instruction that is done for its effect.
+    /// An instruction without a result.
     pub(super) fn act(&mut self, op: Op) {
         self.push(Inst { result: None, op, line: self.line }, Ty::Bool);
     }
@@ -188,7 +188,7 @@ impl Builder {
                     | Op::Mirror(_)
             ),
         };
-        // Behind a verdict nothing is reached, so nothing is lost.
+        // Code after a verdict is unreachable, so nothing is lost.
         if let Some(at) = self.at {
             self.steps += size::of_op(&inst.op);
             self.function.blocks[at.0 as usize].insts.push(inst);
@@ -196,7 +196,7 @@ impl Builder {
         }
     }
 
-    /// Whether something may have found no room in the scratch since this was last asked.
+    /// Whether an operation since the last call may not have fitted in the scratch.
     pub(super) fn take_scratch_used(&mut self) -> bool {
         core::mem::take(&mut self.scratch_used)
     }
@@ -251,7 +251,7 @@ impl Builder {
         self.int(fault_code(fault))
     }
 
-    /// The value of a type that stands where there is none.
+    /// A placeholder value of a type.
     pub(super) fn zero(&mut self, ty: Ty) -> Value {
         match ty {
             Ty::Bool => self.bool(false),

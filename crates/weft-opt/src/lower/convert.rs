@@ -1,4 +1,4 @@
-//! Conversions and functions.
+//! Lowers conversions and function calls.
 
 use weft_core::abi::Fault;
 use weft_core::types::Repr;
@@ -8,7 +8,7 @@ use weft_lang::hir::{ArithOp, CompareOp, Expr, Function};
 
 use super::arith::signedness;
 use super::body::Body;
-use super::logic::{Raised, Val};
+use super::logic::{RaisedFault, Val};
 
 impl Body<'_, '_> {
     // ---- conversions ----
@@ -33,7 +33,7 @@ impl Body<'_, '_> {
             }
             (Repr::Bytes, Repr::Int) => self.text_to_int(a, to),
             (Repr::Bytes, Repr::Float) => self.text_to_float(a),
-            // Nothing but itself converts to BOOL, and F64 to F64 is the same value.
+            // Only BOOL converts to BOOL, and F64 to F64 is the same value.
             _ => (a, None),
         };
         self.b.result(&[val], value, fault)
@@ -61,7 +61,7 @@ impl Body<'_, '_> {
         }
     }
 
-    fn text_to_int(&mut self, text: Value, to: Type) -> (Value, Option<Raised>) {
+    fn text_to_int(&mut self, text: Value, to: Type) -> (Value, Option<RaisedFault>) {
         let signed = signedness(to);
         let is_number = self.b.get(Op::IsIntText(signed, text), Ty::Bool);
         let is = self.b.not(is_number);
@@ -71,15 +71,15 @@ impl Body<'_, '_> {
         (value, self.b.first(bad, leaves))
     }
 
-    fn text_to_float(&mut self, text: Value) -> (Value, Option<Raised>) {
+    fn text_to_float(&mut self, text: Value) -> (Value, Option<RaisedFault>) {
         let is_number = self.b.get(Op::IsFloatText(text), Ty::Bool);
         let is = self.b.not(is_number);
         let bad = self.b.raise(is, Fault::BadCast);
         (self.b.get(Op::TextToFloat(text), Ty::Float), bad)
     }
 
-    /// Overflow where an integer of one type is none of another.
-    fn misfit(&mut self, value: Value, from: Type, to: Type) -> Option<Raised> {
+    /// The overflow error if an integer does not fit in another type.
+    fn misfit(&mut self, value: Value, from: Type, to: Type) -> Option<RaisedFault> {
         let sign = match (from.is_signed(), to.is_signed()) {
             // As signed 64 bits: a U64 above I64's range and a negative number both look negative.
             (true, false) | (false, true) => {
@@ -87,15 +87,15 @@ impl Body<'_, '_> {
                 let is = self.b.not(fits);
                 self.b.raise(is, Fault::Overflow)
             }
-            // A U64 that is taken as signed by the range check looks negative, which no narrower type has.
+            // A U64 that the range check takes as signed looks negative, which no narrower type allows.
             _ => None,
         };
         let leaves = self.out_of_type(value, to);
         self.b.first(sign, leaves)
     }
 
-    /// Too long where bytes do not fit a type with a length.
-    pub(super) fn longer_than(&mut self, value: Value, ty: Type) -> Option<Raised> {
+    /// The error if bytes are too long for a type with a length.
+    pub(super) fn longer_than(&mut self, value: Value, ty: Type) -> Option<RaisedFault> {
         if ty.repr() != Repr::Bytes {
             return None;
         }
@@ -105,8 +105,8 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::TooLong)
     }
 
-    /// The error of a value, or else that it is too long for where it goes.
-    pub(super) fn too_long(&mut self, value: Val, ty: Type) -> Option<Raised> {
+    /// The error of a value, or else that it is too long for its target.
+    pub(super) fn too_long(&mut self, value: Val, ty: Type) -> Option<RaisedFault> {
         let own = self.longer_than(value.value, ty);
         let own = match (own, value.null) {
             (Some(own), Some(null)) => {
@@ -144,19 +144,19 @@ impl Body<'_, '_> {
             (_, &[a]) => self.of_one(function, a, types[0]),
             (_, &[a, b]) => (self.of_two(function, a, b), None),
             (Function::Substr, &[a, from, n]) => (self.substr(a, from, n), None),
-            // The checker gives each function the arguments that its signature says.
+            // The checker gives each function arguments of its signature.
             _ => (self.b.zero(Ty::of(ty)), None),
         };
         self.b.result(&vals, value, fault)
     }
 
-    /// The number of a call of `rand()`: the same for the same call of the same instance, in every version.
+    /// The number of a call site of `rand()`: the same for the same call of the same instance, in every version.
     pub(super) fn rand_site(&self, nth: u32) -> u64 {
         let instance = weft_core::hash::hash_bytes(self.scope.instance.name.as_bytes());
         weft_core::hash::mix(instance, u64::from(nth))
     }
 
-    fn of_one(&mut self, function: Function, a: Value, ty: Type) -> (Value, Option<Raised>) {
+    fn of_one(&mut self, function: Function, a: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         let float = |op| move |body: &mut Self| (body.b.float_unary(op, a), None);
         match function {
             Function::Seconds => (self.in_units(a, 1e9), None),
@@ -181,14 +181,14 @@ impl Body<'_, '_> {
             }
             Function::Length => (self.b.len(a), None),
             Function::IsGroup => {
-                // The I/G bit is the least of the first byte (IEEE 802 section 8.2).
+                // The I/G bit is the least significant bit of the first byte (IEEE 802 section 8.2).
                 let first = self.b.get(Op::ByteAt(a, 0), Ty::Int);
                 let one = self.b.int(1);
                 let bit = self.b.int_binary(IntOp::And, first, one);
                 (self.b.int_compare(IntCmp::Eq, bit, one), None)
             }
             Function::PrefixBits => {
-                // Behind the address: four bytes, or sixteen.
+                // After the address: four bytes, or sixteen.
                 let len = self.b.len(a);
                 let short = self.b.int(5);
                 let is_v4 = self.b.int_compare(IntCmp::Eq, len, short);
@@ -197,7 +197,7 @@ impl Body<'_, '_> {
             }
             Function::Lower => (self.b.get(Op::Lower(a), Ty::Bytes), None),
             Function::Upper => (self.b.get(Op::Upper(a), Ty::Bytes), None),
-            // Conversions are written as CAST in the typed program.
+            // Conversions are CASTs in the typed program.
             _ => (a, None),
         }
     }
@@ -257,14 +257,14 @@ impl Body<'_, '_> {
         Val { value: a, null, fault }
     }
 
-    /// The hash of several values: that of the first, mixed with those of the others in order.
+    /// The hash of several values: that of the first, mixed with the others in order.
     fn hash(&mut self, values: &[Value], types: &[Type]) -> Value {
         let mut hash = None;
         for (&value, ty) in values.iter().zip(types) {
             let hashable = match ty.repr() {
                 Repr::Bool => self.b.get(Op::BoolToInt(value), Ty::Int),
                 Repr::Float => {
-                    // The IR hashes words and bytes; the shortest text tells all floats apart.
+                    // The IR hashes words and bytes; the shortest text distinguishes all floats.
                     self.b.get(Op::FloatToText(value), Ty::Bytes)
                 }
                 Repr::Int | Repr::Bytes => value,
@@ -278,17 +278,17 @@ impl Body<'_, '_> {
         hash.unwrap_or_else(|| self.b.int(0))
     }
 
-    fn slot(&mut self, hash: Value, n: Value) -> (Value, Option<Raised>) {
+    fn slot(&mut self, hash: Value, n: Value) -> (Value, Option<RaisedFault>) {
         let one = self.b.int(1);
         let is = self.b.int_compare(IntCmp::SLt, n, one);
         let fault = self.b.raise(is, Fault::DivideByZero);
         (self.b.int_binary(IntOp::URem, hash, n), fault)
     }
 
-    /// Positions count from 1; what lies outside the text is left out, as in SQL.
+    /// Positions count from 1; positions outside the text are ignored, as in SQL.
     fn substr(&mut self, text: Value, from: Value, n: Value) -> Value {
-        // A position before the text eats from the count: substr('abc', 0, 2) is 'a'. Far outside, both are cut
-        // first, so that no difference leaves 64 bits.
+        // Positions before the text use up the count: substr('abc', 0, 2) is 'a'. Both are clamped first, so that no
+        // difference overflows 64 bits.
         let (low, high) = (self.b.int(-(1 << 62)), self.b.int(1 << 62));
         let clamp = |body: &mut Self, value| {
             let value = body.b.int_binary(IntOp::SMax, value, low);

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Lowers expressions.
 
 use weft_core::abi::Fault;
 use weft_core::{Type, Value as Constant};
@@ -12,8 +12,7 @@ use super::body::{Body, Path};
 use super::logic::Val;
 use super::places;
 
-/// Expressions of at most this many operations are computed whether their value is needed or not: a branch costs
-/// as much.
+/// Expressions of at most this many operations are computed even if unused: a branch costs as much.
 const CHEAP_OPS_MAX: usize = 4;
 
 impl<'n> Body<'_, 'n> {
@@ -49,7 +48,7 @@ impl<'n> Body<'_, 'n> {
             ExprKind::Meta(meta) => self.read_place(places::meta(*meta), expr.ty, expr.nullable),
             ExprKind::FaultName => self.fault_name(),
             ExprKind::Egress => self.egress(),
-            // Values of narrower types are held in the same 64 bits, and texts have no length here.
+            // Values of narrower types use the same 64 bits, and texts have no length here.
             ExprKind::Widen(operand) => self.expr(operand),
             ExprKind::Cast(operand) => self.cast(operand, expr.ty),
             ExprKind::Not(operand) => {
@@ -110,7 +109,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// A constant; NULL is the type's zero beside a flag that is known.
+    /// A constant; NULL is the type's zero with a constant flag.
     pub(super) fn constant(&mut self, value: &Constant, ty: Type) -> Val {
         Val::plain(match value {
             Constant::Null => return self.absent(ty),
@@ -128,7 +127,7 @@ impl<'n> Body<'_, 'n> {
         Val { value, null: Some(null), fault: None }
     }
 
-    // ---- what the tuple and the state say ----
+    // ---- the tuple and the state ----
 
     pub(super) fn column(&mut self, column: usize) -> Val {
         if let Some(computed) = self.scope.computed(column) {
@@ -148,7 +147,7 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault: None }
     }
 
-    /// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
+    /// Whether computing an expression costs no more than a branch around it. It uses neither tables nor scratch.
     fn is_cheap(&self, expr: &Expr) -> bool {
         n_ops(expr, self.scope).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
     }
@@ -158,7 +157,8 @@ impl<'n> Body<'_, 'n> {
         self.is_changing(expr) || expr.children().into_iter().any(|part| self.has_changing(part))
     }
 
-    /// How a place is read: with the changes of the message, if it is derived from that, and some may have been made.
+    /// The operation that reads a place: with the changes of the message, if it is derived from the message and there
+    /// may be changes.
     fn read_op(&self, place: &InputLocation, direction: Direction) -> fn(InputId) -> Op {
         let is_changed = place.is_derived() && self.lowering.may_change(direction);
         if is_changed { Op::Derived } else { Op::Input }
@@ -197,7 +197,7 @@ impl<'n> Body<'_, 'n> {
         Val::plain(name)
     }
 
-    /// The target of the last REDIRECT, or where the chain leads; NULL without either.
+    /// The target of the last REDIRECT, or the destination of the chain; NULL without either.
     fn egress(&mut self) -> Val {
         let decided = self.b.get(Op::Egress, Ty::Bytes);
         let (len, zero) = (self.b.len(decided), self.b.int(0));
@@ -218,7 +218,7 @@ impl<'n> Body<'_, 'n> {
         self.b.result(&[left, right], value, None)
     }
 
-    /// Compares two values that are there.
+    /// Compares two values that are not NULL.
     pub(super) fn compare(&mut self, op: CompareOp, ty: Type, a: Value, b: Value) -> Value {
         let (op, a, b) = match op {
             CompareOp::Gt => (CompareOp::Lt, b, a),
@@ -235,7 +235,7 @@ impl<'n> Body<'_, 'n> {
                 };
                 self.b.get(Op::BytesCompare(op, a, b), Ty::Bool)
             }
-            // NaN is equal to nothing, itself included, and so differs from everything.
+            // NaN equals nothing, not even itself, so it differs from everything.
             Ty::Float if op == CompareOp::Ne => {
                 let equal = self.b.float_compare(FloatCmp::Eq, a, b);
                 self.b.not(equal)
@@ -282,7 +282,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// The column and the networks that are known where a condition is that it lies in one of them.
+    /// If a condition tests a column for constant networks: the column, and the networks.
     fn networks<'e>(&self, expr: &'e Expr) -> Option<(&'e Expr, Vec<Vec<u8>>)> {
         match &expr.kind {
             ExprKind::Or(left, right) => {
@@ -315,8 +315,8 @@ impl<'n> Body<'_, 'n> {
         Val { value, null: None, fault }
     }
 
-    /// The OR of comparisons, as a tree that is as deep as the logarithm of its length: halves of the same size are
-    /// joined as soon as both are there, so that few values wait at a time.
+    /// The OR of comparisons, as a balanced tree: halves of the same size are joined as soon as both are there, so that
+    /// few values are live.
     fn in_list(&mut self, operand: &Expr, list: &[Expr]) -> Val {
         let ty = operand.ty;
         let operand = self.expr(operand);
@@ -337,7 +337,7 @@ impl<'n> Body<'_, 'n> {
         found
     }
 
-    // ---- what is evaluated only if it is needed ----
+    // ---- lazy evaluation ----
 
     fn connective(&mut self, left: &Expr, right: &Expr, connective: Connective) -> Val {
         let left = self.expr(left);
@@ -345,7 +345,7 @@ impl<'n> Body<'_, 'n> {
             let right = self.expr(right);
             return self.connect(left, right, connective);
         }
-        // What decides alone is the left value, if it is neither NULL nor an error.
+        // The left value decides alone if it is neither NULL nor an error.
         let neither = self.b.either(left.null, left.fault.map(|fault| fault.is));
         let decides = match connective {
             Connective::And => {
@@ -374,7 +374,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// One of two values, of which only that one is computed.
+    /// One of two values; only the chosen one is computed.
     pub(super) fn choose(
         &mut self,
         by: Value,
@@ -398,17 +398,17 @@ impl<'n> Body<'_, 'n> {
         let no = no(self);
         let no_end = self.b.here().unwrap_or(no_block);
         let no_path = core::mem::take(&mut self.path);
-        self.meet_paths([yes_path, no_path]);
+        self.join_paths([yes_path, no_path]);
         self.b.meet(&[(yes_end, yes), (no_end, no)], Ty::of(ty))
     }
 
-    /// Each arm is looked at only if no earlier one was taken. Without recursion, whatever the number of arms: a way
-    /// leads from each to one place behind them all.
+    /// An arm is evaluated only if no earlier one was taken. Without recursion, whatever the number of arms: all arms
+    /// join in one block.
     fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
         let operand = operand.map(|operand| (self.expr(operand), operand.ty));
-        let mut ways = Ways::default();
-        // An error in a condition is the error of the whole, whichever way was taken on its account: those of all ways,
-        // and those that only later arms know.
+        let mut branches = Branches::default();
+        // An error in a condition is an error of the whole, whichever arm was taken. So there are two sets of facts:
+        // those of all paths, and those for later arms.
         let (mut of_all, mut before) = (None, None);
         let mut last = None;
         for (when, then) in arms {
@@ -417,7 +417,7 @@ impl<'n> Body<'_, 'n> {
                 Some((operand, operand_ty)) => self.comparison(CompareOp::Eq, operand_ty, operand, when),
                 None => when,
             };
-            let known = if ways.ends.is_empty() { &mut of_all } else { &mut before };
+            let known = if branches.ends.is_empty() { &mut of_all } else { &mut before };
             *known = self.b.first(*known, holds.fault);
             let is_true = self.b.is_true(holds);
             match self.b.known_bool(is_true) {
@@ -426,7 +426,7 @@ impl<'n> Body<'_, 'n> {
                     last = Some(then);
                     break;
                 }
-                None => self.fork((is_true, true), &mut ways, |body| {
+                None => self.fork((is_true, true), &mut branches, |body| {
                     let then = body.expr(then);
                     Val { fault: body.b.first(before, then.fault), ..then }
                 }),
@@ -434,16 +434,16 @@ impl<'n> Body<'_, 'n> {
         }
         let last = self.expr(last.unwrap_or(otherwise));
         let last = Val { fault: self.b.first(before, last.fault), ..last };
-        let taken = self.meet_at_end(ways, last, ty);
+        let taken = self.join_at_end(branches, last, ty);
         Val { fault: self.b.first(of_all, taken.fault), ..taken }
     }
 
     /// The first argument that is not NULL. Without recursion, as [`Body::case`].
     pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
         let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
-        // Behind the last argument that costs something, all are computed, whether they are needed or not.
+        // After the last costly argument, all are computed, needed or not.
         let n_dear = args.iter().rposition(|arg| !self.is_cheap(arg)).unwrap_or(0);
-        let mut ways = Ways::default();
+        let mut branches = Branches::default();
         let mut computed = Vec::new();
         let mut rest = None;
         for (nth, arg) in firsts.iter().enumerate() {
@@ -452,7 +452,7 @@ impl<'n> Body<'_, 'n> {
                 rest = Some(value);
                 break;
             };
-            // An error of the argument is looked at before its NULL: with it, the rest does not matter.
+            // An error of the argument comes before its NULL: then the rest does not matter.
             let needs_rest = self.b.unless(null, value.fault.map(|fault| fault.is));
             let kept = Val { null: None, ..value };
             match self.b.known_bool(needs_rest) {
@@ -462,7 +462,7 @@ impl<'n> Body<'_, 'n> {
                     rest = Some(kept);
                     break;
                 }
-                None => self.fork((needs_rest, false), &mut ways, |_| kept),
+                None => self.fork((needs_rest, false), &mut branches, |_| kept),
             }
         }
         let mut rest = match rest {
@@ -475,11 +475,16 @@ impl<'n> Body<'_, 'n> {
             let rest_fault = self.b.fault_when(rest.fault, needs_rest);
             rest = Val { value, null, fault: self.b.first(kept.fault, rest_fault) };
         }
-        self.meet_at_end(ways, rest, ty)
+        self.join_at_end(branches, rest, ty)
     }
 
-    /// Where a flag is as it is to be, goes the way of a value; else on without it.
-    fn fork(&mut self, (by, holds): (Value, bool), ways: &mut Ways, value: impl FnOnce(&mut Self) -> Val) {
+    /// If a flag has this value, takes the branch of a value; else continues without it.
+    fn fork(
+        &mut self,
+        (by, holds): (Value, bool),
+        branches: &mut Branches,
+        value: impl FnOnce(&mut Self) -> Val,
+    ) {
         let [yes, no] = [(); 2].map(|()| self.b.block());
         let (taken, other) = if holds { (yes, no) } else { (no, yes) };
         let before = self.path.clone();
@@ -487,20 +492,20 @@ impl<'n> Body<'_, 'n> {
         self.b.switch(taken);
         let value = value(self);
         let end = self.b.here().unwrap_or(taken);
-        ways.ends.push((end, value));
+        branches.ends.push((end, value));
         let path = core::mem::replace(&mut self.path, before);
-        self.meet_way(&mut ways.path, path);
+        self.join_path(&mut branches.path, path);
         self.b.switch(other);
     }
 
-    /// The value of the way that was taken, where all ways meet; `last` is that of this one.
-    fn meet_at_end(&mut self, mut ways: Ways, last: Val, ty: Type) -> Val {
-        let Some(here) = self.b.here().filter(|_| !ways.ends.is_empty()) else { return last };
-        ways.ends.push((here, last));
+    /// Joins the branches; `last` is the value of the current one.
+    fn join_at_end(&mut self, mut branches: Branches, last: Val, ty: Type) -> Val {
+        let Some(here) = self.b.here().filter(|_| !branches.ends.is_empty()) else { return last };
+        branches.ends.push((here, last));
         let path = core::mem::take(&mut self.path);
-        self.meet_way(&mut ways.path, path);
-        self.path = ways.path.unwrap_or_default();
-        self.b.meet(&ways.ends, Ty::of(ty))
+        self.join_path(&mut branches.path, path);
+        self.path = branches.path.unwrap_or_default();
+        self.b.meet(&branches.ends, Ty::of(ty))
     }
 
     /// The inputs of a column that a statement changes.
@@ -515,16 +520,16 @@ impl<'n> Body<'_, 'n> {
         (id, clears)
     }
 
-    /// A header or trailer that a statement changes.
+    /// The input of a header or trailer that a statement changes.
     pub(super) fn written_place(&mut self, place: InputLocation) -> InputId {
         let direction: Direction = self.direction();
         places::input(&mut self.lowering.program, direction, place, Type::Text(None), true, true)
     }
 }
 
-/// Ways to values of which one is taken, and what is known on all of them.
+/// Branches that yield one value each, and the facts common to all.
 #[derive(Default)]
-struct Ways {
+struct Branches {
     ends: Vec<(BlockId, Val)>,
     path: Option<Path>,
 }
@@ -535,7 +540,7 @@ enum Connective {
     Or,
 }
 
-/// How many simple operations an expression takes; None if it has others.
+/// Number of simple operations of an expression; None if it has others.
 fn n_ops(expr: &Expr, scope: &Scope<'_>) -> Option<usize> {
     let is_bytes = Ty::of(expr.ty) == Ty::Bytes;
     let own = match &expr.kind {

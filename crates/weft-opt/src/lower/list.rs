@@ -1,4 +1,4 @@
-//! Looks at lists of a message: `ANY`, `ALL` and `COUNT`, each a loop over the cells of the elements
+//! Lowers operations on lists of a message: `ANY`, `ALL` and `COUNT`, each a loop over the cells of the elements
 //! ([`weft_core::list`]).
 
 use weft_core::Type;
@@ -9,21 +9,21 @@ use weft_lang::ast::ListForm;
 use weft_lang::hir::{BoundPlace, Expr};
 
 use super::body::Body;
-use super::logic::{Raised, Val};
+use super::logic::{RaisedFault, Val};
 
-/// The element that a condition is about.
+/// The current list element of a condition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     list: Value,
-    /// Where its cells begin in the list.
+    /// The address of its cells in the list.
     cells: Value,
 }
 
 impl Body<'_, '_> {
-    /// What is asked of the elements of a list. A list with more than `elements_max` is an error, whatever they are.
+    /// Lowers an operation on a list. A list with more than `elements_max` elements is an error, whatever they are.
     ///
-    /// `ANY` is the OR of the conditions and `ALL` their AND, unknown taken as false: an error counts where no element
-    /// decides.
+    /// `ANY` is the OR of the conditions and `ALL` their AND, with unknown taken as false: an error counts only if no
+    /// element decides.
     pub(super) fn list(
         &mut self,
         form: ListForm,
@@ -43,7 +43,7 @@ impl Body<'_, '_> {
         let too_many = self.b.not(fits);
         let too_many = self.b.raise(too_many, Fault::TooMany);
         let Some(filter) = filter else { return Val { value: n, null: None, fault: too_many } };
-        // Of too many there are no cells.
+        // A list with too many elements has no cells.
         let n = self.b.select(fits, n, zero);
 
         let path = self.path.clone();
@@ -56,7 +56,7 @@ impl Body<'_, '_> {
             ListForm::Any | ListForm::All => (Ty::Bool, self.b.bool(false)),
         };
         let state = self.b.param(head, ty);
-        let known = Raised { is: self.b.param(head, Ty::Bool), code: self.b.param(head, Ty::Int) };
+        let known = RaisedFault { is: self.b.param(head, Ty::Bool), code: self.b.param(head, Ty::Int) };
         let no = self.b.bool(false);
         self.b.jump(head, vec![zero, start, no, zero]);
 

@@ -1,13 +1,13 @@
-//! Which lock a handler takes, so that a table is linearizable per key whatever the number of workers.
+//! Chooses the locks of each handler, so that a table is linearizable per key whatever the number of workers.
 //!
-//! Whoever works on a table holds a lock of that table, and on variables, theirs; so a table is guarded by the same
-//! lock in every handler, chain and version that knows it, and for the sweep of expired rows:
+//! Every access to a table holds a lock of that table, and every access to variables the variables' lock. All handlers,
+//! chains and versions, and the sweep of expired rows, use the same lock for a table:
 //!
-//! - a handler that looks at one key of one table, and at nothing else, takes the lock of the key's stripe;
-//! - any other takes all that it may need before its first look: its tables whole, in the order of owner and name,
-//!   and last the variables. All handlers take them in this order, so no two can wait for each other.
+//! - a handler that accesses one key of one table, and nothing else, takes the lock of the key's stripe;
+//! - any other takes all locks that it may need before its first access: its whole tables, ordered by owner and name,
+//!   and last the variables. All handlers use this order, so there is no deadlock.
 //!
-//! Replicated and PER WORKER tables and merged variables need none. One worker needs none at all.
+//! Replicated and PER WORKER tables and merged variables need no locks. With one worker nothing does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,31 +24,31 @@ pub(super) enum Lock {
     /// None.
     #[default]
     Free,
-    /// The stripe of the one key that the handler looks at.
+    /// The stripe of the handler's only key.
     Stripe(TableId),
-    /// All stripes of these tables, in the order in which they are to be taken, and the variables'.
+    /// All stripes of these tables, in locking order, and the variables' lock.
     Whole { tables: Vec<TableId>, vars: bool },
 }
 
-/// Something that has a lock.
+/// Something with a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Held {
+pub(super) enum LockedItem {
     Table(TableId),
     /// An index into the chain's variables.
     Var(u16),
 }
 
-/// A handler with what it touches.
+/// The locked items that a handler accesses.
 #[derive(Debug)]
 pub(super) struct Touches {
     pub(super) kind: HandlerKind,
-    pub(super) held: BTreeSet<Held>,
-    /// It looks at one key alone.
+    pub(super) held: BTreeSet<LockedItem>,
+    /// It accesses only one key.
     pub(super) is_one_key: bool,
 }
 
 impl Touches {
-    /// Of a handler and the ON ERROR that may follow it. `table` and `var` give what needs a lock.
+    /// Of a handler and the ON ERROR that may follow it. `table` and `var` map to items that need a lock.
     pub(super) fn of(
         handlers: &[&Handler],
         n_keys: &dyn Fn(TableRef) -> usize,
@@ -63,17 +63,22 @@ impl Touches {
             let effects = &handler.effects;
             let mentions = Mentions::of(handler, n_keys);
             held.extend(
-                effects.vars_read.iter().chain(&effects.vars_written).filter_map(|v| var(*v)).map(Held::Var),
+                effects
+                    .vars_read
+                    .iter()
+                    .chain(&effects.vars_written)
+                    .filter_map(|v| var(*v))
+                    .map(LockedItem::Var),
             );
             for (of, key) in &mentions.keys {
                 let Some(id) = table(*of) else { continue };
-                held.insert(Held::Table(id));
+                held.insert(LockedItem::Table(id));
                 is_one_key &= key.iter().all(|part| is_fixed(part, handler, &mentions, scope));
                 keys.insert(key_text(key));
             }
             for scanned in mentions.scans.iter().chain(&mentions.counts) {
                 let Some(id) = table(*scanned) else { continue };
-                held.insert(Held::Table(id));
+                held.insert(LockedItem::Table(id));
                 is_one_key = false;
             }
         }
@@ -81,13 +86,12 @@ impl Touches {
     }
 }
 
-/// The key as a text that is the same for the same expressions wherever they are written: the alternate form
-/// leaves spans out.
+/// A text of the key that is equal for equal expressions anywhere: the alternate form omits spans.
 pub(super) fn key_text(key: &[Expr]) -> String {
     format!("{key:#?}")
 }
 
-/// Whether an expression has one value throughout the handler. What is derived from the message changes with each field
+/// Whether an expression has one value throughout the handler. A value derived from the message changes with each field
 /// that is set.
 pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>, scope: &Scope<'_>) -> bool {
     let effects = &handler.effects;
@@ -107,14 +111,14 @@ pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>, 
         | ExprKind::Aggregate { .. }
         | ExprKind::Egress
         | ExprKind::FaultName => false,
-        // Columns of rows have the value of when the row was found, but each turn of a SCAN finds another.
+        // Columns of rows have the value at the time of the lookup, but each iteration of a SCAN has another row.
         ExprKind::RowColumn { .. } => false,
         _ => true,
     };
     itself && expr.children().into_iter().all(|part| is_fixed(part, handler, mentions, scope))
 }
 
-/// The locks of each handler, and how each table that needs one is realised. `rank` orders tables as all chains do.
+/// The locks of each handler, and the realisation of each table that needs one. `rank` orders tables as in all chains.
 pub(super) fn plan<R: Ord>(
     handlers: &[Touches],
     rank: impl Fn(TableId) -> R,
@@ -123,7 +127,7 @@ pub(super) fn plan<R: Ord>(
     let mut realisations = BTreeMap::new();
     for (handler, lock) in handlers.iter().zip(&locks) {
         for table in tables(&handler.held) {
-            // EVERY, TIMEOUT and EVICT run seldom: that one takes all stripes does not make the others do so.
+            // EVERY, TIMEOUT and EVICT run rarely: if one takes all stripes, the other handlers still use single ones.
             let is_timed = handler.kind.is_timed();
             let is_whole = !matches!(lock, Lock::Stripe(_)) && !is_timed;
             let realisation = realisations.entry(table).or_insert(Realisation::Striped);
@@ -146,10 +150,10 @@ fn lock<R: Ord>(handler: &Touches, rank: impl Fn(TableId) -> R) -> Lock {
     }
 }
 
-fn tables(held: &BTreeSet<Held>) -> impl Iterator<Item = TableId> {
+fn tables(held: &BTreeSet<LockedItem>) -> impl Iterator<Item = TableId> {
     held.iter().filter_map(|held| match held {
-        Held::Table(table) => Some(*table),
-        Held::Var(_) => None,
+        LockedItem::Table(table) => Some(*table),
+        LockedItem::Var(_) => None,
     })
 }
 
@@ -157,21 +161,22 @@ fn tables(held: &BTreeSet<Held>) -> impl Iterator<Item = TableId> {
 mod tests {
     use super::*;
 
-    fn touches(kind: HandlerKind, held: &[Held], is_one_key: bool) -> Touches {
+    fn touches(kind: HandlerKind, held: &[LockedItem], is_one_key: bool) -> Touches {
         Touches { kind, held: held.iter().copied().collect(), is_one_key }
     }
 
     #[test]
-    fn a_table_has_the_same_lock_everywhere_and_all_take_them_in_one_order() {
-        // Two handlers that took two locks in different orders could wait for each other for ever.
-        let (a, b, c) = (Held::Table(TableId(0)), Held::Table(TableId(1)), Held::Table(TableId(2)));
-        let var = Held::Var(0);
+    fn table_locks_have_one_order() {
+        // Two handlers that took two locks in different orders could deadlock.
+        let (a, b, c) =
+            (LockedItem::Table(TableId(0)), LockedItem::Table(TableId(1)), LockedItem::Table(TableId(2)));
+        let var = LockedItem::Var(0);
         let handlers = [
             touches(HandlerKind::Request, &[b], true),
             touches(HandlerKind::Response, &[c], true),
             touches(HandlerKind::Request, &[a, b, var], true),
             touches(HandlerKind::Every, &[c], false),
-            touches(HandlerKind::Request, &[Held::Var(1)], true),
+            touches(HandlerKind::Request, &[LockedItem::Var(1)], true),
             touches(HandlerKind::Close, &[], true),
         ];
         // The names of the tables may be in another order than their numbers.

@@ -1,27 +1,27 @@
-//! Values of the language over values of the IR: three-valued logic and errors, by boolean algebra.
+//! Values of the language as values of the IR: three-valued logic and errors, by boolean algebra.
 //!
-//! An error beats NULL, and both beat the value: whoever looks at `null` has looked at `fault` first, and whoever
-//! looks at `value` has looked at both. So `null` may be anything beside an error, and `value` beside either.
+//! An error overrides NULL, and both override the value: code that reads `null` has tested `fault` before, and code
+//! that reads `value` has tested both. So `null` is arbitrary if there is an error, and `value` if there is either.
 
 use weft_core::abi::Fault;
 use weft_ir::ir::{BlockId, Ty, Value};
 
 use super::build::Builder;
 
-/// A value that may be NULL or an error. What is not there costs nothing.
+/// A value that may be NULL or an error. Absent flags cost nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Val {
     pub(super) value: Value,
-    /// A Bool: it is NULL. None if it never is.
+    /// A Bool: whether it is NULL. None if it never is.
     pub(super) null: Option<Value>,
     /// None if it is never an error.
-    pub(super) fault: Option<Raised>,
+    pub(super) fault: Option<RaisedFault>,
 }
 
 /// An error that may have been raised.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Raised {
-    /// A Bool: whether it was.
+pub(super) struct RaisedFault {
+    /// A Bool: whether it was raised.
     pub(super) is: Value,
     /// An Int: the fault's code.
     pub(super) code: Value,
@@ -36,7 +36,7 @@ impl Val {
 impl Builder {
     // ---- flags that may be absent ----
 
-    /// Either flag.
+    /// The disjunction of optional flags.
     pub(super) fn either(&mut self, a: Option<Value>, b: Option<Value>) -> Option<Value> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.or(a, b)),
@@ -60,36 +60,36 @@ impl Builder {
         flag.unwrap_or_else(|| self.bool(false))
     }
 
-    /// An error that is raised where `is` is true.
-    pub(super) fn raise(&mut self, is: Value, fault: Fault) -> Option<Raised> {
+    /// An error that is raised if `is` is true.
+    pub(super) fn raise(&mut self, is: Value, fault: Fault) -> Option<RaisedFault> {
         if self.known_bool(is) == Some(false) {
             return None;
         }
         let code = self.fault(fault);
-        Some(Raised { is, code })
+        Some(RaisedFault { is, code })
     }
 
     /// The first error of two.
-    pub(super) fn first(&mut self, a: Option<Raised>, b: Option<Raised>) -> Option<Raised> {
+    pub(super) fn first(&mut self, a: Option<RaisedFault>, b: Option<RaisedFault>) -> Option<RaisedFault> {
         match (a, b) {
             (Some(a), Some(b)) => {
                 let is = self.or(a.is, b.is);
                 let code = self.select(a.is, a.code, b.code);
-                Some(Raised { is, code })
+                Some(RaisedFault { is, code })
             }
             (one, None) | (None, one) => one,
         }
     }
 
-    /// An error that counts only where `when` is true.
-    pub(super) fn fault_when(&mut self, fault: Option<Raised>, when: Value) -> Option<Raised> {
-        let Raised { is, code } = fault?;
+    /// An error that counts only if `when` is true.
+    pub(super) fn fault_when(&mut self, fault: Option<RaisedFault>, when: Value) -> Option<RaisedFault> {
+        let RaisedFault { is, code } = fault?;
         let is = self.and(is, when);
-        (self.known_bool(is) != Some(false)).then_some(Raised { is, code })
+        (self.known_bool(is) != Some(false)).then_some(RaisedFault { is, code })
     }
 
-    /// The NULL and the error that an operation on these has before it does anything.
-    pub(super) fn strict(&mut self, operands: &[Val]) -> (Option<Value>, Option<Raised>) {
+    /// The NULL and the error of a strict operation's operands.
+    pub(super) fn strict(&mut self, operands: &[Val]) -> (Option<Value>, Option<RaisedFault>) {
         let (mut null, mut fault) = (None, None);
         for operand in operands {
             null = self.either(null, operand.null);
@@ -99,11 +99,11 @@ impl Builder {
     }
 
     /// The result of an operation on operands: NULL if one is; an error if one is, or else if the operation failed.
-    pub(super) fn result(&mut self, operands: &[Val], value: Value, own: Option<Raised>) -> Val {
+    pub(super) fn result(&mut self, operands: &[Val], value: Value, own: Option<RaisedFault>) -> Val {
         let (null, fault) = self.strict(operands);
         let own = own.and_then(|own| {
             let is = self.unless(own.is, null);
-            (self.known_bool(is) != Some(false)).then_some(Raised { is, code: own.code })
+            (self.known_bool(is) != Some(false)).then_some(RaisedFault { is, code: own.code })
         });
         let fault = self.first(fault, own);
         Val { value, null, fault }
@@ -111,12 +111,12 @@ impl Builder {
 
     // ---- logic ----
 
-    /// Whether a BOOL is true: neither false nor NULL. Its error is apart.
+    /// Whether a BOOL is true: neither false nor NULL. Its error is separate.
     pub(super) fn is_true(&mut self, a: Val) -> Value {
         self.unless(a.value, a.null)
     }
 
-    /// Whether a BOOL is false for sure.
+    /// Whether a BOOL is false for certain.
     fn is_false(&mut self, a: Val) -> Value {
         let neither = self.either(a.null, a.fault.map(|fault| fault.is));
         let not_false = self.either(Some(a.value), neither);
@@ -124,7 +124,7 @@ impl Builder {
         self.not(not_false)
     }
 
-    fn is_true_for_sure(&mut self, a: Val) -> Value {
+    fn is_surely_true(&mut self, a: Val) -> Value {
         let neither = self.either(a.null, a.fault.map(|fault| fault.is));
         self.unless(a.value, neither)
     }
@@ -133,16 +133,16 @@ impl Builder {
         Val { value: self.not(a.value), ..a }
     }
 
-    /// `false AND x` is false whatever x is, an error included; else an error is one, else NULL is NULL.
+    /// `false AND x` is false whatever x is, even an error; otherwise an error wins, then NULL.
     pub(super) fn logical_and(&mut self, a: Val, b: Val) -> Val {
         let value = self.and(a.value, b.value);
         self.absorb(a, b, value, Self::is_false)
     }
 
-    /// `true OR x` is true whatever x is, an error included; else an error is one, else NULL is NULL.
+    /// `true OR x` is true whatever x is, even an error; otherwise an error wins, then NULL.
     pub(super) fn logical_or(&mut self, a: Val, b: Val) -> Val {
         let value = self.or(a.value, b.value);
-        self.absorb(a, b, value, Self::is_true_for_sure)
+        self.absorb(a, b, value, Self::is_surely_true)
     }
 
     fn absorb(&mut self, a: Val, b: Val, value: Value, decides: fn(&mut Self, Val) -> Value) -> Val {
@@ -158,18 +158,18 @@ impl Builder {
         Val { value, null, fault }
     }
 
-    // ---- ways that meet ----
+    // ---- joins ----
 
-    /// Joins the ways that end in these blocks, each with its value, and goes on behind them.
-    pub(super) fn meet(&mut self, ways: &[(BlockId, Val)], ty: Ty) -> Val {
+    /// Joins the branches that end in these blocks, each with its value, and continues after them.
+    pub(super) fn meet(&mut self, branches: &[(BlockId, Val)], ty: Ty) -> Val {
         let block = self.block();
         let value = self.param(block, ty);
-        let null = ways.iter().any(|(_, val)| val.null.is_some()).then(|| self.param(block, Ty::Bool));
-        let fault = ways.iter().any(|(_, val)| val.fault.is_some()).then(|| {
+        let null = branches.iter().any(|(_, val)| val.null.is_some()).then(|| self.param(block, Ty::Bool));
+        let fault = branches.iter().any(|(_, val)| val.fault.is_some()).then(|| {
             let is = self.param(block, Ty::Bool);
-            Raised { is, code: self.param(block, Ty::Int) }
+            RaisedFault { is, code: self.param(block, Ty::Int) }
         });
-        for (from, val) in ways {
+        for (from, val) in branches {
             self.switch(*from);
             let mut args = vec![val.value];
             if null.is_some() {

@@ -1,16 +1,15 @@
-//! From the typed program to the IR of one chain.
+//! Lowers the typed program of a chain to the IR.
 //!
 //! - functions, and the boolean algebra of NULL and errors (`build`, `logic`);
-//! - expressions (`expr`, `arith`, `convert`), looks at tables (`rows`), statements (`stmt`, `tables`, `verdict`);
+//! - expressions (`expr`, `arith`, `convert`), table reads (`rows`), statements (`stmt`, `tables`, `verdict`);
 //! - one handler with its error path (`body`);
 //! - the parser of frames, for a chain on ports (`wire`);
 //! - queues, which have an IR of their own (`queue`);
-//! - this module puts the chain together: inputs, tables, variables, sinks, the call's row.
+//! - this module assembles the chain: inputs, tables, variables, sinks, the call's row.
 //!
-//! How errors go: an expression carries its error as a flag and a code. The statement that uses it asks the flag
-//! before it does anything, and goes to the element's error path: the head of `ON ERROR`, or
-//! [`Terminator::Fail`](weft_ir::ir::Terminator::Fail). What found no room in the scratch is asked for in the same
-//! breath, and before each verdict.
+//! Errors: an expression carries its error as a flag and a code. The statement that uses it tests the flag first, and
+//! jumps to the element's error path: the head of `ON ERROR`, or [`Terminator::Fail`](weft_ir::ir::Terminator::Fail).
+//! It tests for a full scratch at the same time, and before each verdict.
 
 mod arith;
 mod body;
@@ -56,7 +55,7 @@ use weft_lang::types;
 
 use crate::cost::handler_ops;
 use body::Body;
-use branch::{Steering, Way};
+use branch::{StageRoute, Steering};
 use locks::{Lock, Touches};
 use names::Stage;
 use oneof::Displaced;
@@ -64,10 +63,10 @@ pub use queue::{TooLong, queue, queue_too_long};
 use reshape::Roots;
 use weft_ir::{passes, size};
 
-/// What lowering needs to know besides the program.
+/// Inputs of lowering besides the program.
 #[derive(Clone, Copy, Debug)]
 pub struct LowerOptions {
-    /// Threads that will run the chain; with one, nothing is locked.
+    /// Number of threads that will run the chain; one needs no locks.
     pub workers: usize,
 }
 
@@ -78,10 +77,10 @@ pub const STDOUT_PATH: &str = "-";
 /// line 0: see [`lower_with_lines`].
 ///
 /// # Errors
-/// What the chain asks for beyond the limits of [`weft_core::limits`], or beyond what the IR can say.
+/// The chain exceeds the limits of [`weft_core::limits`], or what the IR can express.
 ///
 /// # Panics
-/// If the network has no such chain.
+/// The network has no such chain.
 pub fn lower(
     network: &Network,
     chain: usize,
@@ -96,7 +95,7 @@ pub fn lower(
 /// As for [`lower`].
 ///
 /// # Panics
-/// If the network has no such chain, or was not made from these texts.
+/// The network has no such chain, or was not made from these texts.
 pub fn lower_with_lines(
     network: &Network,
     chain: usize,
@@ -106,7 +105,7 @@ pub fn lower_with_lines(
     lower_chain(Lowering::new(network, *options, Some(sources), &network.chains[chain].name), chain)
 }
 
-/// Gives stages the tables of others that they look at: the checker knows that there is one of each.
+/// Gives stages the tables of other stages that they use: the checker guarantees that each is unique.
 fn join_stage_tables(scopes: &mut [Scope<'_>]) {
     for at in 0..scopes.len() {
         for (index, table) in scopes[at].element.tables.iter().enumerate() {
@@ -120,8 +119,8 @@ fn join_stage_tables(scopes: &mut [Scope<'_>]) {
     }
 }
 
-/// As [`lower_with_lines`] and [`lower_when`], for frames of which a capture has only the beginning: that one is
-/// shorter than it says is not held against it. All but the parsers is the same.
+/// As [`lower_with_lines`] and [`lower_when`], for frames that a capture may have truncated: a frame may be shorter
+/// than its headers say. Only the parsers differ.
 ///
 /// # Errors
 /// As for [`lower`].
@@ -162,9 +161,9 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     let steering = Steering::of(chain_decl, &mut lowering);
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
         lowering.is_last = at + 1 == scopes.len();
-        lowering.way = steering.way_of(at);
+        lowering.route = steering.route_of(at);
         let changes = |direction| move |scope: &Scope<'_>| scope.changes(direction);
-        lowering.changed = Changed {
+        lowering.changed = ChangedFields {
             request: scopes[..=at].iter().any(changes(hir::Direction::Request)),
             response: scopes[at..].iter().any(changes(hir::Direction::Response)),
         };
@@ -172,7 +171,7 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
         lowering.name_stage(told, scope);
-        // The others may be as long, and nobody would run them.
+        // The others may be as long, and would never run.
         if lowering.diagnostics[told..].iter().any(|diagnostic| diagnostic.code == code::CHAIN_TOO_LARGE) {
             return Err(lowering.diagnostics);
         }
@@ -187,14 +186,14 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     lowering.finish(chain_decl.span)
 }
 
-/// Lowers the condition of a chain on frames: `WHEN`. The program has one element, which drops what the chain does not
-/// take. None if the chain takes all, or is not on frames; `chain` is an index into [`Network::chains`].
+/// Lowers the condition of a chain on frames: `WHEN`. The program has one element, which drops frames that the chain
+/// does not accept. None if the chain accepts all, or is not on frames; `chain` is an index into [`Network::chains`].
 ///
 /// # Errors
 /// As for [`lower`].
 ///
 /// # Panics
-/// If the network has no such chain.
+/// The network has no such chain.
 pub fn lower_when(
     network: &Network,
     chain: usize,
@@ -213,18 +212,18 @@ fn condition_of<'n>(
     let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
     let (element, instance) = &**when;
     let mut lowering = lowering(&format!("{} when", chain.name));
-    lowering.alone(element, instance, ports, chain.span);
+    lowering.lower_standalone(element, instance, ports, chain.span);
     Some(lowering.finish(chain.span))
 }
 
-/// Lowers what a group tells frames apart by: the program has one element, which marks a frame with a hash of it. None
-/// if the group takes none; `group` is an index into [`Network::groups`].
+/// Lowers the flow key of a group: the program has one element, which marks a frame with the hash of the key. None if
+/// the group has no key; `group` is an index into [`Network::groups`].
 ///
 /// # Errors
 /// As for [`lower`].
 ///
 /// # Panics
-/// If the network has no such group.
+/// The network has no such group.
 pub fn lower_group(
     network: &Network,
     group: usize,
@@ -236,7 +235,7 @@ pub fn lower_group(
     let element_span = instance.span;
     let ports: Vec<usize> = group.members.iter().map(|(port, _)| *port).collect();
     let mut lowering = Lowering::new(network, *options, sources, &format!("{} key", group.name));
-    lowering.alone(element, instance, &ports, group.span);
+    lowering.lower_standalone(element, instance, &ports, group.span);
     let comes_in = |input: &&Input| input.place == InputLocation::Meta(Meta::Port);
     if lowering.program.request.inputs.iter().any(|input| comes_in(&input)) {
         let message = "a group tells frames apart by what is in them";
@@ -248,18 +247,18 @@ pub fn lower_group(
     Some(lowering.finish(group.span))
 }
 
-/// A program without elements, whose parser finds what a queue asks for, and for each of
-/// [`Queue::headers`](hir::Queue::headers) which input of its request it is.
+/// A program without elements, whose parser finds the headers that a queue reads; and for each of
+/// [`Queue::headers`](hir::Queue::headers) its input of the request.
 pub type LoweredHeaders = (ChainProgram, Vec<u16>);
 
-/// Lowers what the queue of a link asks of headers. None if it asks for nothing; `link` is an index into
+/// Lowers the headers that the queue of a link reads. None if it reads none; `link` is an index into
 /// [`Network::links`].
 ///
 /// # Errors
 /// As for [`lower`].
 ///
 /// # Panics
-/// If the network has no such link.
+/// The network has no such link.
 pub fn lower_headers(
     network: &Network,
     link: usize,
@@ -281,7 +280,7 @@ pub fn lower_headers(
     Some(lowering.finish(link.span).map(|program| (program, inputs)))
 }
 
-/// The protocols with which frames may begin, by name: on devices and captures of Ethernet, and on `tun`.
+/// The names of protocols that frames may begin with: on devices and captures of Ethernet, and on `tun`.
 const ETHERNET: &[&str] = &["ethernet"];
 const IP: &[&str] = &["ipv4", "ipv6"];
 
@@ -293,13 +292,13 @@ fn is_tun(network: &Network, port: usize) -> bool {
 /// Lowers the condition of a route; `route` is an index into [`Network::routes`].
 ///
 /// The program has one element, named `route r1` after the route. Its OPEN forwards if the condition is true or
-/// there is none, else it drops. An error in the condition fails, which is not a match either.
+/// missing, else it drops. An error in the condition fails, which does not match either.
 ///
 /// # Errors
 /// As for [`lower`].
 ///
 /// # Panics
-/// If the network has no such route.
+/// The network has no such route.
 pub fn lower_condition(
     network: &Network,
     route: usize,
@@ -318,7 +317,7 @@ pub fn lower_condition(
     lowering.finish(route.span)
 }
 
-/// The element that a route's condition stands in: it declares nothing.
+/// The element for a route's condition, without declarations.
 fn pseudo_element(name: &str, route: &hir::Route) -> (hir::Element, hir::Instance) {
     let element = hir::Element::empty(name, route.span);
     let instance = hir::Instance {
@@ -338,39 +337,39 @@ fn pseudo_element(name: &str, route: &hir::Route) -> (hir::Element, hir::Instanc
     (element, instance)
 }
 
-/// A chain that is being made.
+/// The lowering of a chain.
 pub(crate) struct Lowering<'n> {
     network: &'n Network,
     options: LowerOptions,
     sources: Option<&'n SourceMap>,
     program: ChainProgram,
-    /// The chain's table for each of [`Network::tables`] that it uses.
+    /// The chain's table for each used entry of [`Network::tables`].
     shared: BTreeMap<usize, TableId>,
     diagnostics: Vec<Diagnostic>,
-    /// What frames of the chain begin with.
+    /// The first protocols of the chain's frames.
     roots: Roots,
-    /// Where the chain leads: the name of a port or group.
+    /// The destination of the chain: the name of a port or group.
     outlet: Option<String>,
-    /// The element that is being lowered is the last of the chain.
+    /// The current element is the last of the chain.
     is_last: bool,
-    /// On which way it stands, where frames may be steered.
-    way: Way,
+    /// The route of the current stage, if frames may be steered.
+    route: StageRoute,
     /// What setting a field displaces.
     displaced: Displaced,
-    /// What may have changed where it works on a message.
-    changed: Changed,
-    /// Its frames were cut as they were captured.
+    /// What may have changed before the current element.
+    changed: ChangedFields,
+    /// The frames were truncated by a capture.
     is_cut: bool,
 }
 
-/// Whether fields of a message may have been set by the element itself, or by those that the message has passed.
+/// Whether fields of a message may have been set by the current element, or by earlier ones.
 #[derive(Clone, Copy, Debug, Default)]
-struct Changed {
+struct ChangedFields {
     request: bool,
     response: bool,
 }
 
-/// An instance, and what it declares as the chain knows it.
+/// An instance, and the chain's indexes of its declarations.
 pub(crate) struct Scope<'n> {
     element: &'n hir::Element,
     instance: &'n hir::Instance,
@@ -386,7 +385,7 @@ impl<'n> Scope<'n> {
         Self { element, instance, tables, vars, call, sinks }
     }
 
-    /// What a column is computed from, if it is bound to an expression.
+    /// The expression of a column that is bound to one.
     fn computed(&self, column: usize) -> Option<&'n hir::Expr> {
         match &self.instance.bindings[column].place {
             hir::BoundPlace::Computed(expr) => Some(expr),
@@ -394,11 +393,11 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// Whether an expression is of what is derived from the message of a call.
+    /// Whether an expression uses values that are derived from a call's message.
     fn is_derived(&self, expr: &hir::Expr) -> bool {
         let place = match &expr.kind {
             hir::ExprKind::Meta(meta) => places::meta(*meta),
-            // A field that is set may be one that it is computed from, under another name.
+            // Setting a field may change the expression under another name.
             hir::ExprKind::Column(column) if self.computed(*column).is_some() => return true,
             hir::ExprKind::Column(column) => places::bound(&self.instance.bindings[*column].place),
             _ => return false,
@@ -406,7 +405,7 @@ impl<'n> Scope<'n> {
         place.is_derived() && !matches!(self.element.layer, hir::Layer::Packet(_))
     }
 
-    /// Whether the element may change fields of the messages of this direction.
+    /// Whether the element may change fields of messages in this direction.
     fn changes(&self, direction: hir::Direction) -> bool {
         let is_field = |at: &usize| {
             let place = &self.instance.bindings[*at].place;
@@ -415,7 +414,7 @@ impl<'n> Scope<'n> {
         self.element.handlers.iter().any(|handler| handler.effects.columns_written.iter().any(is_field))
     }
 
-    /// What may follow in the place of this handler: ON ERROR does not follow EVERY, TIMEOUT, EVICT, nor itself.
+    /// The handler that may replace this one: ON ERROR does not follow EVERY, TIMEOUT, EVICT, or itself.
     fn on_error(&self, kind: HandlerKind) -> Option<&'n hir::Handler> {
         self.element.handlers.error.as_ref().filter(|_| !kind.is_timed())
     }
@@ -461,14 +460,14 @@ impl<'n> Lowering<'n> {
             roots,
             outlet: None,
             is_last: false,
-            way: Way::Only,
+            route: StageRoute::Only,
             displaced: Displaced::default(),
-            changed: Changed::default(),
+            changed: ChangedFields::default(),
             is_cut: false,
         }
     }
 
-    /// Whether a message may be another than it was as it arrived in the pass.
+    /// Whether the message may have changed since the start of the pass.
     fn may_change(&self, direction: hir::Direction) -> bool {
         match direction {
             hir::Direction::Request => self.changed.request,
@@ -480,7 +479,7 @@ impl<'n> Lowering<'n> {
         self.diagnostics.push(diagnostic);
     }
 
-    /// The source line where a span begins, 0 without texts.
+    /// The source line of a span's start, 0 without texts.
     fn line(&self, span: Span) -> u32 {
         self.sources.map_or(0, |sources| sources.file(span.file).position(span.start).line)
     }
@@ -755,7 +754,7 @@ impl<'n> Lowering<'n> {
         self.cleaned(made, handler.map_or(scope.instance.span, |handler| handler.span))
     }
 
-    /// A function with its passes done. One that is too long is reported.
+    /// Optimizes a function. Reports one that is too long.
     fn cleaned(&mut self, made: Option<Function>, span: Span) -> Function {
         if let Some(made) = made {
             return passes::clean(made);
@@ -764,7 +763,7 @@ impl<'n> Lowering<'n> {
         Function { blocks: vec![Block::default()], ..Function::default() }
     }
 
-    /// Reports what a back end would have to make one function of, and that is too long for one.
+    /// Reports a segment that is too long for a backend to compile as one function.
     fn keep_size(&mut self, span: Span) {
         let events = [Event::Open, Event::OpenRequest, Event::Response, Event::Close];
         let of_event = |event: &Event| size::segment_steps(&self.program, *event);
@@ -778,8 +777,8 @@ impl<'n> Lowering<'n> {
         }
     }
 
-    /// Says of errors from here on for which stage they are, where that stands in another file: what a stage says for
-    /// the parameters of its element may be why.
+    /// Adds to later errors the stage that they are for, if it is in another file: the stage's arguments may be the
+    /// cause.
     fn name_stage(&mut self, from: usize, scope: &Scope<'_>) {
         let stage = scope.instance.span;
         for diagnostic in &mut self.diagnostics[from..] {
@@ -789,15 +788,21 @@ impl<'n> Lowering<'n> {
         }
     }
 
-    /// An element that is a program of its own, on frames of these ports.
-    fn alone(&mut self, element: &'n hir::Element, instance: &'n hir::Instance, ports: &[usize], span: Span) {
+    /// Lowers an element as a program of its own, on frames of these ports.
+    fn lower_standalone(
+        &mut self,
+        element: &'n hir::Element,
+        instance: &'n hir::Instance,
+        ports: &[usize],
+        span: Span,
+    ) {
         self.roots = self.roots_of(ports, None);
         let lowered = self.element(&Scope::of(element, instance), &Locks::default());
         self.program.elements.push(lowered);
         self.frames(ports, &[(element, instance)], span);
     }
 
-    /// Finds out how the inputs of a chain on frames are found in them.
+    /// Makes the parser for the inputs of a chain on frames.
     fn frames(&mut self, ports: &[usize], stages: &[Stage<'_>], span: Span) {
         let network = self.network;
         for input in &mut self.program.request.inputs {
@@ -830,7 +835,7 @@ impl<'n> Lowering<'n> {
                 .with_help("import it: `IMPORT 'library/protocols/all.weft';`");
             return self.report(diagnostic);
         }
-        let behind = reshape::looked_at_behind_tunnels(&self.program);
+        let behind = reshape::inputs_behind_tunnels(&self.program);
         let ChainProgram { elements, request, .. } = &mut self.program;
         match wire::frames(&network.protocols, (&roots, self.is_cut), &mut request.inputs, elements, &behind)
         {
@@ -842,7 +847,7 @@ impl<'n> Lowering<'n> {
         }
     }
 
-    /// What frames begin with on these ports, and where they leave.
+    /// The first protocols of frames on these ports, and where they leave.
     fn roots_of(&self, ports: &[usize], to: Option<usize>) -> Roots {
         let network = self.network;
         let of_name = |name: &&str| {
@@ -860,7 +865,7 @@ impl<'n> Lowering<'n> {
         }
     }
 
-    /// Reports an element that could keep all other calls of a worker waiting.
+    /// Reports an element that could block all other calls of a worker.
     fn keep_budget(&mut self, element: usize, span: Span) {
         let element = &self.program.elements[element];
         let ops = handler_ops(&element.handlers).named();
@@ -872,7 +877,7 @@ impl<'n> Lowering<'n> {
         self.report(diagnostic);
     }
 
-    /// The chain, if it keeps the limits.
+    /// The chain, if it is within the limits.
     fn finish(mut self, span: Span) -> Result<ChainProgram, Vec<Diagnostic>> {
         let program = &self.program;
         let lists = [
@@ -902,7 +907,15 @@ impl<'n> Lowering<'n> {
             && let Err(errors) = weft_ir::verify::verify_program(&self.program)
         {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            panic!("chain {} was lowered to what is not well-formed:\n{}", self.program.name, all.join("\n"));
+            panic!(
+                "chain {} was lowered to what is not well-formed:\
+{}",
+                self.program.name,
+                all.join(
+                    "\
+"
+                )
+            );
         }
         Ok(self.program)
     }
@@ -915,5 +928,5 @@ fn too_long(what: &str, span: Span) -> Diagnostic {
         .with_help("keep what a long list of cases says in a table, and look it up there by its key")
 }
 
-/// Tables, variables, sinks and the like of one chain: they are numbered by 16 bits.
+/// Largest number of tables, variables, sinks and the like of one chain: their indexes have 16 bits.
 const LIST_MAX: usize = 1 << 15;

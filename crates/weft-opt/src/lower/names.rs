@@ -1,5 +1,5 @@
-//! What is told of a field that a chain sets and cannot set: where, what else has it by another name, and which name
-//! would do.
+//! Diagnostics for a field that a chain sets and cannot set: where, what else uses it by another name, and which name
+//! works.
 
 use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
 use weft_ir::program::{ChainProgram, InputLocation};
@@ -12,7 +12,7 @@ use super::{places, wire};
 /// An element of a chain, and its instance in it.
 pub(super) type Stage<'n> = (&'n hir::Element, &'n hir::Instance);
 
-/// Why frames cannot be read and written as the chain wants it.
+/// The diagnostic: why frames cannot be read and written as the chain wants.
 pub(super) fn refusal(
     network: &Network,
     program: &ChainProgram,
@@ -49,7 +49,7 @@ pub(super) fn refusal(
     diagnostic.with_help(advice(network, field, &names))
 }
 
-/// What to write instead, and what that leaves out.
+/// Which name to use instead, and what that excludes.
 fn advice(network: &Network, field: &FieldRef, names: &[FieldRef]) -> String {
     let written: Vec<String> = names.iter().map(|name| format!("`{}`", network.field_name(name))).collect();
     let mut advice = format!("write {} in all of the element", written.join(" and "));
@@ -63,7 +63,7 @@ fn advice(network: &Network, field: &FieldRef, names: &[FieldRef]) -> String {
     advice
 }
 
-/// The names that a field can be set by, those that are of the most of its protocols first, none of one twice.
+/// The names by which a field can be set, without duplicates; those that cover most of its protocols come first.
 fn settable_names(network: &Network, field: &FieldRef) -> Vec<FieldRef> {
     let own = parts(field);
     let of_unions = network.unions.iter().flat_map(|union| &union.columns).filter(|column| !column.last);
@@ -91,14 +91,14 @@ fn parts(field: &FieldRef) -> Vec<(ProtocolId, FieldId)> {
     field.layer.protocols.iter().copied().zip(field.fields.iter().flatten().copied()).collect()
 }
 
-/// Where an element sets what is in this place.
+/// Where an element sets this place.
 fn set_in(stage: Stage<'_>, place: &InputLocation) -> Option<Span> {
     let column = column_of(stage, place).filter(|at| stage.0.columns[*at].written)?;
     let set = stage.0.handlers.iter().find_map(|handler| set_by(&handler.body, column));
     set.or(Some(stage.0.columns[column].span))
 }
 
-/// Where an element first uses what is in this place.
+/// Where an element first uses this place.
 fn used_in(stage: Stage<'_>, place: &InputLocation) -> Option<Span> {
     column_of(stage, place).map(|at| stage.0.columns[at].span)
 }

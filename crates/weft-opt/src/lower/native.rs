@@ -1,4 +1,4 @@
-//! Calls of native functions.
+//! Lowers calls of native functions.
 
 use weft_core::abi::Fault;
 use weft_core::native::{Effect, NativeDecl};
@@ -11,7 +11,7 @@ use super::body::Body;
 use super::logic::Val;
 
 impl Body<'_, '_> {
-    /// What a function gives: NULL if an argument is, else what it makes of them.
+    /// The result of a function: NULL if an argument is, else its value.
     pub(super) fn native(&mut self, function: NativeRef, site: u32, args: &[Expr], ty: Type) -> Val {
         let decl = self.native_decl(function, site, args);
         let info = decl.native.info();
@@ -20,7 +20,7 @@ impl Body<'_, '_> {
             natives.push(decl);
             natives.len() - 1
         });
-        // A list of constants takes up whatever is left.
+        // A list of constants takes all remaining arguments.
         let is_constant =
             |at: usize| info.params.get(at).or(info.params.last()).is_some_and(|param| param.is_constant());
         let given = args.iter().enumerate().filter(|(at, _)| !is_constant(*at)).map(|(_, arg)| arg);
@@ -42,7 +42,7 @@ impl Body<'_, '_> {
         Val { null: self.b.either(result.null, Some(own)), ..result }
     }
 
-    /// The function with what is known of its calls beforehand.
+    /// The declaration of a function, with what is known statically of its call.
     fn native_decl(&self, function: NativeRef, site: u32, args: &[Expr]) -> NativeDecl {
         let params = &self.scope.instance.params;
         let declared = match function {

@@ -1,7 +1,7 @@
-//! Setting a member of a oneof displaces the other members, for every element behind as on the wire.
+//! Setting a member of a oneof displaces the other members, for later elements as on the wire.
 //!
-//! Lowering says so in the IR: each SET of a member is followed by a clear of the other members that the chain knows.
-//! So both back ends, the effects and the planner see one more write, and need no rule of their own.
+//! Lowering makes this explicit: each SET of a member is followed by a clear of the other members that the chain uses.
+//! So backends, effects and the planner see one more write, and need no rule of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use weft_lang::hir::{self, Direction, HandlerKind, Network};
 
 use super::places;
 
-/// A field of a message, by its path from the top.
+/// A field of a message, by its path from the root.
 type Field = (Direction, Vec<String>);
 
-/// For each field that a chain sets, what this displaces, and the messages that it makes be there.
+/// For each field that a chain sets: the members that this displaces, and the messages that it creates.
 #[derive(Debug, Default)]
 pub(super) struct Displaced(BTreeMap<Field, (Vec<Member>, Vec<Vec<String>>)>);
 
-/// A part of the message that is displaced, as an input of the chain.
+/// A displaced part of the message, as an input of the chain.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) place: InputLocation,
@@ -29,11 +29,11 @@ pub(super) struct Member {
 }
 
 impl Displaced {
-    /// Of the fields that the elements of a chain read or write.
+    /// For the fields that the elements of a chain read or write.
     ///
     /// # Errors
     /// Two fields displace each other in the messages of one method of the chain and not in those of another: no
-    /// handler could do right by both.
+    /// handler could be right for both.
     pub(super) fn of(network: &Network, chain: &hir::Chain) -> Result<Self, Vec<Diagnostic>> {
         let (touched, written) = fields(network, chain);
         let mut displaced: BTreeMap<Field, (Vec<Member>, Vec<Vec<String>>)> = BTreeMap::new();
@@ -67,18 +67,18 @@ impl Displaced {
         Ok(Self(displaced))
     }
 
-    /// What setting this field displaces, and the paths of messages that are there behind it.
+    /// The members that setting this field displaces, and the paths of messages that exist afterwards.
     pub(super) fn by(&self, direction: Direction, path: &[String]) -> (Vec<Member>, Vec<Vec<String>>) {
         self.0.get(&(direction, path.to_vec())).cloned().unwrap_or_default()
     }
 }
 
-/// A part of a message that handlers touch, with its type, and whether it may be NULL.
-type Touched = (Direction, InputLocation, Type, bool);
+/// A part of a message that handlers use: its place, its type, and whether it may be NULL.
+type TouchedField = (Direction, InputLocation, Type, bool);
 
-/// What the handlers of a chain touch of messages, and the fields that they set.
-fn fields(network: &Network, chain: &hir::Chain) -> (Vec<Touched>, BTreeSet<Field>) {
-    let (mut touched, mut written): (Vec<Touched>, _) = (Vec::new(), BTreeSet::new());
+/// The parts of messages that the handlers of a chain use, and the fields that they set.
+fn fields(network: &Network, chain: &hir::Chain) -> (Vec<TouchedField>, BTreeSet<Field>) {
+    let (mut touched, mut written): (Vec<TouchedField>, _) = (Vec::new(), BTreeSet::new());
     for instance in &chain.instances {
         let element = &network.elements[instance.element];
         for handler in element.handlers.iter() {
@@ -101,7 +101,7 @@ fn fields(network: &Network, chain: &hir::Chain) -> (Vec<Touched>, BTreeSet<Fiel
     (touched, written)
 }
 
-/// Whether two paths part at members of one oneof.
+/// Whether two paths diverge at members of one oneof.
 fn displaces(schema: &Schema, message: usize, a: &[String], b: &[String]) -> bool {
     let (Some((a, a_rest)), Some((b, b_rest))) = (a.split_first(), b.split_first()) else { return false };
     let message = &schema.messages[message];

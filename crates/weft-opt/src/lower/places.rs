@@ -1,4 +1,4 @@
-//! Where values come from and go to: the inputs of both directions, and names of answers and replies.
+//! The places of values: inputs of both directions, and names of answers and replies.
 
 use weft_core::Type;
 use weft_core::list::EntryKey;
@@ -7,7 +7,7 @@ use weft_ir::program::{AnswerName, ChainProgram, Input, InputLocation, ListLocat
 use weft_lang::hir::{self, BoundPlace, Direction};
 use weft_lang::types;
 
-/// The input of this place, made on first use: elements that look at the same place share it.
+/// The input of this place, created on first use: elements that use the same place share it.
 pub(super) fn input(
     program: &mut ChainProgram,
     direction: Direction,
@@ -22,7 +22,7 @@ pub(super) fn input(
     };
     if let Some(index) = inputs.iter().position(|input| input.place == place) {
         let known = &mut inputs[index];
-        // Each is at least as wide as the field, so the wider one is good for both.
+        // Each type is at least as wide as the field, so the wider one suits both.
         known.ty = types::common(known.ty, ty).unwrap_or(known.ty);
         known.nullable |= nullable;
         known.written |= written;
@@ -69,8 +69,8 @@ pub(super) fn bound(place: &BoundPlace) -> InputLocation {
     }
 }
 
-/// The place of what the engine knows, by its name in the program. The payload is the message itself: a place that all
-/// fields share, so that who writes a field is known to change it.
+/// The place of a value of the engine, by its name in the program. The payload is the message itself: a place that all
+/// fields share, so a write of a field counts as a change of it.
 pub(super) fn meta(meta: hir::Meta) -> InputLocation {
     InputLocation::Meta(match meta {
         hir::Meta::Payload => return InputLocation::Body(Vec::new()),
@@ -96,7 +96,7 @@ pub(super) fn meta(meta: hir::Meta) -> InputLocation {
     })
 }
 
-/// For people.
+/// The name for people.
 fn name(place: &InputLocation) -> String {
     match place {
         InputLocation::Body(path) if path.is_empty() => "payload".to_owned(),
@@ -108,7 +108,7 @@ fn name(place: &InputLocation) -> String {
         InputLocation::Header(name) => format!("header[{name}]"),
         InputLocation::Trailer(name) => format!("trailer[{name}]"),
         InputLocation::Key(nth) => format!("key {nth}"),
-        // Whoever lowers the chain knows the protocols, and names it.
+        // The caller knows the protocols, and replaces this name.
         InputLocation::Frame(_) | InputLocation::Layer(_) => "frame".to_owned(),
         InputLocation::Meta(meta) => match meta {
             Meta::Method => "method",

@@ -1,7 +1,7 @@
-//! Queues: from typed trees to [`QueueProgram`]s.
+//! Lowers queues from typed trees to [`QueueProgram`]s.
 //!
-//! What a store keeps is brought into the range of its variable here, constants are folded and what was computed or
-//! loaded once in a block is not computed again, so that back ends can take each step as it is.
+//! Lowering clamps stored values to the range of their variable, folds constants, and reuses values computed or loaded
+//! earlier in a block. So backends can translate each step as it is.
 
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::{
@@ -15,11 +15,10 @@ use weft_lang::hir::{
 };
 use weft_lang::source::Span;
 
-/// Values that are defined for a handler before those that nothing reads are taken out: what has more is
-/// [`TooLong`], and is not lowered to its end.
+/// Values of a handler before unused ones are removed: with more it is [`TooLong`], and the lowering stops.
 const VALUES_MAX: usize = 4 * STEPS_MAX;
 
-// What the language lets through, programs may have.
+// The language's limits are within those of programs.
 const _: () = {
     use weft_ir::queue as ir;
     use weft_lang::check::queue as lang;
@@ -28,8 +27,7 @@ const _: () = {
     assert!(lang::HEADERS_MAX <= ir::HEADERS_MAX && lang::COUNTED_MAX <= PartitionsBy::MAX);
 };
 
-/// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts, if nothing of it is too long: see
-/// [`queue_too_long`].
+/// Lowers a queue. [`weft_ir::queue::verify`] accepts the program, unless a part is too long: see [`queue_too_long`].
 pub fn queue(queue: &hir::Queue) -> QueueProgram {
     let mut fields = Vec::new();
     let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
@@ -37,18 +35,18 @@ pub fn queue(queue: &hir::Queue) -> QueueProgram {
     QueueProgram { name: queue.name.clone(), levels, fields }
 }
 
-/// A handler, a key or a rank that takes more steps than it may have.
+/// A handler, a key or a rank with too many steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// What.
+    /// Its source.
     pub span: Span,
-    /// How many it takes, on all its paths together; at least so many if `is_all` is false.
+    /// Its number of steps, on all paths together; a lower bound if `is_all` is false.
     pub steps: usize,
-    /// It was lowered to its end.
+    /// The lowering is complete.
     pub is_all: bool,
 }
 
-/// What of a queue takes more than [`STEPS_MAX`] steps, so that [`weft_ir::queue::verify`] would refuse it.
+/// The parts of a queue with more than [`STEPS_MAX`] steps, which [`weft_ir::queue::verify`] would refuse.
 pub fn queue_too_long(queue: &hir::Queue) -> Vec<TooLong> {
     let mut fields = Vec::new();
     let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
@@ -120,7 +118,7 @@ fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) ->
     }
 }
 
-/// Where no handler ever sets the rank there is one rank, 0.
+/// If no handler sets the rank, the only rank is 0.
 fn order_bits(level: &QueueLevel, handlers: &Handlers) -> Option<u8> {
     let rank = Slot::new(Scope::Partition, word::RANK);
     let sets = handlers.iter().any(|(_, handler)| stores(&handler.body, rank));
@@ -170,14 +168,14 @@ fn limit(limit: &hir::QueueLimit) -> Limit {
 /// The lowering of one handler.
 struct Lowering<'l> {
     level: &'l QueueLevel,
-    /// What the queue asks of headers, in its order.
+    /// The headers that the queue reads, in order.
     headers: &'l [&'l str],
     fields: &'l mut Vec<Field>,
     types: Vec<Ty>,
-    /// The steps of the block at hand.
+    /// The steps of the current block.
     steps: Vec<Step>,
     locals: Vec<Option<Value>>,
-    /// What is computed and loaded already.
+    /// Values that are computed or loaded already.
     known: Vec<(Op, Value)>,
 }
 
@@ -215,7 +213,7 @@ impl<'l> Lowering<'l> {
 
     fn stmts(&mut self, stmts: &[QueueStmt]) {
         for stmt in stmts {
-            // A condition that is known may have ended it.
+            // A constant condition may have ended it.
             if ends(&self.steps) || self.types.len() > VALUES_MAX {
                 return;
             }
@@ -249,14 +247,14 @@ impl<'l> Lowering<'l> {
     }
 
     fn branch(&mut self, by: Value, then: Vec<Step>, otherwise: Vec<Step>) {
-        // What a block that goes on may have written is not known behind it.
+        // Values that the block may have written are unknown after it.
         let written =
             |slot: Slot| [&then, &otherwise].into_iter().any(|steps| !ends(steps) && stores(steps, slot));
         self.known.retain(|(op, _)| !matches!(op, Op::Load(slot) if written(*slot)));
         self.steps.push(Step::If { by, then, otherwise });
     }
 
-    /// The steps of a block, and nothing known of it outside.
+    /// The steps of a block; its known values are not valid outside.
     fn block(&mut self, lower: impl FnOnce(&mut Self)) -> Vec<Step> {
         let outside = core::mem::take(&mut self.steps);
         let known = self.known.clone();
@@ -283,7 +281,7 @@ impl<'l> Lowering<'l> {
                 let (found, zero) = (self.emit(Op::Load(ecn)), self.int(0));
                 let capable = self.emit(Op::IntCompare(IntCmp::Ne, found, zero));
                 let then = self.block(|lowering| {
-                    // One that was marked before, here or elsewhere, is not marked again.
+                    // A packet that is marked already is not marked again.
                     let experienced = lowering.int(3);
                     let is_new = lowering.emit(Op::IntCompare(IntCmp::Ne, found, experienced));
                     let marks = lowering.block(|lowering| {
@@ -306,7 +304,7 @@ impl<'l> Lowering<'l> {
         self.steps.push(Step::Store(slot, value));
     }
 
-    /// A value brought into a range.
+    /// A value clamped to a range.
     fn within(&mut self, value: Value, range: Option<(i64, i64)>) -> Value {
         let Some((low, high)) = range else { return value };
         let mut value = value;
@@ -321,7 +319,7 @@ impl<'l> Lowering<'l> {
         value
     }
 
-    /// Where a place is, and the range of what it holds.
+    /// The slot of a place, and the range of its values.
     fn slot(&mut self, place: &Place) -> (Slot, Option<(i64, i64)>) {
         let of = |of_partition| if of_partition { Scope::Partition } else { Scope::Node };
         let whole =
@@ -363,7 +361,7 @@ impl<'l> Lowering<'l> {
         }
     }
 
-    /// What the queue asks of headers by a name.
+    /// The field of a header that the queue reads.
     fn header(&self, name: &str) -> Field {
         let nth = self.headers.iter().position(|known| *known == name);
         Field::Header(nth.expect("the queue has what its levels ask for") as u8)
@@ -415,7 +413,7 @@ impl<'l> Lowering<'l> {
         self.emit(op)
     }
 
-    /// The first arm that is true. What is known not to be asked for is not computed.
+    /// The first true arm. Arms that are known not to be needed are not computed.
     fn case(&mut self, arms: &[(QueueExpr, QueueExpr)], otherwise: &QueueExpr) -> Value {
         let mut open: Vec<(Value, Value)> = Vec::new();
         let mut last = otherwise;
@@ -466,7 +464,7 @@ impl<'l> Lowering<'l> {
         self.emit(op)
     }
 
-    /// A draw: the word that the event brings, and of further call sites a hash of it with their number.
+    /// A draw: the word of the event; for further call sites, a hash of it with their number.
     fn rand(&mut self, nth: u32) -> Value {
         let one = self.int(1);
         self.store(Slot::new(Scope::Event, word::DRAWN), one);
@@ -489,7 +487,7 @@ impl<'l> Lowering<'l> {
         self.define(Op::Load(slot), ty)
     }
 
-    /// The value of an operation: folded if its operands are known, the one before if there was one.
+    /// The value of an operation: folded if its operands are constant, or reused.
     fn emit(&mut self, op: Op) -> Value {
         if let Op::Load(slot) = op {
             return self.load(slot, Ty::Int);
@@ -528,7 +526,7 @@ impl<'l> Lowering<'l> {
         value
     }
 
-    /// The operation of a value that is a constant.
+    /// The constant that a value is.
     fn constant(&self, value: Value) -> Option<Op> {
         let is_constant = |op: &Op| matches!(op, Op::Int(_) | Op::Float(_) | Op::Bool(_));
         self.known.iter().find(|(op, known)| *known == value && is_constant(op)).map(|(op, _)| *op)
@@ -580,7 +578,7 @@ fn binary(op: B, a: Value, b: Value, is_float: bool) -> Op {
     }
 }
 
-/// Whether nothing is reached behind the steps.
+/// Whether the steps always end.
 fn ends(steps: &[Step]) -> bool {
     match steps.last() {
         Some(Step::End(..) | Step::Give(_)) => true,
@@ -589,7 +587,7 @@ fn ends(steps: &[Step]) -> bool {
     }
 }
 
-/// Takes out values that nothing reads, from the last step to the first.
+/// Removes unused values, from the last step to the first.
 fn drop_unused(steps: &mut Vec<Step>, used: &mut [bool]) {
     let mut at = steps.len();
     while at > 0 {

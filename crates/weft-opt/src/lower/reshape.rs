@@ -1,4 +1,5 @@
-//! PUSH, POP and CUT: what a frame begins with on each way through a handler, and the headers that are put on it.
+//! Lowers PUSH, POP and CUT: the first protocol of a frame on each path through a handler, and the headers that are
+//! pushed.
 
 use weft_core::abi::Fault;
 use weft_core::inputs::InputSet;
@@ -24,17 +25,17 @@ use super::body::Body;
 use super::places;
 use super::wire;
 
-/// What a frame may begin with: None for what frames of the chain begin with when they come in.
-pub(super) type Front = Option<Vec<ProtocolId>>;
+/// The protocols that a frame may begin with; None: those of frames that enter the chain.
+pub(super) type FrameStart = Option<Vec<ProtocolId>>;
 
-/// What frames begin with, by where in a chain.
+/// The first protocols of frames, by position in a chain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Roots {
-    /// When they come in, and between elements.
+    /// When frames enter, and between elements.
     pub(super) inside: Vec<ProtocolId>,
-    /// When they leave.
+    /// When frames leave.
     pub(super) outside: Vec<ProtocolId>,
-    /// Headers of a link, where frames begin without one.
+    /// Link headers, where frames have none.
     pub(super) links: Vec<ProtocolId>,
 }
 
@@ -49,7 +50,7 @@ impl<'n> Body<'_, 'n> {
                 match self.fixed_value(expr) {
                     Some(value) => {
                         if !self.fits(of.protocol, *field, &value, expr) {
-                            // What follows is looked at as if it did.
+                            // Continue as if it were correct.
                             self.path.front = pushed.first().map(|first| vec![first.protocol]);
                             return;
                         }
@@ -74,14 +75,14 @@ impl<'n> Body<'_, 'n> {
                 self.path.front = Some(vec![first.protocol]);
                 stacks.map(|stacks| HeaderChange::Push { behind: None, stacks })
             }
-            false => self.behind(first, last, &headers, &given, &front, span),
+            false => self.headers_after_first(first, last, &headers, &given, &front, span),
         };
         if let Some(what) = what {
             self.reshape(HeaderChangeDecl { params, what }, values);
         }
     }
 
-    /// Headers without those of a link, where frames have none: an element for Ethernet is good for IP alone, too.
+    /// The headers without link headers, where frames have none: so an element for Ethernet works for IP alone, too.
     fn without_link(&self, pushed: &'n [Pushed]) -> &'n [Pushed] {
         let Roots { inside, outside, links } = &self.lowering.roots;
         let Some(first) = pushed.first().filter(|first| links.contains(&first.protocol)) else {
@@ -120,13 +121,13 @@ impl<'n> Body<'_, 'n> {
         self.reshape(HeaderChangeDecl { params: Vec::new(), what }, Vec::new());
     }
 
-    /// The input that is a layer.
+    /// The input of a layer.
     fn layer(&mut self, layer: LayerRef) -> InputId {
         let (program, ty) = (&mut self.lowering.program, Type::Uint(64));
         places::input(program, Direction::Request, InputLocation::Layer(layer), ty, true, false)
     }
 
-    /// The checksums of a layer and behind it that cover addresses in front of it.
+    /// The checksums of a layer and after it that cover addresses before it.
     fn pseudo_of(&mut self, layer: &LayerRef, span: Span) -> Pseudo {
         let protocols = &self.lowering.network.protocols;
         let sums = pseudo_sums(protocols, &layer.protocols);
@@ -164,14 +165,14 @@ impl<'n> Body<'_, 'n> {
         self.lowering.report_once(diagnostic);
     }
 
-    /// CUT or FRAGMENT, to so many bytes.
+    /// CUT or FRAGMENT, to this many bytes.
     pub(super) fn shorten(&mut self, what: HeaderChange, bytes: &'n Expr) {
         let value = self.checked(bytes).value;
         let decl = HeaderChangeDecl { params: vec![Type::Uint(32)], what };
         self.reshape(decl, vec![value]);
     }
 
-    /// Refuses frames that go on from here and begin with what the next to look at them does not expect.
+    /// Rejects frames that continue from here with a first protocol that the next reader does not expect.
     pub(super) fn check_front(&mut self, span: Span) {
         let Some(front) = &self.path.front else { return };
         let Roots { inside, outside, .. } = &self.lowering.roots;
@@ -205,7 +206,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- values ----
 
-    /// What an expression is in all frames, if it does not depend on them.
+    /// The value of an expression that is the same in all frames.
     fn fixed_value(&self, expr: &Expr) -> Option<FieldValue> {
         match fold(expr, &self.scope.instance.params).ok()? {
             Constant::Bool(b) => Some(FieldValue::Number(u64::from(b))),
@@ -215,8 +216,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Whether a value has as many bytes as its field, or no more bits; it is reported if not, once for all PUSHes that
-    /// are given the same.
+    /// Whether a value has the size of its field; reports a misfit once for all PUSHes with the same argument.
     fn fits(&mut self, protocol: ProtocolId, field: FieldId, value: &FieldValue, expr: &Expr) -> bool {
         let of = &self.lowering.network.protocols[usize::from(protocol.0)];
         let field = &of.fields[usize::from(field.0)];
@@ -244,7 +244,7 @@ impl<'n> Body<'_, 'n> {
         let diagnostic =
             Diagnostic::error(code::RESHAPE_UNFIT, message).at(expr.span, "does not fit").with_help(help);
         let is_same = |known: &Diagnostic| {
-            // What has more places is of another stage.
+            // A label with more places is of another stage.
             known.labels.len() == 1
                 && (&known.message, &known.help) == (&diagnostic.message, &diagnostic.help)
         };
@@ -258,7 +258,7 @@ impl<'n> Body<'_, 'n> {
         self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)].ty
     }
 
-    /// A value that comes with each frame, and is as long as its field.
+    /// A value per frame, of the size of its field.
     fn pushed_value(&mut self, protocol: ProtocolId, field: FieldId, expr: &'n Expr) -> Value {
         let value = self.checked(expr).value;
         let of = &self.lowering.network.protocols[usize::from(protocol.0)].fields[usize::from(field.0)];
@@ -273,7 +273,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- headers ----
 
-    /// What is put in front of frames that begin with any of these.
+    /// The headers to push in front of frames that begin with any of these.
     fn stacks(
         &mut self,
         headers: &[Header],
@@ -297,12 +297,12 @@ impl<'n> Body<'_, 'n> {
             let owed = stacks.iter().find_map(|stack| stack.owed.clone());
             stacks.truncate(1);
             stacks.iter_mut().for_each(|stack| (stack.begins, stack.owed) = (None, owed.clone()));
-        } else if let Some((a, b)) = not_told_apart(&stacks) {
+        } else if let Some((a, b)) = ambiguous_stacks(&stacks) {
             let (a, b) = (self.name(front[a]), self.name(front[b]));
             let message =
                 format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
             let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
-                .at(span, "nobody could tell which it is")
+                .at(span, "the two cannot be told apart at run time")
                 .with_help(format!(
                     "say it: `IF present({a}) THEN POP TO {a}; PUSH ...; ELSE POP TO {b}; PUSH ...; END IF;`"
                 ));
@@ -312,8 +312,8 @@ impl<'n> Body<'_, 'n> {
         Some(stacks)
     }
 
-    /// What is put behind the first header of the frame.
-    fn behind(
+    /// The headers to insert after the first header of the frame.
+    fn headers_after_first(
         &mut self,
         first: &Pushed,
         last: &Pushed,
@@ -367,7 +367,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// What to write in front of a header that has nothing to stand on.
+    /// The remedy for a header without a carrier.
     fn help_carry(&self, protocol: ProtocolId) -> String {
         let protocols = &self.lowering.network.protocols;
         let mut names = vec![self.name(protocol)];
@@ -386,7 +386,7 @@ impl<'n> Body<'_, 'n> {
         format!("say the headers below it too, the outermost first: `PUSH {} (...)`", names.join(" (...), "))
     }
 
-    /// The layer behind that of an element, which a tunnel carries.
+    /// The layer after that of an element, which a tunnel carries.
     fn carried(&mut self, layer: &LayerRef, span: Span) -> Option<LayerRef> {
         let protocols = &self.lowering.network.protocols;
         let next = layer.protocols.iter().flat_map(|id| &protocols[usize::from(id.0)].next);
@@ -410,7 +410,7 @@ impl<'n> Body<'_, 'n> {
         None
     }
 
-    /// How the header below follows when one is taken out.
+    /// How the lower header changes when one is removed.
     fn unlink(&mut self, layer: &LayerRef, span: Span) -> Option<Relink> {
         let protocols = &self.lowering.network.protocols;
         let found = match layer.protocols[..] {
@@ -495,9 +495,8 @@ impl<'n> Body<'_, 'n> {
     }
 }
 
-/// The inputs that elements look at behind one that takes packets out of tunnels, then those that they look at behind
-/// two of them, and so on.
-pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
+/// The inputs that elements read after one decapsulation, then those after two, and so on.
+pub(super) fn inputs_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
         InputLocation::Layer(layer) => layer.level > 0,
         _ => false,
@@ -521,14 +520,14 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> 
     behind
 }
 
-/// Whether two frames get the same headers. A checksum that one of them owes is no other's.
+/// Whether two frames get the same headers. A pending checksum belongs to one stack only.
 fn is_same(a: &Stack, b: &Stack) -> bool {
     let plain = |stack: &Stack| Stack { begins: None, owed: None, ..stack.clone() };
     plain(a) == plain(b)
 }
 
-/// Two stacks that differ, for frames that may begin with the same bits.
-fn not_told_apart(stacks: &[Stack]) -> Option<(usize, usize)> {
+/// Two different stacks for frames that may begin with the same bits.
+fn ambiguous_stacks(stacks: &[Stack]) -> Option<(usize, usize)> {
     let first = |stack: &Stack, bits: u8| stack.begins.map(|(n, value)| value >> (n - bits.min(n)));
     let differ = |a: &Stack, b: &Stack| match (a.begins, b.begins) {
         (Some((n, _)), Some((m, _))) => first(a, m.min(n)) != first(b, m.min(n)),
@@ -540,7 +539,7 @@ fn not_told_apart(stacks: &[Stack]) -> Option<(usize, usize)> {
     odd.next()
 }
 
-/// Whether something below a header, on its own level, follows from what stands behind it: a length, a checksum.
+/// Whether a field of a lower header on the same level depends on the bytes after this one: a length or a checksum.
 fn follows(protocols: &[Protocol], own: ProtocolId) -> bool {
     let is_computed = |lower: &Protocol| {
         lower.length.is_some() || lower.fields.iter().any(|field| matches!(field.rule, Rule::Computed(_)))
@@ -552,7 +551,7 @@ fn follows(protocols: &[Protocol], own: ProtocolId) -> bool {
 }
 
 impl Lowering<'_> {
-    /// Reports what several ways through a handler may come upon.
+    /// Reports what several paths through a handler may find, once.
     pub(super) fn report_once(&mut self, diagnostic: Diagnostic) {
         if !self.diagnostics.contains(&diagnostic) {
             self.diagnostics.push(diagnostic);

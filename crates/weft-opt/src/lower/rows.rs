@@ -1,4 +1,4 @@
-//! Looks at tables: by key, by join, and row after row.
+//! Lowers table reads: by key, by join, and scans.
 
 use weft_core::matching::MatchSpec;
 use weft_core::table::Evict;
@@ -10,22 +10,22 @@ use weft_ir::program::MatchDecl;
 use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, Join, Query, RowId, TableRef};
 
 use super::arith::signedness;
-use super::body::{Body, Bound};
-use super::logic::{Raised, Val};
+use super::body::{Body, BoundRow};
+use super::logic::{RaisedFault, Val};
 
-/// A key that was computed.
+/// A computed key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) value: Value,
-    /// A Bool: part of it is NULL, so that it finds no row.
+    /// A Bool: whether a part of it is NULL, so that it finds no row.
     pub(super) null: Option<Value>,
 }
 
 impl Body<'_, '_> {
     // ---- by key ----
 
-    /// The key as the table takes it, and the error in it.
-    pub(super) fn key(&mut self, parts: &[Expr]) -> (Key, Option<Raised>) {
+    /// The key as the table expects it, and its error.
+    pub(super) fn key(&mut self, parts: &[Expr]) -> (Key, Option<RaisedFault>) {
         let parts: Vec<Val> = parts.iter().map(|part| self.expr(part)).collect();
         let (null, fault) = self.b.strict(&parts);
         let value = match parts.as_slice() {
@@ -49,7 +49,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Notes that a row was read, where its age or its eviction asks for it.
+    /// Records that a row was read, if its age or its eviction depends on it.
     pub(super) fn touch_read(&mut self, table: TableId, row: Value) {
         let spec = &self.lowering.program.tables[usize::from(table.0)].spec;
         if spec.evict == Evict::Lru || (spec.ttl.is_some() && spec.ttl_on_access) {
@@ -57,9 +57,9 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Reads the columns that the handler mentions, as they are now.
+    /// Reads the current values of the columns that the handler uses.
     pub(super) fn load(&mut self, row_id: RowId, table: TableRef, row: Value, is_optional: bool) {
-        let mut bound = Bound::default();
+        let mut bound = BoundRow::default();
         let missing = is_optional.then(|| {
             let there = self.b.is_row(row);
             self.b.not(there)
@@ -80,16 +80,16 @@ impl Body<'_, '_> {
         let (id, decl) = self.table(table);
         let (at, decl) = (ColumnId(column as u16), &decl.columns[column]);
         let value = self.b.get(Op::Column(id, row, at), Ty::of(decl.ty));
-        // All columns of the row that is none are NULL.
+        // All columns of a missing row are NULL.
         let null =
             if decl.nullable { Some(self.b.get(Op::ColumnIsNull(id, row, at), Ty::Bool)) } else { missing };
         Val { value, null, fault: None }
     }
 
-    /// A look by key within an expression: whether there is a row, and the error of key and condition.
+    /// A lookup within an expression: whether there is a row, and the error of key and condition.
     ///
-    /// Nothing branches: the row that is none has columns, too, all zero.
-    fn look(&mut self, find: &Find) -> (Value, Option<Raised>) {
+    /// It has no branches: the missing row has columns, too, all zero.
+    fn look(&mut self, find: &Find) -> (Value, Option<RaisedFault>) {
         let (key, fault) = self.key(&find.key);
         let row = self.find(find.table, &find.key, key);
         let (id, _) = self.table(find.table);
@@ -121,8 +121,8 @@ impl Body<'_, '_> {
 
     // ---- queries ----
 
-    /// The joins and the filter of a query. Behind this the query has its row; otherwise it went to the block that
-    /// is returned, if it can.
+    /// The joins and the filter of a query. Afterwards the query has its row; otherwise control went to the returned
+    /// block.
     pub(super) fn query(&mut self, query: &Query) -> BlockId {
         let no = self.b.block();
         for join in &query.joins {
@@ -160,7 +160,7 @@ impl Body<'_, '_> {
         self.check_scratch();
     }
 
-    /// The first row that matches.
+    /// The first matching row.
     fn first(&mut self, join: &Join, spec: &MatchSpec) -> Value {
         let keys: Vec<Val> = join.key.iter().map(|key| self.expr(key)).collect();
         let (_, fault) = self.b.strict(&keys);
@@ -177,7 +177,7 @@ impl Body<'_, '_> {
         self.b.get(Op::Match(table, MatchId(known as u16), keys), Ty::Row)
     }
 
-    /// Without a row, or with one that the condition does not want, the columns are NULL.
+    /// Without a row, or with one that fails the condition, the columns are NULL.
     fn left_join(&mut self, join: &Join, table: TableId, row: Value) {
         self.touch_read(table, row);
         let Some(condition) = &join.condition else {
@@ -196,17 +196,17 @@ impl Body<'_, '_> {
         self.check_scratch();
     }
 
-    /// Goes on in a new block if `holds`, else to `no`.
+    /// Continues in a new block if `holds`, else jumps to `no`.
     pub(super) fn go_on_if(&mut self, holds: Value, no: BlockId) {
         let go_on = self.b.block();
         self.b.branch(holds, go_on, no);
         self.b.switch(go_on);
     }
 
-    // ---- row after row ----
+    // ---- scans ----
 
-    /// Runs `turn` for each row that a scan visits, with the values that it hands on (and that it was handed).
-    /// Goes on behind the scan, with what the last turn handed on.
+    /// Runs `turn` for each row of a scan, with the loop-carried values of the previous iteration. Continues after the
+    /// scan, with the values of the last iteration.
     pub(super) fn each_row(
         &mut self,
         table: TableRef,
@@ -217,7 +217,7 @@ impl Body<'_, '_> {
     ) -> Vec<Value> {
         let (id, _) = self.table(table);
         self.lock_for(id, None);
-        // A turn may add and remove what an earlier one found.
+        // An iteration may insert and remove rows that an earlier one found.
         self.forget_all_rows();
         let path = self.path.clone();
         let head = self.b.scan_block(rows_max);
@@ -255,7 +255,7 @@ impl Body<'_, '_> {
         self.b.param(head, ty)
     }
 
-    /// What is computed from the rows of a scan.
+    /// Computes the aggregates of a scan.
     pub(super) fn aggregate(
         &mut self,
         table: TableRef,
@@ -265,14 +265,14 @@ impl Body<'_, '_> {
         aggregate: &Aggregate,
         ty: Type,
     ) -> Val {
-        let start = self.start_of(aggregate, ty);
+        let start = self.aggregate_start(aggregate, ty);
         let (no, none) = (self.b.bool(false), self.b.int(0));
         let start: Vec<Value> = start.into_iter().chain([no, none]).collect();
         let end = self.each_row(table, row, rows_max, &start, |body, _, state| {
-            body.turn_of(aggregate, filter, state, ty)
+            body.aggregate_step(aggregate, filter, state, ty)
         });
         let (state, fault) = end.split_at(end.len() - 2);
-        let fault = Some(Raised { is: fault[0], code: fault[1] });
+        let fault = Some(RaisedFault { is: fault[0], code: fault[1] });
         match *state {
             [n] => Val { value: n, null: None, fault },
             [sum, seen, n] => {
@@ -295,8 +295,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// What an aggregate holds before the first row.
-    fn start_of(&mut self, aggregate: &Aggregate, ty: Type) -> Vec<Value> {
+    /// The initial state of an aggregate.
+    fn aggregate_start(&mut self, aggregate: &Aggregate, ty: Type) -> Vec<Value> {
         let (no, zero) = (self.b.bool(false), self.b.int(0));
         match aggregate {
             Aggregate::Count => vec![zero],
@@ -310,8 +310,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// What an aggregate holds behind a row; the last two values are the first error and its code.
-    fn turn_of(
+    /// The state of an aggregate after a row; the last two values are the first error and its code.
+    fn aggregate_step(
         &mut self,
         aggregate: &Aggregate,
         filter: Option<&Expr>,
@@ -319,7 +319,7 @@ impl Body<'_, '_> {
         ty: Type,
     ) -> Vec<Value> {
         let (state, known) = state.split_at(state.len() - 2);
-        let mut fault = Some(Raised { is: known[0], code: known[1] });
+        let mut fault = Some(RaisedFault { is: known[0], code: known[1] });
         let mut counts = self.b.bool(true);
         if let Some(filter) = filter {
             let filter = self.expr(filter);
@@ -339,7 +339,7 @@ impl Body<'_, '_> {
         state: &[Value],
         counts: Value,
         ty: Type,
-    ) -> (Vec<Value>, Option<Raised>) {
+    ) -> (Vec<Value>, Option<RaisedFault>) {
         match aggregate {
             Aggregate::Count => {
                 let more = self.b.get(Op::BoolToInt(counts), Ty::Int);
@@ -390,7 +390,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Whether a row's value is taken in place of the best so far; of equals the first stays.
+    /// Whether a row's value replaces the best so far; of equal ones the first stays.
     fn replaces(
         &mut self,
         is_min: bool,
@@ -420,7 +420,7 @@ impl Body<'_, '_> {
         self.b.or(less, before_nan)
     }
 
-    fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<Raised>) {
+    fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<RaisedFault>) {
         if Ty::of(ty) == Ty::Float {
             return (self.b.float_binary(FloatOp::Add, sum, value), None);
         }
@@ -434,8 +434,13 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Why an insertion gave no row: a part of its key is too long, or the table is full.
-    pub(super) fn insert_fault(&mut self, table: TableRef, parts: &[Val], no_row: Value) -> Option<Raised> {
+    /// Why an insertion failed: a part of its key is too long, or the table is full.
+    pub(super) fn insert_fault(
+        &mut self,
+        table: TableRef,
+        parts: &[Val],
+        no_row: Value,
+    ) -> Option<RaisedFault> {
         let (_, decl) = self.table(table);
         let columns = decl.columns.iter().take(decl.n_keys);
         let mut too_long = None;
@@ -445,9 +450,9 @@ impl Body<'_, '_> {
         }
         let full = self.b.fault(Fault::TableFull);
         let code = match too_long {
-            Some(Raised { is, code }) => self.b.select(is, code, full),
+            Some(RaisedFault { is, code }) => self.b.select(is, code, full),
             None => full,
         };
-        Some(Raised { is: no_row, code })
+        Some(RaisedFault { is: no_row, code })
     }
 }

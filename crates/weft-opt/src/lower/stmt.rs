@@ -1,4 +1,4 @@
-//! Statements.
+//! Lowers statements.
 
 use weft_core::Type;
 use weft_core::abi::Fault;
@@ -8,7 +8,7 @@ use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::InputLocation;
 use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
-use super::body::{Body, Bound, Path};
+use super::body::{Body, BoundRow, Path};
 use super::logic::Val;
 use super::oneof::Member;
 use super::places;
@@ -85,7 +85,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Hands a key to the filter behind. The checker has seen that no part of it may be NULL.
+    /// Passes a key to the next filter. The checker guarantees that no part of it is NULL.
     fn filter_key(&mut self, key: KeyId, parts: &[Expr]) {
         let parts = parts.iter().map(|part| self.checked(part).value).collect();
         let value = self.b.get(Op::Key(parts), Ty::Bytes);
@@ -95,7 +95,7 @@ impl<'n> Body<'_, 'n> {
         self.b.act(Op::SetInput(id, value));
     }
 
-    /// A value that is no error.
+    /// A value after the test for its error.
     pub(super) fn checked(&mut self, expr: &Expr) -> Val {
         let value = self.expr(expr);
         self.fail_if(value.fault);
@@ -111,7 +111,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- places ----
 
-    /// Fails on the error of a value, or where it does not fit.
+    /// Fails on the error of a value, or if it does not fit.
     pub(super) fn check_for(&mut self, target: &Place, value: Val) {
         let fault = match target {
             Place::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
@@ -120,7 +120,7 @@ impl<'n> Body<'_, 'n> {
         self.fail_if(fault);
     }
 
-    /// Puts a value that was checked into a place.
+    /// Stores a checked value in a place.
     pub(super) fn put(&mut self, target: &Place, value: Val) {
         match target {
             Place::Column(column) => {
@@ -148,7 +148,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Clears the members of a oneof that the value of this column has displaced. The messages around it are there.
+    /// Clears the members of a oneof that this column's value has displaced. The messages around it exist.
     fn displace(&mut self, column: usize) {
         let direction = self.scope.element.columns[column].direction;
         let BoundPlace::Body(path) = &self.scope.instance.bindings[column].place else { return };
@@ -202,7 +202,7 @@ impl<'n> Body<'_, 'n> {
 
     // ---- control ----
 
-    /// Without recursion, whatever the number of arms: a way leads from each to one place behind them all.
+    /// Without recursion, whatever the number of arms: all arms join in one block.
     fn if_arms(&mut self, arms: &'n [(Expr, Vec<Stmt>)], otherwise: &'n [Stmt]) {
         let mut meeting = None;
         let (mut met, mut unchecked) = (None, false);
@@ -214,13 +214,13 @@ impl<'n> Body<'_, 'n> {
             self.b.branch(holds, yes_block, no_block);
             self.b.switch(yes_block);
             self.stmts(body);
-            unchecked |= self.arrive(go_on, &mut met);
+            unchecked |= self.join_path_at(go_on, &mut met);
             self.path = before;
             self.b.switch(no_block);
         }
         self.stmts(otherwise);
         let Some(go_on) = meeting else { return };
-        unchecked |= self.arrive(go_on, &mut met);
+        unchecked |= self.join_path_at(go_on, &mut met);
         let Some(path) = met else { return };
         self.path = path;
         self.b.switch(go_on);
@@ -229,11 +229,11 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Ends a way where ways meet; whether it used the scratch since the last check.
-    pub(super) fn arrive(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
+    /// Ends a path at a join; returns whether it used the scratch since the last check.
+    pub(super) fn join_path_at(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
         let is_open = self.b.is_open();
         if is_open {
-            self.meet_way(met, self.path.clone());
+            self.join_path(met, self.path.clone());
             self.b.jump(go_on, Vec::new());
         }
         self.b.take_scratch_used() && is_open
@@ -249,9 +249,9 @@ impl<'n> Body<'_, 'n> {
         for ((place, _), value) in set.iter().zip(values) {
             self.put(place, value);
         }
-        // The way without a row: it knows what was known before, and its rows are not there.
+        // The path without a row keeps the facts from before the query, without its rows.
         let matched = (self.b.here(), core::mem::replace(&mut self.path, before), self.b.take_scratch_used());
-        let rows = self.hide(query);
+        let rows = self.hide_rows(query);
         self.b.switch(no);
         self.verdict(otherwise);
         self.check_scratch();
@@ -269,7 +269,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Hides the rows of a query where it has none.
-    fn hide(&mut self, query: &Query) -> Vec<(RowId, Option<Bound>)> {
+    fn hide_rows(&mut self, query: &Query) -> Vec<(RowId, Option<BoundRow>)> {
         query.joins.iter().map(|join| (join.row, self.rows[join.row.0].take())).collect()
     }
 
@@ -281,7 +281,7 @@ impl<'n> Body<'_, 'n> {
         act(self);
         let go_on = self.b.block();
         let mut met = Some(before);
-        let unchecked = self.arrive(go_on, &mut met);
+        let unchecked = self.join_path_at(go_on, &mut met);
         self.b.switch(no);
         self.b.jump(go_on, Vec::new());
         self.path = met.unwrap_or_default();
@@ -307,7 +307,7 @@ impl<'n> Body<'_, 'n> {
         filter: Option<&'n Expr>,
         stmts: &'n [Stmt],
     ) {
-        // Ways of the body that end the handler leave the scan for good.
+        // Paths of the body that end the handler leave the scan.
         self.check_scratch();
         self.each_row(table, row, rows_max, &[], |body, _, _| {
             let go_on = body.b.block();

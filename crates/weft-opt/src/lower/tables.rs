@@ -1,24 +1,24 @@
-//! Statements that change tables.
+//! Lowers statements that change tables.
 //!
-//! Each computes everything first: key, condition, values, and whether they fit. Only then does it write, so that
-//! what comes behind its first write can seldom fail.
+//! Each computes everything first: key, condition, values, and whether they fit. Only then does it write, so it can
+//! rarely fail after its first write.
 
 use weft_core::abi::Fault;
 use weft_core::table::Evict;
 use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
 use weft_lang::hir::{Expr, ExprKind, Function, Place, RowId, Stmt, TableRef};
 
-use super::body::{Body, Bound};
+use super::body::{Body, BoundRow};
 use super::logic::Val;
 
-/// A look at the row of a statement: the table, the row's name, the key, and what else must be true.
-type Found<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
+/// The row of a statement: the table, the row's name, the key, and a further condition.
+type RowTarget<'n> = (TableRef, RowId, &'n [Expr], Option<&'n Expr>);
 
-/// A way to a row: where it ends, the row, and the columns that are known there.
-type Way = (BlockId, Value, Vec<(usize, Val)>);
+/// A branch to a row: its last block, the row, and the columns known there.
+type RowBranch = (BlockId, Value, Vec<(usize, Val)>);
 
 impl<'n> Body<'_, 'n> {
-    /// A new row; a key that is there is an error.
+    /// Inserts a row; an existing key is an error.
     pub(super) fn insert(&mut self, table: TableRef, values: &[Expr]) {
         let (id, decl) = self.table(table);
         let n_keys = decl.n_keys;
@@ -39,11 +39,11 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Inserts a row under a key that is not there; fails if there is no room.
+    /// Inserts a row with a new key; fails if there is no room.
     fn new_row(&mut self, table: TableRef, key: &[Expr], value: Value) -> Value {
         let (id, _) = self.table(table);
         let parts: Vec<Val> = key.iter().map(|part| self.expr(part)).collect();
-        // The parts were computed before, for the key: what they took in the scratch was asked for then.
+        // The parts were computed for the key before, and their use of scratch was tested then.
         let row = self.b.get(Op::Insert(id, value, Journal::Yes), Ty::Row);
         self.forget_rows(id);
         let there = self.b.is_row(row);
@@ -72,17 +72,17 @@ impl<'n> Body<'_, 'n> {
         self.b.branch(there, old, new);
 
         self.b.switch(old);
-        let mut ways = Vec::new();
+        let mut branches = Vec::new();
         let columns = mentioned.iter().map(|&c| (c, self.load_column(table, found, c, None))).collect();
         self.check_scratch();
-        ways.push((self.b.here().unwrap_or(old), found, columns));
+        branches.push((self.b.here().unwrap_or(old), found, columns));
 
         self.path = before;
         self.b.switch(new);
         let made = self.new_row(table, key_parts, key.value);
         let mut columns: Vec<(usize, Val)> = Vec::new();
         for (at, column) in decl.columns.iter().enumerate() {
-            // A counter that a new row counts in begins as it would without.
+            // A counter starts at its default, and then counts the new row.
             let is_set = set.iter().any(|(other, value)| *other == at && bin_of(value).is_none());
             if at < decl.n_keys {
                 if mentioned.contains(&at) {
@@ -106,32 +106,32 @@ impl<'n> Body<'_, 'n> {
             }
         }
         self.check_scratch();
-        ways.push((self.b.here().unwrap_or(new), made, columns));
+        branches.push((self.b.here().unwrap_or(new), made, columns));
 
-        let row = self.meet_rows(row_id, table, ways);
+        let row = self.join_rows(row_id, table, branches);
         self.forget_rows(id);
         self.remember(id, key_parts, row);
         self.change(table, row, set);
     }
 
-    /// Joins the ways to a row, with the columns that each knows of it, and binds it.
-    fn meet_rows(&mut self, row_id: RowId, table: TableRef, ways: Vec<Way>) -> Value {
+    /// Joins the branches to a row, with the columns known on each, and binds it.
+    fn join_rows(&mut self, row_id: RowId, table: TableRef, branches: Vec<RowBranch>) -> Value {
         let (_, decl) = self.table(table);
         let block = self.b.block();
         let row = self.b.param(block, Ty::Row);
-        let mut bound = Bound::default();
-        let columns: Vec<usize> = ways[0].2.iter().map(|(column, _)| *column).collect();
+        let mut bound = BoundRow::default();
+        let columns: Vec<usize> = branches[0].2.iter().map(|(column, _)| *column).collect();
         for &column in &columns {
             let value = self.b.param(block, Ty::of(decl.columns[column].ty));
             let null = decl.columns[column].nullable.then(|| self.b.param(block, Ty::Bool));
             bound.columns.insert(column, Val { value, null, fault: None });
         }
-        for (from, found, known) in ways {
+        for (from, found, known) in branches {
             self.b.switch(from);
             let mut args = vec![found];
             for &column in &columns {
                 let value = known.iter().find(|(at, _)| *at == column).map(|(_, value)| *value);
-                // A column without a default is set by the statement, and no value reads it.
+                // The statement sets a column without a default, and no value reads it.
                 let value = value.unwrap_or_else(|| Val::plain(self.b.zero(Ty::of(decl.columns[column].ty))));
                 args.push(value.value);
                 if decl.columns[column].nullable {
@@ -147,7 +147,7 @@ impl<'n> Body<'_, 'n> {
 
     pub(super) fn update(
         &mut self,
-        (table, row_id, key_parts, condition): Found<'n>,
+        (table, row_id, key_parts, condition): RowTarget<'n>,
         set: &'n [(usize, Expr)],
         returning: &'n [(usize, Place)],
         otherwise: &'n [Stmt],
@@ -168,7 +168,7 @@ impl<'n> Body<'_, 'n> {
         let changed = self.change(table, row, set);
         self.return_columns(row_id, &changed, returning);
         let go_on = self.b.block();
-        let mut ways = vec![(self.b.here(), self.returned(returning))];
+        let mut branches = vec![(self.b.here(), self.returned(returning))];
         let mut paths = vec![core::mem::replace(&mut self.path, before)];
         let mut unchecked = self.b.take_scratch_used();
 
@@ -177,17 +177,17 @@ impl<'n> Body<'_, 'n> {
         self.stmts(otherwise);
         if self.b.is_open() {
             paths.push(self.path.clone());
-            ways.push((self.b.here(), self.returned(returning)));
+            branches.push((self.b.here(), self.returned(returning)));
         }
         unchecked |= self.b.take_scratch_used();
-        self.meet_paths(paths);
-        self.meet_locals(go_on, ways, returning);
+        self.join_paths(paths);
+        self.join_locals(go_on, branches, returning);
         if unchecked {
             self.b.set_scratch_used();
         }
     }
 
-    /// The locals that RETURNING makes, as they are here.
+    /// The current values of RETURNING's locals.
     fn returned(&self, returning: &[(usize, Place)]) -> Vec<Val> {
         let local = |place: &Place| match place {
             Place::Local(local) => self.locals[local.0],
@@ -196,7 +196,7 @@ impl<'n> Body<'_, 'n> {
         returning.iter().filter_map(|(_, place)| local(place)).collect()
     }
 
-    /// Where no row changed, what RETURNING makes is NULL (or zero, where nobody looks at it).
+    /// If no row changed, the locals of RETURNING are NULL (or zero, if unused).
     fn drop_returned(&mut self, returning: &[(usize, Place)]) {
         for (_, place) in returning {
             let Place::Local(local) = place else { continue };
@@ -207,20 +207,20 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    fn meet_locals(
+    fn join_locals(
         &mut self,
         go_on: BlockId,
-        ways: Vec<(Option<BlockId>, Vec<Val>)>,
+        branches: Vec<(Option<BlockId>, Vec<Val>)>,
         returning: &[(usize, Place)],
     ) {
         let locals: Vec<_> = returning
             .iter()
             .filter_map(|(_, place)| if let Place::Local(local) = place { Some(*local) } else { None })
             .collect();
-        let is_met = ways.len() > 1;
+        let is_met = branches.len() > 1;
         let mut met = Vec::new();
         if is_met {
-            for value in &ways[0].1 {
+            for value in &branches[0].1 {
                 let ty = self.b.ty(value.value);
                 met.push(Val {
                     value: self.b.param(go_on, ty),
@@ -229,9 +229,9 @@ impl<'n> Body<'_, 'n> {
                 });
             }
         } else {
-            met.clone_from(&ways[0].1);
+            met.clone_from(&branches[0].1);
         }
-        for (from, values) in ways {
+        for (from, values) in branches {
             let Some(from) = from else { continue };
             self.b.switch(from);
             let mut args = Vec::new();
@@ -247,7 +247,7 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Gives the columns behind the change to where they go.
+    /// Stores the columns after the change in their targets.
     fn return_columns(&mut self, row_id: RowId, changed: &[(usize, Val)], returning: &[(usize, Place)]) {
         let mut values = Vec::new();
         for (column, place) in returning {
@@ -308,7 +308,7 @@ impl<'n> Body<'_, 'n> {
         );
     }
 
-    /// Notes that a row was written, where its age or its eviction asks for it.
+    /// Records that a row was written, if its age or its eviction depends on it.
     fn touch(&mut self, table: TableId, row: Value) {
         let spec = &self.lowering.program.tables[usize::from(table.0)].spec;
         if spec.ttl.is_some() || spec.evict != Evict::Reject {
@@ -343,7 +343,7 @@ impl<'n> Body<'_, 'n> {
     }
 }
 
-/// The bin in which a column is counted, if that is what it is set to.
+/// The bin that a column is counted into, if it is set to that.
 fn bin_of(value: &Expr) -> Option<&Expr> {
     match &value.kind {
         ExprKind::Function { function: Function::Counted, args } => args.first(),

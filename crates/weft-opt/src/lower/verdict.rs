@@ -1,4 +1,4 @@
-//! Verdicts.
+//! Lowers verdicts.
 
 use weft_core::{Status, Type};
 use weft_ir::ir::{IntCmp, Op, StatusOperand, Terminator, Value};
@@ -79,7 +79,7 @@ impl Body<'_, '_> {
         Terminator::Abort { status, text, line }
     }
 
-    /// A computed status, UNKNOWN for OK: without a message OK would be half an answer.
+    /// A computed status, with UNKNOWN in place of OK: OK without a message would be half an answer.
     fn no_ok(&mut self, status: Value) -> Value {
         let ok = self.b.int(i64::from(Status::Ok.code()));
         let is_ok = self.b.int_compare(IntCmp::Eq, status, ok);

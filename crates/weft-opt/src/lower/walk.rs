@@ -1,4 +1,4 @@
-//! What a handler mentions: columns of rows, keys of tables, cells that it sets.
+//! The mentions of a handler: columns of rows, keys of tables, cells that it sets.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use weft_lang::hir::{
 pub(super) struct Mentions<'n> {
     /// Columns of rows that are read.
     pub(super) columns: BTreeSet<(RowId, usize)>,
-    /// Each look at a row by its key.
+    /// Each lookup by key.
     pub(super) keys: Vec<(TableRef, &'n [Expr])>,
-    /// Tables that are looked at without a key.
+    /// Tables that are scanned.
     pub(super) scans: BTreeSet<TableRef>,
     /// Tables whose rows are counted.
     pub(super) counts: BTreeSet<TableRef>,

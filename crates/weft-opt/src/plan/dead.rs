@@ -1,4 +1,4 @@
-//! Fields that are set for nothing: another element sets them anew before anybody looks.
+//! Dead fields: fields that are set and then set again by another element before anything reads them.
 
 use weft_core::types::Repr;
 use weft_ir::ir::{Function, InputId, Op};
@@ -8,22 +8,22 @@ use super::{Context, Level};
 use crate::effects::{ChainEffects, Effects};
 use weft_ir::passes;
 
-/// A field of the request that an element sets for nothing.
+/// A dead field of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadField {
     /// The element that sets it.
     pub element: usize,
-    /// The element that sets it anew.
+    /// The element that sets it again.
     pub by: usize,
     /// The field.
     pub input: InputId,
 }
 
-/// The fields that are set for nothing in an order of the elements, at a level.
+/// The dead fields in an order of the elements, at a level.
 ///
-/// Only fields of the message count, set while a request passes: a header may leave before the message comes. The
-/// other element sets them, and never clears them: so it does again what setting a field does to the other members of
-/// its oneof and to the messages around it. Nothing crosses a filter, behind which each try goes by itself.
+/// Only fields of the message count, set while a request passes: a header may leave before the message comes. The other
+/// element sets them and never clears them, so it repeats the effects on the other members of its oneof and on the
+/// messages around it. Nothing crosses a filter, because behind it each attempt runs separately.
 pub fn dead_fields(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -35,12 +35,12 @@ pub fn dead_fields(
     for (at, &element) in order.iter().enumerate() {
         let Some(function) = &chain.elements[element].handlers.request else { continue };
         let Some(handler) = &effects.elements[element].request else { continue };
-        // A copy of its own has the field as it set it.
+        // A copy has the field as it was then.
         if !handler.mirrors.is_empty() {
             continue;
         }
         for &input in handler.writes.keys() {
-            let is_candidate = is_plain(chain, level, input) && !looks_at(chain, function, input);
+            let is_candidate = is_plain(chain, level, input) && !reads_field(chain, function, input);
             let by = || overwriter(chain, effects, context, &order[at..], input);
             if let Some(by) = is_candidate.then(by).flatten() {
                 found.push(DeadField { element, by, input });
@@ -50,7 +50,7 @@ pub fn dead_fields(
     found
 }
 
-/// Takes the statements out that set these fields; what was computed for them alone goes as well.
+/// Removes the statements that set these fields, and the computations for them alone.
 pub fn drop_dead_fields(chain: &mut ChainProgram, dead: &[DeadField]) {
     for field in dead {
         let request = &mut chain.elements[field.element].handlers.request;
@@ -67,13 +67,13 @@ fn sets(op: &Op, input: InputId) -> bool {
     matches!(op, Op::SetInput(id, _) | Op::ClearInput(id) if *id == input)
 }
 
-/// Whether an input of the request is the message as a whole, or derived from it.
+/// Whether an input of the request is the whole message, or derived from it.
 fn is_whole(chain: &ChainProgram, input: InputId) -> bool {
     chain.request.inputs[usize::from(input.0)].place.is_of_message()
 }
 
-/// Whether a handler looks at a field, before it sets it or behind, by itself or as a part of the message.
-fn looks_at(chain: &ChainProgram, function: &Function, input: InputId) -> bool {
+/// Whether a handler reads a field, before or after setting it, directly or as a part of the message.
+fn reads_field(chain: &ChainProgram, function: &Function, input: InputId) -> bool {
     function.insts().any(|inst| match inst.op {
         Op::Input(id) | Op::InputPresent(id) | Op::Derived(id) => id == input || is_whole(chain, id),
         _ => false,
@@ -82,13 +82,12 @@ fn looks_at(chain: &ChainProgram, function: &Function, input: InputId) -> bool {
 
 fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     let column = &chain.request.inputs[usize::from(input.0)];
-    // Setting bytes takes room, and `strict` promises who finds it used up.
+    // Setting bytes uses scratch, and `strict` promises which element runs out of it.
     let takes_no_room = level > Level::Strict || column.ty.repr() != Repr::Bytes;
     matches!(column.place, InputLocation::Body(_)) && takes_no_room
 }
 
-/// The element that sets a field whatever was there, where nobody looks at it in between; the first of `order` is the
-/// one that sets it for nothing.
+/// The element that overwrites a field before anything reads it; the first of `order` is the one with the dead field.
 fn overwriter(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -110,7 +109,7 @@ fn overwriter(
             return None;
         }
         let write = of.request.as_ref().and_then(|handler| handler.writes.get(&input));
-        // What an element does that fails and lets the tuple pass is undone.
+        // The effects of an element that fails open are undone.
         if write.is_some_and(|write| write.always && !write.clears) && !chain.elements[element].fail_open {
             return Some(element);
         }

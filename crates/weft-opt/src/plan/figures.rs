@@ -1,7 +1,7 @@
-//! What an element costs and how often it ends a call: figures that a planner weighs orders by.
+//! The figures of the planner: what an element costs, and how often it ends a call.
 //!
-//! Figures are a value that comes in: measured by whoever runs the chain, or estimated from the program. The planner
-//! reads no clock and no counter, so the same figures are the same plan.
+//! Figures are an input: measured while the chain runs, or estimated from the program. The planner reads no clock and
+//! no counter, so equal figures give equal plans.
 
 use weft_core::abi::Counters;
 use weft_ir::program::ChainProgram;
@@ -9,18 +9,18 @@ use weft_ir::program::ChainProgram;
 use crate::cost::typical_ns;
 use crate::effects::{ChainEffects, ElementEffects, EndKind};
 
-/// Tuples that an element must have seen before its rate of ends is believed.
+/// Tuples that an element must have seen before its measured rate of ends is used.
 pub const SEEN_MIN: u64 = 1000;
-/// Timed passes that an element must have had before its time is believed.
+/// Timed passes that an element must have had before its measured time is used.
 pub const SAMPLED_MIN: u64 = 16;
-/// How many calls an element is taken to end of which nothing is known but that it may. A tenth is what System R takes
-/// for an equality with a value that it knows nothing of (Selinger et al., SIGMOD 1979, table 1).
+/// The assumed share of calls that an element ends if it may end any. A tenth is System R's selectivity of an equality
+/// with an unknown value (Selinger et al., SIGMOD 1979, table 1).
 pub const ENDS_ASSUMED: f64 = 0.1;
 
 /// The figures of a chain, by element.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// In the order of the program.
+    /// In program order.
     pub elements: Vec<ElementFigures>,
 }
 
@@ -29,7 +29,7 @@ pub struct Figures {
 pub struct ElementFigures {
     /// Nanoseconds for a call that reaches it, in all passes together.
     pub ns: f64,
-    /// The share of these calls that it ends, from 0 to 1.
+    /// The share of these calls that it ends, 0 to 1.
     pub ends: f64,
     /// The time was measured.
     pub is_timed: bool,
@@ -38,7 +38,7 @@ pub struct ElementFigures {
 }
 
 impl Figures {
-    /// What the program alone tells.
+    /// Estimates from the program alone.
     pub fn estimated(chain: &ChainProgram, effects: &ChainEffects) -> Self {
         let one = |(element, effects): (&weft_ir::program::Element, &ElementEffects)| ElementFigures {
             ns: typical_ns(chain, element),
@@ -49,7 +49,8 @@ impl Figures {
         Self { elements: chain.elements.iter().zip(&effects.elements).map(one).collect() }
     }
 
-    /// The same, with what a running version has counted of elements with the same names, where that is enough.
+    /// Replaces estimates by the counters of a running version's elements of the same names, where there are enough
+    /// samples.
     pub fn with_counted(
         mut self,
         chain: &ChainProgram,
@@ -75,13 +76,13 @@ impl Figures {
         self
     }
 
-    /// Whether something of it was measured.
+    /// Whether at least one figure is measured.
     pub fn is_measured(&self) -> bool {
         self.elements.iter().any(|figures| figures.is_timed || figures.is_counted)
     }
 
-    /// Nanoseconds that a call takes on average in this order of elements: each costs what it costs, as often as the
-    /// elements in front of it let a call pass.
+    /// Expected nanoseconds of a call in this order: each element's cost, weighted by the calls that earlier elements
+    /// let pass.
     pub fn expected_ns(&self, order: &[usize]) -> f64 {
         let mut reach = 1.0;
         let mut total = 0.0;
@@ -94,8 +95,8 @@ impl Figures {
     }
 }
 
-/// The calls that an element has ended, of those that it counted. A REDIRECT is counted with the replies, and ends
-/// nothing: where an element does both, they cannot be told apart, and none is taken for an end.
+/// The calls that an element has ended, from its counters. A REDIRECT counts as a reply and ends nothing: if an element
+/// does both, they cannot be distinguished, and none counts as an end.
 fn ended(counters: &Counters, effects: &ElementEffects, fail_open: bool) -> u64 {
     let redirects = effects.handlers().any(|(_, handler)| !handler.redirects.is_empty());
     let diverted = if redirects { 0 } else { counters.diverted };
@@ -103,7 +104,7 @@ fn ended(counters: &Counters, effects: &ElementEffects, fail_open: bool) -> u64 
     counters.dropped + counters.aborted + diverted + failed
 }
 
-/// An element that only may fail ends next to nothing.
+/// An element that can only fail ends almost no calls.
 fn ends_assumed(effects: &ElementEffects) -> f64 {
     let on_the_way_in = effects.open.iter().chain(&effects.request);
     let mut ends = on_the_way_in.flat_map(|handler| &handler.ends);

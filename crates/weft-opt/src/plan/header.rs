@@ -1,4 +1,4 @@
-//! What must travel in front of a message where a chain is cut over two nodes: what the stages beyond read, no more.
+//! The header of a message where a chain is cut over two nodes: the fields that later stages read, and no more.
 
 use weft_core::types::{Repr, Type};
 use weft_ir::ir::InputId;
@@ -8,42 +8,42 @@ use crate::effects::{ChainEffects, Effects};
 
 /// Bytes of a message's id: the numbers of its call and of itself in it.
 pub const ID_BYTES: u64 = 8;
-/// Bytes of the version that the call entered under.
+/// Bytes of the version under which the call began.
 pub const VERSION_BYTES: u64 = 2;
-/// Bytes of the length in front of text and bytes.
+/// Bytes of the length prefix of text and bytes.
 const LENGTH_BYTES: u64 = 2;
 
 /// The header at one cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How many elements stand in front of the cut, in the order that runs.
+    /// Number of elements before the cut, in the planned order.
     pub at: usize,
-    /// What the elements beyond read of a request before one of them has written it, in the order in which they need
-    /// it: whoever reads the beginning of a message has what the first of them needs.
+    /// The fields of a request that later elements read before they are written there, in the order of use: the
+    /// beginning of a header is enough for the first elements.
     pub fields: Vec<HeaderField>,
 }
 
 /// A field of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderField {
-    /// Which input of the request.
+    /// The input of the request.
     pub input: InputId,
-    /// The element that needs it first.
+    /// The first element that reads it.
     pub element: usize,
-    /// Bytes that it takes always.
+    /// Its fixed size in bytes.
     pub bytes: u64,
-    /// Beyond these it takes its own length.
+    /// It also has a variable part.
     pub is_text: bool,
 }
 
 impl Header {
-    /// Bytes with id and version; texts count their length alone.
+    /// Bytes with id and version; texts count only their length prefix.
     pub fn bytes(&self) -> u64 {
         ID_BYTES + VERSION_BYTES + self.fields.iter().map(|field| field.bytes).sum::<u64>()
     }
 }
 
-/// The header at each cut of an order: before its first element, before its second, and so on, and behind its last.
+/// The header at each cut of an order: before its first element, before its second, and so on, and after its last.
 pub fn headers(chain: &ChainProgram, effects: &ChainEffects, order: &[usize]) -> Vec<Header> {
     (0..=order.len()).map(|at| Header { at, fields: fields(chain, effects, &order[at..]) }).collect()
 }
@@ -59,7 +59,7 @@ fn fields(chain: &ChainProgram, effects: &ChainEffects, beyond: &[usize]) -> Vec
                     fields.push(field(chain, id, element));
                 }
             }
-            // What ends the call is needed by nobody behind.
+            // Effects of a pass that ends the call are not needed by later elements.
             let always = handler.writes.iter().filter(|(_, write)| write.always);
             written.extend(always.map(|(id, _)| *id));
         }
@@ -67,7 +67,7 @@ fn fields(chain: &ChainProgram, effects: &ChainEffects, beyond: &[usize]) -> Vec
     fields
 }
 
-/// The inputs that a handler looks at, and that the next node does not know by itself.
+/// The inputs that a handler reads and that the next node does not have anyway.
 fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = InputId> {
     let travels = |id: &&InputId| {
         let place = &chain.request.inputs[usize::from(id.0)].place;
@@ -77,11 +77,11 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
             | InputLocation::Present(_)
             | InputLocation::List(_)
             | InputLocation::Header(_) => true,
-            // They are the id and the version, which travel anyway, or told by the frame.
+            // They are the id and the version, which are sent anyway, or part of the frame.
             InputLocation::Meta(meta) => {
                 !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_computed()
             }
-            // A frame goes on as it is.
+            // A frame is sent unchanged.
             InputLocation::Trailer(_)
             | InputLocation::Key(_)
             | InputLocation::Frame(_)

@@ -1,9 +1,9 @@
-//! Rule 7: elements of which one takes back what the other did to a field, and those that may cross both.
+//! Rule 7: inverse pairs of elements, and the elements that may cross them.
 //!
-//! `compress` and `decompress` in one chain leave the field as it was. An element that looks at the field must not come
-//! to stand between the two, but in front of both and behind both it sees the same. So it may change places with the
-//! pair if it may with each of them once the two transforms are left out of their handlers: the statement that sets the
-//! field, the read that feeds it, and the failure of that one call. All other uses of the field stay.
+//! `compress` and `decompress` in one chain leave the field as it was. An element that reads the field must not move
+//! between the two, but it sees the same before both and after both. So it may swap with the pair if it may swap with
+//! each of them once the two transforms are removed from their handlers: the statement that sets the field, the read of
+//! its argument, and the failure of that one call. All other uses of the field stay.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use super::swap::pair;
 use super::{Context, Level, Pair, Side};
 use crate::effects::{ChainEffects, Effects, ElementEffects, of_handler};
 
-/// Two elements of which one takes back what the other does, and who may cross them.
+/// Two elements of which one undoes the other, and the elements that may cross them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crossing {
     /// The one that comes first as written.
     pub first: usize,
     /// The other.
     pub second: usize,
-    /// Elements that stand in front of both or behind both, whichever is cheaper, and never between them.
+    /// Elements that may be before both or after both, whichever is cheaper, and never between them.
     pub others: Vec<usize>,
 }
 
 impl Crossing {
-    /// Whether two elements need not keep their order because one of them may cross the pair that the other is of.
+    /// Whether two elements may swap because one of them may cross the pair with the other.
     pub fn frees(&self, pair: &Pair) -> bool {
         let is_of = |element: usize| element == self.first || element == self.second;
         let crosses = |element: usize| self.others.contains(&element);
@@ -36,7 +36,7 @@ impl Crossing {
     }
 }
 
-/// All pairs of inverse elements of a chain, with those that may cross them at a level.
+/// All pairs of inverse elements of a chain, with the elements that may cross them at a level.
 pub fn crossings(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -46,10 +46,10 @@ pub fn crossings(
     crossings_by(chain, effects, context, level, &without_transform)
 }
 
-/// A handler of a chain without the transform of a field; `takes_back` if the transform undoes another.
+/// Removes the transform of a field from a handler; `is_inverse` if it undoes another.
 pub(super) type Without<'w> = &'w dyn Fn(&ChainProgram, &Function, InputId, bool) -> Option<Function>;
 
-/// As [`crossings`], with another way to leave the transforms out.
+/// As [`crossings`], with another function to remove the transforms.
 pub(super) fn crossings_by(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -61,7 +61,7 @@ pub(super) fn crossings_by(
     let both = (0..n).flat_map(|first| (first + 1..n).map(move |second| (first, second)));
     let found = both.flat_map(|(first, second)| {
         let sides = [Side::Request, Side::Response].into_iter();
-        sides.filter_map(move |side| Some((first, second, side, undone(chain, first, second, side)?)))
+        sides.filter_map(move |side| Some((first, second, side, inverted_field(chain, first, second, side)?)))
     });
     let crossing = |(first, second, side, field): (usize, usize, Side, InputId)| {
         let is_kept = (first + 1..second).all(|at| !writes(&effects.elements[at], side, field));
@@ -72,8 +72,8 @@ pub(super) fn crossings_by(
                 let (front, behind) = (of.min(*other), of.max(*other));
                 pair(chain, &without, context, front, behind).may_swap(level)
             };
-            // A rewritten message may have another length although its fields hold the same values.
-            let asks = asks_for_the_message(chain, &effects.elements[*other], side);
+            // A rewritten message may have another length although its fields have the same values.
+            let asks = reads_whole_message(chain, &effects.elements[*other], side);
             stands_outside && !asks && may_pass(first) && may_pass(second)
         };
         let others = (0..n).filter(may_cross).collect();
@@ -82,9 +82,9 @@ pub(super) fn crossings_by(
     found.filter_map(crossing).collect()
 }
 
-/// The field that both work on, if what the one that runs first does to it is taken back by the other.
-fn undone(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Option<InputId> {
-    // Responses pass the chain the other way.
+/// The field that both transform, if the second to run undoes the first.
+fn inverted_field(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Option<InputId> {
+    // Responses pass the chain in reverse.
     let (does, undoes) = if side == Side::Request { (first, second) } else { (second, first) };
     let inputs = inputs(chain, side);
     let done = transforms(handler(chain, does, side)?);
@@ -93,13 +93,13 @@ fn undone(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Opti
         let by = taken_back.get(field)?;
         let decl = |id: &NativeId| &chain.natives[usize::from(id.0)];
         let is_there = !inputs[usize::from(field.0)].nullable;
-        (is_there && takes_back(decl(by), decl(function))).then_some(*field)
+        (is_there && is_inverse(decl(by), decl(function))).then_some(*field)
     };
     done.iter().find_map(is_undone)
 }
 
-/// Whether `by` gives back what `function` was given. Where a key is involved, both must have it from the same place.
-fn takes_back(by: &NativeDecl, function: &NativeDecl) -> bool {
+/// Whether `by` returns the argument of `function`. If they use a key, both must have it from the same place.
+fn is_inverse(by: &NativeDecl, function: &NativeDecl) -> bool {
     let keys = |decl: &NativeDecl| {
         let is_key = |(name, _): &&(String, weft_core::Value)| name.starts_with("key");
         decl.options.iter().filter(is_key).cloned().collect::<Vec<_>>()
@@ -117,7 +117,7 @@ fn handler(chain: &ChainProgram, element: usize, side: Side) -> Option<&Function
     }
 }
 
-/// Fields that a handler sets once, each to a function of what it held.
+/// Fields that a handler sets once, each to a function of its old value.
 fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
     let made: BTreeMap<Value, &Op> =
         function.insts().filter_map(|inst| Some((inst.result?, &inst.op))).collect();
@@ -128,7 +128,7 @@ fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
             Op::ClearInput(field) => (*field, None),
             _ => continue,
         };
-        // A second write is another value.
+        // A second write sets another value.
         found.entry(field).and_modify(|known| *known = None).or_insert(by);
     }
     found.into_iter().filter_map(|(field, by)| Some((field, by?))).collect()
@@ -144,8 +144,8 @@ fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
     handlers(element, side).into_iter().any(|effects| effects.writes.contains_key(&field))
 }
 
-/// Whether an element reads the message as a whole, or its size.
-fn asks_for_the_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
+/// Whether an element reads the whole message, or its size.
+fn reads_whole_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
     let inputs = inputs(chain, side);
     let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_of_message();
     handlers(element, side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
@@ -163,7 +163,7 @@ fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
 }
 
 /// The effects of a chain without the transforms of a field by two elements. None if one of them does not always set
-/// the field, or lets a tuple pass for which it failed.
+/// the field, or lets a tuple pass after a failure.
 fn without(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -179,23 +179,23 @@ fn without(
         if !handler.writes.get(&field)?.always || chain.fails_open(at as u16, event) {
             return None;
         }
-        // Requests come to the first element first, responses to the last.
-        let takes_back = (at == pair[1]) == (side == Side::Request);
-        let left = without_transform(chain, self::handler(chain, at, side)?, field, takes_back)?;
+        // Requests reach the first element first, responses the last.
+        let is_inverse = (at == pair[1]) == (side == Side::Request);
+        let left = without_transform(chain, self::handler(chain, at, side)?, field, is_inverse)?;
         *handler = of_handler(chain, at as u16, event, &left);
     }
     Some(without)
 }
 
-/// A handler without the transform of a field. One that takes back what another made can fail for want of room alone.
+/// A handler without the transform of a field. If the transform undoes another, it can fail only for lack of room.
 ///
-/// The call itself stays, of a constant, for the room that it takes. Where something else looks at its result, or it
-/// may fail for what the field holds, it stays as it is.
+/// The call itself stays, with a constant argument, because it uses scratch. If something else uses its result, or it
+/// may fail because of the field's value, the handler stays as it is.
 pub(super) fn without_transform(
     chain: &ChainProgram,
     function: &Function,
     field: InputId,
-    takes_back: bool,
+    is_inverse: bool,
 ) -> Option<Function> {
     let mut left = function.clone();
     let set = |op: &Op| match op {
@@ -209,7 +209,7 @@ pub(super) fn without_transform(
     for block in &mut left.blocks {
         block.insts.retain(|inst| set(&inst.op).is_none());
         for inst in &mut block.insts {
-            if inst.op == Op::NativeFailed(result) && (takes_back || fails_for_length) {
+            if inst.op == Op::NativeFailed(result) && (is_inverse || fails_for_length) {
                 inst.op = Op::ScratchFull;
             }
         }

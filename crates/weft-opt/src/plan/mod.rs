@@ -1,14 +1,14 @@
-//! What follows from the effects of a chain: the order that it runs in, and which tables may be split by key.
+//! Plans a chain from its effects: the order in which it runs, and which tables may be sharded by key.
 //!
 //! * [`pairs`]: for each two elements of a chain, the clashes that keep their order, by rule, level and source line.
-//! * [`Figures`]: what elements cost, measured or estimated.
-//! * [`choose`]: the order of least expected cost among those that are allowed.
-//! * [`tables`]: for each table, whether it can be spread over nodes by the key of its rows.
-//! * [`overlaps`]: which elements could work side by side, and at what price.
-//! * [`dead_fields`]: fields that are set for nothing.
-//! * [`headers`]: what must travel in front of a message where the chain is cut.
+//! * [`Figures`]: the cost of elements, measured or estimated.
+//! * [`choose`]: the order of least expected cost among the allowed ones.
+//! * [`tables`]: for each table, whether it can be sharded over nodes by the key of its rows.
+//! * [`overlaps`]: which elements could run in parallel, and at what price.
+//! * [`dead_fields`]: fields that are overwritten before anything reads them.
+//! * [`headers`]: what must be sent with a message where the chain is cut.
 //!
-//! The search and the cost model are decision 0023.
+//! Decision 0023 describes the search and the cost model.
 
 mod dead;
 mod figures;
@@ -27,70 +27,70 @@ use core::ops::Range;
 
 use weft_lang::hir;
 
-use crate::effects::Lines;
+use crate::effects::SourceLines;
 
 pub use dead::{DeadField, dead_fields, drop_dead_fields};
 pub use figures::{ENDS_ASSUMED, ElementFigures, Figures, SAMPLED_MIN, SEEN_MIN};
 pub use header::{Header, HeaderField, ID_BYTES, VERSION_BYTES, headers};
 pub use inverse::{Crossing, crossings};
-pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, NotTaken, Plan, choose};
-pub use parallel::{COPY_NS, Copied, HAND_OFF_NS, MERGE_NS, Overlap, Together, gain_ns, overlaps, steps};
+pub use order::{GAIN_MIN, GAIN_NS_MIN, Input, Licence, LicensedBy, Plan, RejectedOrder, choose};
+pub use parallel::{COPY_NS, Copied, HAND_OFF_NS, MERGE_NS, Overlap, ParallelStep, gain_ns, overlaps, steps};
 pub use search::{BEAM_WIDTH, EXACT_MAX};
 pub use shard::{Sharding, TableSharding, tables};
 pub use swap::pairs;
 
-/// What must stay the same when the order of elements changes; each level promises all that the next one does.
+/// What a new order of elements must preserve; each level includes the promises of the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// State, sinks with their order, statuses and outputs.
     Strict,
-    /// All but the order of sink rows of different elements, and but which element finds the scratch of a pass full.
+    /// All but the order of sink rows of different elements, and which element runs out of a pass's scratch.
     #[default]
     Observable,
     /// Outputs, statuses and state; sink rows of calls that an element ends may differ.
     Output,
-    /// Equal in distribution. No rule of this version makes use of it: what it allows is what `output` does.
+    /// Equality in distribution. No rule of this version uses it: it allows what `output` does.
     Stochastic,
     /// The same calls go on, from the same state, with the same fields. State, sinks, statuses and delays of calls that
     /// an element ends may differ.
     Relaxed,
 }
 
-/// A rule of the list of rules. The numbers are those that the documentation and `weft explain` show.
+/// A rule that keeps elements in order. The documentation and `weft explain` use these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// One writes a field, header, mark or part of an answer that the other reads or writes.
     Fields = 1,
-    /// One writes state that the other reads or writes; merging the same variable is no clash.
+    /// One writes state that the other reads or writes; merges of the same variable do not clash.
     State = 2,
-    /// One may end the tuple, and the other leaves a trace that then would be missing, or be there.
+    /// One may end the tuple, and the other leaves a trace that depends on the order.
     Ends = 3,
-    /// Both may end the tuple, and not in the same way.
+    /// Both may end the tuple, but differently.
     Statuses = 4,
     /// One copies the tuple, and the other changes it.
     Copies = 5,
-    /// One may end the tuple, and the other holds it up.
+    /// One may end the tuple, and the other delays it.
     Time = 6,
-    /// Both give rows to the same place.
+    /// Both send rows to the same place.
     Sinks = 8,
-    /// Both name the target.
+    /// Both set the target.
     Target = 9,
-    /// Both take room in the scratch of the pass, so which of them finds it full depends on the order.
+    /// Both use the scratch of the pass, so the order decides which of them runs out of it.
     Room = 10,
-    /// The chain says `ORDER a BEFORE b`, or which comes first or last.
+    /// The chain declares `ORDER a BEFORE b`, or which element comes first or last.
     Order = 11,
-    /// A filter wraps what stands behind it: elements stay on their side.
+    /// A filter wraps the elements after it: elements stay on their side.
     Filters = 12,
 }
 
-/// A clause of a rule. Each is held by a test that leaves it out and must find that out.
+/// A clause of a rule. For each there is a test that fails without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Clause {
     /// One writes a field or header that the other reads.
     WritesWhatIsRead,
     /// Both write one, or fields of a frame that share bytes.
     BothWrite,
-    /// One leaves something set for an answer that the other gives, or sets as well.
+    /// One sets parts of an answer and goes on; the other answers, or sets them as well.
     Answers,
     /// Both mark the tuple.
     Marks,
@@ -100,37 +100,37 @@ pub enum Clause {
     BothChange,
     /// One may end the call, and the other changes state.
     EndsState,
-    /// One may end the call, and the other changes a cell of the call's row that a third looks at.
+    /// One may end the call, and the other changes a cell of the call's row that a third reads.
     EndsSharedCell,
-    /// One may end the call, and the other gives a row to a sink.
+    /// One may end the call, and the other sends a row to a sink.
     EndsRows,
     /// One may end the call, and the other copies the tuple.
     EndsCopies,
-    /// One may end the call, and the other changes how its end looks.
+    /// One may end the call, and the other changes the answer of its end.
     EndsTrailers,
     /// Both may end the call, in different ways.
     Statuses,
-    /// Both may end the call in the same way, but an answer tells the two apart.
+    /// Both may end the call in the same way, but the answers differ.
     StatusesAnswered,
-    /// Both may end the call in the same way, but an element asks which of them it was.
+    /// Both may end the call in the same way, but an element reads which of them it was.
     StatusesAsked,
     /// One copies the tuple, and the other changes it.
     CopiesChanges,
-    /// One may end the call, and the other holds it up.
+    /// One may end the call, and the other delays it.
     Delays,
-    /// Both give rows to the same place.
+    /// Both send rows to the same place.
     Sinks,
-    /// Both name the target.
+    /// Both set the target.
     Targets,
-    /// Both take room.
+    /// Both use scratch.
     Room,
-    /// The chain says so.
+    /// The chain declares it.
     Order,
-    /// A filter stands between them.
+    /// A filter is between them.
     Filters,
 }
 
-/// Which handlers a clash is between.
+/// The handlers that clash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// OPEN and REQUEST: they run in one pass.
@@ -141,7 +141,7 @@ pub enum Side {
     Close,
     /// EVERY and TIMEOUT.
     Every,
-    /// What the chain says.
+    /// Declarations of the chain.
     Chain,
 }
 
@@ -150,18 +150,18 @@ pub enum Side {
 pub struct Clash {
     /// The rule.
     pub rule: Rule,
-    /// Which part of it.
+    /// The clause of the rule.
     pub clause: Clause,
-    /// The weakest level at which it holds: beyond it the swap is not forbidden by this.
+    /// The weakest level at which it holds: weaker levels allow the swap.
     pub until: Level,
     /// The direction in which it was found.
     pub side: Side,
-    /// In words, with the names of the elements.
+    /// The reason in words, with the names of the elements.
     pub why: String,
     /// The lines of the element that comes first as written.
-    pub first: Lines,
+    pub first: SourceLines,
     /// The lines of the other one.
-    pub second: Lines,
+    pub second: SourceLines,
 }
 
 /// Two elements of a chain.
@@ -171,23 +171,23 @@ pub struct Pair {
     pub first: usize,
     /// The index of the other.
     pub second: usize,
-    /// What keeps their order, by rule.
+    /// The clashes that keep their order, by rule.
     pub clashes: Vec<Clash>,
 }
 
 impl Pair {
-    /// Whether the two may change places at a level, as far as they alone are concerned: what stands between them must
-    /// be able to as well.
+    /// Whether the two may swap at a level, as far as they are concerned: elements between them must be able to as
+    /// well.
     pub fn may_swap(&self, level: Level) -> bool {
         self.blocking(level).next().is_none()
     }
 
-    /// What forbids it at a level.
+    /// The clashes that forbid it at a level.
     pub fn blocking(&self, level: Level) -> impl Iterator<Item = &Clash> {
         self.clashes.iter().filter(move |clash| level <= clash.until)
     }
 
-    /// The strictest level at which they may change places.
+    /// The strictest level at which they may swap.
     pub fn allowed_from(&self) -> Option<Level> {
         Level::ALL.into_iter().find(|level| self.may_swap(*level))
     }
@@ -198,7 +198,7 @@ impl Level {
     pub const ALL: [Self; 5] =
         [Self::Strict, Self::Observable, Self::Output, Self::Stochastic, Self::Relaxed];
 
-    /// The name as `EQUIVALENCE` takes it.
+    /// The keyword in `EQUIVALENCE`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -223,7 +223,7 @@ impl From<hir::Equivalence> for Level {
 }
 
 impl Rule {
-    /// All rules that keep two elements in order, by their numbers. Rule 7 keeps none: it lets elements cross a pair of
+    /// All rules that keep two elements in order, by number. Rule 7 keeps none: it lets elements cross a pair of
     /// inverse functions ([`crossings`]).
     pub const ALL: [Self; 11] = [
         Self::Fields,
@@ -239,12 +239,12 @@ impl Rule {
         Self::Filters,
     ];
 
-    /// The number under which it is documented.
+    /// The number in the documentation.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// In a word.
+    /// Its short name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fields => "fields",
@@ -288,7 +288,7 @@ impl Clause {
         Self::Filters,
     ];
 
-    /// In a few words.
+    /// A short description.
     pub fn name(self) -> &'static str {
         match self {
             Self::WritesWhatIsRead => "writes what is read",
@@ -344,7 +344,7 @@ impl fmt::Display for Rule {
 }
 
 impl Side {
-    /// The word for it.
+    /// Its keyword.
     pub fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -356,10 +356,10 @@ impl Side {
     }
 }
 
-/// What is known of a chain besides its program.
+/// Facts about a chain besides its program.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// `ORDER a BEFORE b` and what POSITION says.
+    /// `ORDER a BEFORE b`, and the pairs that POSITION implies.
     orders: Vec<(usize, usize)>,
     /// `PRIORITY a > b`.
     priorities: Vec<(usize, usize)>,
@@ -370,7 +370,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Of a checked chain.
+    /// The context of a checked chain.
     pub fn new(chain: &hir::Chain) -> Self {
         Self {
             orders: chain.orders.clone(),
@@ -381,8 +381,8 @@ impl Context {
     }
 }
 
-/// The places that a filter keeps elements on one side of: in front of what it wraps, and in front of the element that
-/// makes its keys, which looks at the tuple as the filter finds it.
+/// The places that elements may not cross because of a filter: before the elements that it wraps, and before the
+/// element that computes its keys from the tuple as the filter finds it.
 fn walls(filter: &hir::FilterInstance) -> impl Iterator<Item = (usize, String)> {
     let keys = filter.has_keys.then(|| filter.at - 1);
     keys.into_iter().chain([filter.at]).map(|at| (at, filter.name.clone()))

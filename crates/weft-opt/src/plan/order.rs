@@ -1,88 +1,88 @@
-//! Which order a chain runs in.
+//! Chooses the order of a chain's elements.
 
 use super::figures::Figures;
 use super::search::{Constraints, search};
 use super::{Context, Crossing, Level, Pair, Rule};
 
-/// The share of what the chain costs that another order must save, or what runs stays: estimates are no better than
-/// this, and an order that changes for nothing makes people wonder.
+/// The share of the chain's cost that another order must save to replace the running one: estimates are no more precise
+/// than this, and a change without gain confuses people.
 pub const GAIN_MIN: f64 = 0.05;
-/// Nanoseconds a call that another order must save at least. A timed pass is not told apart from another by less.
+/// Nanoseconds per call that another order must save at least; timed passes do not resolve less.
 pub const GAIN_NS_MIN: f64 = 2.0;
 
-/// What an order is chosen by.
+/// The input of the choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'p> {
-    /// What the chain says.
+    /// The chain's declarations.
     pub context: &'p Context,
-    /// The rules' verdicts, by [`super::pairs`].
+    /// The clashes of all pairs, by [`super::pairs`].
     pub pairs: &'p [Pair],
-    /// Pairs of inverse elements and who may cross them at this level, by [`super::crossings`].
+    /// Inverse pairs, and the elements that may cross them at this level, by [`super::crossings`].
     pub crossings: &'p [Crossing],
-    /// What must stay the same.
+    /// What must be preserved.
     pub level: Level,
-    /// What elements cost.
+    /// The costs of elements.
     pub figures: &'p Figures,
-    /// The order that runs now, if it is still one that may run: it is left for a gain alone.
+    /// The running order, if it is still allowed: it is replaced only for a gain.
     pub running: Option<&'p [usize]>,
 }
 
-/// The order that a chain runs in.
+/// The chosen order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Indices of elements as written, in the order in which requests pass them.
+    /// Indexes of elements as written, in the order in which requests pass them.
     pub order: Vec<usize>,
-    /// No permitted order costs less; false where there were too many to look at.
+    /// No allowed order costs less; false if there were too many to search.
     pub is_exact: bool,
-    /// Nanoseconds that a call is expected to take in the order as written.
+    /// Expected nanoseconds of a call in the written order.
     pub written_ns: f64,
-    /// The same, in this order.
+    /// Expected nanoseconds of a call in this order.
     pub planned_ns: f64,
-    /// The best that was found, where the gain was too small to be taken.
-    pub not_taken: Option<NotTaken>,
-    /// Pairs that stand the other way round than written though a rule keeps them in order.
+    /// The best order found, if its gain was too small.
+    pub not_taken: Option<RejectedOrder>,
+    /// Pairs in reverse of the written order although a rule keeps them.
     pub licences: Vec<Licence>,
 }
 
-/// An order that would save too little.
+/// An order whose gain is too small.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NotTaken {
+pub struct RejectedOrder {
     /// As [`Plan::order`].
     pub order: Vec<usize>,
     /// As [`Plan::planned_ns`].
     pub ns: f64,
 }
 
-/// That the chain allows what a rule forbids.
+/// The chain allows what a rule forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Licence {
-    /// The element that now stands in front.
+    /// The element that is now first.
     pub front: usize,
-    /// The element that was written in front of it.
+    /// The element that was written first.
     pub behind: usize,
-    /// By which words of the chain.
+    /// The declaration of the chain.
     pub by: LicensedBy,
 }
 
-/// The words of a chain that allow what a rule forbids.
+/// The declarations of a chain that override a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LicensedBy {
     /// `{a, b}`.
     Braces,
-    /// `PRIORITY a > b`: a may stand in front.
+    /// `PRIORITY a > b`: a may come first.
     Priority,
 }
 
 impl Plan {
-    /// Whether it is another order than the one that was written.
+    /// Whether it differs from the written order.
     pub fn is_reordered(&self) -> bool {
         !self.order.is_sorted()
     }
 }
 
 impl Pair {
-    /// The words of the chain that allow the second to stand in front of the first whatever the rules say, but for
-    /// those that are words of the chain themselves.
+    /// The declaration that allows the second to come before the first in spite of the rules, except for rules that are
+    /// declarations themselves.
     pub fn licence(&self, context: &Context) -> Option<LicensedBy> {
         if self.clashes.iter().any(|clash| matches!(clash.rule, Rule::Order | Rule::Filters)) {
             return None;
@@ -96,14 +96,14 @@ impl Pair {
         }
     }
 
-    /// Whether the first must stay in front of the second.
+    /// Whether the first must stay before the second.
     pub fn is_kept(&self, level: Level, context: &Context) -> bool {
         !self.may_swap(level) && self.licence(context).is_none()
     }
 }
 
 impl Plan {
-    /// The order as written, for a chain that is not planned.
+    /// The written order, for a chain that is not planned.
     pub fn as_written(figures: &Figures) -> Self {
         let order: Vec<usize> = (0..figures.elements.len()).collect();
         let ns = figures.expected_ns(&order);
@@ -111,11 +111,11 @@ impl Plan {
     }
 }
 
-/// The order in which a chain should run: the one of least expected cost among those that the rules and the chain's own
-/// words allow, if it saves enough; else the one that runs, or the one that was written.
+/// Chooses the order of least expected cost that the rules and the chain's declarations allow, if it saves enough; else
+/// the running order, or the written one.
 ///
 /// # Panics
-/// If the figures are not those of the chain that the pairs are of.
+/// The figures are not those of the pairs' chain.
 pub fn choose(input: &Input<'_>) -> Plan {
     let n = input.figures.elements.len();
     let constraints = constraints(input, n);
@@ -131,7 +131,7 @@ pub fn choose(input: &Input<'_>) -> Plan {
     let (order, planned_ns, not_taken) = if pays {
         (found.order, found_ns, None)
     } else {
-        let other = (found.order != stays).then_some(NotTaken { order: found.order, ns: found_ns });
+        let other = (found.order != stays).then_some(RejectedOrder { order: found.order, ns: found_ns });
         (stays.to_vec(), stays_ns, other)
     };
     let licences = licences(input, &order);

@@ -1,13 +1,13 @@
-//! Which elements could work on a request side by side, and what that would cost.
+//! Which elements could process a request in parallel, and what that would cost.
 //!
-//! The order stays what it is, the work overlaps: an element may begin before the one in front of it has ended, on a
-//! copy of what both touch if need be, and what both came to is merged in the order of the chain. The verdict is that
-//! of the first that ends the call; the bytes of a field are those of the last that wrote it; state and rows are kept
-//! only of elements that the merged verdict lets the call reach (commit at the merge), and the next call with the
-//! same key waits for that.
+//! The order stays the same, but the work overlaps: an element may begin before the one before it has ended, if
+//! necessary on a copy of what both access, and the results are merged in the chain's order. The verdict is that of the
+//! first element that ends the call; the bytes of a field are those of its last writer. State and rows are kept only
+//! for elements that the call reaches by the merged verdict (commit at the merge), and the next call with the same key
+//! waits for that.
 //!
-//! Nothing runs like this in this version: a segment runs to completion on one worker, where nothing can overlap. What
-//! is told is what would be allowed, and what it would have to save.
+//! This version does not run elements in parallel: a segment runs to completion on one worker. The analysis reports
+//! what would be allowed, and what it would have to save.
 
 use weft_ir::ir::InputId;
 use weft_ir::program::{ChainProgram, InputLocation};
@@ -16,48 +16,48 @@ use super::figures::Figures;
 use super::{Clause, Level, Pair, Side};
 use crate::effects::{ChainEffects, Effects};
 
-/// What handing a tuple to another core and back takes, in nanoseconds: twice the 65 cycles that DESIGN section 9 gives
-/// a hand-off, at 2.6 GHz.
+/// Nanoseconds to hand a tuple to another core and back: twice the 65 cycles of a hand-off in DESIGN section 9, at 2.6
+/// GHz.
 pub const HAND_OFF_NS: f64 = 50.0;
-/// What a copy of a tuple takes: a short message, once.
+/// Nanoseconds to copy a tuple: a short message, once.
 pub const COPY_NS: f64 = 20.0;
-/// What a merge takes: verdicts, and the ranges that were written.
+/// Nanoseconds of a merge: verdicts, and the written ranges.
 pub const MERGE_NS: f64 = 30.0;
 
-/// Whether two elements could work side by side.
+/// Whether two elements could run in parallel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// The element in front, in the order that runs.
+    /// The element that comes first in the planned order.
     pub front: usize,
-    /// The one behind.
+    /// The other one.
     pub behind: usize,
     /// How, or why not.
-    pub verdict: Result<Together, String>,
+    pub verdict: Result<ParallelStep, String>,
 }
 
-/// What it takes for two elements to work side by side.
+/// What two elements need to run in parallel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Together {
-    /// What the one behind works on.
+pub struct ParallelStep {
+    /// What the later one gets a copy of.
     pub copy: Copied,
-    /// It leaves traces, which are kept or thrown away when it is known whether the call reaches it.
+    /// It leaves traces, which are committed only when it is known that the call reaches it.
     pub commits_at_merge: bool,
 }
 
 /// What is copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Copied {
-    /// Nothing: both look at the same tuple.
+    /// Nothing: both use the same tuple.
     #[default]
     Nothing,
-    /// Its headers alone.
+    /// Only its headers.
     Headers,
     /// All of it.
     All,
 }
 
-/// For each two elements of an order, whether they could work side by side on a request without being told from the
-/// sequence, as far as a level promises that.
+/// For each two elements of an order, whether they could process a request in parallel, indistinguishable from the
+/// sequence as far as a level promises.
 pub fn overlaps(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -75,7 +75,7 @@ pub fn overlaps(
     .collect()
 }
 
-/// The elements by the step in which they could work, if there were a core for each: those of one step overlap.
+/// Groups elements into parallel steps, with a core for each element.
 pub fn steps(overlaps: &[Overlap], order: &[usize]) -> Vec<Vec<usize>> {
     let mut steps: Vec<Vec<usize>> = Vec::new();
     for &element in order {
@@ -92,7 +92,7 @@ pub fn steps(overlaps: &[Overlap], order: &[usize]) -> Vec<Vec<usize>> {
     steps
 }
 
-/// What running each step side by side would save of a call, and what it would cost, in nanoseconds.
+/// Nanoseconds per call that parallel steps would save, and their overhead.
 pub fn gain_ns(figures: &Figures, overlaps: &[Overlap], steps: &[Vec<usize>]) -> (f64, f64) {
     let ns = |element: &usize| figures.elements[*element].ns;
     let (mut saved, mut cost) = (0.0, 0.0);
@@ -116,8 +116,8 @@ fn overlap(
     level: Level,
     front: usize,
     behind: usize,
-) -> Result<Together, String> {
-    let mut how = Together::default();
+) -> Result<ParallelStep, String> {
+    let mut how = ParallelStep::default();
     let [first, second] = [front, behind].map(|at| requests(effects, at));
     // Only requests overlap.
     for clash in pair.blocking(level).filter(|clash| matches!(clash.side, Side::Request | Side::Chain)) {
@@ -128,7 +128,7 @@ fn overlap(
             Clause::BothWrite if !writes(&first).all(|id| is_overwritten(&second, id)) => return no(),
             Clause::BothWrite => {}
             Clause::CopiesChanges if copies(&first) => {}
-            // The one in front may end as it likes: it does not wait for the one behind.
+            // The earlier one may end the call: it does not wait for the later one.
             Clause::EndsCopies if !(ends(&first) && copies(&second)) => {}
             Clause::CopiesChanges
             | Clause::Answers
@@ -142,7 +142,7 @@ fn overlap(
             Clause::EndsState | Clause::EndsSharedCell | Clause::EndsRows | Clause::EndsTrailers => {
                 how.commits_at_merge |= ends(&first) && has_traces(effects, behind);
             }
-            // The merge takes the first verdict, the last target, and rows in the order of the chain.
+            // The merge takes the first verdict, the last target, and rows in the chain's order.
             Clause::Statuses
             | Clause::StatusesAnswered
             | Clause::StatusesAsked
@@ -169,7 +169,7 @@ fn reads(handlers: &[&Effects], id: InputId) -> bool {
     handlers.iter().any(|handler| handler.reads.contains_key(&id))
 }
 
-/// Whether a later writer leaves nothing of what was there: it writes always and does not look, or writes nothing.
+/// Whether a later writer overwrites everything: it always writes and does not read, or it writes nothing.
 fn is_overwritten(handlers: &[&Effects], id: InputId) -> bool {
     let mut writes = handlers.iter().filter_map(|handler| handler.writes.get(&id));
     writes.all(|write| write.blind)
@@ -191,7 +191,7 @@ fn has_traces(effects: &ChainEffects, element: usize) -> bool {
     effects.elements[element].handlers().any(|(_, handler)| changes(handler))
 }
 
-/// What must be copied for the one behind: what it writes and the one in front looks at or writes.
+/// What must be copied for the later element: what it writes and the earlier one reads or writes.
 fn copied(chain: &ChainProgram, first: &[&Effects], second: &[&Effects]) -> Copied {
     let touched = |id: &InputId| reads(first, *id) || writes(first).any(|other| other == *id);
     let copy = |id: InputId| match chain.request.inputs[usize::from(id.0)].place {

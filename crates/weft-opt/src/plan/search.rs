@@ -1,37 +1,37 @@
-//! The order of least expected cost among those that keep what must be kept.
+//! Finds the order of least expected cost that satisfies the constraints.
 //!
-//! Finding it is NP-hard in general (scheduling on one machine with precedence, weighted by chance), so it is exact up
-//! to [`EXACT_MAX`] elements, by dynamic programming over the sets of elements that may stand in front, and a beam of
-//! [`BEAM_WIDTH`] such sets beyond. What a set costs does not depend on what follows, and how many calls it lets pass
-//! does not depend on its order, so one best order for each set is all that there is to keep.
+//! The problem is NP-hard in general (single-machine scheduling with precedence constraints, weighted by probability).
+//! So the search is exact up to [`EXACT_MAX`] elements, by dynamic programming over sets of first elements, and a beam
+//! search over [`BEAM_WIDTH`] such sets beyond. The cost of a set does not depend on what follows, nor its share of
+//! passing calls on its order, so it is enough to keep one best order per set.
 
 use super::figures::Figures;
 
-/// Elements up to which the order is the best there is. 2^16 sets take half a megabyte and a few milliseconds.
+/// Largest number of elements for an exact search. 2^16 sets take half a megabyte and a few milliseconds.
 pub const EXACT_MAX: usize = 16;
-/// Sets that are kept of each size where there are more elements.
+/// Sets kept of each size with more elements.
 pub const BEAM_WIDTH: usize = 128;
-/// Costs that differ by less of the whole are equal: then the written order holds.
+/// Relative difference below which costs are equal: then the written order wins.
 const EQUAL: f64 = 1e-9;
 
-/// What must stand in front of each element, as sets of elements: bit i for element i.
+/// The elements that must come before each element, as sets: bit i for element i.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Constraints {
-    /// By element: those that stand in front of it.
+    /// By element: those that come before it.
     pub(super) before: Vec<u64>,
-    /// Two elements, and a set of those that never stand between them.
+    /// Two elements, and the set of those that must not be between them.
     pub(super) apart: Vec<([usize; 2], u64)>,
 }
 
 /// An order, and whether it is known to be the best.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct SearchResult {
     pub(super) order: Vec<usize>,
     pub(super) is_exact: bool,
 }
 
 impl Constraints {
-    /// Whether an element may stand right behind this set of elements.
+    /// Whether an element may follow this set of elements.
     pub(super) fn allow(&self, element: usize, set: u64) -> bool {
         let is_between = |([first, second], others): &([usize; 2], u64)| {
             others >> element & 1 != 0 && set >> first & 1 != set >> second & 1
@@ -39,7 +39,7 @@ impl Constraints {
         set >> element & 1 == 0 && self.before[element] & !set == 0 && !self.apart.iter().any(is_between)
     }
 
-    /// Whether an order keeps them all.
+    /// Whether an order satisfies all constraints.
     pub(super) fn hold(&self, order: &[usize]) -> bool {
         let mut set = 0;
         order.len() == self.before.len()
@@ -50,7 +50,7 @@ impl Constraints {
             })
     }
 
-    /// Where the written order falls into parts that stand one behind the other whatever is chosen.
+    /// The places where every allowed order splits into independent parts.
     fn cuts(&self) -> Vec<usize> {
         let n = self.before.len();
         let is_cut = |at: &usize| {
@@ -61,9 +61,9 @@ impl Constraints {
     }
 }
 
-/// The best order that is found.
-pub(super) fn search(figures: &Figures, constraints: &Constraints) -> Found {
-    let mut found = Found { order: Vec::new(), is_exact: true };
+/// Searches for the best order.
+pub(super) fn search(figures: &Figures, constraints: &Constraints) -> SearchResult {
+    let mut found = SearchResult { order: Vec::new(), is_exact: true };
     let mut from = 0;
     for to in constraints.cuts() {
         let part = Part { figures, constraints, from, to, front: (1u64 << from) - 1 };
@@ -78,23 +78,23 @@ pub(super) fn search(figures: &Figures, constraints: &Constraints) -> Found {
     found
 }
 
-/// Elements that stand between two cuts; sets are of these alone, moved down by `from`.
+/// The elements between two cuts; sets contain only these, shifted down by `from`.
 struct Part<'f> {
     figures: &'f Figures,
     constraints: &'f Constraints,
     from: usize,
     to: usize,
-    /// Those in front of all of them.
+    /// The elements before the part.
     front: u64,
 }
 
-/// The best way that is known to have a set of elements in front.
+/// The best known order of a set of first elements.
 #[derive(Clone, Copy)]
-struct Way {
+struct BestPrefix {
     cost: f64,
-    /// The share of calls that come through.
+    /// The share of calls that pass.
     reach: f64,
-    /// The element that is last.
+    /// The last element.
     last: usize,
 }
 
@@ -107,38 +107,38 @@ impl Part<'_> {
         self.constraints.allow(self.from + element, set << self.from | self.front)
     }
 
-    fn behind(&self, way: Way, element: usize) -> Way {
+    fn append(&self, prefix: BestPrefix, element: usize) -> BestPrefix {
         let figures = &self.figures.elements[self.from + element];
-        Way {
-            cost: way.cost + way.reach * figures.ns,
-            reach: way.reach * (1.0 - figures.ends),
+        BestPrefix {
+            cost: prefix.cost + prefix.reach * figures.ns,
+            reach: prefix.reach * (1.0 - figures.ends),
             last: element,
         }
     }
 
-    /// Whether a way is better than the one that is known. Of two that cost the same, the one that ends like the
-    /// written order is.
-    fn is_better(&self, way: &Way, known: &Way) -> bool {
+    /// Whether a prefix is better than the known one. Of two equal ones, the one with the later last element wins, as
+    /// in the written order.
+    fn is_better(&self, prefix: &BestPrefix, known: &BestPrefix) -> bool {
         let slack = EQUAL * known.cost.max(1.0);
-        way.cost < known.cost - slack || (way.cost <= known.cost + slack && way.last > known.last)
+        prefix.cost < known.cost - slack || (prefix.cost <= known.cost + slack && prefix.last > known.last)
     }
 
-    /// By dynamic programming over all sets, the lesser first.
+    /// Dynamic programming over all sets, smaller sets first.
     fn exact(&self) -> Vec<usize> {
         let all = (1u64 << self.len()) - 1;
-        let mut ways: Vec<Option<Way>> = vec![None; 1 << self.len()];
-        ways[0] = Some(Way { cost: 0.0, reach: 1.0, last: 0 });
+        let mut prefixes: Vec<Option<BestPrefix>> = vec![None; 1 << self.len()];
+        prefixes[0] = Some(BestPrefix { cost: 0.0, reach: 1.0, last: 0 });
         for set in 0..=all {
-            let Some(way) = ways[set as usize] else { continue };
+            let Some(prefix) = prefixes[set as usize] else { continue };
             for element in (0..self.len()).filter(|element| self.allows(*element, set)) {
-                let next = self.behind(way, element);
-                let known = &mut ways[(set | 1 << element) as usize];
+                let next = self.append(prefix, element);
+                let known = &mut prefixes[(set | 1 << element) as usize];
                 if known.as_ref().is_none_or(|known| self.is_better(&next, known)) {
                     *known = Some(next);
                 }
             }
         }
-        let last_of = |set: u64| ways[set as usize].map_or(0, |way| way.last);
+        let last_of = |set: u64| prefixes[set as usize].map_or(0, |prefix| prefix.last);
         self.back(all, last_of)
     }
 
@@ -154,12 +154,13 @@ impl Part<'_> {
         order
     }
 
-    /// Set by set of the same size, keeping those that promise the least cost. Elements that must not stand between
-    /// two others may leave every set that is kept without a way on: then the written order is it.
+    /// Beam search over sets of the same size, keeping those with the least promised cost. Elements that must not be
+    /// between two others may leave all kept sets without a successor; then the written order is used.
     fn beam(&self) -> Vec<usize> {
         let rest: f64 = self.figures.elements[self.from..self.to].iter().map(|f| f.ns).sum();
-        let mut beam = vec![Kept { set: 0, way: Way { cost: 0.0, reach: 1.0, last: 0 }, rest, by: 0 }];
-        let mut layers: Vec<Vec<Kept>> = Vec::new();
+        let mut beam =
+            vec![BeamEntry { set: 0, prefix: BestPrefix { cost: 0.0, reach: 1.0, last: 0 }, rest, by: 0 }];
+        let mut layers: Vec<Vec<BeamEntry>> = Vec::new();
         for _ in 0..self.len() {
             let mut next = self.layer(&beam);
             if next.is_empty() {
@@ -173,7 +174,7 @@ impl Part<'_> {
         let mut order = Vec::with_capacity(self.len());
         let mut at = 0;
         for layer in layers.iter().skip(1).rev() {
-            order.push(self.from + layer[at].way.last);
+            order.push(self.from + layer[at].prefix.last);
             at = layer[at].by;
         }
         order.reverse();
@@ -181,23 +182,23 @@ impl Part<'_> {
     }
 
     /// Each set with one more element, once.
-    fn layer(&self, beam: &[Kept]) -> Vec<Kept> {
-        let mut next: Vec<Kept> = Vec::with_capacity(beam.len() * 4);
-        for (by, kept) in beam.iter().enumerate() {
-            for element in (0..self.len()).filter(|element| self.allows(*element, kept.set)) {
-                let rest = kept.rest - self.figures.elements[self.from + element].ns;
-                next.push(Kept {
-                    set: kept.set | 1 << element,
-                    way: self.behind(kept.way, element),
+    fn layer(&self, beam: &[BeamEntry]) -> Vec<BeamEntry> {
+        let mut next: Vec<BeamEntry> = Vec::with_capacity(beam.len() * 4);
+        for (by, entry) in beam.iter().enumerate() {
+            for element in (0..self.len()).filter(|element| self.allows(*element, entry.set)) {
+                let rest = entry.rest - self.figures.elements[self.from + element].ns;
+                next.push(BeamEntry {
+                    set: entry.set | 1 << element,
+                    prefix: self.append(entry.prefix, element),
                     rest,
                     by,
                 });
             }
         }
-        next.sort_by_key(|kept| kept.set);
+        next.sort_by_key(|entry| entry.set);
         next.dedup_by(|new, known| {
             let is_same = new.set == known.set;
-            if is_same && self.is_better(&new.way, &known.way) {
+            if is_same && self.is_better(&new.prefix, &known.prefix) {
                 *known = *new;
             }
             is_same
@@ -208,19 +209,19 @@ impl Part<'_> {
 
 /// A set in the beam.
 #[derive(Clone, Copy)]
-struct Kept {
+struct BeamEntry {
     set: u64,
-    way: Way,
-    /// What the elements that are left cost if a call reaches them all.
+    prefix: BestPrefix,
+    /// The cost of the remaining elements if a call reaches them all.
     rest: f64,
-    /// The set in the layer before that it was made of.
+    /// The index of its predecessor in the previous layer.
     by: usize,
 }
 
-impl Kept {
-    /// What the whole would cost if nothing that is left ended a call.
+impl BeamEntry {
+    /// The total cost if no remaining element ended a call.
     fn promise(&self) -> f64 {
-        self.way.cost + self.way.reach * self.rest
+        self.prefix.cost + self.prefix.reach * self.rest
     }
 }
 
@@ -241,7 +242,7 @@ mod tests {
             (0..element).filter(|_| rng.percent(percent)).fold(0, |set, other| set | 1u64 << other)
         };
         let mut before: Vec<u64> = (0..n).map(&mut before).collect();
-        // What stands in front of what stands in front stands in front.
+        // Predecessors are transitive.
         for element in 0..n {
             before[element] |=
                 (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
@@ -269,8 +270,8 @@ mod tests {
     }
 
     #[test]
-    fn no_order_is_better_than_the_one_that_is_found() {
-        // A planner that misses the best order gives speed away; one that breaks a constraint breaks programs.
+    fn exact_search_finds_the_best_order() {
+        // A planner that misses the best order wastes time; one that violates a constraint breaks programs.
         for seed in 0..60 {
             let mut rng = Rng::from_seed(seed);
             let n = 2 + rng.below(5);
@@ -286,8 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn a_beam_keeps_what_must_be_kept_and_is_close() {
-        // Beyond what is exact, a chain must still be right, and should not be worse than it was written.
+    fn beam_keeps_constraints_and_is_close() {
+        // Beyond the exact search, an order must still be valid, and should not be worse than the written one.
         for seed in 0..8 {
             let mut rng = Rng::from_seed(seed);
             let (figures, constraints) = random(&mut rng, 40, 2 + 4 * seed as usize);
@@ -298,7 +299,7 @@ mod tests {
                 figures.expected_ns(&found.order) <= figures.expected_ns(&written) * 1.000_001,
                 "seed {seed}"
             );
-            // What a beam finds of few elements is what there is.
+            // With few elements the beam is exhaustive.
             let (figures, constraints) = random(&mut rng, 10, 20);
             let part = Part { figures: &figures, constraints: &constraints, from: 0, to: 10, front: 0 };
             let (beam, exact) = (part.beam(), part.exact());
@@ -308,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn a_beam_without_a_way_on_leaves_the_written_order() {
-        // Once the cheap first element is in front, the second must follow, and cannot before what may not stand
-        // between them: a beam that kept only such sets would have nothing to go on with.
+    fn stuck_beam_keeps_written_order() {
+        // After the cheap first element the second must follow, but not before elements that may not be between them: a
+        // beam of only such sets would get stuck.
         let n = 40;
         let figures = Figures {
             elements: (0..n)
@@ -331,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn equal_costs_leave_the_written_order() {
-        // Whoever changes nothing for a gain of nothing makes people wonder.
+    fn equal_costs_keep_written_order() {
+        // A change without gain confuses people.
         let element = ElementFigures { ns: 10.0, ends: 0.0, ..ElementFigures::default() };
         for n in [5, 20] {
             let figures = Figures { elements: vec![element; n] };
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_fall_into_parts_where_nothing_crosses() {
+    fn long_chains_split_at_walls() {
         // A long chain of short parts can be planned as well as a short one.
         let n = 40;
         let element = |at: usize| ElementFigures {

@@ -1,45 +1,45 @@
-//! Which tables may be spread over nodes by the key of their rows.
+//! Which tables may be sharded over nodes by the key of their rows.
 
 use std::collections::BTreeSet;
 
 use weft_ir::ir::TableId;
 use weft_ir::program::{ChainProgram, Realisation};
 
-use crate::effects::{ChainEffects, Effects, Key, Lines, Look, Source};
+use crate::effects::{ChainEffects, Effects, Key, Source, SourceLines, TableRead};
 
-/// Whether a table may be spread.
+/// How a table may be sharded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSharding {
     /// An index into [`ChainProgram::tables`].
     pub table: usize,
-    /// Whether, and by what.
+    /// The result.
     pub sharding: Sharding,
 }
 
-/// How a table may be spread.
+/// How a table may be sharded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Every node has all of it: the controller, the ports or the members of a cluster fill it, and no handler does.
+    /// Every node has all of it: the controller, the ports or the members of a cluster fill it, not the handlers.
     Replicated,
-    /// Each worker has its own, as the program says.
+    /// Each worker has its own, as declared.
     PerWorker,
-    /// By this expression over the request: tuples that differ in it meet no row together.
+    /// By this expression over the request: tuples with different values never access the same row.
     By(String),
-    /// Not, for this reason, which stands on these lines of the element with this index.
+    /// Not at all, for this reason in these lines of an element.
     No {
-        /// Why.
+        /// The reason.
         why: String,
         /// The element.
         element: usize,
         /// The lines.
-        lines: Lines,
+        lines: SourceLines,
     },
 }
 
-/// A look at a table: the element, whether it is of the request direction, the look.
-type Seen<'e> = (usize, bool, &'e Look);
+/// A read of a table: the element, whether it is of the request direction, the read.
+type TableAccess<'e> = (usize, bool, &'e TableRead);
 
-/// For each table of a chain, whether it may be spread.
+/// For each table of a chain, how it may be sharded.
 pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding> {
     let one = |table: usize| {
         let sharding = match chain.tables[table].realisation {
@@ -53,12 +53,12 @@ pub fn tables(chain: &ChainProgram, effects: &ChainEffects) -> Vec<TableSharding
 }
 
 fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
-    let looks = looks(effects, table);
-    let Some(&(owner, _, _)) = looks.first() else {
+    let reads_of_table = reads_of_table(effects, table);
+    let Some(&(owner, _, _)) = reads_of_table.first() else {
         return no(0, "no handler of a tuple looks at it", None);
     };
     let mut by: Option<&str> = None;
-    for &(element, is_request, look) in &looks {
+    for &(element, is_request, look) in &reads_of_table {
         let Some(key) = &look.key else { return no(element, "all its rows are looked at", Some(look)) };
         if !is_request {
             return no(element, "it is looked at when the request is gone", Some(look));
@@ -75,24 +75,24 @@ fn by_key(effects: &ChainEffects, table: TableId) -> Sharding {
     by.map_or_else(|| no(owner, "it has no key", None), |by| Sharding::By(by.to_owned()))
 }
 
-fn no(element: usize, why: &str, look: Option<&Look>) -> Sharding {
+fn no(element: usize, why: &str, look: Option<&TableRead>) -> Sharding {
     Sharding::No { why: why.to_owned(), element, lines: look.map(|look| look.line).into_iter().collect() }
 }
 
-/// The looks of handlers that work on tuples. EVERY works on each part of a table by itself.
-fn looks(effects: &ChainEffects, table: TableId) -> Vec<Seen<'_>> {
-    let mut looks = Vec::new();
+/// The reads of handlers that process tuples. EVERY runs on each shard separately.
+fn reads_of_table(effects: &ChainEffects, table: TableId) -> Vec<TableAccess<'_>> {
+    let mut reads_of_table = Vec::new();
     for (index, element) in effects.elements.iter().enumerate() {
         for (name, handler) in element.handlers().filter(|(name, _)| *name != "every") {
             let is_request = name == "open" || name == "request";
-            let own = handler.looks.iter().filter(|look| look.table == table);
-            looks.extend(own.map(|look| (index, is_request, look)));
+            let own = handler.table_reads.iter().filter(|look| look.table == table);
+            reads_of_table.extend(own.map(|look| (index, is_request, look)));
         }
     }
-    looks
+    reads_of_table
 }
 
-/// The text of a key that is made of fields of the request which no element has changed by then.
+/// The text of a key made of fields of the request that no element has changed before.
 fn over_request<'k>(key: &'k Key, effects: &ChainEffects, element: usize) -> Result<&'k str, String> {
     let changed: BTreeSet<_> = effects.elements[..=element]
         .iter()

@@ -1,11 +1,12 @@
-//! The rules by which two elements may change places.
+//! The rules for swapping two elements.
 //!
-//! Two elements that stand side by side may if both orders do the same to every tuple, from every state, in both
-//! directions. Handlers of different passes keep their order whatever the chain's is: a RESPONSE comes behind all
-//! REQUESTs. So the handlers of one pass are held against each other, and beyond that only an end reaches further: of
-//! a call that an element ends on its way in, elements behind it never hear, not even its CLOSE.
+//! Two adjacent elements may swap if both orders do the same to every tuple, from every state, in both directions.
+//! Handlers of different passes keep their order in any case: a RESPONSE runs after all REQUESTs. So the rules compare
+//! the handlers of one pass. Only ends have a wider effect: later elements never see a call that an earlier one ends on
+//! its way in, not even its CLOSE.
 //!
-//! Each rule gives the clashes that it finds, each with the weakest level that it matters to. No clash, no matter.
+//! Each rule returns its clashes, each with the weakest level at which it matters. Without a clash the elements may
+//! swap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::inputs::InputSet;
@@ -15,7 +16,7 @@ use weft_ir::program::{ChainProgram, Direction, InputLocation, Meta};
 
 use super::{Clash, Clause, Context, Level, Pair, Side};
 use crate::effects::{
-    Cell, CellUse, ChainEffects, Condition, Effects, ElementEffects, EndKind, Ending, Lines,
+    Cell, CellUse, ChainEffects, Condition, Effects, ElementEffects, EndKind, Ending, SourceLines,
 };
 
 /// All pairs of a chain, in the order of the chain.
@@ -39,25 +40,33 @@ pub(super) fn pair(
         effects: &elements[index],
         shared_calls: &shared_calls,
     };
-    let mut found = Found { all: elements, chain, parties: [of(first), of(second)], clashes: Vec::new() };
+    let mut found =
+        ClashFinder { all: elements, chain, parties: [of(first), of(second)], clashes: Vec::new() };
     for side in [Side::Request, Side::Response, Side::Close] {
         found.in_one_pass(side);
     }
     found.every();
     if context.orders.contains(&(first, second)) {
         let why = format!("the chain says that {} comes before {}", found.name(0), found.name(1));
-        found.clash(Clause::Order, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+        found.clash(Clause::Order, Level::Relaxed, Side::Chain, why, SourceLines::new(), SourceLines::new());
     }
     if let Some((_, filter)) = context.filters.iter().find(|(at, _)| (first + 1..=second).contains(at)) {
         let why = format!("{filter} stands between them: a filter wraps what is behind it");
-        found.clash(Clause::Filters, Level::Relaxed, Side::Chain, why, Lines::new(), Lines::new());
+        found.clash(
+            Clause::Filters,
+            Level::Relaxed,
+            Side::Chain,
+            why,
+            SourceLines::new(),
+            SourceLines::new(),
+        );
     }
     let mut clashes = found.clashes;
     clashes.sort_by_key(|clash| (clash.rule, clash.side));
     Pair { first, second, clashes }
 }
 
-/// The cells of the call's row that more than one element touches: what one leaves there, another may see.
+/// The cells of the call's row that more than one element accesses.
 fn shared_calls(elements: &[ElementEffects]) -> BTreeSet<CallId> {
     let mut owners: BTreeMap<CallId, BTreeSet<usize>> = BTreeMap::new();
     for (index, element) in elements.iter().enumerate() {
@@ -70,25 +79,25 @@ fn shared_calls(elements: &[ElementEffects]) -> BTreeSet<CallId> {
     owners.into_iter().filter(|(_, owners)| owners.len() > 1).map(|(id, _)| id).collect()
 }
 
-/// One of the two.
+/// One of the two elements.
 struct Party<'e> {
     name: &'e str,
     effects: &'e ElementEffects,
     shared_calls: &'e BTreeSet<CallId>,
 }
 
-/// A trace that an element leaves behind, and the weakest level that promises it where the call is ended.
+/// A trace of an element, and the weakest level that promises it for calls that end.
 struct Trace {
     clause: Clause,
     what: String,
     until: Level,
-    lines: Lines,
-    /// One of these is met wherever it is left.
+    lines: SourceLines,
+    /// It is left only under one of these conditions.
     only: Vec<Condition>,
 }
 
-struct Found<'e> {
-    /// Of all elements of the chain.
+struct ClashFinder<'e> {
+    /// The effects of all elements of the chain.
     all: &'e [ElementEffects],
     chain: &'e ChainProgram,
     parties: [Party<'e>; 2],
@@ -111,28 +120,28 @@ impl<'e> Party<'e> {
         }
     }
 
-    /// A set of lines by name, of all handlers of one pass.
+    /// A map of lines, merged over all handlers of one pass.
     fn lines<K: Ord + Copy + 'e>(
         &self,
         side: Side,
-        of: impl Fn(&'e Effects) -> &'e BTreeMap<K, Lines>,
-    ) -> BTreeMap<K, Lines> {
-        let mut all: BTreeMap<K, Lines> = BTreeMap::new();
+        of: impl Fn(&'e Effects) -> &'e BTreeMap<K, SourceLines>,
+    ) -> BTreeMap<K, SourceLines> {
+        let mut all: BTreeMap<K, SourceLines> = BTreeMap::new();
         for (key, lines) in self.handlers(side).into_iter().flat_map(of) {
             all.entry(*key).or_default().extend(lines);
         }
         all
     }
 
-    fn writes(&self, side: Side) -> BTreeMap<InputId, Lines> {
-        let mut all: BTreeMap<InputId, Lines> = BTreeMap::new();
+    fn writes(&self, side: Side) -> BTreeMap<InputId, SourceLines> {
+        let mut all: BTreeMap<InputId, SourceLines> = BTreeMap::new();
         for (id, write) in self.handlers(side).into_iter().flat_map(|effects| &effects.writes) {
             all.entry(*id).or_default().extend(&write.lines);
         }
         all
     }
 
-    fn at(&self, side: Side, of: impl Fn(&'e Effects) -> &'e Lines) -> Lines {
+    fn lines_of(&self, side: Side, of: impl Fn(&'e Effects) -> &'e SourceLines) -> SourceLines {
         self.handlers(side).into_iter().flat_map(of).copied().collect()
     }
 
@@ -152,7 +161,7 @@ impl<'e> Party<'e> {
         all
     }
 
-    /// The conditions under which it gives rows to a sink.
+    /// The conditions under which it sends rows to a sink.
     fn rows_only(&self, side: Side, sink: SinkId) -> Vec<Condition> {
         let given = self.handlers(side).into_iter().filter_map(|effects| effects.sinks_only.get(&sink));
         given.flatten().cloned().collect()
@@ -162,29 +171,37 @@ impl<'e> Party<'e> {
         self.handlers(side).into_iter().flat_map(|effects| &effects.ends).collect()
     }
 
-    /// What its ends matter to.
-    fn ends_until(&self, side: Side) -> Option<(Level, Lines)> {
+    /// The weakest level at which its ends matter, and their lines.
+    fn ends_until(&self, side: Side) -> Option<(Level, SourceLines)> {
         until(&self.ends(side))
     }
 }
 
-impl<'e> Found<'e> {
+impl<'e> ClashFinder<'e> {
     fn name(&self, which: usize) -> &'e str {
         self.parties[which].name
     }
 
-    /// Notes a clash; `lines` are those of the first and of the second party.
-    fn clash(&mut self, clause: Clause, until: Level, side: Side, why: String, first: Lines, second: Lines) {
+    /// Records a clash with the lines of both parties.
+    fn clash(
+        &mut self,
+        clause: Clause,
+        until: Level,
+        side: Side,
+        why: String,
+        first: SourceLines,
+        second: SourceLines,
+    ) {
         self.clashes.push(Clash { rule: clause.rule(), clause, until, side, why, first, second });
     }
 
-    /// As [`Found::clash`], for lines of one party and of the other.
+    /// As [`ClashFinder::clash`], with the lines of party `who` first.
     fn clash_of(
         &mut self,
         (clause, until, side): (Clause, Level, Side),
         who: usize,
         why: String,
-        lines: [Lines; 2],
+        lines: [SourceLines; 2],
     ) {
         let [own, others] = lines;
         let (first, second) = if who == 0 { (own, others) } else { (others, own) };
@@ -197,7 +214,7 @@ impl<'e> Found<'e> {
         self.sinks(side);
         self.room(side);
         if side != Side::Close {
-            // The call is over by then: a CLOSE that fails has no one to tell, and nothing to hold up.
+            // The call is over by then: a failing CLOSE has no caller to answer, and delays nothing.
             self.statuses(side);
             self.delays(side, 0);
             self.delays(side, 1);
@@ -219,7 +236,7 @@ impl<'e> Found<'e> {
     fn writes_what_the_other_reads(&mut self, side: Side, who: usize) {
         let (writer, reader) = (&self.parties[who], &self.parties[1 - who]);
         let reads = reader.lines(side, |effects| &effects.reads);
-        let mut both: Vec<(InputId, Lines, InputId, Lines)> = Vec::new();
+        let mut both: Vec<(InputId, SourceLines, InputId, SourceLines)> = Vec::new();
         for (id, lines) in writer.writes(side) {
             let is_met = |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
             let met = reads.iter().filter(|(read, _)| is_met(**read));
@@ -256,7 +273,7 @@ impl<'e> Found<'e> {
                 } else {
                     continue;
                 };
-                let lines = [a_lines, b_lines].map(Lines::clone);
+                let lines = [a_lines, b_lines].map(SourceLines::clone);
                 self.clash_of((Clause::BothWrite, Level::Relaxed, side), 0, why, lines);
             }
         }
@@ -281,7 +298,7 @@ impl<'e> Found<'e> {
         if side == Side::Request { &self.chain.request } else { &self.chain.response }
     }
 
-    /// What one leaves set for an answer, the other's ABORT or REPLY carries, or it sets it, too.
+    /// One sets parts of an answer and goes on; the other's ABORT or REPLY carries them, or it sets them, too.
     fn answers(&mut self, side: Side, who: usize) {
         let (one, other) = (&self.parties[who], &self.parties[1 - who]);
         let left = [
@@ -295,11 +312,11 @@ impl<'e> Found<'e> {
         };
         let ends = other.ends(side);
         for (is_reply, (left, set, what)) in left.into_iter().enumerate() {
-            let own: Lines = left.values().flatten().copied().collect();
+            let own: SourceLines = left.values().flatten().copied().collect();
             let given = ends.iter().filter(|end| gives(end, is_reply == 1)).map(|end| end.line);
             let same =
                 set.iter().filter(|(name, _)| left.contains_key(name)).flat_map(|(_, l)| l.iter().copied());
-            let others: Lines = given.chain(same).collect();
+            let others: SourceLines = given.chain(same).collect();
             if !own.is_empty() && !others.is_empty() {
                 let (name, other) = (self.name(who), self.name(1 - who));
                 let why = format!("{name} sets parts of {what} and goes on, and {other} gives one");
@@ -310,12 +327,19 @@ impl<'e> Found<'e> {
 
     fn marks(&mut self, side: Side) {
         let why = "both mark the tuple, and the last mark stays";
-        self.both(Clause::Marks, Level::Relaxed, side, why, |effects| &effects.marks);
+        self.clash_if_both(Clause::Marks, Level::Relaxed, side, why, |effects| &effects.marks);
     }
 
-    /// A clash if both do the same thing.
-    fn both(&mut self, clause: Clause, until: Level, side: Side, why: &str, of: fn(&Effects) -> &Lines) {
-        let [first, second] = [0, 1].map(|who| self.parties[who].at(side, of));
+    /// Records a clash if both do the same thing.
+    fn clash_if_both(
+        &mut self,
+        clause: Clause,
+        until: Level,
+        side: Side,
+        why: &str,
+        of: fn(&Effects) -> &SourceLines,
+    ) {
+        let [first, second] = [0, 1].map(|who| self.parties[who].lines_of(side, of));
         if !first.is_empty() && !second.is_empty() {
             self.clash(clause, until, side, why.to_owned(), first, second);
         }
@@ -340,7 +364,7 @@ impl<'e> Found<'e> {
             if only_touches(a) && only_touches(b) {
                 continue;
             }
-            let lines = |used: &CellUse| -> Lines {
+            let lines = |used: &CellUse| -> SourceLines {
                 if changed(used) {
                     used.writes.union(&used.merges).copied().collect()
                 } else {
@@ -377,12 +401,12 @@ impl<'e> Found<'e> {
 
     // ---- rules 3 and 6 ----
 
-    /// If one ends the tuple, the other must leave no trace that depends on whether it came first.
+    /// If one ends the tuple, the other must leave no trace that depends on the order.
     fn ends(&mut self, side: Side, who: usize) {
         let ends = self.parties[who].ends(side);
         let changed = self.changed_inputs(side);
         for trace in self.traces(side, 1 - who) {
-            // Where the fields say that the call was not ended, it does not matter who came first.
+            // If the fields exclude that the call ended, the order does not matter.
             let may_meet = |end: &&&Ending| !trace.only.iter().all(|only| end.only.excludes(only, &changed));
             let meeting: Vec<&Ending> = ends.iter().filter(may_meet).copied().collect();
             let Some((until, ends)) = until(&meeting) else { continue };
@@ -393,12 +417,12 @@ impl<'e> Found<'e> {
         }
     }
 
-    /// The traces of an element of which there are none if the call is ended before it.
+    /// The traces of an element that are missing if the call ends before it.
     fn traces(&self, side: Side, who: usize) -> Vec<Trace> {
         let party = &self.parties[who];
         let sides: &[Side] = if side == Side::Request { &[Side::Request, Side::Close] } else { &[side] };
         let mut traces = Vec::new();
-        let mut trace = |clause, what: String, lines: Lines, only: Vec<Condition>| {
+        let mut trace = |clause, what: String, lines: SourceLines, only: Vec<Condition>| {
             if !lines.is_empty() {
                 let until = if clause == Clause::EndsRows { Level::Observable } else { Level::Stochastic };
                 traces.push(Trace { clause, what, until, lines, only });
@@ -409,11 +433,11 @@ impl<'e> Found<'e> {
             let when = if of == side { "" } else { " when it closes" };
             for clause in [Clause::EndsState, Clause::EndsSharedCell] {
                 let (names, lines, only) = self.changed(party, of, clause == Clause::EndsSharedCell);
-                // What another pass finds is no condition of this one.
+                // Conditions of another pass do not hold here.
                 let only = if of == side { only } else { always() };
                 trace(clause, format!("changes {}{when}", names.join(", ")), lines, only);
             }
-            // Rows that are sent to a table are state.
+            // Rows sent to a table are state.
             let is_log = |id: &SinkId| self.chain.sinks[usize::from(id.0)].target.table().is_none();
             let sinks = party.lines(of, |effects| &effects.sinks);
             for (id, lines) in sinks.into_iter().filter(|(id, _)| is_log(id)) {
@@ -421,17 +445,17 @@ impl<'e> Found<'e> {
                 let only = if of == side { party.rows_only(of, id) } else { always() };
                 trace(Clause::EndsRows, format!("gives {sink} a row{when}"), lines, only);
             }
-            let copies = party.at(of, |effects| &effects.mirrors);
+            let copies = party.lines_of(of, |effects| &effects.mirrors);
             trace(Clause::EndsCopies, format!("copies the tuple{when}"), copies, always());
         }
         if side != Side::Response {
-            let edits: Lines = party.writes(Side::Close).into_values().flatten().collect();
+            let edits: SourceLines = party.writes(Side::Close).into_values().flatten().collect();
             trace(Clause::EndsTrailers, "changes the end of the call".to_owned(), edits, always());
         }
         traces
     }
 
-    /// The inputs of a pass that some element changes: what one finds in them, another may not.
+    /// The inputs of a pass that some element changes: elements may find different values in them.
     fn changed_inputs(&self, side: Side) -> BTreeSet<InputId> {
         let of = |effects: &'e ElementEffects| -> Vec<&'e Effects> {
             match side {
@@ -443,20 +467,20 @@ impl<'e> Found<'e> {
         handlers.flat_map(|handler| handler.writes.keys().copied()).collect()
     }
 
-    /// What a party changes in a pass, by owner: cells of the call's row that others look at, or all other state.
+    /// What a party changes in a pass, by owner: cells of the call's row that others read, or all other state.
     fn changed(
         &self,
         party: &Party<'_>,
         side: Side,
         shared_calls: bool,
-    ) -> (Vec<String>, Lines, Vec<Condition>) {
+    ) -> (Vec<String>, SourceLines, Vec<Condition>) {
         let is_wanted = |cell: &Cell| match cell {
             Cell::Call(id) => shared_calls && party.shared_calls.contains(id),
             _ => !shared_calls,
         };
-        let (mut names, mut lines, mut only) = (BTreeSet::new(), Lines::new(), Vec::new());
+        let (mut names, mut lines, mut only) = (BTreeSet::new(), SourceLines::new(), Vec::new());
         for (cell, used) in party.cells(side).into_iter().filter(|(cell, _)| is_wanted(cell)) {
-            let changes: Lines = used.writes.union(&used.merges).copied().collect();
+            let changes: SourceLines = used.writes.union(&used.merges).copied().collect();
             if !changes.is_empty() {
                 names.insert(self.owner_of(cell));
                 lines.extend(changes);
@@ -477,7 +501,7 @@ impl<'e> Found<'e> {
 
     fn delays(&mut self, side: Side, who: usize) {
         let Some((until, ends)) = self.parties[who].ends_until(side) else { return };
-        let delays = self.parties[1 - who].at(side, |effects| &effects.delays);
+        let delays = self.parties[1 - who].lines_of(side, |effects| &effects.delays);
         if !delays.is_empty() {
             let why = format!("{} may end the call, and {} holds it up", self.name(who), self.name(1 - who));
             let until = until.min(Level::Stochastic);
@@ -487,18 +511,18 @@ impl<'e> Found<'e> {
 
     // ---- rule 4 ----
 
-    /// Two that both end a call must do it alike; where only the want of room ends it, `strict` alone asks.
+    /// If both end a call, they must do it in the same way; ends for lack of room matter only at `strict`.
     fn statuses(&mut self, side: Side) {
         let _ =
             self.statuses_of(side, false, Level::Stochastic) || self.statuses_of(side, true, Level::Strict);
     }
 
-    /// The same, of all ends or of those that are not for want of room; whether they clash.
+    /// As above, for all ends, or for those not caused by lack of room; returns whether they clash.
     fn statuses_of(&mut self, side: Side, with_room: bool, until: Level) -> bool {
         let wanted = |end: &&Ending| with_room || !end.is_room;
         let all: [Vec<&Ending>; 2] =
             [0, 1].map(|who| self.parties[who].ends(side).into_iter().filter(wanted).collect());
-        // Ends that no tuple meets both of are not told apart by which comes first.
+        // The order of two ends does not matter if no tuple satisfies both conditions.
         let changed = self.changed_inputs(side);
         let meeting = |who: usize| -> Vec<&Ending> {
             let meets =
@@ -530,7 +554,7 @@ impl<'e> Found<'e> {
         true
     }
 
-    /// How each of the two ends calls; where the statuses are the same, the texts tell them apart.
+    /// Describes how each of the two ends calls; with equal statuses, by their texts.
     fn both_end(&self, first: &[&Ending], second: &[&Ending]) -> String {
         let told = |ends: &[&Ending], how: fn(&EndKind) -> String| {
             let names: BTreeSet<String> = ends.iter().map(|end| how(&end.kind)).collect();
@@ -549,7 +573,7 @@ impl<'e> Found<'e> {
         self.parties.iter().any(|party| !party.lines(side, |effects| &effects.answers).is_empty())
     }
 
-    /// Whether some element of the chain asks which element ended a call.
+    /// Whether some element of the chain reads which element ended a call.
     fn tells_who_ended_it(&self) -> bool {
         self.chain.response.inputs.iter().any(|input| input.place == InputLocation::Meta(Meta::EndedBy))
     }
@@ -557,8 +581,8 @@ impl<'e> Found<'e> {
     // ---- rules 5, 8, 9 and 10 ----
 
     fn copies(&mut self, side: Side, who: usize) {
-        let mirrors = self.parties[who].at(side, |effects| &effects.mirrors);
-        let writes: Lines = self.parties[1 - who].writes(side).into_values().flatten().collect();
+        let mirrors = self.parties[who].lines_of(side, |effects| &effects.mirrors);
+        let writes: SourceLines = self.parties[1 - who].writes(side).into_values().flatten().collect();
         if !mirrors.is_empty() && !writes.is_empty() {
             let why = format!("{} copies the tuple, which {} changes", self.name(who), self.name(1 - who));
             self.clash_of((Clause::CopiesChanges, Level::Relaxed, side), who, why, [mirrors, writes]);
@@ -582,10 +606,10 @@ impl<'e> Found<'e> {
 
     fn targets(&mut self, side: Side) {
         let why = "both name the target, and the last REDIRECT stays";
-        self.both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);
+        self.clash_if_both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);
         for who in [0, 1] {
-            let named = self.parties[who].at(side, |effects| &effects.redirects);
-            let asked = self.parties[1 - who].at(side, |effects| &effects.egress);
+            let named = self.parties[who].lines_of(side, |effects| &effects.redirects);
+            let asked = self.parties[1 - who].lines_of(side, |effects| &effects.egress);
             if !named.is_empty() && !asked.is_empty() {
                 let why =
                     format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
@@ -596,31 +620,31 @@ impl<'e> Found<'e> {
 
     fn room(&mut self, side: Side) {
         let why = "both take room in the scratch of the pass";
-        self.both(Clause::Room, Level::Strict, side, why, |effects| &effects.room);
+        self.clash_if_both(Clause::Room, Level::Strict, side, why, |effects| &effects.room);
     }
 
     // ---- EVERY ----
 
-    /// Timers that are due together run in the order of the chain.
+    /// Timers due at the same time run in the chain's order.
     fn every(&mut self) {
         self.states(Side::Every);
         self.sinks(Side::Every);
     }
 }
 
-/// What ends matter to, and where they stand: one for want of room is promised at no level but the strictest.
-fn until(ends: &[&Ending]) -> Option<(Level, Lines)> {
+/// The weakest level at which ends matter, and their lines: an end for lack of room matters only at the strictest.
+fn until(ends: &[&Ending]) -> Option<(Level, SourceLines)> {
     if ends.is_empty() {
         return None;
     }
-    let own: Lines = ends.iter().filter(|end| !end.is_room).map(|end| end.line).collect();
+    let own: SourceLines = ends.iter().filter(|end| !end.is_room).map(|end| end.line).collect();
     if own.is_empty() {
         return Some((Level::Strict, ends.iter().map(|end| end.line).collect()));
     }
     Some((Level::Relaxed, own))
 }
 
-/// How a call is ended, with the text that the caller gets.
+/// How a call is ended, with the text for the caller.
 fn with_text(kind: &EndKind) -> String {
     match kind {
         EndKind::Abort(_, Some(text)) if !text.is_empty() => {
@@ -631,7 +655,7 @@ fn with_text(kind: &EndKind) -> String {
     }
 }
 
-/// The one way in which these end calls, if the caller can tell no end of it from another.
+/// The single way in which these ends end calls, if the caller cannot tell them apart.
 fn only_end<'a>(ends: &[&'a Ending]) -> Option<&'a EndKind> {
     let first = &ends.first()?.kind;
     let is_plain = match first {

@@ -1,6 +1,6 @@
-//! Orders that are allowed are held against what the written one does: pairs, and chains of up to eight elements.
+//! Compares allowed orders with the written one: pairs, and chains of up to eight elements.
 //!
-//! `WEFT_PLAN_CASES` says how many cases are looked at; the nightly run takes a million.
+//! `WEFT_PLAN_CASES` sets the number of cases; the nightly run uses a million.
 
 #![allow(clippy::print_stdout, reason = "how much the cases cover is for people")]
 #![allow(clippy::disallowed_methods, reason = "the nightly run asks for more cases")]
@@ -35,23 +35,23 @@ use crate::effects::{ChainEffects, Effects, ElementEffects, effects};
 use node::Node;
 use wire::Message;
 
-/// Cases in which the rules are held, if nothing else is said.
+/// The default number of cases.
 const CASES: u64 = 6_000;
-/// Cases within which a clause that is left out must be missed.
+/// Number of cases within which the removal of a clause must be detected.
 const CASES_MAX: u64 = 100_000;
 const CALLS: usize = 3;
 /// Elements of the longest chain.
 const ELEMENTS: usize = 8;
-/// The workers of a case, each of which has its part of the merged variables.
+/// The number of workers of a case; each has its part of the merged variables.
 const WORKERS: [usize; 2] = [1, 4];
 
-/// How many cases this run is for.
+/// The number of cases of this run.
 fn cases() -> u64 {
     let said = std::env::var("WEFT_PLAN_CASES").ok();
     said.map_or(CASES, |text| text.parse().expect("WEFT_PLAN_CASES is a number"))
 }
 
-/// A call, pass by pass, as it comes to a chain.
+/// A call, pass by pass.
 struct Call {
     request: Pass,
     response: Pass,
@@ -86,7 +86,7 @@ fn one_member(pass: &mut Pass) {
     }
 }
 
-/// A pass whose text takes half of the room that there is.
+/// A pass whose text uses half of the scratch.
 fn long(mut pass: Pass) -> Pass {
     let body = &mut pass.regions[REGION_BODY];
     pass.slots[2] = Slot { a: body.len() as u64, b: (SCRATCH_BYTES_MIN / 3) as u64 };
@@ -94,22 +94,22 @@ fn long(mut pass: Pass) -> Pass {
     pass
 }
 
-/// What a call left behind, pass by pass, and whether the scratch was full in one of them.
-struct Story {
+/// The observations of a call, pass by pass, and whether the scratch was full in one of them.
+struct CallTrace {
     passes: Vec<(Pass, Observation)>,
     is_full: bool,
-    /// The tables that sinks fill, as they are then.
+    /// The tables that sinks fill, after the call.
     tables: Vec<String>,
 }
 
-/// Runs a call as the engine does, on a worker.
-fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> Story {
+/// Runs a call on a worker, as the engine does.
+fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> CallTrace {
     node.begin(worker);
-    let mut story = Story { passes: Vec::new(), is_full: false, tables: Vec::new() };
+    let mut trace = CallTrace { passes: Vec::new(), is_full: false, tables: Vec::new() };
     let mut pass = |pass: &Pass| {
         let (seen, noted) = node.run(chain, pass);
-        story.is_full |= noted.iter().any(|(_, access)| *access == Access::Full);
-        story.passes.push((pass.clone(), seen.clone()));
+        trace.is_full |= noted.iter().any(|(_, access)| *access == Access::Full);
+        trace.passes.push((pass.clone(), seen.clone()));
         seen
     };
     let mut seen = pass(&call.request);
@@ -129,11 +129,11 @@ fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -
             });
         }
     }
-    story.tables = node.sent();
-    story
+    trace.tables = node.sent();
+    trace
 }
 
-/// The CLOSE of a call that has come to this.
+/// The CLOSE of a call with these observations.
 fn closing(chain: &ChainProgram, call: &Call, seen: &Observation, opened: usize) -> Pass {
     let mut close = Pass { opened, ..call.close.clone() };
     if let Some(slot) = close.slots.get_mut(generate::ENDED_BY) {
@@ -161,7 +161,7 @@ fn opened_by(chain: &ChainProgram, seen: &Observation) -> usize {
     element + usize::from(!in_open)
 }
 
-/// What edits of an answer come to: the last one of a target wins.
+/// The result of edits of an answer: the last edit of a target wins.
 fn edits(edits: &[(EditTarget, Observed)], wanted: fn(&EditTarget) -> bool) -> Vec<(String, Observed)> {
     let mut last: BTreeMap<String, Observed> = BTreeMap::new();
     for (target, value) in edits.iter().filter(|(target, _)| wanted(target)) {
@@ -170,7 +170,7 @@ fn edits(edits: &[(EditTarget, Observed)], wanted: fn(&EditTarget) -> bool) -> V
     last.into_iter().collect()
 }
 
-/// What a pass did to its tuple, as far as a level promises it.
+/// The effects of a pass on its tuple that a level promises.
 fn tuple(chain: &ChainProgram, pass: &Pass, seen: &Observation, level: Level) -> String {
     // A copy is of the tuple as it was then.
     let copy = |(target, n_edits): &(Vec<u8>, u32)| {
@@ -203,14 +203,14 @@ fn tuple(chain: &ChainProgram, pass: &Pass, seen: &Observation, level: Level) ->
     }
 }
 
-/// The sink rows of a call, as far as a level promises them.
-fn rows(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
-    let ended = story.passes.iter().any(|(_, seen)| is_ended(seen));
+/// The sink rows of a call that a level promises.
+fn rows(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
+    let ended = trace.passes.iter().any(|(_, seen)| is_ended(seen));
     if level >= Level::Relaxed || (level >= Level::Output && ended) {
         return Vec::new();
     }
     let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (sink, cells) in story.passes.iter().flat_map(|(_, seen)| &seen.rows) {
+    for (sink, cells) in trace.passes.iter().flat_map(|(_, seen)| &seen.rows) {
         let target: &SinkTarget = &chain.sinks[usize::from(*sink)].target;
         // Rows of tables are state.
         if target.table().is_some() {
@@ -224,19 +224,19 @@ fn rows(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
     rows.into_iter().map(|(target, rows)| format!("{target}: {rows:?}")).collect()
 }
 
-/// The tables that handlers write. Rows that a pass sends to one are there behind it.
+/// The tables that handlers write. Rows sent to a table are there after the pass.
 fn own_tables(seen: &Observation) -> &[Vec<Vec<Observed>>] {
     &seen.tables[..usize::from(generate::SENT.0)]
 }
 
-/// What a level promises of a call.
-fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
-    let mut seen = rows(chain, story, level);
-    for (given, pass) in &story.passes {
+/// The results of a call that a level promises.
+fn promise(chain: &ChainProgram, trace: &CallTrace, level: Level) -> Vec<String> {
+    let mut seen = rows(chain, trace, level);
+    for (given, pass) in &trace.passes {
         match (given.event, level) {
             (Event::OpenRequest | Event::Response, _) => seen.push(tuple(chain, given, pass, level)),
             (_, Level::Relaxed) => {}
-            // Nobody is answered by then, so how they end is nobody's business.
+            // The call has been answered, so how these passes end does not matter.
             _ => seen.push(format!("{:?}", Message::of(given, &pass.edits))),
         }
         if is_ended(pass) && level == Level::Relaxed {
@@ -244,18 +244,18 @@ fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
         }
     }
     if level < Level::Relaxed
-        && let Some((_, last)) = story.passes.last()
+        && let Some((_, last)) = trace.passes.last()
     {
         seen.push(format!("{:?} {:?}", own_tables(last), last.vars));
-        seen.extend(story.tables.iter().cloned());
+        seen.extend(trace.tables.iter().cloned());
     }
     seen
 }
 
-/// A chain, and what its elements are known to do to each other.
+/// A chain, and the known conflicts of its elements.
 struct Case {
     chain: Arc<ChainProgram>,
-    /// Another chain on the same tables: it would see what is left in them.
+    /// Another chain on the same tables, which would observe differences in them.
     other: Arc<ChainProgram>,
     pairs: Vec<Pair>,
     workers: usize,
@@ -263,7 +263,7 @@ struct Case {
 }
 
 impl Case {
-    /// A chain of up to so many elements.
+    /// A chain of up to this many elements.
     fn random(seed: u64, n_max: usize) -> Self {
         let mut rng = Rng::from_seed(seed);
         let n = 2 + rng.below(n_max - 1);
@@ -277,7 +277,7 @@ impl Case {
         Self { chain: Arc::new(chain), other, pairs, workers, rng }
     }
 
-    /// Two neighbours, and the order in which they have changed places.
+    /// Two neighbours, and the order in which they are swapped.
     fn neighbours(&mut self) -> (Pair, Vec<usize>) {
         let n = self.chain.elements.len();
         let first = self.rng.below(n - 1);
@@ -287,20 +287,20 @@ impl Case {
         (pair.expect("all pairs are there").clone(), order)
     }
 
-    /// Some order that the rules allow at a level.
+    /// A random order that the rules allow at a level.
     fn any_order(&mut self, level: Level) -> Vec<usize> {
         let crossings = crossings(&self.chain, &effects(&self.chain), &Context::default(), level);
         self.order_within(level, &crossings)
     }
 
-    /// Some order that these crossings and the rules allow at a level.
+    /// A random order that these crossings and the rules allow at a level.
     fn order_within(&mut self, level: Level, crossings: &[Crossing]) -> Vec<usize> {
         let n = self.chain.elements.len();
         let constraints = self.constraints(level, crossings);
         let (mut order, mut set) = (Vec::new(), 0);
         while order.len() < n {
             let free: Vec<usize> = (0..n).filter(|at| constraints.allow(*at, set)).collect();
-            // Elements that must not stand between two others may leave no way on.
+            // Elements that must not be between two others may leave no successor.
             if free.is_empty() {
                 return (0..n).collect();
             }
@@ -318,7 +318,7 @@ impl Case {
         order::constraints(&input, self.chain.elements.len())
     }
 
-    /// The order that the planner chooses by random figures.
+    /// The order that the planner chooses with random figures.
     fn planned(&mut self, level: Level) -> Vec<usize> {
         let mut one = || ElementFigures {
             ns: 1.0 + self.rng.below(1000) as f64,
@@ -339,7 +339,7 @@ impl Case {
         choose(&input).order
     }
 
-    /// The first call of which this order does not what one of these levels promises.
+    /// The first call for which this order breaks the promise of one of these levels.
     fn difference(&mut self, order: &[usize], levels: &[Level], covered: &mut Covered) -> Option<String> {
         let dead = levels.iter().min().map(|strictest| {
             dead_fields(&self.chain, &effects(&self.chain), &Context::default(), *strictest, order)
@@ -349,7 +349,7 @@ impl Case {
         self.difference_without(&dead, order, levels, covered)
     }
 
-    /// As [`Case::difference`], with these fields left out.
+    /// As [`Case::difference`], with these dead fields removed.
     fn difference_without(
         &mut self,
         dead: &[DeadField],
@@ -377,7 +377,9 @@ impl Case {
                 if one != two {
                     let level = level.name();
                     return Some(format!(
-                        "{level}, {order:?}, call {nth}: {:#?}\n{one:#?}\n{two:#?}",
+                        "{level}, {order:?}, call {nth}: {:#?}\
+{one:#?}\
+{two:#?}",
                         self.pairs
                     ));
                 }
@@ -390,9 +392,9 @@ impl Case {
             let call = Call::random(&mut self.rng, &self.other, nth);
             let seen = nodes.each_mut().map(|node| {
                 node.change_chain();
-                let story = run(node, &self.other, &call, nth);
+                let trace = run(node, &self.other, &call, nth);
                 node.change_chain();
-                promise(&self.other, &story, Level::Strict)
+                promise(&self.other, &trace, Level::Strict)
             });
             if seen[0] != seen[1] {
                 return Some(format!("another chain behind call {nth}, {order:?}: {seen:#?}"));
@@ -402,7 +404,7 @@ impl Case {
     }
 }
 
-/// What the cases of a test covered.
+/// The coverage of a test's cases.
 #[derive(Default)]
 struct Covered {
     pairs: u64,
@@ -413,31 +415,31 @@ struct Covered {
     verdicts: BTreeMap<String, u64>,
     actions: BTreeMap<&'static str, u64>,
     workers: BTreeMap<usize, u64>,
-    /// Fields that were set for nothing.
+    /// Number of dead fields.
     dead: usize,
-    /// Cases that have something that is seldom there by itself.
+    /// Cases with rare features.
     features: BTreeMap<Feature, u64>,
     cases: u64,
 }
 
-/// Something of a chain that a rule is about.
+/// A feature of a chain that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Feature {
     /// Two elements send rows to one table.
     BothSend,
     /// An element sends rows to a table that another reads.
     SendsWhatIsRead,
-    /// An element sets a member of the oneof, and another reads the one that this displaces.
+    /// An element sets a member of the oneof, and another reads the displaced one.
     ReadsDisplaced,
-    /// An element sets a member of the oneof, and another looks at the list in the member that this displaces.
+    /// An element sets a member of the oneof, and another reads the list in the displaced one.
     ReadsDisplacedList,
-    /// An element sets a field, and another asks for the size of the message.
+    /// An element sets a field, and another reads the size of the message.
     ReadsSize,
     /// A pair of inverse elements.
     Inverse,
-    /// One of them does more with the field.
+    /// One of them uses the field in other ways, too.
     InverseLooks,
-    /// An element may cross the pair that could not pass each of the two.
+    /// An element may cross the pair but not swap with each of the two.
     Crosses,
 }
 
@@ -453,7 +455,7 @@ impl Feature {
         Self::Crosses,
     ];
 
-    /// Those that a case has.
+    /// The features of a case.
     fn of(case: &Case) -> BTreeSet<Self> {
         let effects = effects(&case.chain);
         let two = |a: &dyn Fn(&Effects) -> bool, b: &dyn Fn(&Effects) -> bool| {
@@ -468,7 +470,8 @@ impl Feature {
             let mut sinks = handler.sinks.keys().map(|sink| &case.chain.sinks[usize::from(sink.0)]);
             sinks.any(|sink| sink.target.table().is_some())
         };
-        let looks = |handler: &Effects| handler.looks.iter().any(|look| look.table == generate::SENT);
+        let reads_of_table =
+            |handler: &Effects| handler.table_reads.iter().any(|look| look.table == generate::SENT);
         let sets = |handler: &Effects| handler.writes.contains_key(&generate::ONEOF[0]);
         let reads = |handler: &Effects| handler.reads.contains_key(&generate::ONEOF[1]);
         let reads_list = |handler: &Effects| handler.reads.contains_key(&generate::LIST);
@@ -486,7 +489,7 @@ impl Feature {
         };
         let has = |feature: &Self| match feature {
             Self::BothSend => two(&sends, &sends),
-            Self::SendsWhatIsRead => two(&sends, &looks),
+            Self::SendsWhatIsRead => two(&sends, &reads_of_table),
             Self::ReadsDisplaced => two(&sets, &reads),
             Self::ReadsDisplacedList => two(&sets, &reads_list),
             Self::ReadsSize => two(&|handler| !handler.writes.is_empty(), &reads_size),
@@ -515,10 +518,10 @@ impl Covered {
         *self.workers.entry(case.workers).or_default() += 1;
     }
 
-    fn call(&mut self, story: &Story) {
+    fn call(&mut self, trace: &CallTrace) {
         self.calls += 1;
-        self.ended += u64::from(story.passes.iter().any(|(_, pass)| is_ended(pass)));
-        for (_, pass) in &story.passes {
+        self.ended += u64::from(trace.passes.iter().any(|(_, pass)| is_ended(pass)));
+        for (_, pass) in &trace.passes {
             let verdict = match pass.verdict {
                 Verdict::Abort(_) => "Abort".to_owned(),
                 verdict => format!("{verdict:?}"),
@@ -551,10 +554,16 @@ impl Covered {
         for (feature, n) in &self.features {
             println!("  {feature:?} in {:.1} % of the cases", 100.0 * *n as f64 / self.cases as f64);
         }
-        println!("{:?}\n{:?}\n{:?}\n{:?}", self.verdicts, self.actions, self.realisations, self.workers);
+        println!(
+            "{:?}\
+{:?}\
+{:?}\
+{:?}",
+            self.verdicts, self.actions, self.realisations, self.workers
+        );
     }
 
-    /// What is never generated is never tested.
+    /// A feature that is never generated would never be tested.
     fn demand(&self) {
         let is_rare = |feature: &Feature| self.features.get(feature).copied().unwrap_or(0) * 100 < self.cases;
         assert_eq!(Feature::ALL.into_iter().filter(is_rare).collect::<Vec<_>>(), []);
@@ -567,14 +576,14 @@ impl Covered {
     }
 }
 
-/// The clauses that elements clash by; the others are words of a chain.
+/// The clauses by which elements clash; the others are declarations of a chain.
 fn generated() -> impl Iterator<Item = Clause> {
     Clause::ALL.into_iter().filter(|clause| !matches!(clause, Clause::Order | Clause::Filters))
 }
 
 #[test]
-fn both_orders_do_what_the_level_promises() {
-    // A swap that changes what calls see, or what is kept of them, must not be called harmless.
+fn swapped_orders_keep_level_promise() {
+    // A swap that changes what calls observe, or the state left by them, must not be called harmless.
     let (mut swappable, mut covered) = (BTreeMap::new(), Covered::default());
     for seed in 0..cases() {
         let mut case = Case::random(seed, 3);
@@ -596,8 +605,8 @@ fn both_orders_do_what_the_level_promises() {
 }
 
 #[test]
-fn every_order_that_may_be_chosen_does_what_the_level_promises() {
-    // A chain that was planned must not be told from the one that was written, however long it is.
+fn allowed_orders_keep_level_promise() {
+    // A planned chain must be indistinguishable from the written one, however long it is.
     let (mut reordered, mut covered) = (BTreeMap::new(), Covered::default());
     for seed in 0..cases() {
         let mut case = Case::random(seed, ELEMENTS);
@@ -621,8 +630,8 @@ fn every_order_that_may_be_chosen_does_what_the_level_promises() {
 }
 
 #[test]
-fn no_clause_can_be_left_out() {
-    // A clause that nothing needs is either wrong or not tested.
+fn every_clause_is_needed() {
+    // A clause that no case needs is either wrong or untested.
     let mut missed: BTreeMap<Clause, u64> = BTreeMap::new();
     for seed in 0..CASES_MAX {
         let mut case = Case::random(seed, 3);
@@ -630,7 +639,7 @@ fn no_clause_can_be_left_out() {
         for level in Level::ALL {
             let mut blocking = pair.blocking(level).map(|clash| clash.clause);
             let Some(clause) = blocking.next() else { continue };
-            // Without this one clause the swap would be allowed.
+            // Only this clause forbids the swap.
             if missed.contains_key(&clause) || blocking.any(|other| other != clause) {
                 continue;
             }
@@ -646,12 +655,12 @@ fn no_clause_can_be_left_out() {
         }
     }
     let lost: Vec<Clause> = generated().filter(|clause| !missed.contains_key(clause)).collect();
-    panic!("nobody misses {lost:?}");
+    panic!("no test detects the loss of {lost:?}");
 }
 
 #[test]
-fn each_rule_has_a_clause() {
-    // A rule that no clause belongs to forbids nothing.
+fn every_rule_has_a_clause() {
+    // A rule without a clause forbids nothing.
     let rules: BTreeSet<Rule> = Clause::ALL.into_iter().map(Clause::rule).collect();
     assert_eq!(rules.into_iter().collect::<Vec<_>>(), Rule::ALL);
 }

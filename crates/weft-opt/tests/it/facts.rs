@@ -1,4 +1,4 @@
-//! What the library's wire formats say of a frame as a whole: tunnels, errors, checksums.
+//! Properties of whole frames by the library's wire formats: tunnels, ICMP errors, checksums.
 
 use std::sync::LazyLock;
 
@@ -50,7 +50,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
 }
 
-/// The checksum of the header of IPv4, which every reader of formats asks for.
+/// Sets the header checksum of IPv4, which all readers of formats check.
 fn sealed(mut packet: Vec<u8>) -> Vec<u8> {
     if packet[0] >> 4 == 4 {
         let end = usize::from(packet[0] & 15) * 4;
@@ -87,9 +87,9 @@ fn ethernet(of: [u8; 2], packet: &[u8]) -> Vec<u8> {
     [&[2; 12][..], &of, packet].concat()
 }
 
-/// What goes round in a tunnel gets longer each time; who counts wrong cuts tunnels that are none.
+/// Packets in a tunnel loop grow each time; a wrong count would drop packets without a loop.
 #[test]
-fn each_way_of_carrying_a_packet_counts_once() {
+fn every_tunnel_kind_counts_once() {
     let plain = v4(17, &udp(53, b"x"));
     let frame = ethernet([8, 0], &plain);
     // A sequence number and an extension header of 4 bytes.
@@ -118,7 +118,7 @@ fn each_way_of_carrying_a_packet_counts_once() {
     }
     let deep = (0..60).fold(plain.clone(), |packet, _| v4(4, &packet));
     assert_eq!(tunnel_depth(&deep, true), 60);
-    // Not carried: the second part of one, and an echo of GTP-U.
+    // Not carried: a later fragment, and an echo of GTP-U.
     let mut later = v4(4, &plain);
     later[7] = 9;
     assert_eq!(tunnel_depth(&sealed(later), true), 0);
@@ -136,8 +136,8 @@ fn each_way_of_carrying_a_packet_counts_once() {
 }
 
 #[test]
-fn errors_of_icmp_are_known_by_their_type() {
-    // Else errors would be told of, which goes on for ever, or questions would not.
+fn icmp_errors_are_known_by_type() {
+    // Otherwise errors would be reported about errors, endlessly, or queries would get no errors.
     let message = |kind: u8| [&[kind][..], &[0; 23]].concat();
     for kind in 0..=255 {
         let is_question = matches!(kind, 0 | 8 | 13..=18);
@@ -150,21 +150,21 @@ fn errors_of_icmp_are_known_by_their_type() {
 }
 
 #[test]
-fn what_has_no_type_is_taken_for_an_error() {
-    // What fills a short frame is none: a type of 0 would be an answer.
+fn icmp_without_type_is_an_error() {
+    // The padding of a short frame does not count: a type of 0 would be a reply.
     let mut padded = fragment4(1, 0, &[8, 0, 0, 0]);
     padded.resize(60, 0);
     assert!(is_icmp_error(&padded, false));
     assert!(is_icmp_error(&v6(58, &[]), true));
     for cut in 0..60 {
-        // It must not panic, whatever is there.
+        // It must not panic on any bytes.
         is_icmp_error(&padded[..cut], false);
         is_icmp_error(&v6(0, &[58, 0, 1, 4, 0, 0, 0, 0, 1])[..cut.min(49)], true);
     }
 }
 
 #[test]
-fn errors_are_found_behind_headers_and_in_first_fragments() {
+fn icmp_errors_behind_headers_are_found() {
     let options = [58, 0, 1, 4, 0, 0, 0, 0];
     let message = |kind: u8| [kind, 0, 0, 0, 0, 0, 0, 0];
     assert!(is_icmp_error(&v6(0, &[&options[..], &message(1)].concat()), true));
@@ -175,13 +175,13 @@ fn errors_are_found_behind_headers_and_in_first_fragments() {
     let proof = |kind: u8| v6(51, &[&[58, 1][..], &[0; 10], &message(kind)].concat());
     assert!(is_icmp_error(&proof(1), true));
     assert!(!is_icmp_error(&proof(128), true));
-    // A later one begins anywhere.
+    // A later fragment begins anywhere.
     assert!(!is_icmp_error(&fragment(8, 1), true));
     assert!(is_icmp_error(&fragment4(1, 0x2000, &message(3)), false));
     assert!(!is_icmp_error(&fragment4(1, 0x2001, &message(3)), false));
 }
 
-/// An IP packet with the right checksum; `at` is where its checksum is, behind the header.
+/// An IP packet with the right checksum, which is at `at` after the header.
 fn packet(is_v4: bool, protocol: u8, at: usize, body: &[u8]) -> Vec<u8> {
     let mut packet = if is_v4 { v4(protocol, body) } else { v6(protocol, body) };
     let (header, addresses) = if is_v4 { (20, 12..20) } else { (40, 8..40) };
@@ -200,9 +200,9 @@ fn packet(is_v4: bool, protocol: u8, at: usize, body: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A check that lets damage pass is none, and one that finds some where there is none cuts connections.
+/// A check that misses damage is useless, and one with false positives breaks connections.
 #[test]
-fn damage_is_found_wherever_it_is() {
+fn damage_is_found_everywhere() {
     let mut rng = Rng::from_seed(3);
     for nth in 0..2_000 {
         let is_v4 = nth % 2 == 0;
@@ -221,7 +221,7 @@ fn damage_is_found_wherever_it_is() {
         let mut packet = packet(is_v4, protocol, at, &body);
         let ends = |packet: &[u8], offload: &Offload| {
             let framed = [&[0; 12][..], if is_v4 { &[8, 0] } else { &[0x86, 0xdd] }, packet].concat();
-            // What a link fills a frame up with is not of the packet.
+            // Link padding does not belong to the packet.
             let padded = [&framed[..], &[7; 9]].concat();
             let ends = is_intact(packet, offload, true);
             assert_eq!(
@@ -241,7 +241,7 @@ fn damage_is_found_wherever_it_is() {
         for checksum in [Checksum::Valid, Checksum::Partial { start: begin as u16, offset: 6 }] {
             assert!(ends(&packet, &Offload { checksum, gso: None }));
         }
-        // A fragment says nothing, and neither does what is cut.
+        // Fragments and truncated packets cannot be checked.
         if is_v4 {
             packet[6] = 0x20;
             packet = sealed(packet);
@@ -252,7 +252,7 @@ fn damage_is_found_wherever_it_is() {
 }
 
 #[test]
-fn what_stands_between_is_passed_over() {
+fn headers_in_between_are_skipped() {
     let offload = Offload::NONE;
     let udp = packet(false, UDP, 6, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']);
     let with = |next: u8, header: &[u8]| {
@@ -274,7 +274,7 @@ fn what_stands_between_is_passed_over() {
         *packet.last_mut().expect("it has data") ^= 1;
         assert!(!is_intact(&packet, &offload, true), "behind {next}");
     }
-    // Authentication stands behind IPv4, too.
+    // Authentication headers also follow IPv4.
     let tcp = packet(true, TCP, 16, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0, b'x']);
     let mut behind = tcp.clone();
     (behind[3], behind[9]) = (tcp[3] + 16, 51);
@@ -283,7 +283,7 @@ fn what_stands_between_is_passed_over() {
     assert!(is_intact(&behind, &offload, true));
     *behind.last_mut().expect("it has data") ^= 1;
     assert!(!is_intact(&behind, &offload, true));
-    // Of a fragment, and of a packet whose last destination is elsewhere, nobody can tell.
+    // A fragment, or a packet whose last destination is elsewhere, cannot be checked.
     for (next, header) in [(44, [UDP, 0, 0, 1, 0, 0, 0, 9]), (43, [UDP, 0, 0, 1, 0, 0, 0, 0])] {
         let mut packet = with(next, &header);
         *packet.last_mut().expect("it has data") ^= 1;

@@ -1,4 +1,4 @@
-//! Frames as program tests say them: `ethernet(src=0x02..) ipv4(src='10.0.0.1' ttl=3) udp(dst_port=53) 'payload'
+//! Frames in the syntax of program tests: `ethernet(src=0x02..) ipv4(src='10.0.0.1' ttl=3) udp(dst_port=53) 'payload'
 //! zeros(9)`.
 
 use core::ops::Range;
@@ -17,14 +17,18 @@ use weft_ir::program::{ChainProgram, FieldLayout, Frames};
 
 use crate::vectors::Token;
 
-/// A frame, and what else is said of it: `port='wan'`.
-pub(crate) struct Said {
+/// A frame and its metadata: `port='wan'`.
+pub(crate) struct FrameVector {
     pub(crate) bytes: Vec<u8>,
     pub(crate) known: Vec<(String, Token)>,
 }
 
-/// The frame that tokens say; `literal` gives the value of a type that a token says.
-pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token, Type) -> Value) -> Said {
+/// Builds the frame of tokens; `literal` converts a token to a value of a type.
+pub(crate) fn said(
+    protocols: &[Protocol],
+    tokens: &[Token],
+    literal: fn(&Token, Type) -> Value,
+) -> FrameVector {
     let (mut headers, mut payload, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let mut tokens = tokens;
     while let Some((first, rest)) = tokens.split_first() {
@@ -61,7 +65,7 @@ pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token,
     }
     let bytes =
         build(protocols, &headers, &payload).unwrap_or_else(|error| panic!("{error:?} in {headers:?}"));
-    Said { bytes, known }
+    FrameVector { bytes, known }
 }
 
 fn header(
@@ -90,7 +94,7 @@ fn header(
     header
 }
 
-/// A frame with the changes that a pass has left: fields that no checksum covers, and structure.
+/// A frame after the edits of a pass: fields without checksums, and structure.
 pub(crate) fn reshaped(
     chain: &ChainProgram,
     edits: &[(EditTarget, Observed)],
@@ -125,8 +129,8 @@ pub(crate) fn reshaped(
     frame
 }
 
-/// Puts edits in the place of what compiled code has written into the frame, where the interpreter has left edits that
-/// say the same. All else that it has written are checksums.
+/// Converts what compiled code has written into the frame back to edits, where the interpreter has equal edits. All its
+/// other writes are checksums.
 pub(crate) fn unpatched(
     chain: &ChainProgram,
     (slots, present): (&[Slot], InputSet),
@@ -138,7 +142,7 @@ pub(crate) fn unpatched(
     let sums = frames.field_writes.iter().flatten().flat_map(|store| &store.sums);
     let mut may_differ: Vec<Range<usize>> =
         sums.map(|sum| slots[usize::from(sum.input)].b as usize).map(|at| at..at + 2).collect();
-    // A frame that goes nowhere is left as it is.
+    // A frame that is not forwarded stays unchanged.
     let goes_on = matches!(interpreted.verdict, Verdict::Forward | Verdict::Redirect);
     let mut own = core::mem::take(&mut compiled.edits).into_iter().peekable();
     for edit in &interpreted.edits {
@@ -162,7 +166,7 @@ pub(crate) fn unpatched(
     }
 }
 
-/// Where an input is in the frame, and its bytes with a value.
+/// The place of an input in the frame, and its bytes with a value.
 fn written(frames: &Frames, slot: Slot, id: u16, value: &Observed, frame: &[u8]) -> (usize, Vec<u8>) {
     let at = frames.field_writes[usize::from(id)].as_ref().map(|store| store.at);
     match (at, value) {
@@ -228,7 +232,7 @@ fn reshape(what: &HeaderChange, parts: &[&Observed], slots: &[Slot], frame: &mut
     }
 }
 
-/// Brings a checksum of a header along with bytes of it that have changed (RFC 1624).
+/// Updates a header checksum after bytes of the header have changed (RFC 1624).
 fn follow(frame: &mut [u8], sum_at: usize, at: usize, before: &[u8], after: &[u8]) {
     let mut total = u64::from(!u16::from_be_bytes([frame[sum_at], frame[sum_at + 1]]));
     for (nth, (old, new)) in before.iter().zip(after).enumerate() {
@@ -238,7 +242,7 @@ fn follow(frame: &mut [u8], sum_at: usize, at: usize, before: &[u8], after: &[u8
     frame[sum_at..sum_at + 2].copy_from_slice(&(!fold(total)).to_be_bytes());
 }
 
-/// The slots that a parser gives for a frame, and which are present.
+/// The slots that a parser sets for a frame, and which are present.
 pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> (Vec<Slot>, InputSet) {
     let state = State::default();
     let mut given = vec![Slot::default(); chain.request.inputs.len()];

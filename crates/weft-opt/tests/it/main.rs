@@ -1,4 +1,4 @@
-//! Whole programs, from text to what a pass leaves behind, on every back end.
+//! Whole programs, from text to the result of a pass, on every backend.
 
 #![allow(clippy::disallowed_methods, reason = "programs and the library are read from disk")]
 

@@ -1,11 +1,11 @@
-//! Examples of the reference that are parts of one program: together they are one, and it is checked.
+//! Examples of the reference that are parts of one program: together they must check.
 
 use weft_lang::diagnostic::{RenderOptions, render_all};
 
 use crate::programs::WithMain;
 use crate::schema::root;
 
-/// What the examples of the page on programs take for granted.
+/// The declarations that the examples of the page on programs assume.
 const AROUND: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE TYPE orders_msg FROM PROTO 'shop_orders.proto';
 IMPORT 'library/elements/logging.weft';
@@ -19,8 +19,8 @@ END;
 ";
 
 #[test]
-fn program_page_examples_together_check() {
-    // The first thing that a reader copies would be refused.
+fn program_page_examples_check() {
+    // The first program that a reader copies would be refused.
     let page =
         std::fs::read_to_string(root().join("docs/src/reference/program.md")).expect("the page is there");
     let blocks: Vec<&str> =

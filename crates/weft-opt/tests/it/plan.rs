@@ -1,4 +1,4 @@
-//! Which order is chosen, for programs.
+//! The chosen order of programs.
 
 use weft_core::abi::Counters;
 use weft_ir::program::ChainProgram;
@@ -6,13 +6,13 @@ use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{
-    Context, Copied, Figures, Input, Level, LicensedBy, Pair, Plan, Together, choose, crossings, dead_fields,
-    drop_dead_fields, headers, overlaps, pairs, steps,
+    Context, Copied, Figures, Input, Level, LicensedBy, Pair, ParallelStep, Plan, choose, crossings,
+    dead_fields, drop_dead_fields, headers, overlaps, pairs, steps,
 };
 
 use crate::swap::Inline;
 
-/// Elements that get in each other's way or not. `heavy` is what is counted as dear below.
+/// Elements that clash or do not. `heavy` is the expensive one below.
 const ELEMENTS: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:7070';
 CREATE CLUSTER cart TO '127.0.0.1:7101';
@@ -37,13 +37,14 @@ END;
 CREATE ELEMENT light ON rpc (quantity I32) AS ON REQUEST SET quantity = 7; END;
 ";
 
-/// What is counted of an element: nanoseconds, and calls that it ends of a thousand.
-type Counted = (&'static str, u64, u64);
+/// The figures of an element: nanoseconds, and ended calls per thousand.
+type MeasuredElement = (&'static str, u64, u64);
 
-const MEASURED: [Counted; 4] = [("heavy", 1000, 0), ("guard", 10, 500), ("sized", 10, 500), ("count", 5, 0)];
+const MEASURED: [MeasuredElement; 4] =
+    [("heavy", 1000, 0), ("guard", 10, 500), ("sized", 10, 500), ("count", 5, 0)];
 
-/// A chain with what is known of it.
-struct Known {
+/// A chain with its analysis.
+struct AnalyzedChain {
     chain: ChainProgram,
     effects: ChainEffects,
     context: Context,
@@ -51,7 +52,7 @@ struct Known {
     level: Level,
 }
 
-fn known(stages: &str) -> Known {
+fn known(stages: &str) -> AnalyzedChain {
     let program =
         format!("{ELEMENTS}CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS {stages} END;");
     let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
@@ -63,13 +64,13 @@ fn known(stages: &str) -> Known {
     let context = Context::new(&network.chains[0]);
     let pairs = pairs(&chain, &effects, &context);
     let level = Level::from(network.chains[0].equivalence);
-    Known { chain, effects, context, pairs, level }
+    AnalyzedChain { chain, effects, context, pairs, level }
 }
 
 /// The plan of a chain with these stages and options, and its order in words.
-fn plan(stages: &str, counted: &[Counted], running: Option<&[usize]>) -> (String, Plan) {
-    let Known { chain, effects, context, pairs, level } = known(stages);
-    let counters = |(name, ns, ended): &Counted| {
+fn plan(stages: &str, counted: &[MeasuredElement], running: Option<&[usize]>) -> (String, Plan) {
+    let AnalyzedChain { chain, effects, context, pairs, level } = known(stages);
+    let counters = |(name, ns, ended): &MeasuredElement| {
         let counters = Counters {
             seen: 100_000,
             aborted: ended * 100,
@@ -101,8 +102,8 @@ fn check(stages: &str, expected: &str) {
 }
 
 #[test]
-fn what_refuses_calls_comes_before_what_is_dear() {
-    // The purpose of it all: no work on calls that are refused.
+fn refusing_element_precedes_costly_one() {
+    // The main purpose: no work on calls that are refused.
     check("heavy -> guard;", "guard heavy");
     let (_, plan) = plan("heavy -> guard;", &MEASURED, None);
     assert_eq!((plan.written_ns, plan.planned_ns), (1010.0, 510.0));
@@ -110,96 +111,96 @@ fn what_refuses_calls_comes_before_what_is_dear() {
 }
 
 #[test]
-fn a_rule_keeps_the_order_whatever_it_costs() {
-    // `sized` looks at what `heavy` makes; a counter would count other calls.
+fn rule_keeps_order_at_any_cost() {
+    // `sized` reads what `heavy` writes; a counter would count other calls.
     check("heavy -> sized;", "heavy sized");
     check("count -> guard;", "count guard");
     check("heavy -> count -> guard;", "count guard heavy");
     check("heavy -> guard; ORDER heavy BEFORE guard;", "heavy guard");
-    // At `strict`, `guard` may find the room used up that `heavy` leaves, and fail with another status.
+    // At `strict`, `guard` may run out of the scratch that `heavy` uses, and fail with another status.
     check("heavy -> guard; EQUIVALENCE strict;", "heavy guard");
     check("heavy -> guard; POSITION heavy FIRST;", "heavy guard");
     check("light -> heavy -> guard; POSITION guard LAST;", "light heavy guard");
 }
 
 #[test]
-fn the_words_of_a_chain_licence_what_a_rule_forbids() {
-    // Who says that the order does not matter, or which of two matters more, is taken at their word, and told.
+fn chain_licence_overrides_rule() {
+    // Declarations that the order does not matter, or which element matters more, override the rules, and are reported.
     let (order, plan) = plan("{heavy, sized};", &MEASURED, None);
     assert_eq!(order, "sized heavy");
     assert_eq!(plan.licences[0].by, LicensedBy::Braces);
     let (order, plan) = self::plan("heavy -> sized; PRIORITY sized > heavy;", &MEASURED, None);
     assert_eq!(order, "sized heavy");
     assert_eq!(plan.licences[0].by, LicensedBy::Priority);
-    // It lets the one in front, not the other.
+    // It allows one direction only.
     check("heavy -> sized; PRIORITY heavy > sized;", "heavy sized");
     check("{heavy, sized}; ORDER heavy BEFORE sized;", "heavy sized");
-    // What needs no licence has none.
+    // An allowed swap needs no licence.
     let (_, plan) = self::plan("{heavy, guard};", &MEASURED, None);
     assert!(plan.is_reordered() && plan.licences.is_empty());
 }
 
 #[test]
-fn a_pair_that_takes_itself_back_is_crossed_as_one() {
-    // An ACL that had to wait until a field is packed and unpacked would pay for calls that it refuses.
+fn inverse_pair_is_crossed_as_one() {
+    // An ACL behind packing and unpacking of a field would pay for calls that it refuses.
     let counted = [("small", 1000, 0), ("opened", 500, 0), ("sized", 10, 500), ("heavy", 1000, 0)];
     let check = |stages: &str, expected: &str| {
         let (order, plan) = plan(stages, &counted, None);
         assert_eq!(order, expected, "{plan:?}");
     };
     check("small -> opened -> sized;", "sized small opened");
-    // Between the two it would see something else.
+    // Between the two it would see another value.
     check("small -> sized -> opened;", "small sized opened");
-    // What is not taken back is not left out: another function, another field in between, another order.
+    // No inverse pair: another function, another field in between, another order.
     check("opened -> small -> sized;", "opened small sized");
     check("small -> heavy -> opened -> sized;", "small heavy opened sized");
     check("small -> unpacked -> sized;", "small unpacked sized");
-    // Who may fail before it may be in the way for another reason.
+    // An element that may fail before it may be in the way for another reason.
     check("small -> opened -> sized; ORDER opened BEFORE sized;", "small opened sized");
-    // What leaves a trace stays behind what may want room: the promise of `strict`.
+    // An element with traces stays after one that may run out of room: the promise of `strict`.
     check("small -> opened -> sized; EQUIVALENCE strict;", "small opened sized");
 }
 
 #[test]
-fn the_sides_of_a_chain_keep_their_order() {
-    // What is beside the callee cannot look at a call before what is beside the caller.
+fn chain_sides_keep_their_order() {
+    // An element at the server cannot see a call before one at the client.
     check("heavy AT CLIENT -> guard AT SERVER;", "heavy guard");
     check("heavy AT CLIENT -> guard;", "guard heavy");
     check("heavy AT SERVER -> guard AT SERVER;", "guard heavy");
 }
 
 #[test]
-fn what_gains_too_little_stays_as_it_is() {
-    // A chain that changes its order for a nanosecond makes people wonder, and streams stay behind.
+fn small_gain_keeps_order() {
+    // A reordering for a nanosecond confuses people, and streams stay on the old order.
     let even = [("heavy", 10, 0), ("guard", 10, 10)];
     let (order, plan) = plan("heavy -> guard;", &even, None);
     assert_eq!(order, "heavy guard");
     assert_eq!(plan.not_taken.map(|other| other.order), Some(vec![1, 0]));
-    // What runs is left for a gain alone, too.
+    // The running order is also replaced only for a gain.
     let (order, _) = self::plan("heavy -> guard;", &even, Some(&[1, 0]));
     assert_eq!(order, "guard heavy");
-    // But not where a rule has come up that forbids it.
+    // But not if a new rule forbids the running order.
     let (order, _) = self::plan("heavy -> guard; ORDER heavy BEFORE guard;", &even, Some(&[1, 0]));
     assert_eq!(order, "heavy guard");
 }
 
 #[test]
-fn figures_are_measured_where_enough_was_seen() {
-    // An order by three calls would be an order by chance.
+fn enough_samples_replace_estimates() {
+    // An order from three calls would be random.
     let (order, plan) = plan("guard -> light;", &[("guard", 500, 0), ("light", 1, 0)], None);
     assert_eq!((order.as_str(), plan.is_reordered()), ("guard light", false));
     let (order, _) = self::plan("light -> guard;", &[("light", 900, 0), ("guard", 1, 900)], None);
     assert_eq!(order, "guard light");
-    // With nothing measured, an element that may refuse is taken to refuse one call in ten.
+    // Without measurements, an element that may refuse counts as refusing one call in ten.
     let (order, plan) = self::plan("heavy -> guard;", &[], None);
     assert!(plan.written_ns > plan.planned_ns || order == "heavy guard", "{plan:?}");
 }
 
 #[test]
-fn a_field_that_is_set_for_nothing_is_left_out() {
-    // Work that nobody can see is work for nothing; a field that somebody looks at, or that is sent, is not.
+fn dead_field_is_dropped() {
+    // Invisible work is useless; a field that is read, or sent, is not dead.
     let dead = |stages: &str| {
-        let Known { mut chain, effects, context, level, .. } = known(stages);
+        let AnalyzedChain { mut chain, effects, context, level, .. } = known(stages);
         let order: Vec<usize> = (0..chain.elements.len()).collect();
         let dead = dead_fields(&chain, &effects, &context, level, &order);
         let sets = |chain: &ChainProgram| {
@@ -219,10 +220,10 @@ fn a_field_that_is_set_for_nothing_is_left_out() {
     assert_eq!(dead("light -> light AS again; FAIL OPEN;"), []);
 }
 
-/// How the second of two elements could run beside the first.
+/// How the second of two elements could run in parallel with the first.
 #[track_caller]
-fn overlap(stages: &str, expected: Result<Together, &str>) {
-    let Known { chain, effects, pairs, level, .. } = known(stages);
+fn overlap(stages: &str, expected: Result<ParallelStep, &str>) {
+    let AnalyzedChain { chain, effects, pairs, level, .. } = known(stages);
     let found = overlaps(&chain, &effects, &pairs, level, &[0, 1]).remove(0);
     assert_eq!(found.verdict, expected.map_err(ToOwned::to_owned), "{stages}");
     let steps = steps(&[found], &[0, 1]);
@@ -230,29 +231,29 @@ fn overlap(stages: &str, expected: Result<Together, &str>) {
 }
 
 #[test]
-fn what_could_run_side_by_side_is_told_with_its_price() {
-    // A copy that is forgotten shows one element the other's bytes; a merge that is, keeps state of a refused call.
-    let shared = Together::default();
+fn parallel_steps_show_their_price() {
+    // Without a copy one element would see the other's bytes; without a merge, state of a refused call would stay.
+    let shared = ParallelStep::default();
     overlap("guard -> light;", Ok(shared));
     overlap("heavy -> sized;", Err("heavy writes payload, which sized reads"));
-    overlap("sized -> heavy;", Ok(Together { copy: Copied::All, ..shared }));
-    overlap("looks -> labels;", Ok(Together { copy: Copied::Headers, ..shared }));
-    // The second writes the field whatever was there; the first only adds to it.
-    overlap("light -> light AS again;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("sized -> heavy;", Ok(ParallelStep { copy: Copied::All, ..shared }));
+    overlap("looks -> labels;", Ok(ParallelStep { copy: Copied::Headers, ..shared }));
+    // The second overwrites the field; the first only adds to it.
+    overlap("light -> light AS again;", Ok(ParallelStep { copy: Copied::All, ..shared }));
     overlap("heavy -> heavy AS again;", Err("both write payload"));
-    overlap("guard -> count;", Ok(Together { commits_at_merge: true, ..shared }));
+    overlap("guard -> count;", Ok(ParallelStep { commits_at_merge: true, ..shared }));
     overlap("count -> guard;", Ok(shared));
-    // A copy that was sent cannot be taken back.
+    // A copy that was sent cannot be undone.
     overlap("guard -> copies;", Err("guard may end the call, and copies copies the tuple"));
-    overlap("copies -> heavy;", Ok(Together { copy: Copied::All, ..shared }));
+    overlap("copies -> heavy;", Ok(ParallelStep { copy: Copied::All, ..shared }));
     overlap("heavy -> copies;", Err("copies copies the tuple, which heavy changes"));
     overlap("light -> guard; ORDER light BEFORE guard;", Err("the chain says that light comes before guard"));
 }
 
 #[test]
-fn a_header_has_what_the_stages_beyond_read_and_no_more() {
-    // A field that is missing makes the next node parse the message; one too many is carried for nothing.
-    let Known { chain, effects, .. } = known("guard -> light -> keyed -> looks;");
+fn header_has_only_fields_read_later() {
+    // With a missing field the next node must parse the message; an extra one is sent in vain.
+    let AnalyzedChain { chain, effects, .. } = known("guard -> light -> keyed -> looks;");
     let told = |order: &[usize]| -> Vec<(Vec<String>, u64)> {
         let name = |at: usize| chain.request.inputs[at].name.clone();
         let header = |header: weft_opt::plan::Header| {
@@ -274,20 +275,20 @@ fn a_header_has_what_the_stages_beyond_read_and_no_more() {
             (names(&[]), own),
         ]
     );
-    // What is written beyond the cut before anybody looks need not travel.
-    let Known { chain, effects, .. } = known("labels -> looks;");
+    // A field that is written after the cut before it is read need not be sent.
+    let AnalyzedChain { chain, effects, .. } = known("labels -> looks;");
     assert_eq!(headers(&chain, &effects, &[0, 1])[0].bytes(), own);
     assert_eq!(headers(&chain, &effects, &[0, 1])[1].bytes(), own + 2);
 }
 
 #[test]
-fn a_function_that_fails_for_length_alone_keeps_nobody_in_order() {
-    // gzip cannot fail but by a result that is too long; behind it, an ACL would work on what is refused anyway.
+fn length_failure_allows_swap() {
+    // gzip fails only if its result is too long; after it, an ACL would waste work on calls that it refuses.
     check("small -> guard;", "guard small");
     check("small -> guard; EQUIVALENCE strict;", "small guard");
-    // What is damaged is refused with a status of its own.
+    // Damaged input is refused with a status of its own.
     check("opened -> guard;", "opened guard");
-    // What it is declared to cost is what it is taken to cost.
+    // Its declared cost is used.
     let (_, plan) = plan("small -> guard;", &[], None);
     assert!(plan.written_ns > 5_000.0 && plan.is_reordered(), "{plan:?}");
 }

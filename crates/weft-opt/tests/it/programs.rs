@@ -1,4 +1,4 @@
-//! Runs the program tests in `tests/programs` and holds back ends and numbers of workers against each other.
+//! Runs the program tests in `tests/programs`, and compares backends and numbers of workers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,12 +36,12 @@ use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
 
 use crate::frames;
 use crate::schema::{Disk, library, root};
-use crate::vectors::{Line, Token, lines, pairs, rows};
+use crate::vectors::{Token, VectorLine, lines, pairs, rows};
 
 #[test]
-fn programs_do_what_their_vectors_say_on_every_back_end() {
-    // A construct that was lowered or compiled wrongly would do something else than the language says.
-    // With WEFT_PROGRAM, those alone whose names have it.
+fn program_vectors_hold_on_every_backend() {
+    // A wrong lowering or compilation of a construct would change its meaning. WEFT_PROGRAM selects the tests whose
+    // names contain it.
     let only = std::env::var("WEFT_PROGRAM").unwrap_or_default();
     let mut files: Vec<PathBuf> = fs::read_dir(root().join("tests/programs"))
         .expect("the folder is there")
@@ -51,7 +51,8 @@ fn programs_do_what_their_vectors_say_on_every_back_end() {
         .collect();
     files.sort();
     assert!(!files.is_empty());
-    // All that fail are told in one go; what is wrong is printed as each does. They are most of what these tests take.
+    // All failures are reported together; each prints its errors when it happens. These programs take most of the
+    // tests' time.
     let next = AtomicUsize::new(0);
     let take = || files.get(next.fetch_add(1, Ordering::Relaxed));
     let failing =
@@ -77,8 +78,8 @@ fn run_file(file: &Path) {
 }
 
 #[test]
-fn the_library_and_the_examples_lower() {
-    // An element that a user imports first must not be the one that fails.
+fn library_and_examples_lower() {
+    // An element that a user imports first must not fail.
     for name in ["shop/network.weft", "shop/network2.weft", "mesh/network.weft"] {
         let chain = chain_of(&root().join("examples").join(name).display().to_string(), 2);
         let cost = cost(&chain);
@@ -88,8 +89,8 @@ fn the_library_and_the_examples_lower() {
 }
 
 #[test]
-fn the_filters_of_the_library_do_what_their_examples_show() {
-    // The example is what people copy first; one that is refused teaches nothing.
+fn library_filters_match_examples() {
+    // Users copy the example first; one that is refused teaches nothing.
     let mut n_filters = 0;
     for entry in fs::read_dir(library().join("filters")).expect("the folder is there") {
         let path = entry.expect("it can be read").path();
@@ -119,9 +120,9 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
     assert!(n_filters >= 10, "{n_filters}");
 }
 
-/// A cost that took values to be short would promise what a peer can break with a long one.
+/// A cost that assumed short values would promise a bound that a peer can break with a long one.
 #[test]
-fn text_costs_what_the_worst_value_takes() {
+fn text_cost_is_of_worst_value() {
     let of = |condition: &str| {
         let text = format!(
             "CREATE TYPE cart FROM PROTO 'cart.proto';\nCREATE LISTENER l ON tcp '127.0.0.1:0';\n\
@@ -140,7 +141,7 @@ fn text_costs_what_the_worst_value_takes() {
     assert!(of(&long) >= 3 * of("a LIKE '%b_%'"), "a word for every 64 characters");
 }
 
-/// A program in memory, `main.weft`, and all else from disk.
+/// A program in memory, `main.weft`, with all other files from disk.
 pub(crate) struct WithMain(pub(crate) String);
 
 impl Resolver for WithMain {
@@ -158,11 +159,11 @@ impl Resolver for WithMain {
 }
 
 #[test]
-fn the_cost_of_a_scan_grows_with_its_rows() {
-    // A cost that left out the rows of a scan would promise a bound that does not hold.
+fn scan_cost_grows_with_rows() {
+    // A cost that ignored the rows of a scan would promise a wrong bound.
     let of = |name: &str| cost(&chain_of(&root().join("tests/programs").join(name).display().to_string(), 1));
     let (scans, plain) = (of("rows.weft"), of("paper.weft"));
-    // CLOSE of the first looks at ten rows, each in more than five operations.
+    // CLOSE of the first reads ten rows, with more than five operations each.
     assert!(scans.elements[0].ops.close > 11 * 5, "{scans:?}");
     assert!(plain.elements[0].ops.request < 20, "{plain:?}");
     assert_eq!(of("shared.weft").elements[0].table_bytes, 0);
@@ -170,8 +171,8 @@ fn the_cost_of_a_scan_grows_with_its_rows() {
 }
 
 #[test]
-fn a_route_is_taken_where_its_condition_is_true() {
-    // A condition that was taken where it is NULL would send calls to the wrong cluster.
+fn route_needs_true_condition() {
+    // A condition that counted NULL as true would send calls to the wrong cluster.
     let file = root().join("tests/programs/condition.weft").display().to_string();
     let (network, ..) = weft_lang::check(&file, &mut Disk);
     let network = network.expect("it is checked by the other test");
@@ -193,8 +194,8 @@ fn a_route_is_taken_where_its_condition_is_true() {
 }
 
 #[test]
-fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
-    // Without the lock two workers would spend one token twice; with one worker it would cost for nothing.
+fn bucket_lock_is_per_key() {
+    // Without the lock two workers would spend one token twice; with one worker it would cost time needlessly.
     let file = root().join("tests/programs/library_token_bucket.weft").display().to_string();
     let locks = |workers: usize| {
         let chain = chain_of(&file, workers);
@@ -213,17 +214,17 @@ fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
 }
 
 #[test]
-fn key_that_a_set_changes_locks_the_table() {
-    // The size is one key before a SET and another behind it: with the lock of one, two workers would write the row of
-    // the other at once.
+fn changed_key_locks_the_table() {
+    // The size is one key before a SET and another after it: with the lock of one, two workers could write the other's
+    // row at once.
     let file = root().join("tests/programs/derived.weft").display().to_string();
     let chain = chain_of(&file, 4);
     assert_eq!(chain.tables[0].realisation, Realisation::Locked);
 }
 
 #[test]
-fn payload_is_only_written_anew_behind_a_set() {
-    // A chain that reads messages and changes none would pay for writing each of them.
+fn payload_is_rewritten_only_after_set() {
+    // A chain that reads messages and changes none would encode each of them.
     let file = root().join("tests/programs/derived.weft").display().to_string();
     let chain = chain_of(&file, 1);
     let n_derived = |nth: usize, event: Event| {
@@ -243,7 +244,7 @@ fn chain_of(file: &str, workers: usize) -> ChainProgram {
     chain_by(&mut Disk, file, workers)
 }
 
-/// The first chain of a program whose files come from elsewhere than disk.
+/// The first chain of a program whose files come from a resolver.
 pub(crate) fn chain_by(files: &mut dyn Resolver, file: &str, workers: usize) -> ChainProgram {
     let (network, diagnostics, sources) = weft_lang::check(file, files);
     let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
@@ -252,7 +253,7 @@ pub(crate) fn chain_by(files: &mut dyn Resolver, file: &str, workers: usize) -> 
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)))
 }
 
-/// The native functions of a chain, with keys that all tests have, and nonces that begin in the same way on each run.
+/// The native functions of a chain, with fixed test keys and reproducible nonces.
 fn natives(chain: &ChainProgram) -> Vec<Arc<dyn Prepared>> {
     let key = |decl: &NativeDecl| match decl.options.iter().find(|(name, _)| name.starts_with("key_")) {
         Some((name, Value::Bytes(text))) if name == "key_file" => {
@@ -270,11 +271,11 @@ fn natives(chain: &ChainProgram) -> Vec<Arc<dyn Prepared>> {
     chain.natives.iter().map(ready).collect()
 }
 
-/// One back end with its state.
+/// A backend with its state.
 struct Lane {
     backend: Box<dyn Backend>,
     world: World,
-    /// What it has compiled, as a node does: once for each event.
+    /// Its compiled programs, one per event, as in a node.
     compiled: RefCell<BTreeMap<Event, Rc<dyn Program>>>,
 }
 
@@ -293,11 +294,11 @@ pub(crate) struct Test {
     file: String,
     chain: Arc<ChainProgram>,
     lanes: Vec<Lane>,
-    /// Those of which frames are made.
+    /// The protocols for building frames.
     protocols: Vec<Protocol>,
     now: Time,
     rand: u64,
-    /// What the last pass left, and which of its rows and edits have been said.
+    /// The result of the last pass, and which of its rows and edits have been checked.
     last: Option<Last>,
 }
 
@@ -307,7 +308,7 @@ struct Last {
     rows_said: usize,
     edits_said: bool,
     line: usize,
-    /// What a frame was, and its slots.
+    /// The original frame, and its slots.
     frame: Vec<u8>,
     slots: Vec<Slot>,
 }
@@ -322,7 +323,7 @@ impl Test {
         Self { file, chain, lanes: lanes.into(), protocols: Vec::new(), now: Time(0), rand: 0, last: None }
     }
 
-    pub(crate) fn run(&mut self, lines: &[Line]) {
+    pub(crate) fn run(&mut self, lines: &[VectorLine]) {
         for line in lines {
             self.line(line);
         }
@@ -330,7 +331,7 @@ impl Test {
         assert!(self.last.is_some(), "{}: no pass", self.file);
     }
 
-    fn line(&mut self, line: &Line) {
+    fn line(&mut self, line: &VectorLine) {
         let at = format!("{}:{}", self.file, line.number);
         let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
         let tokens = line.tokens.as_slice();
@@ -374,7 +375,7 @@ impl Test {
                 let parts = &self.last().seen.vars[index];
                 let is_merged = self.chain.vars[index].merge.is_some();
                 let wanted = literal(&tokens[0], self.chain.vars[index].ty).word();
-                // The first part is that of the worker that runs the passes.
+                // The first part belongs to the worker that runs the passes.
                 assert_eq!(parts[0], wanted, "{at}: merged: {is_merged}");
             }
             ["call", name] => {
@@ -394,7 +395,7 @@ impl Test {
 
     // ---- passes ----
 
-    fn pass(&mut self, line: &Line) {
+    fn pass(&mut self, line: &VectorLine) {
         self.check_all_said();
         let mut tokens = line.tokens.as_slice();
         let mut next_word = || {
@@ -439,7 +440,7 @@ impl Test {
         self.run_pass(&pass, line.number);
     }
 
-    /// The pass of a frame: what is in it is found by the parser of each back end, what else is said of it is given.
+    /// The pass of a frame: each backend's parser finds the fields; the metadata is given.
     fn frame(&self, tokens: &[Token], line: usize) -> Pass {
         let said = frames::said(&self.protocols, tokens, literal);
         let mut pass = self.tuple(Event::Request, said.known, line);
@@ -515,7 +516,7 @@ impl Test {
         pass
     }
 
-    // ---- what was left ----
+    // ---- results ----
 
     fn verdict(&self) -> String {
         let seen = &self.last().seen;
@@ -542,7 +543,7 @@ impl Test {
             .filter(|(to, _)| !matches!(to, EditTarget::HeaderChange(_)))
             .map(|(to, value)| (target(&self.chain, inputs, *to).0, value.clone()))
             .collect();
-        // A value that the test does not say.
+        // A value that the test does not specify.
         for (edit, (_, wanted)) in edits.iter_mut().zip(pairs(tokens)) {
             if wanted == Token::Word("_".to_owned()) {
                 edit.1 = Observed::Null;
@@ -560,7 +561,7 @@ impl Test {
         assert_eq!(edits, wanted, "{at}");
     }
 
-    /// The frame as it leaves, built from its definitions and by nothing that PUSH and POP use.
+    /// Checks the frame that leaves, built from its definitions without the code of PUSH and POP.
     fn check_leaves(&mut self, tokens: &[Token], at: &str) {
         let wanted = frames::said(&self.protocols, tokens, literal).bytes;
         let last = self.last.as_mut().expect("a pass comes first");
@@ -618,7 +619,7 @@ impl Test {
         }
     }
 
-    /// All rows and edits of a pass have been said before the next.
+    /// Checks that all rows and edits of a pass have been mentioned before the next.
     fn check_all_said(&self) {
         let Some(last) = &self.last else { return };
         let at = format!("{}:{}", self.file, last.line);
@@ -633,7 +634,7 @@ impl Test {
     }
 }
 
-/// The verdict as a line says it.
+/// The verdict in a line's syntax.
 fn said(tokens: &[Token]) -> String {
     let word = |token: &Token| match token {
         Token::Word(word) => word.clone(),
@@ -646,10 +647,10 @@ fn said(tokens: &[Token]) -> String {
     said
 }
 
-/// What a vector calls the length of the fragments in which a frame goes on.
+/// The name of the fragment length in a vector.
 const FRAGMENT: &str = "fragment";
 
-/// The name and the type of what an edit changes.
+/// The name and the type of an edit's target.
 fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String, Type) {
     match target {
         EditTarget::Input(at) => (inputs[usize::from(at)].name.clone(), inputs[usize::from(at)].ty),
@@ -660,7 +661,7 @@ fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String
             let field = &chain.replies[usize::from(at)];
             (format!("reply[{}]", field.path.join(".")), field.ty)
         }
-        // Of a FRAGMENT: what other changes of structure do, `leaves` says.
+        // Of a FRAGMENT; `leaves` checks other changes of structure.
         EditTarget::Part(_) => (FRAGMENT.to_owned(), Type::Uint(32)),
         EditTarget::HeaderChange(_) => unreachable!("its value has said what it does"),
     }
@@ -677,14 +678,14 @@ fn type_of(chain: &ChainProgram, inputs: &[Input], name: &str) -> Option<Type> {
     all.map(|at| target(chain, inputs, at)).find(|(known, _)| known == name).map(|(_, ty)| ty)
 }
 
-/// What a column holds if a vector does not say it: NULL if it can, else the zero of its type.
+/// The value of a column that a vector does not mention: NULL if possible, else the zero of its type.
 fn absent(input: &Input) -> Value {
     if input.nullable { Value::Null } else { weft_lang::types::zero(input.ty) }
 }
 
-/// A list as a vector says it: elements between semicolons, the members of each between blanks. A member is an integer,
-/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands
-/// for so many elements that none is given.
+/// A list in the syntax of vectors: elements between semicolons, members between blanks. A member is an integer, `f`
+/// and a float, `-` if absent, `~` and a text, or else the text itself. `#` and a number stand for too many elements,
+/// without any.
 fn list(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(n) = text.strip_prefix('#') {
@@ -733,7 +734,7 @@ fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
 
 // ---- values ----
 
-/// The value of a type that a token says.
+/// The value of a token for a type.
 pub(crate) fn literal(token: &Token, ty: Type) -> Value {
     let value = match token {
         Token::Word(word) if word == "NULL" => Some(Value::Null),

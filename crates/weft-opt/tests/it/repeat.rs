@@ -4,7 +4,7 @@ use weft_opt::effects::repeats;
 
 use crate::swap::known;
 
-/// Why an element of this body may not see a message twice; nothing if it may.
+/// Why an element with this body may not see a message twice; empty if it may.
 fn why_not(shared: &str, body: &str) -> Vec<String> {
     let known = known(shared, body, "ON REQUEST SET quantity = quantity;", "");
     let found = repeats(&known.chain, &known.effects, 0).err().unwrap_or_default();
@@ -15,8 +15,8 @@ fn why_not(shared: &str, body: &str) -> Vec<String> {
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn what_leaves_no_trace_is_safe_to_repeat() {
-    // A retry that refused such elements could stand in front of nothing.
+fn traceless_chain_is_repeatable() {
+    // A retry filter that refused such elements could wrap nothing.
     let rights = "TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) MAX 10 ROWS FILLED BY CONTROLLER;";
     for body in [
         "ON REQUEST SET payload = payload || payload;",
@@ -36,8 +36,8 @@ fn what_leaves_no_trace_is_safe_to_repeat() {
 }
 
 #[test]
-fn what_a_second_attempt_leaves_again_is_told() {
-    // A call that was tried twice would be logged, copied and counted twice.
+fn repeated_trace_is_reported() {
+    // A retried call would be logged, copied and counted twice.
     let log = "SINK log (id U64) TO FILE 'a.log';";
     assert_eq!(
         why_not("", &format!("{log} ON CLOSE INSERT INTO log VALUES (call_id);")),
@@ -54,8 +54,8 @@ fn what_a_second_attempt_leaves_again_is_told() {
 }
 
 #[test]
-fn a_write_that_each_attempt_makes_otherwise_is_told() {
-    // The second attempt would leave another value, on a way that the first did not take.
+fn unrepeatable_write_is_reported() {
+    // The second attempt would leave another value, on a path that the first did not take.
     let set = |value: &str| format!("VAR x F64 = 0; ON REQUEST IF {value} > 0.5 THEN SET x = 1; END IF;");
     assert_eq!(why_not("", &set("rand()")), ["changes x by chance"]);
     assert_eq!(why_not("", "VAR x TIMESTAMP; ON REQUEST SET x = now();"), ["changes x by the time"]);

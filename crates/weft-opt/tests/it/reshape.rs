@@ -1,4 +1,4 @@
-//! Headers that are put on frames: they are those that the definitions build around the same payload.
+//! Pushed headers equal those that the definitions build around the same payload.
 
 use weft_core::checksum::{fold, sum};
 use weft_core::rng::Rng;
@@ -19,7 +19,7 @@ fn protocols() -> Vec<Protocol> {
     weft_lang::check(&all, &mut Disk).0.expect("the library is right").protocols
 }
 
-/// Some of the fields as what comes with each frame; those that decide what else there is stay as they are.
+/// Turns some of the fields into values per frame, except those that decide the header's structure.
 fn given(
     protocols: &[Protocol],
     headers: &mut [Header],
@@ -59,8 +59,8 @@ fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(us
 }
 
 #[test]
-fn what_is_pushed_is_what_is_built() {
-    // If this failed, what goes into a tunnel would not come out at an end of another make.
+fn pushed_header_equals_built_one() {
+    // Frames sent into a tunnel would be unreadable for another implementation at its end.
     let protocols = protocols();
     let id = |name: &str| protocols.iter().position(|protocol| protocol.name == name).expect("it is there");
     let (mut n_pushed, mut n_given, mut n_sums) = (0, 0, 0);
@@ -78,7 +78,7 @@ fn what_is_pushed_is_what_is_built() {
             let built = build(&protocols, &headers, &payload).expect("it is built elsewhere, too");
             for at in 1..headers.len() {
                 let inner = build(&protocols, &headers[at..], &payload).expect("a part of it");
-                // What is above may need what is below for its pseudo header, or set something there.
+                // An upper header may need a lower one for its pseudo header, or set a field in it.
                 let sets = !protocols[ids[at]].encap.is_empty();
                 if sets || !built.ends_with(&inner) {
                     continue;
@@ -101,7 +101,7 @@ fn what_is_pushed_is_what_is_built() {
     assert!(n_pushed > 500 && n_given > 1000 && n_sums > 500, "{n_pushed} {n_given} {n_sums}");
 }
 
-/// A frame whose TCP or UDP checksum a device is still to complete: from where it covers, and the field.
+/// A frame whose TCP or UDP checksum a device has yet to complete: the start of its coverage, and the field.
 fn unfinished(protocols: &[Protocol], frame: &[u8]) -> Option<(Vec<u8>, (usize, usize))> {
     let name = |id: ProtocolId| protocols[usize::from(id.0)].name.as_str();
     let root = protocols.iter().position(|protocol| protocol.name == "ethernet")?;
@@ -142,7 +142,7 @@ impl Resolver for Text {
     }
 }
 
-/// What is said of a handler, or how often it changes the headers of a frame.
+/// The diagnostics of a handler, or how often it changes the headers of a frame.
 fn wrong(layer: &str, body: &str) -> Vec<String> {
     wrong_beside("", layer, body)
 }
@@ -172,7 +172,7 @@ fn wrong_beside(protocols: &str, layer: &str, body: &str) -> Vec<String> {
     }
 }
 
-/// What is told of a chain of two elements on IP, as people read it.
+/// The diagnostics of a chain of two elements on IP, as people read them.
 fn told(first: &str, second: &str) -> String {
     let text = format!(
         "IMPORT 'library/protocols/all.weft';\nCREATE PORT a ON memory;\n\
@@ -187,8 +187,8 @@ fn told(first: &str, second: &str) -> String {
 }
 
 #[test]
-fn a_field_that_cannot_be_set_is_told_where_and_which_name_would_do() {
-    // The whole chain was shown, and the name that was advised could not be set either.
+fn unsettable_field_suggests_name() {
+    // The whole chain was highlighted, and the suggested name could not be set either.
     let check = |first: &str, second: &str, wanted: &[&str]| {
         let told = told(first, second);
         assert!(wanted.iter().all(|wanted| told.contains(wanted)), "{told}");
@@ -223,9 +223,9 @@ fn a_field_that_cannot_be_set_is_told_where_and_which_name_would_do() {
     assert_eq!(told(asks, "SET l4.dst_port = 8080;"), "", "others may know it by another name");
 }
 
-/// One value that a stage gives for a parameter was told of at each PUSH, and again by what followed.
+/// One misfit argument of a stage was reported at each PUSH, and again by consequences.
 #[test]
-fn a_value_that_does_not_fit_is_told_once_and_by_its_parameter() {
+fn unfit_value_is_reported_once() {
     let told = |stages: &str| {
         let text = format!(
             "IMPORT 'library/elements/router.weft';\nIMPORT 'library/elements/vxlan_gateway.weft';\n\
@@ -249,8 +249,8 @@ fn a_value_that_does_not_fit_is_told_once_and_by_its_parameter() {
 }
 
 #[test]
-fn what_follows_from_how_long_a_payload_is_adds_it_up() {
-    // Frames of some lengths would be malformed for who reads them.
+fn length_fields_follow_payload() {
+    // Frames of some lengths would be malformed for their readers.
     let refused = ["`shim.w` follows from the length of a frame"];
     let sums = ["payload_bytes", "header_bytes + payload_bytes - 2", "7 + bytes_after(w)"];
     let others = [
@@ -272,8 +272,8 @@ fn what_follows_from_how_long_a_payload_is_adds_it_up() {
 }
 
 #[test]
-fn headers_that_cannot_be_are_refused() {
-    // A frame that nobody understands would leave, or an element would read another header than it names.
+fn impossible_headers_are_refused() {
+    // A malformed frame would leave, or an element would read another header than it names.
     let check = |layer: &str, body: &str, wanted: &[&str]| assert_eq!(wrong(layer, body), wanted, "{body}");
     check("packet", "PUSH vlan (id = 7);", &["1 changes"]);
     check("packet", "PUSH vlan (id = 7), vlan (id = 8);", &["1 changes"]);

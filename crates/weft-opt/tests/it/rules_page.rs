@@ -1,4 +1,4 @@
-//! The page of the book that tells the rules: what it shows of each is what the compiler says.
+//! The book's page on the rules: the compiler must agree with each example.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::swap::Inline;
 /// The heading of rule 7, which forbids nothing and so is no [`Rule`].
 const INVERSE: &str = "swap.7 inverse";
 
-/// What is around each example.
+/// The declarations around each example.
 const AROUND: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:7070';
 CREATE CLUSTER cart TO '127.0.0.1:7101';
@@ -27,7 +27,7 @@ struct Example {
     heading: String,
     /// Elements, and the chain if it is more than these in their order.
     program: String,
-    /// The comments behind, in which the page says of pairs what the compiler says.
+    /// The comments at the end, with the page's verdicts on pairs.
     verdicts: Vec<String>,
 }
 
@@ -57,14 +57,14 @@ impl Example {
     }
 }
 
-/// What the compiler knows of an example.
-struct Judged {
+/// The compiler's analysis of an example.
+struct AnalyzedExample {
     names: Vec<String>,
     pairs: Vec<Pair>,
     crossings: Vec<Crossing>,
 }
 
-fn judged(example: &Example) -> Judged {
+fn judged(example: &Example) -> AnalyzedExample {
     let declared = example.program.lines().filter_map(|line| line.strip_prefix("CREATE ELEMENT "));
     let stages: Vec<&str> = declared.filter_map(|rest| rest.split(' ').next()).collect();
     let chain = match example.program.contains("CREATE CHAIN ") {
@@ -82,15 +82,15 @@ fn judged(example: &Example) -> Judged {
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
     let effects = effects(&chain);
     let context = Context::new(&network.chains[0]);
-    Judged {
+    AnalyzedExample {
         names: chain.elements.iter().map(|element| element.name.clone()).collect(),
         pairs: pairs(&chain, &effects, &context),
         crossings: crossings(&chain, &effects, &context, Level::default()),
     }
 }
 
-impl Judged {
-    /// The lines that an example should end with: the same pairs, with what is said of them now.
+impl AnalyzedExample {
+    /// The lines that an example should end with: the same pairs, with their current verdicts.
     fn lines(&self, example: &Example) -> Vec<String> {
         let asked = |line: &'_ str| {
             let asked = line.trim_start_matches("-- ").split("  ").next().unwrap_or_default();
@@ -120,7 +120,8 @@ impl Judged {
         }
     }
 
-    /// What a rule says of two, or another if that one says nothing; at `strict`, what it says is of interest alone.
+    /// The verdict of a rule on two elements, or another rule's if that one has none; for rules that hold only at
+    /// `strict`, the one at `strict`.
     fn pair(&self, first: usize, second: usize, rule: &str) -> String {
         let pair = self.pairs.iter().find(|pair| (pair.first, pair.second) == (first, second));
         let pair = pair.expect("the chain has them in this order");
@@ -143,9 +144,9 @@ impl Judged {
     }
 }
 
-/// Whoever plans a chain goes by this page: an example that the compiler judges otherwise would be a lie about a rule.
+/// Users plan chains by this page: a wrong example would misstate a rule.
 #[test]
-fn the_book_says_of_each_rule_what_the_compiler_says() {
+fn rules_page_matches_compiler() {
     let path = root().join("docs/src/concepts/effects.md");
     let page = std::fs::read_to_string(path).expect("the page is part of the repository");
     let examples = examples(&page);

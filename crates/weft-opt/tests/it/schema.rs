@@ -9,17 +9,17 @@ use weft_lang::resolve::{SchemaFault, SchemaSource};
 #[path = "../../../weft/library_folder.rs"]
 mod library_folder;
 
-/// The folder that holds all crates.
+/// The root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folder of the standard library, which programs call `library` whatever its name.
+/// The folder of the standard library; programs always name it `library`.
 pub(crate) fn library() -> PathBuf {
     library_folder::library_folder(&root())
 }
 
-/// Files on disk; a path that begins with `library/` is one of the standard library.
+/// Files on disk; a path that begins with `library/` is in the standard library.
 pub(crate) struct Disk;
 
 impl Resolver for Disk {
@@ -51,7 +51,7 @@ impl Resolver for Disk {
     }
 }
 
-/// Messages with lists, maps, messages in messages, and members of a oneof that hold lists.
+/// Messages with lists, maps, nested messages, and members of a oneof that hold lists.
 fn order() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit, Repeated};
@@ -99,7 +99,7 @@ fn order() -> Schema {
     }
 }
 
-/// What the page on programs takes for the messages of `shop.Orders`.
+/// The messages of `shop.Orders` on the page on programs.
 fn shop_orders() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit, Repeated};
@@ -125,7 +125,7 @@ fn shop_orders() -> Schema {
     }
 }
 
-/// What `examples/shop/proto/cart.proto` says, with a few fields of other types more.
+/// The messages of `examples/shop/proto/cart.proto`, with a few fields of other types.
 fn shop() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit};
@@ -197,7 +197,7 @@ fn mixed() -> Schema {
     }
 }
 
-/// `rides.Rides/Book`: who asks is two messages deep, and the zone is a narrow number.
+/// `rides.Rides/Book`: the caller is two messages deep, and the zone is a narrow number.
 fn rides() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit};
@@ -217,7 +217,7 @@ fn rides() -> Schema {
     }
 }
 
-/// `bank.Bank/Pay`: other names, other numbers, and a number without a sign.
+/// `bank.Bank/Pay`: other names, other field numbers, and an unsigned number.
 fn bank() -> Schema {
     use FieldKind as F;
     use Presence::Implicit;

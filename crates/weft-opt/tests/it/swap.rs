@@ -1,4 +1,4 @@
-//! The rules by which elements may change places, each with programs that it refuses and programs that it lets pass.
+//! The rules for swapping elements, each with programs that it refuses and programs that it allows.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use weft_opt::plan::{Context, Level, Pair, Rule, Sharding, pairs, tables};
 
 use crate::schema::Disk;
 
-/// A program that is not in a file. Its messages are those of the shop, with one field more.
+/// A program in memory. Its messages are those of the shop, with one more field.
 pub(crate) struct Inline(pub(crate) String);
 
 impl Resolver for Inline {
@@ -36,8 +36,8 @@ impl Resolver for Inline {
     }
 }
 
-/// What is known of a chain `a -> b` of elements with these bodies.
-pub(crate) struct Known {
+/// The analysis of a chain `a -> b` of elements with these bodies.
+pub(crate) struct AnalyzedPair {
     pub(crate) chain: ChainProgram,
     pub(crate) effects: ChainEffects,
     pair: Pair,
@@ -46,16 +46,16 @@ pub(crate) struct Known {
 
 const COLUMNS: &str = "user TEXT, object_id I64, quantity I32, payload BYTES, address TEXT?, locker I64?";
 
-/// As [`known`], of elements with the column `user` alone: `payload` is the whole message then.
-fn known_of_users(a: &str, b: &str) -> Known {
+/// As [`known`], for elements with only the column `user`: then `payload` is the whole message.
+fn known_of_users(a: &str, b: &str) -> AnalyzedPair {
     known_with("user TEXT", "", a, b, "")
 }
 
-pub(crate) fn known(shared: &str, a: &str, b: &str, options: &str) -> Known {
+pub(crate) fn known(shared: &str, a: &str, b: &str, options: &str) -> AnalyzedPair {
     known_with(COLUMNS, shared, a, b, options)
 }
 
-fn known_with(columns: &str, shared: &str, a: &str, b: &str, options: &str) -> Known {
+fn known_with(columns: &str, shared: &str, a: &str, b: &str, options: &str) -> AnalyzedPair {
     let program = format!(
         "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 CREATE LISTENER front ON tcp '127.0.0.1:7070';
@@ -81,10 +81,10 @@ CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS a -> b; {options} END;
     let tables = tables(&chain, &effects);
     let name = |table: usize| chain.tables[table].spec.name.clone();
     let tables = tables.into_iter().map(|t| (name(t.table), t.sharding)).collect();
-    Known { chain, effects, pair, tables }
+    AnalyzedPair { chain, effects, pair, tables }
 }
 
-/// Holds the rules that keep `a -> b` in order at a level.
+/// Checks the rules that keep `a -> b` in order at a level.
 #[track_caller]
 fn check(level: Level, [a, b]: [&str; 2], expected: &[Rule]) {
     check_with(level, "", [a, b], "", expected);
@@ -96,7 +96,7 @@ fn check_with(level: Level, shared: &str, [a, b]: [&str; 2], options: &str, expe
     let rules: BTreeSet<Rule> = pair.blocking(level).map(|clash| clash.rule).collect();
     assert_eq!(rules.into_iter().collect::<Vec<_>>(), expected, "{pair:#?}");
     assert_eq!(pair.may_swap(level), expected.is_empty());
-    // What a level allows, all weaker ones allow.
+    // If a level allows a swap, all weaker ones do.
     let allowed: Vec<bool> = Level::ALL.into_iter().map(|level| pair.may_swap(level)).collect();
     assert!(allowed.is_sorted(), "{pair:#?}");
 }
@@ -108,8 +108,8 @@ const COUNT: &str = "VAR n U64 MERGE SUM; ON REQUEST ADD n, 1;";
 const LOG: &str = "SINK log (id U64) TO FILE 'a.log'; ON CLOSE INSERT INTO log VALUES (call_id);";
 
 #[test]
-fn rule_1_the_payload_has_all_fields() {
-    // An element that keeps the message would keep what another made of it, in the other order.
+fn rule_1_payload_has_all_fields() {
+    // An element that stores the message would store the other's changes, in the other order.
     let sums = "CALL (sum U64 = 0); ON REQUEST SET sum = hash(payload);";
     let rules = |a: &str, b: &str| {
         let pair = known_of_users(a, b).pair;
@@ -140,7 +140,7 @@ fn rule_1_fields() {
     let locker = "ON REQUEST SET locker = 5;";
     check(Relaxed, [address, locker], &[Rule::Fields]);
     check(Observable, [address, rewrite], &[]);
-    // So an element that reads one of them finds it gone behind an element that sets another.
+    // So an element that reads one of them finds it missing after an element that sets another.
     let no_lockers = "ON REQUEST IF locker IS NOT NULL THEN ABORT INVALID_ARGUMENT 'no lockers'; END IF;";
     check(Relaxed, [address, no_lockers], &[Rule::Fields]);
     check(Relaxed, [no_lockers, address], &[Rule::Fields]);
@@ -167,8 +167,8 @@ CREATE CHAIN t ON front -> back METHOD '{methods}' AS {stage}; END;
 }
 
 #[test]
-fn fields_displace_each_other_in_all_messages_or_none() {
-    // One handler for both messages would displace a field that stays, or leave one that goes.
+fn displacement_is_same_in_all_messages() {
+    // One handler for both messages would displace a field that stays, or keep one that goes.
     let body = "ON REQUEST SET a = 'x'; SET header['x-b'] = coalesce(b, '-');";
     let columns = "a TEXT?, b TEXT?";
     for method in ["mixed.One/Call", "mixed.Two/Call"] {
@@ -187,8 +187,8 @@ fn fields_displace_each_other_in_all_messages_or_none() {
 }
 
 #[test]
-fn a_field_of_a_member_displaces_those_of_others() {
-    // A message in a oneof would be found beside the one that has displaced it.
+fn oneof_member_displaces_others() {
+    // A message in a oneof would exist beside the one that has displaced it.
     let columns = "a I64, b I64";
     let body = "ON REQUEST SET a = 1; IF b <> 0 THEN DROP; END IF;";
     let stage = "e (a := req.first.n, b := req.second.n)";
@@ -203,7 +203,7 @@ fn a_field_of_a_member_displaces_those_of_others() {
 
 #[test]
 fn rows_sent_to_a_table_are_state() {
-    // A row that was taken back would stay, and a call that was refused would have left one.
+    // A deleted row would stay, and a refused call would have left one.
     let table = "CREATE TABLE allowed (k TEXT(8) PRIMARY KEY, may TEXT(8)) MAX 10 ROWS FILLED BY CONTROLLER;
 CREATE TABLE other (k TEXT(8) PRIMARY KEY, may TEXT(8)) MAX 10 ROWS FILLED BY CONTROLLER;";
     let learn = "SINK s1 (k TEXT, may TEXT) TO TABLE allowed; ON REQUEST INSERT INTO s1 VALUES ('k', 'one');";
@@ -222,8 +222,8 @@ CREATE TABLE other (k TEXT(8) PRIMARY KEY, may TEXT(8)) MAX 10 ROWS FILLED BY CO
 }
 
 #[test]
-fn reads_of_rows_that_age_on_access_may_change_places() {
-    // Two that look a session up would keep their order for the time that both leave in its row.
+fn access_aging_reads_may_swap() {
+    // Two elements that look up a session would keep their order because of the access time in its row.
     let table =
         "CREATE TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) TTL '60 s' ON ACCESS MAX 10 ROWS EVICT LRU;
 CREATE ELEMENT fills ON rpc (user TEXT) AS ON REQUEST UPSERT t KEY ('a') SET n = 1; END;";
@@ -240,7 +240,7 @@ CREATE ELEMENT fills ON rpc (user TEXT) AS ON REQUEST UPSERT t KEY ('a') SET n =
 
 #[test]
 fn rule_2_state() {
-    // Two elements that work on one row would find it as the other left it.
+    // Two elements on one row would find it as the other left it.
     let table = "CREATE TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0, m I64 = 0) MAX 10 ROWS EVICT REJECT;";
     let change = "ON REQUEST UPDATE t SET n = 1 WHERE k = 'a';";
     let double = "ON REQUEST UPDATE t SET n = n * 2 WHERE k = 'a';";
@@ -257,30 +257,30 @@ fn rule_2_state() {
 
 #[test]
 fn rule_3_ends() {
-    // What stands behind an element that refuses calls does not see them; before it, it does.
+    // An element after one that refuses calls does not see them; before it, it does.
     check(Stochastic, [DENY, COUNT], &[Rule::Ends]);
     check(Stochastic, [COUNT, DENY], &[Rule::Ends]);
     check(Observable, [DENY, LOG], &[Rule::Ends]);
     // At `output`, the rows of calls that end may differ.
     check(Output, [DENY, LOG], &[]);
     check(Relaxed, [DENY, COUNT], &[]);
-    // A row that is given when an answer comes is not given for a refused call in any order.
+    // A row that is sent when an answer arrives is not sent for a refused call in any order.
     let late = "SINK log (id U64) TO FILE 'a.log'; ON RESPONSE INSERT INTO log VALUES (call_id);";
     check(Observable, [DENY, late], &[]);
     // A CALL row of its own ends with the call.
     let own = "CALL (seen I64 = 0); ON REQUEST SET seen = object_id; ON RESPONSE SET header['x-seen'] = text(seen);";
     check(Observable, [DENY, own], &[]);
-    // What it adds to the end of the call, the caller sees.
+    // The caller sees what it adds to the end of the call.
     let trailer = "ON CLOSE SET trailer['x-by'] = 'b';";
     check(Stochastic, [DENY, trailer], &[Rule::Ends]);
-    // A CLOSE that fails keeps the end of the call from no other.
+    // A failing CLOSE does not hide the end of the call from others.
     let fails = "ON CLOSE IF int(micros(elapsed)) > 5 THEN FORWARD; END IF;";
     check(Observable, [DENY, fails], &[]);
 }
 
 #[test]
 fn rule_4_statuses() {
-    // A call that both refuse must be refused with the same status in either order.
+    // A call that both refuse must get the same status in either order.
     let other = "ON REQUEST IF object_id < 0 THEN ABORT INVALID_ARGUMENT 'no'; END IF;";
     let same = "ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'no'; END IF;";
     let other_text = "ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'never'; END IF;";
@@ -295,7 +295,7 @@ fn rule_4_statuses() {
     let told =
         "both may end the same call: a by ABORT PERMISSION_DENIED 'no', b by ABORT PERMISSION_DENIED 'never'";
     assert_eq!(why(DENY, other_text), told);
-    // Whoever asks which element it was would hear another name.
+    // An element that reads which element ended the call would get another name.
     let asks = "SINK log (by TEXT) TO FILE 'a.log';
   ON REQUEST IF object_id < 0 THEN ABORT PERMISSION_DENIED 'no'; END IF;
   ON CLOSE INSERT INTO log VALUES (COALESCE(ended_by, ''));";
@@ -304,8 +304,8 @@ fn rule_4_statuses() {
 }
 
 #[test]
-fn what_fields_tell_apart_may_change_places() {
-    // Two that never work on the same call are in nobody's way.
+fn exclusive_conditions_may_swap() {
+    // Two elements that never act on the same call do not clash.
     let small = "ON REQUEST IF object_id < 10 THEN ABORT INVALID_ARGUMENT 'small'; END IF;";
     let large = "ON REQUEST IF object_id >= 10 THEN ABORT OUT_OF_RANGE 'large'; END IF;";
     let ten = "ON REQUEST IF object_id = 10 THEN ABORT NOT_FOUND 'ten'; END IF;";
@@ -316,7 +316,7 @@ fn what_fields_tell_apart_may_change_places() {
     let alice = "ON REQUEST IF user = 'alice' THEN ABORT INVALID_ARGUMENT 'no'; END IF;";
     check(Strict, [mallory, alice], &[]);
     check(Stochastic, [mallory, DENY], &[Rule::Statuses]);
-    // State that is changed only for calls that the other lets through.
+    // State that is changed only for calls that the other lets pass.
     let count = "VAR n U64 MERGE SUM; ON REQUEST IF user <> 'mallory' THEN ADD n, 1; END IF;";
     check(Strict, [DENY, count], &[]);
     check(Strict, [count, DENY], &[]);
@@ -325,12 +325,12 @@ fn what_fields_tell_apart_may_change_places() {
     let rows = "SINK log (id U64) TO FILE 'a.log';
   ON REQUEST IF user = 'alice' THEN INSERT INTO log VALUES (call_id); END IF;";
     check(Observable, [DENY, rows], &[]);
-    // When the call ends, fields are no longer there to tell.
+    // When the call ends, its fields are no longer available.
     let late = "SINK log (id U64) TO FILE 'a.log'; CALL (is_alice BOOL = FALSE);
   ON REQUEST IF user = 'alice' THEN SET is_alice = TRUE; END IF;
   ON CLOSE IF is_alice THEN INSERT INTO log VALUES (call_id); END IF;";
     check(Observable, [DENY, late], &[Rule::Ends]);
-    // Lists, ranges and NULL tell as much.
+    // Lists, ranges and NULL are as informative.
     let listed = "ON REQUEST IF object_id IN (1, 2, 3) THEN ABORT INVALID_ARGUMENT 'listed'; END IF;";
     let between = "ON REQUEST IF object_id BETWEEN 10 AND 20 THEN ABORT NOT_FOUND 'between'; END IF;";
     let unlisted = "ON REQUEST IF object_id NOT IN (1, 2, 3, 10) THEN ABORT OUT_OF_RANGE 'unlisted'; END IF;";
@@ -347,32 +347,32 @@ fn what_fields_tell_apart_may_change_places() {
     let users = "ON REQUEST IF user IN ('alice', 'bob') THEN ABORT NOT_FOUND 'no'; END IF;";
     check(Strict, [mallory, users], &[]);
     check(Stochastic, [alice, users], &[Rule::Statuses]);
-    // What one of them changes tells nothing.
+    // A field that one of them changes is not informative.
     let renames = "ON REQUEST SET object_id = 10; IF object_id < 10 THEN ABORT NOT_FOUND 'no'; END IF;";
     check(Relaxed, [renames, ten], &[Rule::Fields]);
 }
 
 #[test]
 fn rule_5_copies() {
-    // A copy is of the tuple as it was when the statement ran.
+    // A copy is of the tuple at the time of the statement.
     let mirror = "ON REQUEST MIRROR TO 'cart';";
     let rewrite = "ON REQUEST SET payload = payload || payload;";
     let look = "ON REQUEST IF object_id > 5 THEN REDIRECT TO 'cart'; END IF;";
     check(Relaxed, [mirror, rewrite], &[Rule::Copies]);
     check(Observable, [mirror, look], &[]);
     check(Stochastic, [mirror, DENY], &[Rule::Ends]);
-    // Two copies take room, so at `strict` they keep their order by that.
+    // Two copies use scratch, so they keep their order at `strict`.
     check(Strict, [mirror, mirror], &[Rule::Ends, Rule::Statuses, Rule::Room]);
     check(Observable, [mirror, mirror], &[]);
 }
 
 #[test]
 fn rule_6_time() {
-    // A caller that is refused would wait for the answer in one order, and not in the other.
+    // A refused caller would wait for the answer in one order, and not in the other.
     let delay = "ON REQUEST DELAY '5 ms';";
     check(Stochastic, [delay, DENY], &[Rule::Time]);
     check(Relaxed, [delay, DENY], &[]);
-    // now() is the time at which the tuple came, and two delays add up.
+    // now() is the arrival time of the tuple, and two delays add up.
     let clock = "VAR last TIMESTAMP; ON REQUEST SET last = now();";
     check(Strict, [delay, clock], &[]);
     check(Strict, [delay, delay], &[]);
@@ -380,7 +380,7 @@ fn rule_6_time() {
 
 #[test]
 fn rule_8_sinks() {
-    // In one file, the rows of a call would stand in another order.
+    // In one file, the rows of a call would be in another order.
     check(Strict, [LOG, LOG], &[Rule::Sinks]);
     check(Observable, [LOG, LOG], &[]);
     check(Strict, [LOG, &LOG.replace("a.log", "b.log")], &[]);
@@ -396,7 +396,7 @@ fn rule_9_target() {
 
 #[test]
 fn rule_10_room() {
-    // Where a pass makes more text than it may, it is the later element that fails; only `strict` holds on to that.
+    // If a pass makes too much text, the later element fails; only `strict` preserves that.
     let address = "ON REQUEST SET address = 'to: ' || user;";
     let payload = "ON REQUEST SET payload = payload || payload;";
     check(Strict, [address, payload], &[Rule::Statuses, Rule::Room]);
@@ -406,7 +406,7 @@ fn rule_10_room() {
 }
 
 #[test]
-fn order_is_kept_where_the_chain_says_so() {
+fn pinned_order_is_kept() {
     // A user knows reasons that no analysis finds.
     let (a, b) = ("ON REQUEST SET payload = payload;", "ON REQUEST SET locker = 5;");
     check_with(Relaxed, "", [a, b], "ORDER a BEFORE b;", &[Rule::Order]);
@@ -414,8 +414,8 @@ fn order_is_kept_where_the_chain_says_so() {
 }
 
 #[test]
-fn lines_are_those_that_cause_the_clash() {
-    // A verdict without its cause helps nobody to write a better program.
+fn clash_lines_are_its_causes() {
+    // A verdict without its cause does not help to improve a program.
     let pair = known("", "ON REQUEST\n    SET payload = payload || payload;", COUNT, "").pair;
     assert!(pair.may_swap(Observable), "{pair:#?}");
     let b = "ON REQUEST\n    IF length(payload) > 100 THEN\n      REDIRECT TO 'cart';\n    END IF;";
@@ -426,8 +426,8 @@ fn lines_are_those_that_cause_the_clash() {
 }
 
 #[test]
-fn handlers_of_thousands_of_branches_are_judged_in_no_time() {
-    // A program that nobody wrote by hand must not make the analysis run for minutes, nor see less.
+fn thousands_of_branches_are_fast() {
+    // A generated program must not make the analysis run for minutes, nor lose precision.
     let branches: String =
         (0..1200).map(|n| format!("    IF object_id = {n} THEN SET locker = {n}; END IF;\n")).collect();
     let many = format!("ON REQUEST\n{branches}");
@@ -437,8 +437,8 @@ fn handlers_of_thousands_of_branches_are_judged_in_no_time() {
 }
 
 #[test]
-fn tables_are_spread_by_the_keys_of_the_request() {
-    // Tuples that meet in a row must not be sent to different nodes.
+fn tables_shard_by_request_keys() {
+    // Tuples that share a row must not be sent to different nodes.
     let of = |a: &str, b: &str, table: &str| {
         let known = known(table, a, b, "");
         known.tables.into_iter().next().map(|(_, sharding)| sharding).expect("there is a table")

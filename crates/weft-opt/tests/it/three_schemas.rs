@@ -1,4 +1,4 @@
-//! Elements of the library on messages of three applications: nothing but the binding differs.
+//! Elements of the library on messages of three applications: only the binding differs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::programs::{Test, chain_by};
 use crate::schema::Disk;
 use crate::vectors::lines;
 
-/// An application: its messages, a method, and where in its message are who asks and a number.
+/// An application: its messages, a method, and the places of a caller and a number in its message.
 struct App {
     proto: &'static str,
     method: &'static str,
@@ -25,7 +25,7 @@ const APPS: [App; 3] = [
     App { proto: "bank.proto", method: "bank.Bank/Pay", who: "customer", number: "branch" },
 ];
 
-/// Runs vectors of an element on all applications. `WHO` and `NUMBER` are where the application has them.
+/// Runs vectors of an element on all applications. `WHO` and `NUMBER` stand for the application's places.
 fn on_all(name: &str, stage: &str, rows: &str, vectors: &str) {
     for app in APPS {
         let put = |text: &str| text.replace("WHO", app.who).replace("NUMBER", app.number);
@@ -65,7 +65,7 @@ impl Resolver for Inline<'_> {
 
 #[test]
 fn acl_fits_each() {
-    // An element that knew of its first application would be no library.
+    // An element that depended on one application would not be reusable.
     on_all(
         "acl",
         "acl (user := req.WHO)",
@@ -81,7 +81,7 @@ fn acl_fits_each() {
 
 #[test]
 fn cache_fits_each() {
-    // An answer would be kept under another key, or not at all.
+    // An answer would be cached under another key, or not at all.
     on_all(
         "cache",
         "cache (shared = TRUE, key := req.WHO)",
@@ -100,7 +100,7 @@ fn cache_fits_each() {
 
 #[test]
 fn hash_lb_fits_each() {
-    // The same key would go to one server in one application and to another in the next.
+    // The same key would go to different servers in two applications.
     on_all(
         "hash_lb",
         "hash_lb (key := req.WHO)",
@@ -131,7 +131,7 @@ fn token_bucket_fits_each() {
 
 #[test]
 fn shard_lb_fits_each() {
-    // A narrower number, or one without a sign, would not widen to what the element takes.
+    // A narrower or unsigned number would not widen to the element's type.
     on_all(
         "shard_lb",
         "shard_lb (shards = 2, object_id := req.NUMBER)",

@@ -1,4 +1,4 @@
-//! What a program test says: the lines of its comments that begin with `--@`.
+//! The syntax of program tests: comment lines that begin with `--@`.
 //!
 //! ```text
 //! --@ run: interp jit                      back ends; both if there is no such line
@@ -9,10 +9,10 @@
 //!                                          `header[x]`, or `opened` (of close); bytes may be `0x1f8b`;
 //!                                          a list is `lines='12 sku-a; 3 -'`, or `'#500'` if it is too long
 //! ```
-//! `in: frame port='wan' ipv4(src='10.0.0.1') udp(dst_port=53) 'payload'` builds a frame and runs the pass of what
-//! parsers find in it.
+//! `in: frame port='wan' ipv4(src='10.0.0.1') udp(dst_port=53) 'payload'` builds a frame and runs the
+//! pass of the fields that parsers find in it.
 //!
-//! What a pass must leave is said behind it; of edits and rows, all are said.
+//! The expected results of a pass follow it; they must list all edits and rows.
 //! ```text
 //! --@ out: forward | drop | abort STATUS 'text' | reply | redirect 'to' | failed 'fault'
 //! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'      `_` is a value that is not said
@@ -26,16 +26,16 @@
 
 /// A line of a test.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct VectorLine {
     /// Its number in the file.
     pub(crate) number: usize,
-    /// What stands before the colon, in words.
+    /// The words before the colon.
     pub(crate) words: Vec<String>,
-    /// What stands behind it.
+    /// The tokens after it.
     pub(crate) tokens: Vec<Token>,
 }
 
-/// A piece of a line.
+/// A token of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     /// A name, a number, a keyword: anything without blanks and signs.
@@ -47,14 +47,14 @@ pub(crate) enum Token {
 }
 
 /// The lines of a program's text.
-pub(crate) fn lines(text: &str) -> Vec<Line> {
+pub(crate) fn lines(text: &str) -> Vec<VectorLine> {
     let marked =
         text.lines().enumerate().filter_map(|(at, line)| Some((at + 1, line.trim().strip_prefix("--@")?)));
     marked
         .map(|(number, line)| {
             let (head, rest) = line.split_once(':').unwrap_or((line, ""));
             let words = head.split_whitespace().map(str::to_owned).collect();
-            Line { number, words, tokens: tokens(rest) }
+            VectorLine { number, words, tokens: tokens(rest) }
         })
         .collect()
 }

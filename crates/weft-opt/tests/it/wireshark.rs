@@ -1,11 +1,11 @@
-//! What the definitions of the library build, as another program reads it.
+//! Headers that the library's definitions build, as `tshark` reads them.
 //!
-//! It needs `tshark`, and says so where there is none.
+//! The tests need `tshark`, and print a message where it is missing.
 
 #![allow(
     clippy::disallowed_types,
     clippy::print_stdout,
-    reason = "another program is asked, or its absence told"
+    reason = "the test runs tshark, or prints that it is missing"
 )]
 
 use std::collections::BTreeMap;
@@ -24,10 +24,10 @@ use crate::programs::literal;
 use crate::schema::{Disk, root};
 use crate::vectors::lines;
 
-/// Frames of each stack.
+/// Number of frames of each stack.
 const FRAMES: u64 = 25;
 
-/// Headers that stand behind each other.
+/// Stacks of headers.
 pub(crate) const STACKS: &[&[&str]] = &[
     &["ethernet", "arp"],
     &["ethernet", "ipv4", "udp"],
@@ -60,7 +60,7 @@ pub(crate) const STACKS: &[&[&str]] = &[
     &["ethernet", "ipv4", "gre", "mpls_tunnel", "ipv6", "udp"],
 ];
 
-/// Our fields, and what the other program calls them; the first of each counts.
+/// Our fields, and their names in `tshark`; the first of each counts.
 const NAMES: &[(&str, &str)] = &[
     ("ethernet.dst", "eth.dst"),
     ("ethernet.src", "eth.src"),
@@ -106,12 +106,12 @@ const NAMES: &[(&str, &str)] = &[
     ("vxlan_gpe.next", "vxlan.next_proto"),
 ];
 
-/// Checksums of which the other program says whether they are good.
+/// Checksums that `tshark` verifies.
 const SUMS: &[&str] = &["ip.checksum", "tcp.checksum", "udp.checksum", "icmp.checksum", "icmpv6.checksum"];
 
 #[test]
-fn another_program_reads_what_the_library_builds() {
-    // A layout that is the same both ways may still be another than that of the standard.
+fn tshark_reads_library_frames() {
+    // A layout that round-trips may still differ from the standard.
     if !is_here() {
         return;
     }
@@ -125,8 +125,9 @@ fn another_program_reads_what_the_library_builds() {
 }
 
 #[test]
-fn another_program_reads_what_gateways_make() {
-    // The other end of a tunnel is seldom ours. What vectors say that leaves is held elsewhere to be what does leave.
+fn tshark_reads_gateway_frames() {
+    // The other end of a tunnel is rarely ours. Another test checks that the frames in the vectors are those that
+    // leave.
     if !is_here() {
         return;
     }
@@ -150,7 +151,7 @@ fn another_program_reads_what_gateways_make() {
     }
 }
 
-/// Whether there is somebody to ask.
+/// Whether `tshark` is installed.
 fn is_here() -> bool {
     let is_here = Command::new("tshark").arg("--version").stderr(Stdio::null()).output().is_ok();
     if !is_here {
@@ -165,7 +166,7 @@ pub(crate) fn protocols(file: &Path) -> Vec<Protocol> {
     network.unwrap_or_else(|| panic!("{}", told())).protocols
 }
 
-/// Holds frames against the other program's reading; how often each field was compared.
+/// Compares frames with the reading of `tshark`; returns how often each field was compared.
 fn agree(protocols: &[Protocol], frames: &[Vec<u8>]) -> BTreeMap<&'static str, u32> {
     let told = tell(frames);
     let mut compared = BTreeMap::new();
@@ -189,7 +190,7 @@ fn agree(protocols: &[Protocol], frames: &[Vec<u8>]) -> BTreeMap<&'static str, u
     compared
 }
 
-/// Random frames of all stacks whose protocols there are.
+/// Random frames of all stacks whose protocols exist.
 fn frames(protocols: &[Protocol]) -> Vec<Vec<u8>> {
     let id = |name: &&str| protocols.iter().position(|protocol| protocol.name == **name);
     let mut frames = Vec::new();
@@ -204,7 +205,7 @@ fn frames(protocols: &[Protocol]) -> Vec<Vec<u8>> {
             };
             let mut headers: Vec<Header> = ids.iter().map(header).collect();
             for (at, _) in stack.iter().enumerate().skip(1).filter(|(_, name)| **name == "vlan") {
-                // There are two numbers for tags, and the other program has other names with the second.
+                // There are two EtherTypes for tags, and `tshark` has other field names for the second.
                 let below = &protocols[ids[at - 1]];
                 below
                     .field("type")
@@ -217,7 +218,7 @@ fn frames(protocols: &[Protocol]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Takes away what makes a header mean something else: fragments are no whole packets, and ports name protocols.
+/// Removes values that change the meaning of a header: fragments are no whole packets, and ports select protocols.
 pub(crate) fn plain(protocol: &Protocol, header: &mut Header) {
     for name in ["mf", "frag_offset", "options", "src_port", "dst_port"] {
         if let Some(id) = protocol.field(name) {
@@ -232,7 +233,7 @@ pub(crate) fn plain(protocol: &Protocol, header: &mut Header) {
     }
 }
 
-/// What the other program tells: a line for each frame, with a column for each field and checksum.
+/// The output of `tshark`: a line for each frame, with a column for each field and checksum.
 fn tell(frames: &[Vec<u8>]) -> String {
     let mut command = Command::new("tshark");
     command.args(["-r", "-", "-T", "fields", "-E", "occurrence=f"]);
@@ -286,7 +287,7 @@ fn of(protocols: &[Protocol], frame: &[u8], name: &str) -> Option<String> {
     })
 }
 
-/// Numbers as we write them: in decimal.
+/// Converts numbers to decimal, as we write them.
 fn theirs_as_ours(column: &str) -> String {
     match column {
         "True" => "1".to_owned(),

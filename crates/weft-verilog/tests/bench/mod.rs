@@ -1,4 +1,4 @@
-//! What runs modules: a test bench in C++ that Verilator compiles, and the synthesis by Yosys.
+//! Runs modules: a test bench in C++ that Verilator compiles, and the synthesis by Yosys.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -9,28 +9,28 @@ use std::process::{Command, Stdio};
 use weft_core::rng::Rng;
 use weft_ir::queue::run::handle;
 use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, VarDecl, Verdict, Words, word};
-use weft_verilog::{Is, Module, Port};
+use weft_verilog::{Module, Port, PortRole};
 
-/// Clocks that a decision takes, at most.
+/// Largest number of clocks of a decision.
 const CLOCKS_MAX: u32 = 200;
 
-/// What events are like.
+/// The kind of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Events {
-    /// Words from the edges of what they may be.
+    /// Words from the edges of their ranges.
     Edges,
-    /// Time goes on, queues build up and drain, and drops in a row are counted.
+    /// Time advances, queues build up and drain, and consecutive drops are counted.
     Traffic,
 }
 
-/// What was decided.
+/// The decisions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct VerdictCounts {
     /// How often, by the number of the verdict.
     pub(crate) verdicts: [u64; 7],
 }
 
-/// Compiled modules, in a folder that goes with them.
+/// Compiled modules, in a folder that is removed with them.
 pub(crate) struct Bench {
     folder: PathBuf,
 }
@@ -42,7 +42,7 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// Has Verilator compile the modules, with a program that takes inputs and what is expected of one of them.
+    /// Compiles the modules with Verilator, and a program that reads inputs and expected outputs of one of them.
     pub(crate) fn build(modules: &[&Module]) -> Self {
         let folder =
             std::env::temp_dir().join(format!("weft-gates-{}-{}", std::process::id(), modules[0].name));
@@ -71,7 +71,7 @@ impl Bench {
         Self { folder }
     }
 
-    /// Runs one of the modules and the interpreter on the same events, each from where the one before left it.
+    /// Runs one of the modules and the interpreter on the same events, in sequence.
     pub(crate) fn run(
         &self,
         nth: usize,
@@ -79,13 +79,13 @@ impl Bench {
         module: &Module,
         events: Events,
         n: usize,
-    ) -> Told {
-        let mut meaning = Meaning::new(program, module);
+    ) -> VerdictCounts {
+        let mut meaning = ReferenceModel::new(program, module);
         self.compare(nth, module, n, || meaning.event(events));
         meaning.told
     }
 
-    /// Runs one of the modules on records: its inputs, and for each output what it should be and whether that matters.
+    /// Runs one of the modules on records: its inputs, and for each output the expected value and whether it matters.
     pub(crate) fn compare(
         &self,
         nth: usize,
@@ -100,7 +100,7 @@ impl Bench {
             .expect("the bench was built");
         let mut out = BufWriter::new(child.stdin.take().expect("it is a pipe"));
         for _ in 0..n {
-            // The bench ends at the first difference; it has told what it is.
+            // The bench ends at the first difference, which it has printed.
             if record().iter().try_for_each(|word| out.write_all(&word.to_le_bytes())).is_err() {
                 break;
             }
@@ -111,21 +111,21 @@ impl Bench {
     }
 }
 
-/// The interpreter, and what it was told.
-struct Meaning<'m> {
+/// The interpreter, and its statistics.
+struct ReferenceModel<'m> {
     level: &'m Level,
     module: &'m Module,
     words: BTreeMap<Scope, Vec<u64>>,
     rng: Rng,
     now: u64,
-    /// In a row.
+    /// Consecutive drops.
     drops: u64,
-    /// How long packets wait now.
+    /// The current waiting time of packets.
     wait: u64,
-    told: Told,
+    told: VerdictCounts,
 }
 
-impl<'m> Meaning<'m> {
+impl<'m> ReferenceModel<'m> {
     fn new(program: &'m QueueProgram, module: &'m Module) -> Self {
         let level = &program.levels[0];
         let starts = |n_before: u16, vars: &[VarDecl]| {
@@ -139,19 +139,28 @@ impl<'m> Meaning<'m> {
             (Scope::Event, vec![0; usize::from(word::EVENT_WORDS)]),
         ];
         let rng = Rng::from_seed(7);
-        Self { level, module, words: words.into(), rng, now: 1, drops: 0, wait: 0, told: Told::default() }
+        Self {
+            level,
+            module,
+            words: words.into(),
+            rng,
+            now: 1,
+            drops: 0,
+            wait: 0,
+            told: VerdictCounts::default(),
+        }
     }
 
-    /// All inputs of an event, and for each output what it should be and whether that matters.
+    /// All inputs of an event, and for each output the expected value and whether it matters.
     fn event(&mut self, events: Events) -> Vec<u64> {
         let moment = self.rng.below(self.module.moments.len());
         // Few queues run empty at every other packet.
         let moment = if events == Events::Traffic && self.rng.percent(98) { 0 } else { moment };
         self.time(events);
         let mut record = Vec::new();
-        for port in self.module.ports.iter().filter(|port| port.is.is_input()) {
-            let value = match port.is {
-                Is::Word(slot) => {
+        for port in self.module.ports.iter().filter(|port| port.role.is_input()) {
+            let value = match port.role {
+                PortRole::Word(slot) => {
                     let value = self.word(events, slot, port);
                     *self.held(slot) = value;
                     value
@@ -167,13 +176,13 @@ impl<'m> Meaning<'m> {
         let result = handle(handler, &mut Words { node, partition, packet, event });
         self.note(moment, result);
         if events == Events::Traffic && moment == Moment::Empty {
-            // Nothing comes for a while, up to two seconds.
+            // An idle time of up to two seconds.
             self.now += self.rng.below(1 << 31) as u64;
         }
         for port in told(self.module) {
-            let (value, matters) = match port.is {
-                Is::NewWord(slot) => (*self.held(slot), true),
-                Is::Verdict => (Verdict::of_word(result) as u64, !moment.gives()),
+            let (value, matters) = match port.role {
+                PortRole::NewWord(slot) => (*self.held(slot), true),
+                PortRole::Verdict => (Verdict::of_word(result) as u64, !moment.gives()),
                 _ => (result, moment.gives()),
             };
             record.extend([value, u64::from(matters)]);
@@ -184,7 +193,7 @@ impl<'m> Meaning<'m> {
     fn time(&mut self, events: Events) {
         if events == Events::Traffic {
             self.now += if self.drops > 0 { 0 } else { self.rng.below(2_000_000) as u64 };
-            // A queue that builds up, stands for a while, and drains.
+            // A queue that builds up, persists, and drains.
             self.wait = match self.rng.below(400) {
                 0 => 0,
                 1 => 30_000_000,
@@ -201,7 +210,7 @@ impl<'m> Meaning<'m> {
         }
     }
 
-    /// A word that a port may carry.
+    /// A possible value of a port.
     fn word(&mut self, events: Events, slot: Slot, port: &Port) -> u64 {
         if events == Events::Traffic {
             match (slot.scope, slot.word) {
@@ -233,15 +242,15 @@ impl<'m> Meaning<'m> {
     }
 }
 
-/// A module of all, with the ports of each.
+/// A module with all modules, and the ports of each.
 fn top(modules: &[&Module]) -> String {
     let mut ports = vec!["input wire clk".to_owned(), "input wire reset".to_owned()];
     let mut inside = String::new();
     for (nth, module) in modules.iter().enumerate() {
         let _ = write!(inside, "  {} m{nth} (.clk(clk), .reset(reset)", module.name);
-        for Port { name, is, bits, .. } in &module.ports {
-            let way = if is.is_input() { "input" } else { "output" };
-            ports.push(format!("{way} wire [{}:0] m{nth}_{name}", bits - 1));
+        for Port { name, role, bits, .. } in &module.ports {
+            let direction = if role.is_input() { "input" } else { "output" };
+            ports.push(format!("{direction} wire [{}:0] m{nth}_{name}", bits - 1));
             let _ = write!(inside, ", .{name}(m{nth}_{name})");
         }
         inside.push_str(");\n");
@@ -249,12 +258,12 @@ fn top(modules: &[&Module]) -> String {
     format!("module top (\n  {}\n);\n{inside}endmodule\n", ports.join(",\n  "))
 }
 
-/// What comes out and is compared.
+/// The outputs to compare.
 fn told(module: &Module) -> impl Iterator<Item = &Port> {
-    module.ports.iter().filter(|port| !port.is.is_input() && port.is != Is::Ready)
+    module.ports.iter().filter(|port| !port.role.is_input() && port.role != PortRole::Ready)
 }
 
-/// Reads records for one of the modules, and ends with 1 at the first output that is not as it should be.
+/// A program that reads records for one of the modules, and ends with 1 at the first wrong output.
 fn main(modules: &[&Module]) -> String {
     let mut text = String::from(
         "#include \"Vtop.h\"\n#include \"verilated.h\"\n#include <cstdint>\n#include <cstdio>\n#include <cstdlib>\n\
@@ -264,18 +273,19 @@ fn main(modules: &[&Module]) -> String {
     );
     for (nth, module) in modules.iter().enumerate() {
         let _ = writeln!(text, "static int run{nth}() {{\n  long clocks = 0, longest = 0;");
-        let words = module.ports.iter().filter(|port| port.is.is_input()).count() + 2 * told(module).count();
+        let words =
+            module.ports.iter().filter(|port| port.role.is_input()).count() + 2 * told(module).count();
         let _ = writeln!(
             text,
             "  uint64_t r[{words}];\n  for (long n = 0; fread(r, 8, {words}, stdin) == {words}; n++) {{"
         );
         let mut at = 0;
-        for Port { name, bits, .. } in module.ports.iter().filter(|port| port.is.is_input()) {
+        for Port { name, bits, .. } in module.ports.iter().filter(|port| port.role.is_input()) {
             let _ = writeln!(text, "    top->m{nth}_{name} = cut(r[{at}], {bits});");
             at += 1;
         }
         text.push_str("    top->clk = 0; top->eval();\n");
-        if module.ports.iter().any(|port| port.is == Is::Ready) {
+        if module.ports.iter().any(|port| port.role == PortRole::Ready) {
             let _ = writeln!(
                 text,
                 "    long waits = 0;\n    for (; !top->m{nth}_ready; waits++) {{\n      \
@@ -313,7 +323,7 @@ fn main(modules: &[&Module]) -> String {
     text
 }
 
-/// What a module takes on a chip of Xilinx's seventh series.
+/// The area of a module on a Xilinx 7-series chip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Area {
     pub(crate) luts: u32,
@@ -322,7 +332,7 @@ pub(crate) struct Area {
     pub(crate) dsps: u32,
 }
 
-/// Has Yosys synthesise a module.
+/// Synthesises a module with Yosys.
 pub(crate) fn area(name: &str, text: &str, options: &[&str]) -> Area {
     let file = std::env::temp_dir().join(format!("weft-area-{}-{name}.v", std::process::id()));
     fs::write(&file, text).expect("a file can be written");

@@ -1,4 +1,4 @@
-//! The queue programs that are made into gates: that of `examples/gates`, and others of the library.
+//! The queue programs for gates: those of `examples/gates`, and others of the library.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use weft_lang::resolve::{Resolver, SchemaFault, SchemaSource};
 #[path = "../../../weft/library_folder.rs"]
 mod library_folder;
 
-/// Files of the tree.
+/// Files of the source tree.
 struct Files;
 
 impl Resolver for Files {
@@ -43,12 +43,12 @@ pub(crate) fn codel() -> QueueProgram {
     queue("examples/gates/codel.weft", "codel_gates")
 }
 
-/// Times by roots of what comes in.
+/// Times by roots of inputs.
 pub(crate) fn roots() -> QueueProgram {
     queue("crates/weft-verilog/tests/programs/roots.weft", "roots")
 }
 
-/// The library's own.
+/// The library's CoDel.
 pub(crate) fn library_codel() -> QueueProgram {
     queue("library/queues/codel.weft", "codel")
 }

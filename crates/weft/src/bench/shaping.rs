@@ -10,7 +10,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use weft_io::packet::stamp::StampedSocket;
+use weft_io::packet::timestamp::TimestampedSocket;
 
 use super::ports::{Case, End, Middle, Port, World, check};
 use super::report::{Report, Row};
@@ -138,7 +138,7 @@ fn stamps(world: &World, bits_per_s: u64, seconds: u64) -> Result<Vec<i64>, Stri
     let (from, to) = (socket(a, 0)?, socket(b, DISCARD)?);
     let address = to.local_addr().map_err(|error| error.to_string())?;
     to.set_read_timeout(Some(WAIT)).map_err(|error| error.to_string())?;
-    let to = StampedSocket::new(to).map_err(|error| error.to_string())?;
+    let to = TimestampedSocket::new(to).map_err(|error| error.to_string())?;
     let time = Duration::from_secs(seconds) + Duration::from_nanos(WARM_UP_NS as u64 * 2);
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || {

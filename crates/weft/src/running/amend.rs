@@ -1,7 +1,7 @@
 //! Rows of tables that handlers write, changed from outside.
 //!
 //! Whoever writes such a table has it alone, or holds the lock of the row's stripe. So the workers carry changes out
-//! themselves, between two batches ([`weft_io::Node::run_errand`]): of one table the first, of tables PER WORKER each
+//! themselves, between two batches ([`weft_io::Node::run_task`]): of one table the first, of tables PER WORKER each
 //! its own. They look again whether a row is still as the statement says. No handler hears of it: `ON TIMEOUT` and
 //! `ON EVICT` are for rows that leave by themselves.
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use weft_core::table::{Insert, Row, Table};
 use weft_core::{Time, Value};
 use weft_engine::rules::{Change, ChangeError, Counts, TableView, WhyNot, check_row};
-use weft_io::{Errand, clock};
+use weft_io::{Task, clock};
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::StatementKind;
 use weft_lang::hir::Expr;
@@ -69,13 +69,13 @@ pub(super) fn amend(
         for keys in keys.chunks(ROWS_AT_ONCE) {
             let (keys, filter, becomes) = (keys.to_vec(), filter.cloned(), becomes.clone());
             let (n, table) = (Arc::clone(&n), Arc::clone(table));
-            let errand: Errand = Arc::new(move |worker| {
+            let task: Task = Arc::new(move |worker| {
                 for key in keys.iter().filter(|_| worker == at) {
                     let change = |row, now| amend_row(&table, row, filter.as_ref(), &becomes, now);
                     n.fetch_add(u64::from(on_row(&table, key, change)), Relaxed);
                 }
             });
-            run(parts, &errand)?;
+            run(parts, &task)?;
         }
     }
     let n = n.load(Relaxed);
@@ -96,7 +96,7 @@ pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Resu
     for (nth, changes) in changes.chunks(ROWS_AT_ONCE).enumerate() {
         let (changes, table) = (changes.to_vec(), Arc::clone(table));
         let (counts, failed) = (Arc::clone(&done), Arc::clone(&fault));
-        let errand: Errand = Arc::new(move |worker| {
+        let task: Task = Arc::new(move |worker| {
             let mut counts = lock(&counts);
             for (at, change) in changes.iter().enumerate().filter(|_| worker == 0) {
                 if let Err(why) = put_row(&table, change, &mut counts) {
@@ -105,7 +105,7 @@ pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Resu
                 }
             }
         });
-        run(parts, &errand)?;
+        run(parts, &task)?;
         if let Some(error) = lock(&fault).take() {
             return Err(NotDone::Broken(error));
         }
@@ -191,8 +191,8 @@ fn on_row<T>(table: &Table, key: &[Value], change: impl FnOnce(Row, Time) -> T) 
     done
 }
 
-fn run(parts: &Parts, errand: &Errand) -> Result<(), NotDone> {
+fn run(parts: &Parts, task: &Task) -> Result<(), NotDone> {
     let node = lock(&parts.node);
-    let done = node.as_ref().ok_or(NotDone::Refused(Refusal::Stopping))?.run_errand(errand);
+    let done = node.as_ref().ok_or(NotDone::Refused(Refusal::Stopping))?.run_task(task);
     done.map_err(|error| NotDone::Refused(Refusal::Refused(unwell(&node_fault(&error)))))
 }

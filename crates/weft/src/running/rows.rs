@@ -342,7 +342,7 @@ fn code_anew(parts: &Parts) {
     let Ok(packets) = control.compiler.packets_anew(&control.network, &control.sources) else { return };
     let packets = Arc::new(packets);
     let node = lock(&parts.node);
-    if node.as_ref().is_some_and(|node| node.take_code(&packets).is_ok()) {
+    if node.as_ref().is_some_and(|node| node.apply_code(&packets).is_ok()) {
         control.packets = Some(packets);
         control.compiler.store().note_coded();
     }
@@ -393,7 +393,7 @@ fn rebuild_once(parts: &Parts) -> bool {
 /// Hands a change to all workers, and settles it.
 pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
     let node = lock(&parts.node);
-    let taken = node.as_ref().ok_or(Refusal::Stopping)?.take_up(&pending.swap);
+    let taken = node.as_ref().ok_or(Refusal::Stopping)?.apply_swap(&pending.swap);
     drop(node);
     taken.map_err(|error| Refusal::Refused(unwell(&node_fault(&error))))?;
     control.compiler.store().settle(pending);

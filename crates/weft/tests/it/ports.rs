@@ -12,7 +12,7 @@ use weft_core::frame::{Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::namespace::Namespace;
-use weft_io::packet::{Device as _, Place};
+use weft_io::packet::{Device as _, QueueId};
 
 const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -1219,7 +1219,7 @@ fn an_mtu_beyond_the_buffers_of_xdp_is_told_once() {
     let folder = Folder::new();
     let program = folder.write("network.weft", BY_XDP);
     let node = world.run(&folder, &program);
-    let sender = within(&world.a, || PacketSocket::open("a", Place::default(), Options::default()));
+    let sender = within(&world.a, || PacketSocket::open("a", QueueId::default(), Options::default()));
     let (mut sender, mut pool) = (sender.expect("it is there"), Pool::new(PoolConfig::default()));
     let mut send = |bytes: usize| {
         let frame = [&[0xff; 12][..], &[0x88, 0xb5], &vec![7; bytes - 14]].concat();

@@ -1,9 +1,9 @@
-//! Interfaces by AF_XDP: packets go round the host's network altogether.
+//! Network interfaces by AF_XDP: packets bypass the host's network stack.
 //!
-//! A small program on the interface hands its packets to a socket for each queue, through memory that both share. The
-//! host sees none of them, and there is nothing that says which checksums are still to be finished: an interface of
-//! another namespace that sends to this one has to finish its own ([`super::interface::set_feature`]). What we send is
-//! cut and finished here. Source: Linux `Documentation/networking/af_xdp.rst`.
+//! A small program on the interface passes its packets to one socket per queue, through shared memory. The host does
+//! not see them. Nothing marks unfinished checksums, so an interface of another namespace that sends to this one must
+//! finish its own ([`super::interface::set_feature`]). Sent packets are segmented and completed here. Source: Linux
+//! `Documentation/networking/af_xdp.rst`.
 
 #![expect(unsafe_code, reason = "packets are in memory that is shared with the kernel")]
 
@@ -14,7 +14,7 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut, interface, lacks_buffers};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, QueueId, cut, interface, lacks_buffers};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -25,50 +25,50 @@ use std::time::Duration;
 use weft_core::frame::{Frame, Offload, Pool, SegmentError};
 use weft_core::{Interval, Time};
 
-/// The longest packet that an interface may have whose driver runs the program: with what the kernel puts around it, it
-/// fits a page. With a longer one the host runs it, up to [`BUFFERED_MTU_MAX`].
+/// Largest MTU of an interface whose driver runs the program: with the kernel's overhead a packet fits in a page. With
+/// a larger one the host runs it, up to [`BUFFERED_MTU_MAX`].
 pub const MTU_MAX: usize = 3_000;
-/// Queues of an interface that are used.
+/// Largest number of queues of an interface that are used.
 pub const QUEUES_MAX: u16 = 256;
-/// What it means if a queue is refused.
+/// The remedy if a queue is refused.
 const IF_NO_QUEUE: &str =
     "the interface has fewer queues: `ethtool -l <name>` says how many; give the port as many";
 
 /// Entries of each ring.
 const RING_ENTRIES: u32 = 2048;
-/// Buffers that the kernel fills, then those that we fill.
+/// Number of buffers: one half for receiving, one half for sending.
 const BUFFERS: u32 = 2 * RING_ENTRIES;
-/// Bytes of a buffer, and of one for an interface with a longer MTU than [`SHORT_MTU_MAX`].
+/// Bytes of a buffer; and of one for an interface with an MTU above [`SHORT_MTU_MAX`].
 const BUFFER_BYTES: u32 = 2048;
 const LONG_BUFFER_BYTES: u32 = 4096;
-/// Bytes of a buffer in front of a packet that are the kernel's. Source: `XDP_PACKET_HEADROOM` of the kernel.
+/// Bytes of headroom that the kernel reserves in a buffer. Source: `XDP_PACKET_HEADROOM` of the kernel.
 const KERNEL_BYTES: usize = 256;
 /// An Ethernet header with two tags.
 const LINK_HEADER_BYTES: usize = 22;
-/// The longest MTU whose packets all fit a buffer, which is a page at most: longer ones are lost, and counted as
+/// Largest MTU whose packets all fit in a buffer, which is at most a page: longer packets are lost, and counted as
 /// overrun.
 pub const BUFFERED_MTU_MAX: u16 = (LONG_BUFFER_BYTES as usize - KERNEL_BYTES - LINK_HEADER_BYTES) as u16;
-/// A buffer of [`BUFFER_BYTES`] has room for such a packet with a link header with tags, behind [`KERNEL_BYTES`].
+/// A buffer of [`BUFFER_BYTES`] fits a packet of this MTU with a tagged link header, after [`KERNEL_BYTES`].
 const SHORT_MTU_MAX: usize = 1_700;
-/// The kernel lets go of a queue some time after the socket was closed; so often and so long we wait for it.
+/// The kernel releases a queue some time after its socket was closed; number of retries, and the delay between them.
 const RELEASE_TRIES: u32 = 40;
 const RELEASE_WAIT: Duration = Duration::from_millis(5);
-/// The kernel sends this many packets a call in copy mode.
+/// Packets that the kernel sends per call in copy mode.
 const SENT_AT_ONCE: u32 = 32;
 
-/// While nothing comes it is asked whether the interface is gone, each so many looks and after so long.
+/// How many empty polls, and how much time, pass between two checks that the interface still exists.
 const ASK_EVERY: u32 = 16;
 const ASK_AFTER: Interval = Interval::from_millis(10);
 
-/// How the sockets of an interface are opened.
+/// Options of the sockets of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The device may write into our memory itself, if its driver can; otherwise the kernel copies.
+    /// Try zero copy, if the driver supports it; otherwise the kernel copies.
     pub is_zero_copy_tried: bool,
-    /// The program runs in the host in any case.
+    /// Run the program in the host in any case.
     pub is_generic: bool,
-    /// A queue that another socket has is refused at once. Otherwise it is waited for a while, as that socket may just
-    /// have been closed.
+    /// Fail at once if another socket has the queue. Otherwise retry for a while, because that socket may just have
+    /// been closed.
     pub is_tried_once: bool,
 }
 
@@ -76,42 +76,42 @@ pub struct Options {
 #[derive(Debug)]
 pub struct XdpSocket {
     name: String,
-    place: Place,
+    place: QueueId,
     is_zero_copy: bool,
-    /// The interface was down when the kernel was last told to send; what is in the ring waits for it to come up.
+    /// The interface was down at the last send; the contents of the ring wait until it is up.
     is_down: bool,
     is_starved: bool,
-    /// Times in a row that nothing had come.
+    /// Number of consecutive empty polls.
     n_empty: u32,
-    /// When it was asked last whether the interface is gone.
+    /// When the existence of the interface was last checked.
     asked_at: Time,
-    /// Buffers that we may fill.
+    /// Free buffers for sending.
     free: Vec<u64>,
     fill: Ring<u64>,
     completed: Ring<u64>,
     received: Ring<libc::xdp_desc>,
     to_send: Ring<libc::xdp_desc>,
     counters: DeviceCounters,
-    // What the kernel uses is closed first: the program, the socket, then the memory.
+    // Fields in the order of release: the program, the socket, then the memory.
     attachment: Arc<Attachment>,
     socket: OwnedFd,
-    memory: Memory,
+    memory: Umem,
 }
 
-/// The buffers.
+/// The memory of the buffers (UMEM).
 #[derive(Debug)]
-struct Memory {
+struct Umem {
     mapping: Mapping,
     buffer_bytes: u32,
 }
 
 impl XdpSocket {
-    /// Opens queues 0 to `queues` of an interface of the network namespace that the thread is in. The packets of other
-    /// queues go on to the host.
+    /// Opens queues 0 to `queues` of an interface of the thread's network namespace. Packets of other queues go to the
+    /// host.
     ///
     /// # Errors
-    /// There is no such interface or queue, it is not permitted, another program is on the interface, or the kernel
-    /// lacks what is needed.
+    /// There is no such interface or queue, permission is denied, another program is on the interface, or the kernel
+    /// lacks a feature.
     ///
     /// # Panics
     /// `queues` is 0 or more than [`QUEUES_MAX`].
@@ -120,18 +120,17 @@ impl XdpSocket {
         Self::open_range(interface, port, (queues, queues), options)
     }
 
-    /// Opens all queues of an interface on which packets come in, at most [`QUEUES_MAX`]: what came in on another would
-    /// be the host's.
+    /// Opens all receive queues of an interface, at most [`QUEUES_MAX`]: packets of any other would go to the host.
     ///
     /// # Errors
     /// As [`XdpSocket::open`].
     pub fn open_all(interface: &str, port: u16, options: Options) -> Result<Vec<Self>, OpenError> {
         let queues = interface::receive_queues(interface).map(|queues| queues.min(QUEUES_MAX));
-        // One that does not say how many it has, such as a bond, refuses the first that it does not have.
+        // An interface with an unknown number of queues, such as a bond, refuses the first queue that it does not have.
         Self::open_range(interface, port, queues.map_or((1, QUEUES_MAX), |queues| (queues, queues)), options)
     }
 
-    /// Opens at least so many queues, and further ones as far as there are any.
+    /// Opens at least the first number of queues, and further ones as far as they exist.
     fn open_range(
         interface: &str,
         port: u16,
@@ -146,7 +145,7 @@ impl XdpSocket {
             Sockets::new(most).map_err(|error| fail(interface, "make the map of the XDP program", error))?;
         let mut parts = Vec::new();
         for queue in 0..most {
-            let part = match Part::new(index, queue, buffer_bytes, options) {
+            let part = match UnfedSocket::new(index, queue, buffer_bytes, options) {
                 Err(error) if queue >= least && error.raw_os_error() == Some(libc::EINVAL) => break,
                 part => part.map_err(|error| {
                     fail_or(interface, "open an XDP socket on the queue", IF_NO_QUEUE, error)
@@ -157,10 +156,10 @@ impl XdpSocket {
                 .map_err(|error| fail(interface, "give the queue to the XDP socket", error))?;
             parts.push(part);
         }
-        // The sockets are ready before the first packet is handed to them.
+        // The sockets are ready before the program passes the first packet.
         let attachment = Arc::new(Attachment::new(interface, index, &sockets, !options.is_generic)?);
-        let finish = |(queue, part): (usize, Part)| {
-            let place = Place { port, queue: queue as u16 };
+        let finish = |(queue, part): (usize, UnfedSocket)| {
+            let place = QueueId { port, queue: queue as u16 };
             part.finish(interface.to_owned(), place, Arc::clone(&attachment))
         };
         Ok(parts.into_iter().enumerate().map(finish).collect())
@@ -171,7 +170,7 @@ impl XdpSocket {
         self.attachment.mode
     }
 
-    /// Tells the kernel to send what is in the ring, if it waits for that.
+    /// Makes the kernel send the contents of the ring, if it needs a call.
     fn kick(&mut self) -> io::Result<()> {
         self.is_down = false;
         let mut tries = self.to_send.pending().div_ceil(SENT_AT_ONCE);
@@ -180,7 +179,7 @@ impl XdpSocket {
             self.counters.syscalls += 1;
             let Err(error) = sys::kick(&self.socket) else { continue };
             match error.raw_os_error() {
-                // There is more to be sent than one call does.
+                // One call does not send everything.
                 Some(libc::EAGAIN | libc::EINTR) => (),
                 Some(libc::EBUSY | libc::ENOBUFS) => {
                     self.counters.full += 1;
@@ -196,7 +195,7 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Takes back the buffers of packets that were sent.
+    /// Takes back the buffers of sent packets.
     fn reclaim(&mut self) {
         while let Some(address) = self.completed.take() {
             self.free.push(self.memory.buffer_of(address));
@@ -233,7 +232,7 @@ impl Device for XdpSocket {
         let mut n = 0;
         self.is_starved = false;
         while n < BATCH_MAX {
-            // A buffer is looked for before a packet is taken, which would otherwise have to be put back.
+            // Check for a buffer before taking a packet, which could not be put back.
             self.is_starved = lacks_buffers(pool, self.memory.packet_max());
             if self.is_starved {
                 break;
@@ -248,7 +247,7 @@ impl Device for XdpSocket {
             } else {
                 self.counters.refused_in += 1;
             }
-            // As many buffers as the ring has entries go round, so there is room.
+            // There are as many buffers as the ring has entries, so there is room.
             self.fill.put(self.memory.buffer_of(descriptor.addr));
         }
         self.received.release();
@@ -257,8 +256,8 @@ impl Device for XdpSocket {
             self.counters.syscalls += 1;
             sys::kick_receive(&self.socket)?;
         }
-        // The kernel lets go of the socket when the interface is gone, and not when it is down. A worker with many
-        // queues of which most are empty does not ask each of them each time.
+        // The kernel unbinds the socket when the interface is removed, not when it is down. A worker with many mostly
+        // empty queues does not check each of them each time.
         self.n_empty = if n == 0 { self.n_empty.wrapping_add(1) } else { 0 };
         let is_due = self.n_empty % ASK_EVERY == 1 || now - self.asked_at >= ASK_AFTER;
         if n == 0 && is_due {
@@ -345,38 +344,38 @@ impl Device for XdpSocket {
     }
 }
 
-impl Memory {
+impl Umem {
     fn new(buffer_bytes: u32) -> io::Result<Self> {
         let mapping = Mapping::anonymous(BUFFERS as usize * buffer_bytes as usize)?;
         Ok(Self { mapping, buffer_bytes })
     }
 
-    /// Bytes of the longest packet that comes in a buffer.
+    /// Bytes of the longest packet that fits in a buffer.
     fn packet_max(&self) -> usize {
         self.buffer_bytes as usize - KERNEL_BYTES
     }
 
-    /// Where the buffer begins that an address is in.
+    /// The start of the buffer that contains an address.
     fn buffer_of(&self, address: u64) -> u64 {
         address & !u64::from(self.buffer_bytes - 1)
     }
 
-    /// Copies out the bytes at an address of a buffer that the kernel has handed over.
+    /// Copies bytes out of a buffer that the kernel has handed over.
     fn copy_out(&self, address: u64, to: &mut [u8]) {
         let at = self.checked(address, to.len());
-        // SAFETY: both are valid for the length; they do not overlap, as the mapping is no memory of a pool; the kernel
-        // does not write the buffer until it is given back.
+        // SAFETY: both are valid for the length. They do not overlap, because the mapping is not part of a pool. The
+        // kernel does not write the buffer until it is given back.
         unsafe { ptr::copy_nonoverlapping(self.mapping.address().add(at), to.as_mut_ptr(), to.len()) }
     }
 
-    /// Copies bytes into a buffer that is ours.
+    /// Copies bytes into a buffer that we own.
     fn copy_in(&mut self, address: u64, from: &[u8]) {
         let at = self.checked(address, from.len());
-        // SAFETY: as above; the kernel does not read the buffer until it is given.
+        // SAFETY: as above; the kernel does not read the buffer before it is handed over.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.mapping.address().add(at), from.len()) }
     }
 
-    /// The place of so many bytes, which are in the mapping: the kernel gives no other.
+    /// The offset of bytes in the mapping; the kernel returns only valid ones.
     fn checked(&self, address: u64, bytes: usize) -> usize {
         let end = usize::try_from(address).ok().and_then(|at| at.checked_add(bytes));
         assert!(
@@ -387,10 +386,10 @@ impl Memory {
     }
 }
 
-/// A socket that is ready, but for the program that feeds it.
-struct Part {
+/// A socket that is ready but for the program.
+struct UnfedSocket {
     socket: OwnedFd,
-    memory: Memory,
+    memory: Umem,
     fill: Ring<u64>,
     completed: Ring<u64>,
     received: Ring<libc::xdp_desc>,
@@ -398,7 +397,7 @@ struct Part {
     is_zero_copy: bool,
 }
 
-impl Part {
+impl UnfedSocket {
     fn new(index: u32, queue: u16, buffer_bytes: u32, options: Options) -> io::Result<Self> {
         let tries = if options.is_tried_once { 1 } else { RELEASE_TRIES };
         let bound = |mode| Self::bound(index, queue, buffer_bytes, (mode, tries));
@@ -412,7 +411,7 @@ impl Part {
 
     fn bound(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-        let memory = Memory::new(buffer_bytes)?;
+        let memory = Umem::new(buffer_bytes)?;
         let region = libc::xdp_umem_reg {
             addr: memory.mapping.address() as u64,
             len: memory.mapping.len() as u64,
@@ -451,7 +450,7 @@ impl Part {
         Ok(Self { socket, memory, fill, completed, received, to_send, is_zero_copy })
     }
 
-    fn finish(self, name: String, place: Place, attachment: Arc<Attachment>) -> XdpSocket {
+    fn finish(self, name: String, place: QueueId, attachment: Arc<Attachment>) -> XdpSocket {
         let buffer_bytes = u64::from(self.memory.buffer_bytes);
         XdpSocket {
             name,
@@ -474,7 +473,7 @@ impl Part {
     }
 }
 
-/// Binds a socket to a queue that another may just have been closed on.
+/// Binds a socket to a queue whose previous socket may just have been closed.
 fn bind_released(socket: &OwnedFd, address: &libc::sockaddr_xdp, mut tries: u32) -> io::Result<()> {
     loop {
         match sys::bind(socket, address) {

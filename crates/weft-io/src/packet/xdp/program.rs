@@ -1,12 +1,12 @@
-//! The program that hands the packets of an interface to our sockets, and how it gets there.
+//! The XDP program that passes the packets of an interface to our sockets, and its loading.
 //!
-//! It is six instructions, so it is written out here rather than compiled and read from a file:
+//! It has six instructions, so it is written here instead of being compiled and read from a file:
 //!
 //! ```c
 //! return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 //! ```
 //!
-//! A queue without a socket is passed on to the host. Source: Linux `include/uapi/linux/bpf.h`.
+//! Packets of a queue without a socket go to the host. Source: Linux `include/uapi/linux/bpf.h`.
 
 #![expect(unsafe_code, reason = "the system call takes addresses")]
 
@@ -26,35 +26,35 @@ const BPF_PROG_LOAD: c_uint = 5;
 const BPF_LINK_CREATE: c_uint = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
-/// The kind of attachment `BPF_XDP`.
+/// The attachment type `BPF_XDP`.
 const BPF_XDP: u32 = 37;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const XDP_PASS: i32 = 2;
-/// Where `rx_queue_index` is in the context of an XDP program.
+/// The offset of `rx_queue_index` in the context of an XDP program.
 const RX_QUEUE_INDEX: i16 = 16;
 const HELPER_REDIRECT_MAP: i32 = 51;
-/// The second register of an instruction that loads a map rather than a number.
+/// The source register of an instruction that loads a map instead of a number.
 const PSEUDO_MAP_FD: u8 = 1;
-/// Bytes of what the verifier says.
+/// Bytes of the verifier's log.
 const LOG_BYTES: usize = 4096;
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver of the interface, before the host has made a packet of what came in.
+    /// In the driver of the interface, before the host allocates a packet.
     Native,
-    /// In the host, which any interface can have, and which is slower.
+    /// In the host: slower, but any interface supports it.
     Generic,
 }
 
-/// The program on an interface. It is gone with the last queue that holds it, or with the process.
+/// The program on an interface. It is removed with the last queue that holds it, or with the process.
 #[derive(Debug)]
 pub(super) struct Attachment {
     pub(super) mode: Mode,
-    /// Closing it takes the program off the interface.
+    /// Closing it detaches the program from the interface.
     _link: OwnedFd,
-    /// They come back when the program is gone.
+    /// They are restored after the program is detached.
     offloads: Option<Offloads>,
 }
 
@@ -102,14 +102,14 @@ struct LinkCreate {
 #[repr(C)]
 struct Instruction {
     operation: u8,
-    /// The register that is written in the lower half, the one that is read in the upper.
+    /// The destination register in the lower half, the source register in the upper.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
 impl Sockets {
-    /// A map for so many queues.
+    /// A map for this many queues.
     pub(super) fn new(queues: u16) -> io::Result<Self> {
         let create = MapCreate {
             map_type: BPF_MAP_TYPE_XSKMAP,
@@ -120,7 +120,7 @@ impl Sockets {
         bpf_fd(BPF_MAP_CREATE, &create).map(Self)
     }
 
-    /// Has the packets of a queue go to a socket.
+    /// Passes the packets of a queue to a socket.
     pub(super) fn set(&self, queue: u16, socket: &OwnedFd) -> io::Result<()> {
         let (key, value) = (u32::from(queue), socket.as_raw_fd());
         let update = MapUpdate {
@@ -135,7 +135,7 @@ impl Sockets {
 }
 
 impl Attachment {
-    /// Puts the program on an interface: in its driver if that can and `may_be_native`, otherwise in the host.
+    /// Attaches the program to an interface: in its driver if possible and `may_be_native`, otherwise in the host.
     pub(super) fn new(
         interface: &str,
         index: u32,
@@ -163,7 +163,7 @@ impl Attachment {
         Ok(Self { mode, _link: link, offloads })
     }
 
-    /// What the interface does to packets and cannot be turned off, as `ethtool -K` calls it.
+    /// The offloads of the interface that cannot be turned off, by their names in `ethtool -K`.
     pub(super) fn stuck_offloads(&self) -> &[&'static str] {
         self.offloads.as_ref().map_or(&[], Offloads::stuck)
     }
@@ -173,7 +173,7 @@ fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
     let program = [
         // r2 = *(u32 *)(r1 + 16)
         Instruction { operation: 0x61, registers: 0x12, offset: RX_QUEUE_INDEX, immediate: 0 },
-        // r1 = the map, an instruction of twice the size
+        // r1 = the map; an instruction of double size
         Instruction {
             operation: 0x18,
             registers: PSEUDO_MAP_FD << 4 | 1,
@@ -207,17 +207,17 @@ fn load(sockets: &Sockets) -> io::Result<OwnedFd> {
     })
 }
 
-/// A call that gives a descriptor.
+/// A command that returns a descriptor.
 fn bpf_fd<T>(command: c_uint, attributes: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn bpf<T>(command: c_uint, attributes: &T) -> io::Result<c_int> {
     let attributes = ptr::from_ref(attributes);
-    // SAFETY: the attributes are readable for their length, and are those of the command; what they point to lives
-    // until the call returns, and is as long as they say.
+    // SAFETY: the attributes are readable for their length and belong to the command. What they point to lives until
+    // the call returns, and has the given lengths.
     let returned = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     sys::check(returned as c_int)
 }

@@ -1,4 +1,4 @@
-//! The rings that a socket shares with the kernel: one side puts, the other takes, and neither waits.
+//! The rings that a socket shares with the kernel: lock-free, one producer and one consumer.
 
 #![expect(unsafe_code, reason = "a ring is memory that is shared with the kernel")]
 
@@ -9,31 +9,31 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What stands in a ring.
+/// A type of ring entries.
 ///
 /// # Safety
-/// Every pattern of bits is a value of it.
+/// Every bit pattern is a valid value.
 pub(super) unsafe trait Entry: Copy {}
 // SAFETY: it is an integer.
 unsafe impl Entry for u64 {}
-// SAFETY: it has fields of integers alone.
+// SAFETY: it has only integer fields.
 unsafe impl Entry for libc::xdp_desc {}
 
-/// A ring with room for a power of two of entries. We use one end of it.
+/// One end of a ring with a power of two of entries.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     mapping: Mapping,
     offsets: libc::xdp_ring_offset,
     mask: u32,
-    /// How far our end is; the kernel may not know yet.
+    /// Our index; the kernel may not have seen it yet.
     ours: u32,
-    /// How far the other end was when we last looked.
+    /// The kernel's index when we last read it.
     theirs: u32,
     entries: PhantomData<T>,
 }
 
 impl<T: Entry> Ring<T> {
-    /// Maps a ring of `entries`, which the kernel has made.
+    /// Maps a ring of `entries`, which the kernel has created.
     pub(super) fn new(
         socket: &OwnedFd,
         entries: u32,
@@ -52,7 +52,7 @@ impl<T: Entry> Ring<T> {
         Ok(Self { mapping, offsets, mask: entries - 1, ours: 0, theirs: 0, entries: PhantomData })
     }
 
-    /// Entries that we may put, if there are not at least `wanted` then after another look.
+    /// Number of entries that we may put; reads the kernel's index again if there are fewer than `wanted`.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |ring: &Self| ring.mask + 1 - ring.ours.wrapping_sub(ring.theirs);
         if room(self) < wanted {
@@ -61,25 +61,25 @@ impl<T: Entry> Ring<T> {
         room(self)
     }
 
-    /// Puts an entry. [`Ring::room`] has said that there is room.
+    /// Puts an entry; the caller has checked [`Ring::room`].
     pub(super) fn put(&mut self, entry: T) {
-        // SAFETY: the slot is in the mapping and aligned; it is ours until `publish`, as the other end is at most a
-        // ring behind.
+        // SAFETY: the slot is in the mapping and aligned. We own it until `publish`, because the kernel's index is at
+        // most one ring behind.
         unsafe { self.slot(self.ours).write(entry) };
         self.ours = self.ours.wrapping_add(1);
     }
 
-    /// Shows the kernel what was put.
+    /// Publishes our entries to the kernel.
     pub(super) fn publish(&self) {
         self.word(self.offsets.producer).store(self.ours, Ordering::Release);
     }
 
-    /// Entries that were put and that the kernel has not taken.
+    /// Number of entries that the kernel has not consumed.
     pub(super) fn pending(&self) -> u32 {
         self.ours.wrapping_sub(self.word(self.offsets.consumer).load(Ordering::Acquire))
     }
 
-    /// The next entry that the kernel has put.
+    /// Takes the next entry from the kernel.
     pub(super) fn take(&mut self) -> Option<T> {
         if self.ours == self.theirs {
             self.theirs = self.word(self.offsets.producer).load(Ordering::Acquire);
@@ -87,32 +87,32 @@ impl<T: Entry> Ring<T> {
                 return None;
             }
         }
-        // SAFETY: the slot is in the mapping and aligned; the kernel has written it, and does not again until
+        // SAFETY: the slot is in the mapping and aligned. The kernel has written it, and does not write it again until
         // `release`.
         let entry = unsafe { self.slot(self.ours).read() };
         self.ours = self.ours.wrapping_add(1);
         Some(entry)
     }
 
-    /// Gives the kernel back what was taken.
+    /// Returns consumed entries to the kernel.
     pub(super) fn release(&self) {
         self.word(self.offsets.consumer).store(self.ours, Ordering::Release);
     }
 
-    /// The kernel does nothing with the ring until it is called.
+    /// Whether the kernel needs a call to process the ring.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
     fn slot(&self, at: u32) -> *mut T {
         let offset = self.offsets.desc as usize + (at & self.mask) as usize * size_of::<T>();
-        // SAFETY: the mapping has room for all entries behind the offset.
+        // SAFETY: the mapping has room for all entries after the offset.
         unsafe { self.mapping.address().add(offset).cast() }
     }
 
     fn word(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: the offset was checked to be in the mapping and aligned, which lives as long as `self`; both ends
-        // touch the word as one.
+        // SAFETY: the offset was checked to be aligned and in the mapping, which lives as long as `self`. Both ends
+        // access the word only as a whole.
         unsafe { AtomicU32::from_ptr(self.mapping.address().add(offset as usize).cast()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Which layers a parser has to look at: those that the chain asks about, and those on the way there.
+//! The graph of layers that a parser reads: those that the chain uses, and those on the paths to them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,53 +7,53 @@ use weft_core::inputs::InputSet;
 use weft_core::wire::{FieldId, Next, Protocol, ProtocolId};
 use weft_ir::ir::InputId;
 
-/// A layer that a parser may meet: a protocol, and the level on which it stands.
+/// A layer that a parser may meet: a protocol, and its level.
 pub(super) type Node = (ProtocolId, u8);
 
-/// Something that the chain wants to know of a layer.
+/// Information about a layer that the chain wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedField {
     pub(super) input: InputId,
-    pub(super) what: What,
-    /// Of the last such layer, and not of the first.
+    pub(super) what: WantedPart,
+    /// It is about the last such layer instead of the first.
     pub(super) last: bool,
-    /// Both words of its slot, and not a number or a truth alone.
+    /// It needs both words of its slot, not only a number or a truth value.
     pub(super) place: bool,
 }
 
-/// What is wanted of a layer.
+/// The wanted part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// Whether it is there.
+pub(super) enum WantedPart {
+    /// Whether it is present.
     Presence,
     /// A field.
     Field(FieldId),
-    /// Where its header is, and where it ends: a [`weft_ir::program::InputLocation::Layer`].
+    /// Start of its header, and end of the layer: a [`weft_ir::program::InputLocation::Layer`].
     Header,
 }
 
-/// The layers that are looked at, and how one leads to the next.
+/// The layers that are read, and the edges between them.
 #[derive(Debug)]
 pub(super) struct Graph<'n> {
     pub(super) protocols: &'n [Protocol],
-    /// What may stand at the start of a frame.
+    /// The possible first layers of a frame.
     pub(super) roots: Vec<Node>,
-    /// What is wanted of each, in the order of the inputs.
-    pub(super) wanted: BTreeMap<Node, Vec<Wanted>>,
-    /// All that are looked at, in an order in which each stands before those that it leads to, but for `backs`.
+    /// The wanted fields of each layer, in the order of the inputs.
+    pub(super) wanted: BTreeMap<Node, Vec<WantedField>>,
+    /// All layers, each before its successors except by `backs`.
     pub(super) order: Vec<Node>,
-    /// Edges that lead back: from a layer to one that may stand before it.
+    /// Back edges: from a layer to one that may come before it.
     pub(super) backs: BTreeSet<(Node, Node)>,
-    /// A layer that is looked at may stand in a first fragment.
+    /// A layer may be in a first fragment.
     pub(super) has_fragments: bool,
 }
 
 impl<'n> Graph<'n> {
-    /// The graph for what is wanted, with frames that begin with one of these.
+    /// The graph for wanted fields, for frames that begin with one of the roots.
     pub(super) fn new(
         protocols: &'n [Protocol],
         roots: &[ProtocolId],
-        wanted: BTreeMap<Node, Vec<Wanted>>,
+        wanted: BTreeMap<Node, Vec<WantedField>>,
     ) -> Self {
         let level_max = wanted.keys().map(|(_, level)| *level).max().unwrap_or(0);
         let mut graph = Self {
@@ -77,7 +77,7 @@ impl<'n> Graph<'n> {
         graph
     }
 
-    /// The edges from a layer to those that are looked at, in order.
+    /// The edges from a layer to other layers of the graph, in order.
     pub(super) fn edges(&self, node: Node) -> impl Iterator<Item = (&'n Next, Node)> {
         let all = self.protocols[usize::from(node.0.0)].next.iter();
         all.map(move |next| (next, target(node, next))).filter(|(_, to)| self.order.contains(to))
@@ -87,18 +87,18 @@ impl<'n> Graph<'n> {
         !self.backs.is_empty()
     }
 
-    /// Those of the inputs in `asked` that frames have with such layers ([`Graph::usual_layers`]). That is a guess, and
-    /// good for speed alone.
+    /// The inputs in `asked` that frames with these layers have ([`Graph::usual_layers`]). This is a guess that matters
+    /// only for speed.
     pub(super) fn usual(&self, layers: &[Vec<Node>], asked: InputSet) -> InputSet {
-        let of_all = |alike: &Vec<Node>| alike.iter().fold(asked, |all, node| all & self.gives(*node));
-        layers.iter().fold(InputSet::EMPTY, |usual, alike| usual | of_all(alike))
+        let of_all = |nodes: &Vec<Node>| nodes.iter().fold(asked, |all, node| all & self.gives(*node));
+        layers.iter().fold(InputSet::EMPTY, |usual, nodes| usual | of_all(nodes))
     }
 
-    /// The layers that most frames have that a chain is for that asks for these inputs, from the first of a frame on:
-    /// those that stand in for each other, as TCP and UDP, are in one place.
+    /// The layers of most frames, for a chain that reads these inputs, from the first layer on: alternatives such as
+    /// TCP and UDP share one position.
     ///
-    /// Layers that may be left out, as tags, are not among them, and those stand in for each other that have something
-    /// in common. Else the way is taken on which most is wanted.
+    /// Optional layers, such as tags, are not among them. Alternatives are layers with a common input; otherwise the
+    /// guess follows the path with the most wanted inputs.
     pub(super) fn usual_layers(&self, asked: InputSet) -> Vec<Vec<Node>> {
         let reach = self.reach(asked);
         let (mut usual, mut nodes) = (Vec::new(), self.roots.clone());
@@ -109,58 +109,59 @@ impl<'n> Graph<'n> {
                 others.fold(InputSet::EMPTY, |all, other| all | gives(*other)) & gives(*node)
             };
             let Some(most) = nodes.iter().map(|node| shares(node).len()).max() else { return usual };
-            let alike: Vec<Node> = match most {
+            let peers: Vec<Node> = match most {
                 0 => {
                     nodes.iter().copied().min_by_key(|node| Reverse(reach[node].len())).into_iter().collect()
                 }
                 most => nodes.iter().copied().filter(|node| shares(node).len() == most).collect(),
             };
-            let behind: Vec<Node> = alike.iter().flat_map(|node| self.onward(*node)).collect();
+            let behind: Vec<Node> = peers.iter().flat_map(|node| self.forward_edges(*node)).collect();
             let leads = |from: &Node, to: Node| self.all_behind(*from).any(|other| other == to);
             let is_left_out =
-                |node: &Node| self.all_behind(*node).any(|to| alike.iter().all(|from| leads(from, to)));
-            let is_of_all = |to: &Node| alike.iter().all(|node| self.onward(*node).any(|other| other == *to));
+                |node: &Node| self.all_behind(*node).any(|to| peers.iter().all(|from| leads(from, to)));
+            let is_of_all =
+                |to: &Node| peers.iter().all(|node| self.forward_edges(*node).any(|other| other == *to));
             nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
-            usual.push(alike);
+            usual.push(peers);
         }
     }
 
-    /// For each layer, which of the inputs in `asked` may be given by it and by those behind it.
+    /// For each layer, the inputs in `asked` that it and its successors may set.
     fn reach(&self, asked: InputSet) -> BTreeMap<Node, InputSet> {
         let mut reach = BTreeMap::new();
         for node in self.order.iter().rev() {
-            let behind = self.onward(*node).map(|to| reach[&to]);
+            let behind = self.forward_edges(*node).map(|to| reach[&to]);
             let all = behind.fold(self.gives(*node) & asked, |all, more: InputSet| all | more);
             reach.insert(*node, all);
         }
         reach
     }
 
-    /// The layers that may stand behind one, whether they are looked at or not.
+    /// The layers that may follow one, in the graph or not.
     fn all_behind(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
         self.protocols[usize::from(node.0.0)].next.iter().map(move |next| target(node, next))
     }
 
-    /// The layers that a layer leads to, but for those that may stand before it.
-    fn onward(&self, node: Node) -> impl Iterator<Item = Node> {
+    /// The successors of a layer, except by back edges.
+    fn forward_edges(&self, node: Node) -> impl Iterator<Item = Node> {
         self.edges(node).map(|(_, to)| to).filter(move |to| !self.backs.contains(&(node, *to)))
     }
 
-    /// The inputs that a layer gives whenever it is there.
+    /// The inputs that a layer always sets.
     fn gives(&self, node: Node) -> InputSet {
         let fields = &self.protocols[usize::from(node.0.0)].fields;
-        let is_sure = |what: What| match what {
-            What::Field(field) => {
+        let is_sure = |what: WantedPart| match what {
+            WantedPart::Field(field) => {
                 let field = &fields[usize::from(field.0)];
                 !field.optional && !field.repeated
             }
-            What::Presence | What::Header => true,
+            WantedPart::Presence | WantedPart::Header => true,
         };
         let wanted = self.wanted.get(&node).into_iter().flatten();
         wanted.filter(|wanted| is_sure(wanted.what)).map(|wanted| wanted.input).collect()
     }
 
-    /// Layers from which something that is wanted can be reached, themselves included.
+    /// Layers from which a wanted one can be reached, including themselves.
     fn useful(&self, level_max: u8) -> BTreeSet<Node> {
         let mut useful: BTreeSet<Node> = self.wanted.keys().copied().collect();
         loop {
@@ -179,7 +180,7 @@ impl<'n> Graph<'n> {
         }
     }
 
-    /// Depth first: what a layer leads to comes before it, so the list is the reverse of the order.
+    /// Depth-first: successors come first, so the list is the reverse of the order.
     fn visit(
         &mut self,
         node: Node,

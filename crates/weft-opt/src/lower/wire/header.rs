@@ -1,4 +1,4 @@
-//! One header: where its fields lie, what it must hold, and how long it is.
+//! Emits the parser of one header: the offsets of its fields, its rules, and its length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,45 +8,45 @@ use weft_core::wire::{
 use weft_ir::ir::{BlockId, Endian, IntCmp, IntOp, Op, Signed, Terminator, Ty, Value};
 use weft_ir::program::Check;
 
-use super::graph::{Wanted, What};
+use super::graph::{WantedField, WantedPart};
 use super::stores::{Container, container};
 use crate::lower::build::Builder;
 
-/// Bytes of a header whose sum is taken in line.
+/// Largest header whose checksum is computed inline, in bytes.
 const SUM_INLINE_MAX: u32 = 64;
-/// What 2^16 - 1 is to be multiplied by to become 1 modulo 2^64.
+/// The inverse of 2^16 - 1 modulo 2^64.
 const ONES_INVERSE: i64 = 0xfffe_fffe_fffe_ffff_u64.cast_signed();
 
-/// The function that is being made, and what makes a frame malformed.
-pub(super) struct Out {
+/// The function under construction, and its checks.
+pub(super) struct ParserBuilder {
     pub(super) b: Builder,
     pub(super) checks: Vec<Check>,
-    /// Where a frame that breaks a check ends, by check.
+    /// The end of a frame that fails a check, by check.
     refusals: Vec<BlockId>,
-    /// Where it goes instead, while a header is read that may be none.
+    /// The end instead, while reading a header that may not be one.
     pub(super) payload: Option<BlockId>,
 }
 
-/// A layer in the frame.
+/// The extent of a layer in the frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// Where it begins.
+    /// Its start.
     pub(super) at: Value,
-    /// Where it ends.
+    /// Its end.
     pub(super) end: Value,
 }
 
-/// What is known when a header has been read.
-pub(super) struct Read {
-    /// As it was given, and with what this header says of it.
+/// The result of reading a header.
+pub(super) struct HeaderResult {
+    /// The given slack, reduced by this header.
     pub(super) slack: Option<Value>,
-    /// Where what it carries begins and ends.
+    /// The extent of its payload.
     pub(super) payload: Extent,
-    /// The conditions of [`Protocol::next`] that were asked for, as Bools.
+    /// The requested conditions of [`Protocol::next`], as Bools.
     pub(super) conditions: Vec<Value>,
 }
 
-/// A number that an expression has, its least and its greatest.
+/// A number with its range.
 #[derive(Clone, Copy)]
 struct Num {
     value: Value,
@@ -54,68 +54,67 @@ struct Num {
     max: u64,
 }
 
-/// A place in the header: bits behind an offset.
+/// A position in the header: bits after an offset.
 #[derive(Clone, Copy)]
 struct Cursor {
     base: Value,
     bits: u64,
 }
 
-/// A field that has been passed.
+/// A parsed field.
 #[derive(Clone, Copy)]
-struct Found {
-    /// Its number, 0 if it is missing; of bytes, where they begin.
+struct ParsedField {
+    /// Its number, 0 if missing; for bytes, their start.
     value: Value,
-    /// Whether it is there; None for always.
+    /// Whether it is present; None for always.
     present: Option<Value>,
-    /// Where it ends.
+    /// Its end.
     after: Cursor,
 }
 
-/// What is known on the way through the header.
+/// The state of parsing a header.
 #[derive(Clone, Default)]
-struct Known {
-    fields: BTreeMap<FieldId, Found>,
-    /// Rounds of each REPEAT.
+struct HeaderState {
+    fields: BTreeMap<FieldId, ParsedField>,
+    /// Iterations of each REPEAT.
     counts: BTreeMap<String, Value>,
-    /// Where the round of the REPEAT that is being read began.
+    /// The start of the current iteration of a REPEAT.
     round: Option<Value>,
 }
 
-/// A header that is being read.
+/// The parser of a header.
 struct Header<'h, 'n> {
-    out: &'h mut Out,
+    out: &'h mut ParserBuilder,
     protocol: &'n Protocol,
-    wanted: &'h [Wanted],
+    wanted: &'h [WantedField],
     slack: Option<Value>,
-    /// Where frames go of which the header is longer than it must be, or that have more in other frames, if this is
-    /// code for all others; nothing that was given in front of it does any harm there.
+    /// In code for common-case frames: the target for frames with a longer header than necessary, or with more
+    /// fragments. Inputs set before the jump do no harm there.
     unusual: Option<(BlockId, Vec<Value>)>,
-    /// What is wanted of the first such layer is given only where this holds, if there is something.
+    /// Fields of the first such layer are set only if this holds.
     is_first: Option<Value>,
-    /// Gives are made only where this holds, if there is something.
+    /// Inputs are set only if this holds.
     gives_if: Option<Value>,
-    /// Fields whose numbers are needed, by the chain or by the header itself.
+    /// Fields whose numbers the chain or the header itself uses.
     needed: BTreeSet<FieldId>,
     layer: Extent,
     cursor: Cursor,
-    /// Bytes in front of the cursor's base, as far as they are a sum: behind a part that may be missing or repeated
-    /// they are not.
+    /// Bytes before the cursor's base, as a sum; not after an optional or repeated part.
     passed: Option<Num>,
-    known: Known,
-    /// Where the header ends, once that is known, and its bytes, if they are a sum.
+    known: HeaderState,
+    /// The end of the header, once known, and its length as a sum.
     header_end: Option<Value>,
     header_bytes: Option<Num>,
-    /// What is given when the header has been found to be right.
-    gives: Vec<(Wanted, Value, Value)>,
+    /// Inputs to set after the header has passed its checks.
+    gives: Vec<(WantedField, Value, Value)>,
 }
 
-impl Out {
+impl ParserBuilder {
     pub(super) fn new(name: &str) -> Self {
         Self { b: Builder::new(name.to_owned()), checks: Vec::new(), refusals: Vec::new(), payload: None }
     }
 
-    /// Ends frames for which `is_bad` holds.
+    /// Rejects frames for which `is_bad` holds.
     pub(super) fn refuse_if(&mut self, is_bad: Value, protocol: &str, what: &str, line: u32) {
         if self.b.known_bool(is_bad) == Some(false) {
             return;
@@ -126,7 +125,7 @@ impl Out {
         self.b.switch(goes_on);
     }
 
-    /// Where a frame ends that breaks this check.
+    /// The end of frames that fail this check.
     pub(super) fn refusal(&mut self, protocol: &str, what: &str, line: u32) -> BlockId {
         let check = Check { protocol: protocol.to_owned(), what: what.to_owned(), line };
         let at = self.checks.iter().position(|known| *known == check).unwrap_or_else(|| {
@@ -139,19 +138,19 @@ impl Out {
     }
 }
 
-/// Reads a header: gives what is wanted of it, refuses frames that break its rules, and tells what it carries. `next`
-/// are the indices of [`Protocol::next`] that matter; `is_first` says whether no such layer was met before; `slack` is
-/// how many bytes more than there are the layer may say that it has, if that may be any. Where there is a place for
-/// frames that are `unusual`, it reads the header of the others.
+/// Reads a header: sets the wanted inputs, rejects frames that break its rules, and returns its payload. `next` are the
+/// relevant indexes of [`Protocol::next`]; `is_first` says whether this is the first such layer; `slack` is how many
+/// bytes the layer may claim beyond the frame, if any. If there is an `unusual` target, reads only headers of
+/// common-case frames.
 pub(super) fn read(
-    out: &mut Out,
+    out: &mut ParserBuilder,
     protocol: &Protocol,
     layer: Extent,
-    wanted: &[Wanted],
+    wanted: &[WantedField],
     next: &[usize],
     (is_first, slack): (Option<Value>, Option<Value>),
     unusual: Option<(BlockId, Vec<Value>)>,
-) -> Read {
+) -> HeaderResult {
     let cursor = Cursor { base: layer.at, bits: 0 };
     let passed = Some(Num { value: out.b.int(0), min: 0, max: 0 });
     let mut header = Header {
@@ -166,7 +165,7 @@ pub(super) fn read(
         layer,
         cursor,
         passed,
-        known: Known::default(),
+        known: HeaderState::default(),
         header_end: None,
         header_bytes: None,
         gives: Vec::new(),
@@ -174,16 +173,16 @@ pub(super) fn read(
     header.read(next)
 }
 
-/// Fields that something looks at.
+/// The fields that are read.
 fn needed(
     protocol: &Protocol,
-    wanted: &[Wanted],
+    wanted: &[WantedField],
     next: &[usize],
     follows_fragments: bool,
 ) -> BTreeSet<FieldId> {
     let mut needed: BTreeSet<FieldId> = wanted
         .iter()
-        .filter_map(|wanted| if let What::Field(id) = wanted.what { Some(id) } else { None })
+        .filter_map(|wanted| if let WantedPart::Field(id) = wanted.what { Some(id) } else { None })
         .collect();
     let mut add = |expr: &Expr| {
         expr.each(&mut |e| {
@@ -218,11 +217,11 @@ fn needed(
 }
 
 impl<'n> Header<'_, 'n> {
-    fn read(&mut self, next: &[usize]) -> Read {
+    fn read(&mut self, next: &[usize]) -> HeaderResult {
         let Extent { at, end } = self.layer;
         let first = self.after(at, u64::from(self.protocol.header_min));
         self.refuse_behind(first, end, "truncated", self.protocol.line);
-        for wanted in self.wanted.iter().filter(|wanted| wanted.what == What::Presence) {
+        for wanted in self.wanted.iter().filter(|wanted| wanted.what == WantedPart::Presence) {
             let one = self.out.b.int(1);
             self.gives.push((*wanted, one, at));
         }
@@ -249,7 +248,7 @@ impl<'n> Header<'_, 'n> {
         for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
             self.verify(FieldId(at as u16), field);
         }
-        for wanted in self.wanted.iter().filter(|wanted| wanted.what == What::Header) {
+        for wanted in self.wanted.iter().filter(|wanted| wanted.what == WantedPart::Header) {
             let bytes = self.out.b.int_binary(IntOp::Sub, header_end, at);
             let by = self.out.b.int(32);
             let end = self.out.b.int_binary(IntOp::Shl, self.layer.end, by);
@@ -260,10 +259,10 @@ impl<'n> Header<'_, 'n> {
         let slack = self.slack_behind();
         let gives = core::mem::take(&mut self.gives);
         self.give(&gives);
-        Read { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
+        HeaderResult { slack, payload: Extent { at: header_end, end: self.layer.end }, conditions }
     }
 
-    /// A first fragment has less behind it than what follows says.
+    /// A first fragment has fewer bytes after it than the next header says.
     fn slack_behind(&mut self) -> Option<Value> {
         let slack = self.slack?;
         let field = self.protocol.more_fragments().and_then(|field| self.known.fields.get(&field).copied());
@@ -276,7 +275,7 @@ impl<'n> Header<'_, 'n> {
         Some(self.out.b.int_binary(IntOp::Or, slack, more))
     }
 
-    /// If this is for usual frames: others, in which a number is not 0, go where such do.
+    /// In code for common-case frames: sends frames in which a number is not 0 to the `unusual` target.
     fn is_usual_if_zero(&mut self, number: Value) -> bool {
         let Some(unusual) = self.unusual.clone() else { return false };
         let (zero, goes_on) = (self.out.b.int(0), self.out.b.block());
@@ -362,23 +361,23 @@ impl<'n> Header<'_, 'n> {
         value
     }
 
-    /// Notes a field that has been passed, and gives it to those who want it.
+    /// Records a parsed field, and sets the inputs that want it.
     fn found(&mut self, id: FieldId, value: Value, slot: (Value, Value)) {
         let after = self.cursor;
-        self.known.fields.insert(id, Found { value, present: None, after });
+        self.known.fields.insert(id, ParsedField { value, present: None, after });
         let field = &self.protocol.fields[usize::from(id.0)];
-        let wanted: Vec<Wanted> =
-            self.wanted.iter().filter(|wanted| wanted.what == What::Field(id)).copied().collect();
+        let wanted: Vec<WantedField> =
+            self.wanted.iter().filter(|wanted| wanted.what == WantedPart::Field(id)).copied().collect();
         for wanted in wanted {
             match field.optional || field.repeated {
-                // Not on all ways to the end of the header.
+                // Not on all paths to the end of the header.
                 true => self.give(&[(wanted, slot.0, slot.1)]),
                 false => self.gives.push((wanted, slot.0, slot.1)),
             }
         }
     }
 
-    fn give(&mut self, gives: &[(Wanted, Value, Value)]) {
+    fn give(&mut self, gives: &[(WantedField, Value, Value)]) {
         let (of_last, of_first): (Vec<_>, Vec<_>) = gives.iter().partition(|(wanted, ..)| wanted.last);
         let if_first = match (self.is_first.filter(|_| !of_first.is_empty()), self.gives_if) {
             (Some(first), Some(condition)) => Some(self.out.b.and(first, condition)),
@@ -388,8 +387,8 @@ impl<'n> Header<'_, 'n> {
         self.give_if(self.gives_if, &of_last);
     }
 
-    fn give_if(&mut self, condition: Option<Value>, gives: &[(Wanted, Value, Value)]) {
-        let all = |out: &mut Out| {
+    fn give_if(&mut self, condition: Option<Value>, gives: &[(WantedField, Value, Value)]) {
+        let all = |out: &mut ParserBuilder| {
             for (wanted, a, b) in gives {
                 out.b.act(Op::Give(wanted.input, *a, wanted.place.then_some(*b)));
             }
@@ -403,7 +402,7 @@ impl<'n> Header<'_, 'n> {
         self.out.b.switch(goes_on);
     }
 
-    /// Items that are there only if a condition is true.
+    /// Items that are present only if a condition is true.
     fn when(&mut self, condition: &'n Expr, items: &'n [Item]) {
         let condition = self.truth(condition);
         let start = self.here();
@@ -438,7 +437,7 @@ impl<'n> Header<'_, 'n> {
         for id in ids {
             let [value, present, end] = [Ty::Int, Ty::Bool, Ty::Int].map(|ty| self.out.b.param(after, ty));
             let after = Cursor { base: end, bits: 0 };
-            self.known.fields.insert(id, Found { value, present: Some(present), after });
+            self.known.fields.insert(id, ParsedField { value, present: Some(present), after });
         }
         for name in repeats {
             let rounds = self.out.b.param(after, Ty::Int);
@@ -448,7 +447,7 @@ impl<'n> Header<'_, 'n> {
         self.cursor = Cursor { base, bits: 0 };
     }
 
-    /// The fields of items that something looks at, those in a REPEAT left out: they are its rounds' own.
+    /// The fields of items that are read, except those in a REPEAT: they belong to its iterations.
     fn fields_in(&self, items: &[Item]) -> Vec<FieldId> {
         let mut ids = Vec::new();
         for item in items {
@@ -461,11 +460,11 @@ impl<'n> Header<'_, 'n> {
         ids
     }
 
-    /// Items over and over.
+    /// Repeated items.
     fn repeat(&mut self, name: &str, items: &'n [Item], until: &'n Until, max: u64, line: u32) {
         let start = self.here();
         let zero = self.out.b.int(0);
-        // How far it goes: rounds, or an offset.
+        // The bound: iterations, or an offset.
         let bound = match until {
             Until::Condition(_) => None,
             Until::Count(count) => Some(self.number(count).value),
@@ -527,7 +526,7 @@ impl<'n> Header<'_, 'n> {
 
     // ---- rules ----
 
-    /// Refuses frames in which a field is not what its rule and its CHECK say.
+    /// Rejects frames in which a field breaks its rule or its CHECK.
     fn verify(&mut self, id: FieldId, field: &'n Field) {
         let Some(found) = self.known.fields.get(&id).copied() else { return };
         let name = &field.name;
@@ -541,8 +540,8 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
-    /// Refuses frames in which a field is there and wrong.
-    fn refuse_found(&mut self, found: Found, wrong: Value, what: &str, line: u32) {
+    /// Rejects frames in which a field is present and wrong.
+    fn refuse_found(&mut self, found: ParsedField, wrong: Value, what: &str, line: u32) {
         let wrong = match found.present {
             Some(present) => self.out.b.and(present, wrong),
             None => wrong,
@@ -550,8 +549,8 @@ impl<'n> Header<'_, 'n> {
         self.out.refuse_if(wrong, &self.protocol.name, what, line);
     }
 
-    /// Whether a field is not what its rule says, and what is to be told then.
-    fn breaks_rule(&mut self, id: FieldId, field: &'n Field, found: Found) -> Option<(Value, String)> {
+    /// Whether a field breaks its rule, and the message for that.
+    fn breaks_rule(&mut self, id: FieldId, field: &'n Field, found: ParsedField) -> Option<(Value, String)> {
         let name = &field.name;
         match &field.rule {
             Rule::Constant(n) => {
@@ -562,7 +561,7 @@ impl<'n> Header<'_, 'n> {
             Rule::Computed(Expr::Checksum(Checksum::Header)) => {
                 Some((self.header_sum_is_wrong(), format!("{name} does not hold")))
             }
-            // Where the layer ends was made of this field.
+            // The end of the layer was computed from this field.
             Rule::Computed(expr) if self.is_own_length(id, expr) => None,
             Rule::Computed(expr) if expr.is_verified() => {
                 let computed = self.number(expr).value;
@@ -582,24 +581,24 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
-    /// Whether a field is not what it must be, which frames are refused for. If that is a constant, it is known behind.
-    fn is_not(&mut self, id: FieldId, found: Found, wanted: Value) -> Value {
+    /// Whether a field has the wrong value, for which frames are rejected. A constant value is known afterwards.
+    fn is_not(&mut self, id: FieldId, found: ParsedField, wanted: Value) -> Value {
         if found.present.is_none() && self.out.b.known_int(wanted).is_some() {
-            self.known.fields.insert(id, Found { value: wanted, ..found });
+            self.known.fields.insert(id, ParsedField { value: wanted, ..found });
         }
         self.out.b.int_compare(IntCmp::Ne, found.value, wanted)
     }
 
-    /// Whether a field says where its layer ends, and is computed from just that.
+    /// Whether a field gives the end of its layer, and is computed from just that.
     fn is_own_length(&self, id: FieldId, expr: &Expr) -> bool {
         let Expr::Binary(BinaryOp::Add, a, b) = expr else { return false };
         let is_whole = (&**a, &**b) == (&Expr::HeaderBytes, &Expr::PayloadBytes);
         self.protocol.length == Some(Expr::Field(id)) && is_whole
     }
 
-    /// Whether the internet checksum of the header does not come out right: all ones (RFC 1071). 2^16 is 1 modulo
-    /// 2^16 - 1, so that words of any size may be added; with their bytes the other way round the sum is multiplied by
-    /// 2^8, and what comes out right does so either way. No sum is 0 unless all bytes are, which is not right.
+    /// Whether the internet checksum of the header is wrong, that is, the sum is not all ones (RFC 1071). 2^16 is 1
+    /// modulo 2^16 - 1, so words of any size may be added. Reversed bytes multiply the sum by 2^8, which keeps a
+    /// correct sum correct. The sum is 0 only if all bytes are, which is wrong.
     fn header_sum_is_wrong(&mut self) -> Value {
         let Self { protocol, layer, .. } = self;
         let (at, min) = (layer.at, protocol.header_min);
@@ -614,7 +613,7 @@ impl<'n> Header<'_, 'n> {
             let from = self.after(at, u64::from(inline));
             let end = self.header_end.unwrap_or(from);
             let len = self.out.b.int_binary(IntOp::Sub, end, from);
-            // Most headers have nothing behind what they have at least.
+            // Most headers have only their minimum length.
             let [rests, done] = [(); 2].map(|()| self.out.b.block());
             let zero = self.out.b.int(0);
             let ends = self.out.b.int_compare(IntCmp::Eq, len, zero);
@@ -628,7 +627,7 @@ impl<'n> Header<'_, 'n> {
             sum = self.out.b.param(done, Ty::Int);
             self.out.b.switch(done);
         }
-        // What 2^16 - 1 divides, and nothing else, becomes a quotient of at most 48 bits; nothing becomes 0.
+        // Only multiples of 2^16 - 1 become a quotient of at most 48 bits; zero becomes 0.
         let [inverse, one, places, zero] = [ONES_INVERSE, 1, 48, 0].map(|n| self.out.b.int(n));
         let quotient = self.out.b.int_binary(IntOp::Mul, sum, inverse);
         let less_one = self.out.b.int_binary(IntOp::Sub, quotient, one);
@@ -646,7 +645,7 @@ impl<'n> Header<'_, 'n> {
             Expr::HeaderBytes => {
                 self.header_bytes.unwrap_or_else(|| self.distance(self.layer.at, self.header_end))
             }
-            // Headers lie within their layers, which was seen to when its end was found.
+            // Headers lie within their layers: checked when the end was found.
             Expr::PayloadBytes => {
                 let from = self.header_end.unwrap_or(self.layer.at);
                 let value = self.out.b.int_binary(IntOp::Sub, self.layer.end, from);
@@ -751,7 +750,7 @@ impl<'n> Header<'_, 'n> {
         Num { value, min: 0, max }
     }
 
-    /// The first bits behind the header; 0 if there are fewer.
+    /// The first bits after the header; 0 if there are fewer.
     fn peek(&mut self, bits: u8) -> Num {
         let at = self.header_end.unwrap_or(self.layer.at);
         let Container { bytes, shift, .. } = container(0, bits);
@@ -788,7 +787,7 @@ impl<'n> Header<'_, 'n> {
                 let under = out.int_compare(IntCmp::ULt, a.value, b.value);
                 Num { value: out.select(under, zero, value), min, max }
             }
-            // By a power of two it is a matter of bits.
+            // Division by a power of two is a shift.
             BinaryOp::Div => {
                 let power = out.known_int(b.value).filter(|n| (*n as u64).is_power_of_two());
                 let value = match power.map(|n| out.int(i64::from(n.trailing_zeros()))) {
@@ -804,14 +803,14 @@ impl<'n> Header<'_, 'n> {
         }
     }
 
-    // ---- places ----
+    // ---- positions ----
 
-    /// Where the cursor is; it stands between bytes.
+    /// The cursor's position, which is a byte boundary.
     fn here(&mut self) -> Value {
         self.after(self.cursor.base, self.cursor.bits.div_ceil(8))
     }
 
-    /// An offset so many bytes further on.
+    /// The offset this many bytes later.
     fn after(&mut self, base: Value, bytes: u64) -> Value {
         if bytes == 0 {
             return base;
@@ -820,7 +819,7 @@ impl<'n> Header<'_, 'n> {
         self.out.b.int_binary(IntOp::Add, base, bytes)
     }
 
-    /// Bytes in front of the cursor, if they are a sum.
+    /// Bytes before the cursor, if they are a sum.
     fn passed_here(&mut self) -> Option<Num> {
         let passed = self.passed?;
         let bytes = self.cursor.bits.div_ceil(8);
@@ -828,13 +827,13 @@ impl<'n> Header<'_, 'n> {
         Some(self.arithmetic(BinaryOp::Add, passed, bytes))
     }
 
-    /// The sum of an offset and a length, which is at most as far as an offset can be.
+    /// The sum of an offset and a length, clamped to the largest offset.
     fn sum(&mut self, at: Value, len: Num) -> Value {
         let len = self.within_offsets(len);
         self.out.b.int_binary(IntOp::Add, at, len.value)
     }
 
-    /// A length, cut to what an offset can be.
+    /// A length, clamped to the largest offset.
     fn within_offsets(&mut self, len: Num) -> Num {
         let most = OFFSET_MAX as u64;
         if len.max <= most {
@@ -845,7 +844,7 @@ impl<'n> Header<'_, 'n> {
         Num { value, min: len.min.min(most), max: most }
     }
 
-    /// Bytes from one place to another.
+    /// Bytes from one position to another.
     fn distance(&mut self, from: Value, to: Option<Value>) -> Num {
         let to = to.unwrap_or(from);
         let max = OFFSET_MAX as u64;
@@ -853,7 +852,7 @@ impl<'n> Header<'_, 'n> {
         self.arithmetic(BinaryOp::Sub, to, from)
     }
 
-    /// Refuses frames in which a place is behind where it may be.
+    /// Rejects frames in which a position is after its limit.
     fn refuse_behind(&mut self, at: Value, limit: Value, what: &str, line: u32) {
         if at == limit {
             return;
@@ -863,17 +862,16 @@ impl<'n> Header<'_, 'n> {
     }
 }
 
-/// Lengths beyond it are cut to it: they lie behind the end of any frame, and sums of them do not overflow.
+/// Lengths are clamped to this: it is after the end of any frame, and sums do not overflow.
 const OFFSET_MAX: i64 = 1 << 40;
-/// A layer of which more is in other frames may say that it has so many bytes (as a power of two) more: all that it
-/// can.
+/// A fragmented layer may claim this many more bytes (as a power of two): more than any length field can.
 const SLACK_BITS: u8 = 41;
 
 fn protocol_varies(protocol: &Protocol) -> bool {
     protocol.header_min != protocol.header_max
 }
 
-/// The names of the REPEATs among items and in a WHEN among them: those of another REPEAT are its rounds' own.
+/// The names of the REPEATs among items and within WHENs; nested REPEATs belong to the iterations of the outer one.
 fn repeats_in(items: &[Item]) -> Vec<&str> {
     let mut names = Vec::new();
     for item in items {

@@ -1,9 +1,9 @@
-//! From wire formats to the parser of a chain on frames: one function that looks at no more layers than the chain asks
-//! about, and at each of them once.
+//! Compiles wire formats to the parser of a chain on frames: one function that reads only the layers that the chain
+//! needs, each of them once.
 //!
-//! Each layer that may be met becomes a stretch of the function (`header`), and the conditions of its definition
-//! branches to the next (`graph`). Layers that may follow each other in a circle, as tags do, are entered by way of one
-//! block that counts them. What a chain changes is written back by [`FieldWrite`](weft_ir::program::FieldWrite)s (`stores`).
+//! Each possible layer becomes a section of the function (`header`), and the conditions of its definition become
+//! branches to the next (`graph`). Layers that may form a cycle, such as tags, are entered through one block that
+//! counts them. [`Store`](weft_ir::program::Store)s write the changes of a chain back (`stores`).
 
 mod graph;
 mod header;
@@ -24,24 +24,24 @@ use weft_core::wire::{
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
 use weft_ir::program::{Carried, Check, Element, FieldWrite, Frames, Input, InputLocation, overlaps_at};
 
-use self::graph::{Graph, Node, Wanted, What};
-use self::header::{Extent, Out};
+use self::graph::{Graph, Node, WantedField, WantedPart};
+use self::header::{Extent, ParserBuilder};
 pub(super) use self::stores::{leads_to, settable, unfit};
 use weft_ir::passes;
 
-/// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
+/// Largest number of wanted layers if layers may form a cycle: a word has one bit for each layer that was met.
 const MET_MAX: usize = 64;
-/// Usual layers in a row that are read by code of their own.
+/// Largest number of consecutive common-case layers with code of their own.
 const USUAL_MAX: usize = 4;
-/// Bytes that may have been cut off a frame: more than any packet has.
+/// Bytes that may be missing from a truncated frame: more than any packet has.
 const CUT_BYTES_MAX: i64 = 1 << 20;
-/// The protocol of labels behind which fragments are known.
+/// The protocol of labels, behind which fragments are tracked.
 const LABELS: &str = "mpls";
 
-/// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`; whether these were cut as they
-/// were captured, so that a packet may be shorter than it says. Adds inputs for checksums, and
-/// for fragments in tunnels. `elements` are those of the chain. `behind` has a bit for each input at which one looks
-/// that stands behind one that takes packets out of tunnels; then those that stand behind two such elements, and so on.
+/// Makes the parser for the frame inputs among `inputs`, in frames that begin with one of `roots`; `are_cut`: captured
+/// frames may be truncated, so a packet may be shorter than its headers say. Adds inputs for checksums, and for
+/// fragments in tunnels. `elements` are those of the chain. `behind` has the inputs that elements read after one
+/// decapsulation, then those after two, and so on.
 ///
 /// # Errors
 /// What the chain cannot do.
@@ -75,16 +75,16 @@ pub(super) fn frames(
     let usual = graph.usual(&layers, asked);
     let mut parser = Parser {
         graph: &graph,
-        out: Out::new("parse"),
+        out: ParserBuilder::new("parse"),
         blocks: BTreeMap::new(),
-        round: None,
-        gate: None,
+        loop_header: None,
+        preheader: None,
         usual: layers,
         copies: Vec::new(),
         entered: BTreeSet::new(),
     };
     parser.make(are_cut);
-    let Out { b, mut checks, .. } = parser.out;
+    let ParserBuilder { b, mut checks, .. } = parser.out;
     let parser = b
         .finish()
         .ok_or_else(|| format!("its parser takes more than {SEGMENT_STEPS_MAX} steps once it is compiled"))?;
@@ -111,8 +111,8 @@ pub(super) fn frames(
     })
 }
 
-/// Adds what a fragment breaks that overlaps another, where it is said to be one: of IPv4, whose header says so itself,
-/// and of IPv6, which has a header for it.
+/// Adds the checks that an overlapping fragment fails: for IPv4, whose header has the fragment fields, and for IPv6,
+/// which has a header for them.
 fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2] {
     let mut overlaps = [None; 2];
     for protocol in protocols {
@@ -128,16 +128,16 @@ fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2]
     overlaps
 }
 
-/// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
-/// no element takes that off, and of what a tunnel behind it carries, if no element takes anything off.
+/// The inputs that a later fragment inherits from the first of its packet: those of the layer behind the fragmented
+/// one, if no element removes that, and of a tunnel's payload behind it, if no element removes anything.
 fn inherited(protocols: &[Protocol], inputs: &[Input]) -> InputSet {
     let are_moved = inputs.iter().any(|input| matches!(input.place, InputLocation::Layer(_)));
     let is_carried = |input: &Input| matches!(&input.place, InputLocation::Frame(field) if field.layer.level > 0 && !are_moved);
     with_last(mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0), inputs, 0)
 }
 
-/// With these inputs of a first fragment, columns that are of its last header on a level: that stands behind it as
-/// well. For themselves no fragments are followed.
+/// Adds to inherited inputs the columns of the last header on a level, which is inherited as well. These alone do not
+/// require fragment tracking.
 fn with_last(inherited: InputSet, inputs: &[Input], level: u8) -> InputSet {
     let is_last = |input: &Input| match &input.place {
         InputLocation::Frame(field) => field.last && field.layer.level == level,
@@ -146,11 +146,11 @@ fn with_last(inherited: InputSet, inputs: &[Input], level: u8) -> InputSet {
     if inherited.is_empty() { inherited } else { inherited | mask(inputs, is_last) }
 }
 
-/// How fragments are known that tunnels carry, as far as the chain asks for what is behind them, there or when they
-/// have been taken out; adds inputs for that.
+/// How fragments in tunnels are recognized, if the chain reads headers behind them, in place or after decapsulation;
+/// adds inputs for that.
 fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet]) -> Vec<Carried> {
     let [outside, inside] = [0, 1].map(|level| behind_fragmented(protocols, inputs, level));
-    // How deep it lay when the frame came in.
+    // The depth at which the packet arrived.
     let taken_out = behind.iter().zip(1..).flat_map(|(looked_at, n)| {
         [(outside.intersects(*looked_at), n), (inside.intersects(*looked_at), n + 1)]
     });
@@ -164,12 +164,12 @@ fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet])
     carried.collect()
 }
 
-/// The inputs for the packet that a tunnel on this level carries, and for the number of the tunnel.
+/// The inputs for the packet that a tunnel on this level carries, and for the tunnel's id.
 fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u16, Option<u16>) {
     let all = || (0..protocols.len()).map(|at| ProtocolId(at as u16));
     let of = |id: ProtocolId| &protocols[usize::from(id.0)];
     let is_fragmented = |id: ProtocolId| of(id).more_fragments().is_some();
-    // IPv4 has fragments itself, IPv6 by a header behind it; both begin with their version.
+    // IPv4 headers have fragment fields; IPv6 has a header for them. Both begin with their version.
     let is_packet = |id: &ProtocolId| {
         let mut behind = of(*id).next.iter().filter(|next| !next.inner).map(|next| next.to);
         matches!(of(*id).begins(), Some((4, 4 | 6))) && (is_fragmented(*id) || behind.any(is_fragmented))
@@ -189,7 +189,7 @@ fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u1
     (packet, tunnel)
 }
 
-/// The input that is this field: one that there is, or a new one that no element sees.
+/// The input of this field: an existing one, or a new one that no element sees.
 fn input_for(inputs: &mut Vec<Input>, name: &str, ty: Type, field: FieldRef) -> u16 {
     let place = InputLocation::Frame(field);
     let known = inputs.iter().position(|input| input.place == place);
@@ -199,7 +199,7 @@ fn input_for(inputs: &mut Vec<Input>, name: &str, ty: Type, field: FieldRef) -> 
     }) as u16
 }
 
-/// The inputs of the layers on a level that stand directly behind one that has fragments, if no element takes them off.
+/// The inputs of the layers on a level that directly follow a fragmented one, if no element removes them.
 fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> InputSet {
     let fragmented = protocols.iter().filter(|protocol| protocol.more_fragments().is_some());
     let behind = fragmented.flat_map(|protocol| &protocol.next).filter(|next| !next.inner);
@@ -221,13 +221,13 @@ fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> Inp
     })
 }
 
-/// Those inputs of which something holds.
+/// The inputs with a property.
 fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> InputSet {
     inputs.iter().enumerate().filter(|(_, input)| holds(input)).map(|(at, _)| at).collect()
 }
 
-/// The inputs of which somebody asks where they lie, though they are no runs of bytes: who writes them, who keeps a
-/// checksum, and who looks for fragments in tunnels.
+/// The inputs whose place is needed, although they are no byte strings: for writes, for checksums, and for fragments in
+/// tunnels.
 fn placed(stores: &[Option<FieldWrite>], carried: &[Carried]) -> InputSet {
     let written = stores.iter().enumerate().filter(|(_, store)| store.is_some()).map(|(at, _)| at as u16);
     let sums = stores.iter().flatten().flat_map(|store| &store.sums).map(|sum| sum.input);
@@ -235,9 +235,9 @@ fn placed(stores: &[Option<FieldWrite>], carried: &[Carried]) -> InputSet {
     written.chain(sums).chain(packets).collect()
 }
 
-/// What is wanted of each layer.
-fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<Wanted>> {
-    let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
+/// The wanted fields of each layer.
+fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<WantedField>> {
+    let mut wanted: BTreeMap<Node, Vec<WantedField>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {
             InputLocation::Frame(field) => (&field.layer, Some(&field.fields), field.last),
@@ -247,66 +247,71 @@ fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMa
         for (nth, protocol) in layer.protocols.iter().enumerate() {
             let field = |fields: &Option<Vec<FieldId>>| fields.as_ref()?.get(nth).copied();
             let what = match fields.map(field) {
-                None => What::Header,
-                Some(None) => What::Presence,
-                Some(Some(field)) => What::Field(field),
+                None => WantedPart::Header,
+                Some(None) => WantedPart::Presence,
+                Some(Some(field)) => WantedPart::Field(field),
             };
             let is_one_word = match what {
-                What::Header => false,
-                What::Presence => true,
-                What::Field(FieldId(id)) => {
+                WantedPart::Header => false,
+                WantedPart::Presence => true,
+                WantedPart::Field(FieldId(id)) => {
                     let fields = &protocols[usize::from(protocol.0)].fields;
                     matches!(fields[usize::from(id)].width, Width::Bits { .. })
                 }
             };
             let (input, place) = (InputId(at as u16), !is_one_word || placed.contains(at));
-            wanted.entry((*protocol, layer.level)).or_default().push(Wanted { input, what, last, place });
+            wanted.entry((*protocol, layer.level)).or_default().push(WantedField {
+                input,
+                what,
+                last,
+                place,
+            });
         }
     }
     wanted
 }
 
-/// A parser that is being made.
+/// The compiler of a parser.
 struct Parser<'g, 'n> {
     graph: &'g Graph<'n>,
-    out: Out,
-    /// Where each layer is read. Parameters: where it begins and ends and, if layers may go in a circle, how many have
-    /// been met and which of them.
+    out: ParserBuilder,
+    /// The block of each layer. Parameters: its extent and, if layers may form a cycle, how many have been met and
+    /// which.
     blocks: BTreeMap<Node, BlockId>,
-    /// Where layers are counted. Parameters: which layer, by its index in the order, and those of its block.
-    round: Option<BlockId>,
-    /// By which all ways from usual layers lead there, with the same parameters. What a compiler makes in front of a
-    /// loop is made there, and not for usual frames.
-    gate: Option<BlockId>,
-    /// The layers that most frames have, which are read a second time in front of all others, each for the ways to it:
-    /// where they lie is known there.
+    /// The block that counts layers. Parameters: the index of the layer in the order, and those of its block.
+    loop_header: Option<BlockId>,
+    /// All paths from common-case layers to `loop_header` go through this block, with the same parameters. A backend
+    /// hoists loop invariants to it, and so keeps them off the common path.
+    preheader: Option<BlockId>,
+    /// The layers of most frames. They are compiled a second time before all others, once for each path to them, with
+    /// known offsets.
     usual: Vec<Vec<Node>>,
-    /// Those of them that are still to be read.
+    /// Those that are not yet compiled.
     copies: Vec<UsualLayer>,
-    /// Layers to which ways lead from those, beside those that are counted.
+    /// Layers that are entered from these, beside the counted ones.
     entered: BTreeSet<Node>,
 }
 
-/// A layer that is read by code of its own, for frames that came to it by one way.
+/// A layer with code of its own, for frames that reach it by one path.
 struct UsualLayer {
     block: BlockId,
     node: Node,
-    way: Way,
-    /// How many layers are in front of it.
+    state: LayerState,
+    /// Number of layers before it.
     nth: usize,
 }
 
-/// What is passed from layer to layer.
+/// The state passed from layer to layer.
 #[derive(Clone, Debug)]
-struct Way {
+struct LayerState {
     extent: Extent,
-    /// If layers may stand behind a first fragment: how many bytes they may be longer than what is there.
+    /// If layers may follow a first fragment: how many bytes they may claim beyond the frame.
     slack: Option<Value>,
-    /// If layers may go in a circle: how many have been met, and a bit for each that has been.
+    /// If layers may form a cycle: how many have been met, and a bit for each.
     met: Option<(Value, Value)>,
 }
 
-impl Way {
+impl LayerState {
     fn args(&self) -> Vec<Value> {
         let met = self.met.iter().flat_map(|(n, which)| [*n, *which]);
         [self.extent.at, self.extent.end].into_iter().chain(self.slack).chain(met).collect()
@@ -319,19 +324,19 @@ impl Parser<'_, '_> {
         let is_cyclic = self.graph.is_cyclic();
         let slack = if are_cut { self.out.b.int(CUT_BYTES_MAX) } else { at };
         let slack = self.graph.has_fragments.then_some(slack);
-        let start = Way { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
+        let start = LayerState { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
         for node in &self.graph.order {
             let block = self.out.b.block();
             self.blocks.insert(*node, block);
         }
         if is_cyclic {
-            self.round = Some(self.out.b.scan_block(u64::from(LAYERS_MAX) + 1));
-            self.gate = Some(self.out.b.block());
+            self.loop_header = Some(self.out.b.scan_block(u64::from(LAYERS_MAX) + 1));
+            self.preheader = Some(self.out.b.block());
         }
         self.enter(&start);
-        while let Some(UsualLayer { block, node, way, nth }) = self.copies.pop() {
+        while let Some(UsualLayer { block, node, state, nth }) = self.copies.pop() {
             self.out.b.switch(block);
-            self.read(node, way, Some(nth + 1));
+            self.read(node, state, Some(nth + 1));
         }
         self.count();
         for node in self.graph.order.clone() {
@@ -339,25 +344,24 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The first layer of the frame: the only root, or the one that the first bits name.
-    fn enter(&mut self, way: &Way) {
+    /// The first layer of the frame: the only root, or the one that the first bits select.
+    fn enter(&mut self, state: &LayerState) {
         let roots = self.graph.roots.clone();
         let Some((last, others)) = roots.split_last() else {
             return self.out.b.end(Terminator::Forward);
         };
         for root in others {
-            let is_it = self.begins_with(*root, way.extent.at);
+            let is_it = self.begins_with(*root, state.extent.at);
             let other = self.out.b.block();
-            let (block, args) = self.usual_way_to(*root, way, Some(0));
+            let (block, args) = self.usual_entry(*root, state, Some(0));
             self.out.b.branch_with(is_it, (block, args), (other, Vec::new()));
             self.out.b.switch(other);
         }
-        let (block, args) = self.usual_way_to(*last, way, Some(0));
+        let (block, args) = self.usual_entry(*last, state, Some(0));
         self.out.b.jump(block, args);
     }
 
-    /// Whether a frame begins with this protocol, which begins with a constant that tells it from others (the version
-    /// of IP).
+    /// Whether a frame begins with this protocol, whose first bits are a distinctive constant (the version of IP).
     fn begins_with(&mut self, root: Node, at: Value) -> Value {
         let Some((n, wanted)) = self.graph.protocols[usize::from(root.0.0)].begins() else {
             return self.out.b.bool(true);
@@ -369,54 +373,54 @@ impl Parser<'_, '_> {
         self.out.b.int_compare(IntCmp::Eq, number, wanted)
     }
 
-    /// As [`Parser::way_to`]; a layer that is usual as the `nth` is read by code of its own.
-    fn usual_way_to(&mut self, to: Node, way: &Way, nth: Option<usize>) -> (BlockId, Vec<Value>) {
+    /// As [`Parser::entry_of`]; the `nth` layer of most frames has code of its own.
+    fn usual_entry(&mut self, to: Node, state: &LayerState, nth: Option<usize>) -> (BlockId, Vec<Value>) {
         let is_payload = self.graph.protocols[usize::from(to.0.0)].malformed_is_payload;
-        let Some(nth) = nth else { return self.way_to(to, way, self.round) };
+        let Some(nth) = nth else { return self.entry_of(to, state, self.loop_header) };
         if !self.is_usual(to, nth) || is_payload {
             return match self.is_counted(to) {
-                true => self.way_to(to, way, self.gate),
-                false => self.way_in(to, way),
+                true => self.entry_of(to, state, self.preheader),
+                false => self.uncounted_entry(to, state),
             };
         }
-        let (block, mut way) = (self.out.b.block(), way.clone());
-        if let Some((n, _)) = &mut way.met
+        let (block, mut state) = (self.out.b.block(), state.clone());
+        if let Some((n, _)) = &mut state.met
             && self.is_counted(to)
         {
-            // No way is as long as too many.
+            // No such path has too many layers.
             let one = self.out.b.int(1);
             *n = self.out.b.int_binary(IntOp::Add, *n, one);
         }
-        self.copies.push(UsualLayer { block, node: to, way, nth });
+        self.copies.push(UsualLayer { block, node: to, state, nth });
         (block, Vec::new())
     }
 
-    /// Where a way from usual layers to another begins, which is not counted again: where layers may go in a circle,
-    /// all that may be met again stands behind the block that counts.
-    fn way_in(&mut self, to: Node, way: &Way) -> (BlockId, Vec<Value>) {
-        let (Some(gate), Some((n, met))) = (self.gate, way.met) else {
-            return (self.blocks[&to], way.args());
+    /// The entry to another layer from common-case layers, without counting it again: where layers may form a cycle,
+    /// repeatable layers are behind the counting block.
+    fn uncounted_entry(&mut self, to: Node, state: &LayerState) -> (BlockId, Vec<Value>) {
+        let (Some(preheader), Some((n, met))) = (self.preheader, state.met) else {
+            return (self.blocks[&to], state.args());
         };
         self.entered.insert(to);
         let (which, one) = (self.out.b.int(self.index(to)), self.out.b.int(1));
         let n = self.out.b.int_binary(IntOp::Sub, n, one);
-        let way = Way { met: Some((n, met)), ..way.clone() };
-        (gate, [which].into_iter().chain(way.args()).collect())
+        let state = LayerState { met: Some((n, met)), ..state.clone() };
+        (preheader, [which].into_iter().chain(state.args()).collect())
     }
 
     /// Whether most frames have a layer as the `nth`.
     fn is_usual(&self, layer: Node, nth: usize) -> bool {
-        nth < USUAL_MAX && self.usual.get(nth).is_some_and(|alike| alike.contains(&layer))
+        nth < USUAL_MAX && self.usual.get(nth).is_some_and(|protocols| protocols.contains(&layer))
     }
 
-    /// Where the way to a layer begins: its block, or, if it may be met again, the one that counts or leads there.
-    fn way_to(&mut self, to: Node, way: &Way, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
+    /// The entry to a layer: its block, or, if it may be met again, the block that counts or leads there.
+    fn entry_of(&mut self, to: Node, state: &LayerState, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
         match count {
-            Some(round) if self.is_counted(to) => {
+            Some(loop_header) if self.is_counted(to) => {
                 let which = self.out.b.int(self.index(to));
-                (round, [which].into_iter().chain(way.args()).collect())
+                (loop_header, [which].into_iter().chain(state.args()).collect())
             }
-            _ => (self.blocks[&to], way.args()),
+            _ => (self.blocks[&to], state.args()),
         }
     }
 
@@ -429,17 +433,17 @@ impl Parser<'_, '_> {
         self.graph.order.iter().position(|known| *known == node).unwrap_or(0) as i64
     }
 
-    /// The block through which all layers go that may be met again.
+    /// The block that all repeatable layers are entered through.
     fn count(&mut self) {
-        let Some((round, gate)) = self.round.zip(self.gate) else { return };
+        let Some((loop_header, preheader)) = self.loop_header.zip(self.preheader) else { return };
         let n_params = 5 + usize::from(self.graph.has_fragments);
-        let args = (0..n_params).map(|_| self.out.b.param(gate, Ty::Int)).collect();
-        self.out.b.switch(gate);
-        self.out.b.jump(round, args);
-        let [which, at, end] = [(); 3].map(|()| self.out.b.param(round, Ty::Int));
-        let slack = self.graph.has_fragments.then(|| self.out.b.param(round, Ty::Int));
-        let [n, met] = [(); 2].map(|()| self.out.b.param(round, Ty::Int));
-        self.out.b.switch(round);
+        let args = (0..n_params).map(|_| self.out.b.param(preheader, Ty::Int)).collect();
+        self.out.b.switch(preheader);
+        self.out.b.jump(loop_header, args);
+        let [which, at, end] = [(); 3].map(|()| self.out.b.param(loop_header, Ty::Int));
+        let slack = self.graph.has_fragments.then(|| self.out.b.param(loop_header, Ty::Int));
+        let [n, met] = [(); 2].map(|()| self.out.b.param(loop_header, Ty::Int));
+        self.out.b.switch(loop_header);
         let max = self.out.b.int(i64::from(LAYERS_MAX));
         let over = self.out.b.int_compare(IntCmp::ULe, max, n);
         let [too_many, goes_on] = [(); 2].map(|()| self.out.b.block());
@@ -447,21 +451,21 @@ impl Parser<'_, '_> {
         self.out.b.switch(goes_on);
         let one = self.out.b.int(1);
         let n = self.out.b.int_binary(IntOp::Add, n, one);
-        let way = Way { extent: Extent { at, end }, slack, met: Some((n, met)) };
+        let state = LayerState { extent: Extent { at, end }, slack, met: Some((n, met)) };
         let backs = self.graph.backs.iter().map(|(_, to)| *to);
         let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
         targets.sort_unstable();
         targets.dedup();
         let entered = self.entered.iter().copied().filter(|to| !targets.contains(to));
         let entries: Vec<Node> = targets.iter().copied().chain(entered).collect();
-        let blocks = entries.iter().map(|target| (self.blocks[target], way.args())).collect();
+        let blocks = entries.iter().map(|target| (self.blocks[target], state.args())).collect();
         self.choose(which, &entries, blocks);
         self.out.b.switch(too_many);
         let ends = targets.iter().map(|target| (self.end_of_too_many(*target), Vec::new())).collect();
         self.choose(which, &targets, ends);
     }
 
-    /// Goes to the block of the layer that is meant.
+    /// Jumps to the block of the selected layer.
     fn choose(&mut self, which: Value, layers: &[Node], mut blocks: Vec<(BlockId, Vec<Value>)>) {
         let last = blocks.pop();
         for (layer, (block, args)) in layers.iter().zip(blocks) {
@@ -474,7 +478,7 @@ impl Parser<'_, '_> {
         last.into_iter().for_each(|(block, args)| self.out.b.jump(block, args));
     }
 
-    /// Where the way ends in front of a layer that would be one too many.
+    /// The end before a layer that would be one too many.
     fn end_of_too_many(&mut self, layer: Node) -> BlockId {
         let protocol = &self.graph.protocols[usize::from(layer.0.0)];
         match protocol.malformed_is_payload {
@@ -486,22 +490,22 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// One layer, wherever it lies.
+    /// A layer at any offset.
     fn layer(&mut self, node: Node) {
         let block = self.blocks[&node];
         let [at, end] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
         let slack = self.graph.has_fragments.then(|| self.out.b.param(block, Ty::Int));
-        let met = self.round.is_some().then(|| {
+        let met = self.loop_header.is_some().then(|| {
             let [n, which] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
             (n, which)
         });
         self.out.b.switch(block);
-        self.read(node, Way { extent: Extent { at, end }, slack, met }, None);
+        self.read(node, LayerState { extent: Extent { at, end }, slack, met }, None);
     }
 
-    /// The header of a layer, and the way to the next: to a usual one where the layer stands in front of the `behind`th
-    /// that may be.
-    fn read(&mut self, node: Node, way: Way, behind: Option<usize>) {
+    /// The header of a layer, and the branches to the next: to code of its own where the next may be layer `behind` of
+    /// most frames.
+    fn read(&mut self, node: Node, state: LayerState, behind: Option<usize>) {
         let graph = self.graph;
         let protocol = &graph.protocols[usize::from(node.0.0)];
         let wanted = graph.wanted.get(&node).map(Vec::as_slice).unwrap_or_default();
@@ -511,34 +515,34 @@ impl Parser<'_, '_> {
                 (protocol.next.iter().position(|own| core::ptr::eq(own, next)).unwrap_or(0), to)
             })
             .collect();
-        // No two of them hold, so that those may be asked first which most frames take: those that do not go in a
-        // circle, and those behind which there is little.
+        // The conditions exclude each other, so the likely ones may be tested first: those without a cycle, and those
+        // with few successors.
         let is_usual = |to: Node| behind.is_some_and(|nth| self.is_usual(to, nth));
         edges.sort_by_key(|(_, to)| (!is_usual(*to), self.is_counted(*to), graph.edges(*to).count()));
         let goes_on = edges.iter().any(|(_, to)| is_usual(*to));
         let is_plain = behind.is_some() && (goes_on || protocol.more_fragments().is_some());
-        let unusual = is_plain.then(|| self.way_in(node, &way));
+        let unusual = is_plain.then(|| self.uncounted_entry(node, &state));
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
-        let Way { extent, slack, met } = way;
+        let LayerState { extent, slack, met } = state;
         let (first, met) = self.meet(node, met, wanted.iter().any(|wanted| !wanted.last));
         if protocol.malformed_is_payload {
-            self.look_first(protocol, extent, slack);
+            self.check_first(protocol, extent, slack);
         }
         let read = header::read(&mut self.out, protocol, extent, wanted, &next, (first, slack), unusual);
         self.out.payload = None;
-        let way = Way { extent: read.payload, slack: read.slack, met };
+        let state = LayerState { extent: read.payload, slack: read.slack, met };
         for ((at, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
             if protocol.next[*at].or_bytes {
                 let look = self.out.b.block();
                 self.out.b.branch(condition, look, other);
                 self.out.b.switch(look);
-                self.look_first(&graph.protocols[usize::from(to.0.0)], way.extent, way.slack);
+                self.check_first(&graph.protocols[usize::from(to.0.0)], state.extent, state.slack);
                 self.out.payload = None;
-                let (block, args) = self.usual_way_to(*to, &way, behind);
+                let (block, args) = self.usual_entry(*to, &state, behind);
                 self.out.b.jump(block, args);
             } else {
-                let (block, args) = self.usual_way_to(*to, &way, behind);
+                let (block, args) = self.usual_entry(*to, &state, behind);
                 self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
             }
             self.out.b.switch(other);
@@ -546,15 +550,15 @@ impl Parser<'_, '_> {
         self.out.b.end(Terminator::Forward);
     }
 
-    /// Ends the way in front of a header that breaks a rule. Nothing is given of such a one, so it is looked at as a
-    /// whole before it is read.
-    fn look_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
+    /// Ends the path before a header that breaks a rule. Such a header sets no inputs, so it is checked completely
+    /// before it is read.
+    fn check_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
         self.out.payload = Some(self.out.b.block_that(Terminator::Forward));
         header::read(&mut self.out, protocol, extent, &[], &[], (None, slack), None);
     }
 
-    /// Whether a layer is met for the first time, if it may be met again and something is wanted of the first; and what
-    /// is known of those that were met, with it.
+    /// Whether a layer is met for the first time, if it may be met again and fields of the first are wanted; and the
+    /// updated set of met layers.
     fn meet(
         &mut self,
         node: Node,

@@ -1,4 +1,4 @@
-//! How fields that a chain changes are written back, and which checksums cover them.
+//! Plans the stores of changed fields, and the updates of checksums that cover them.
 
 use core::cmp::Ordering;
 use weft_core::inputs::InputSet;
@@ -9,13 +9,13 @@ use weft_core::wire::{Checksum, Field, FieldId, FieldRef, Item, LayerRef, Protoc
 use weft_ir::ir::{Endian, InputId};
 use weft_ir::program::{Direction, Element, FieldLayout, FieldWrite, Input, InputLocation, Sum};
 
-/// Where a field of so many bits lies within the bytes that hold it.
+/// The bytes that hold a field, and its place in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Container {
-    /// From where its bits were counted.
+    /// The offset of the first byte.
     pub(super) first_byte: u64,
     pub(super) bytes: u8,
-    /// Bits of them below the field.
+    /// Number of bits below the field.
     pub(super) shift: u8,
 }
 
@@ -26,10 +26,10 @@ pub(super) fn container(at: u64, n: u8) -> Container {
     Container { first_byte, bytes, shift: (end * 8 - at - u64::from(n)) as u8 }
 }
 
-/// For each input how it is written, if it is; adds inputs for the checksums that this changes.
+/// For each input how it is written, if it is; adds inputs for the checksums to update.
 ///
 /// # Errors
-/// Which input cannot be set and why, or that there are too many.
+/// The input that cannot be set and why, or that there are too many.
 pub(super) fn plan(
     protocols: &[Protocol],
     inputs: &mut Vec<Input>,
@@ -57,7 +57,7 @@ pub(super) fn plan(
     Ok(stores)
 }
 
-/// The input that cannot be set, and what goes by another name of it, if that is why.
+/// The input that cannot be set, and the input that aliases it, if that is the reason.
 pub(in crate::lower) fn unfit<'a>(
     protocols: &[Protocol],
     inputs: &'a [Input],
@@ -70,7 +70,7 @@ pub(in crate::lower) fn unfit<'a>(
     })
 }
 
-/// Whether a field can be set where it has one name.
+/// Whether a field can be set, if it has no alias.
 ///
 /// # Errors
 /// Why not.
@@ -88,8 +88,8 @@ fn no_aliases(id: InputId, inputs: &[Input], elements: &[Element]) -> Result<(),
     }
 }
 
-/// A field goes by one name in an element that sets it, which would not see the change under another: such an element,
-/// and the other name. Those behind it see the frame anew.
+/// Finds an element that sets the field and uses an alias of it, which would not see the change; later elements parse
+/// the frame again.
 fn alias<'a, 'e>(
     id: InputId,
     inputs: &'a [Input],
@@ -102,7 +102,7 @@ fn alias<'a, 'e>(
     })
 }
 
-/// Where the field lies, if that is the same in all protocols that it may be of.
+/// The place of the field, if it is the same in all its protocols.
 fn one_place(protocols: &[Protocol], field: &FieldRef) -> Result<FieldLayout, String> {
     let parts = field.layer.protocols.iter().zip(field.fields.iter().flatten());
     let mut places = parts.map(|(protocol, id)| {
@@ -127,8 +127,8 @@ fn place(protocol: &Protocol, id: FieldId) -> Option<FieldLayout> {
     }
 }
 
-/// Bits before a field, from the start of its header or of the last item whose size is not constant. Only their
-/// remainder by 8 tells where the field lies in its bytes, and that is the same either way.
+/// Bits before a field, from the start of its header or of the last item without a constant size. Only the remainder by
+/// 8 matters, and that is the same in both cases.
 fn bits_before(protocol: &Protocol, id: FieldId) -> Option<u64> {
     fn find(fields: &[Field], items: &[Item], id: FieldId) -> Option<u64> {
         let mut bits = 0;
@@ -159,7 +159,7 @@ struct Covering {
     protocol: ProtocolId,
     field: FieldId,
     kind: Checksum,
-    /// By its pseudo header alone.
+    /// Only through its pseudo header.
     pseudo: bool,
 }
 
@@ -194,7 +194,7 @@ fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, Strin
     Ok(found)
 }
 
-/// Checksums by their inputs; and which of them cover others.
+/// Checksums as inputs; and which of them cover others.
 fn as_inputs(protocols: &[Protocol], inputs: &mut Vec<Input>, sums: &[Covering]) -> Vec<Sum> {
     let mut input = |sum: &Covering| {
         let layer = LayerRef { level: sum.level, protocols: vec![sum.protocol] };
@@ -215,7 +215,7 @@ fn as_inputs(protocols: &[Protocol], inputs: &mut Vec<Input>, sums: &[Covering])
 }
 
 impl Covering {
-    /// Whether it covers a checksum of a layer that may stand behind its own.
+    /// Whether it covers a checksum of a layer that may follow its own.
     fn covers(&self, other: &Self, protocols: &[Protocol]) -> bool {
         self.kind != Checksum::Header
             && match self.level.cmp(&other.level) {
@@ -228,7 +228,7 @@ impl Covering {
     }
 }
 
-/// Whether a checksum covers a field of the same level, and whether by its pseudo header alone.
+/// Whether a checksum covers a field of the same level, and whether only through its pseudo header.
 fn covers(
     protocols: &[Protocol],
     (of, sum): (ProtocolId, Checksum),
@@ -249,17 +249,17 @@ fn checksums(protocol: &Protocol) -> impl Iterator<Item = (FieldId, Checksum)> {
     sums.enumerate().filter_map(|(at, sum)| Some((FieldId(at as u16), sum?)))
 }
 
-/// Whether a layer of `to` may stand behind one of `from`, on the same level.
+/// Whether a layer of `to` may follow one of `from` on the same level.
 pub(in crate::lower) fn leads_to(protocols: &[Protocol], from: ProtocolId, to: ProtocolId) -> bool {
     reached(protocols, from).contains(&(to, false))
 }
 
-/// Whether a layer of `to` may stand behind one of `from`, on a level further in.
+/// Whether a layer of `to` may follow one of `from` on an inner level.
 fn carries(protocols: &[Protocol], from: ProtocolId, to: ProtocolId) -> bool {
     reached(protocols, from).contains(&(to, true))
 }
 
-/// What may stand behind a layer, and whether on a level further in.
+/// The layers that may follow a layer, and whether on an inner level.
 fn reached(protocols: &[Protocol], from: ProtocolId) -> Vec<(ProtocolId, bool)> {
     let (mut found, mut at) = (Vec::new(), 0);
     let mut here = Some((from, false));
@@ -276,7 +276,7 @@ fn reached(protocols: &[Protocol], from: ProtocolId) -> Vec<(ProtocolId, bool)> 
     found
 }
 
-/// The input that is this field: one that there is, or a new one that no element sees.
+/// The input of this field: an existing one, or a new one that no element sees.
 fn input_of(protocols: &[Protocol], inputs: &mut Vec<Input>, field: FieldRef) -> u16 {
     let place = InputLocation::Frame(field.clone());
     if let Some(at) = inputs.iter().position(|input| input.place == place) {

@@ -1,4 +1,4 @@
-//! Parsers on both back ends: what they find, what they refuse, and what they leave alone.
+//! Parsers on both backends: what they find, what they reject, and what they do not read.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn computed(mut field: Field, sum: Checksum) -> Field {
     field
 }
 
-/// Some of the usual protocols, in the order of the constants above.
+/// Some common protocols, in the order of the constants above.
 fn protocols() -> Vec<Protocol> {
     let by_type = |at| vec![next(is(at, 0x8100), VLAN, false), next(is(at, 0x0800), IPV4, false)];
     let mac = |name| bytes(name, Expr::Int(6), 6, Type::Mac);
@@ -123,7 +123,7 @@ fn protocols() -> Vec<Protocol> {
     };
     let vxlan = vec![bits("flags", 8), bits("r1", 24), bits("vni", 24), bits("r2", 8)];
     let vxlan = protocol("vxlan", vxlan, (8, 8), vec![next(Expr::Int(1), ETHERNET, true)]);
-    // A made-up one: a flag, a number if it is set, then pairs until one is marked as the last.
+    // An invented one: a flag, a number if it is set, then pairs until one is marked as the last.
     let mut extra = bits("extra", 16);
     extra.optional = true;
     let pairs = Field { width: Width::Rounds { max: 4 }, ty: Type::Bytes(None), ..bits("pairs", 8) };
@@ -153,20 +153,20 @@ fn protocols() -> Vec<Protocol> {
     vec![ethernet, vlan, ipv4, udp, vxlan, options]
 }
 
-/// What is looked at: level, protocol, field by name; "" for the layer.
-type Asked = (u8, u16, &'static str);
+/// A wanted field: level, protocol, field by name; "" for the layer.
+type AskedField = (u8, u16, &'static str);
 
-/// A parser on both back ends.
+/// A parser on both backends.
 struct Parsers {
     chain: Arc<ChainProgram>,
-    /// Inputs that the test has asked for; what the lowering adds is behind them.
+    /// Number of inputs of the test; those of the lowering follow.
     asked: usize,
     interpreted: Box<dyn Program>,
     compiled: Box<dyn Program>,
 }
 
-fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
-    let input = |(level, at, name): &Asked| {
+fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[AskedField]) -> Parsers {
+    let input = |(level, at, name): &AskedField| {
         let protocol = &protocols[usize::from(*at)];
         let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
         let layer = LayerRef { level: *level, protocols: vec![ProtocolId(*at)] };
@@ -184,7 +184,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
     Parsers { chain, asked: asked.len(), interpreted, compiled }
 }
 
-/// What both back ends make of a frame: a number or bytes for each input, or what is wrong.
+/// The result of both backends for a frame: a number or bytes for each input, or the error.
 fn parse(parsers: &Parsers, frame: &[u8]) -> Result<Vec<Option<Vec<u8>>>, String> {
     let found = run(parsers, &*parsers.interpreted, frame);
     assert_eq!(found, run(parsers, &*parsers.compiled, frame), "of {frame:02x?}");
@@ -217,7 +217,7 @@ fn run(parsers: &Parsers, parser: &dyn Program, frame: &[u8]) -> Result<Vec<Opti
     Ok(given[..parsers.asked].iter().enumerate().map(found).collect())
 }
 
-/// As text, for comparing.
+/// The result as text, for comparisons.
 fn shown(found: Result<Vec<Option<Vec<u8>>>, String>) -> String {
     let part = |value: Option<Vec<u8>>| match value {
         None => "-".to_owned(),
@@ -258,7 +258,7 @@ fn udp(dst: u16, payload: &[u8]) -> Vec<u8> {
     [&[0x30, 0x39][..], &dst.to_be_bytes(), &len.to_be_bytes(), &[0, 0], payload].concat()
 }
 
-const ASKED: &[Asked] = &[
+const ASKED: &[AskedField] = &[
     (0, ETHERNET, "src"),
     (0, VLAN, "vid"),
     (0, IPV4, "ttl"),
@@ -268,8 +268,8 @@ const ASKED: &[Asked] = &[
 ];
 
 #[test]
-fn fields_are_found_where_they_are() {
-    // A parser that is off by a bit would let elements decide on something else.
+fn parser_finds_fields() {
+    // A parser off by one bit would make elements decide on something else.
     let chain = chain(&protocols(), ROOT, ASKED);
     let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
     assert_eq!(shown(parse(&chain, &plain)), "bbbbbbbbbbbb - 64 0a000002 53 1");
@@ -282,17 +282,17 @@ fn fields_are_found_where_they_are() {
 }
 
 #[test]
-fn usual_frames_have_what_tags_and_siblings_need_not_have() {
-    // Code for frames that are not usual would be taken by all of them.
-    let usual = |asked: &[Asked]| -> Vec<usize> {
+fn usual_frames_have_usual_fields() {
+    // All frames would take the code for uncommon ones.
+    let usual = |asked: &[AskedField]| -> Vec<usize> {
         chain(&protocols(), ROOT, asked).chain.frames.as_ref().unwrap().usual.iter().collect()
     };
-    let of_tunnel: &[Asked] = &[(0, VXLAN, "vni"), (0, VLAN, "vid"), (1, ETHERNET, "src")];
+    let of_tunnel: &[AskedField] = &[(0, VXLAN, "vni"), (0, VLAN, "vid"), (1, ETHERNET, "src")];
     assert_eq!(usual(ASKED), [0, 2, 3, 4, 5], "no tag");
     assert_eq!(usual(of_tunnel), [0, 2]);
-    // Where an option may be missing.
+    // An optional field.
     assert_eq!(usual(&[(0, OPTIONS, "has_extra"), (0, OPTIONS, "extra")]), [0]);
-    // Layers that stand in for each other: what both have.
+    // Alternative layers: their common fields.
     let mut siblings = protocols();
     let mut stream = Protocol { name: "stream".into(), ..siblings[usize::from(UDP)].clone() };
     stream.next.clear();
@@ -312,19 +312,19 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
 }
 
 #[test]
-fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
-    // They would be parsed as whatever may come, and the pass would ask what is known.
+fn usual_frames_have_their_own_exit() {
+    // Common-case frames would be parsed by the general code, and the pass would test what is known.
     let chain = chain(&protocols(), ROOT, ASKED).chain;
     let frames = chain.frames.as_ref().unwrap();
     let has_usual = |exit: &ParserExit| exit.given().contains_all(frames.usual);
-    let ways: Vec<ParserExit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
-    assert_eq!(ways.len(), 1, "Ethernet, IPv4 without options, UDP");
-    assert_eq!(ways[0].frame_min, 14 + 20 + 8);
+    let exits_of_usual: Vec<ParserExit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
+    assert_eq!(exits_of_usual.len(), 1, "Ethernet, IPv4 without options, UDP");
+    assert_eq!(exits_of_usual[0].frame_min, 14 + 20 + 8);
 }
 
 #[test]
-fn the_first_of_several_layers_is_meant() {
-    // The rules of an outer tag would else be held against an inner one, which its sender may choose.
+fn first_of_equal_layers_is_read() {
+    // Otherwise the rules of an outer tag would apply to an inner one, which its sender may choose.
     let chain = chain(&protocols(), ROOT, ASKED);
     let twice = vlan(7, 0x8100, &vlan(8, 0x0800, &ipv4(17, &[], &udp(53, b""))));
     assert_eq!(shown(parse(&chain, &ethernet(0x8100, &twice))), "bbbbbbbbbbbb 7 64 0a000002 53 1");
@@ -332,7 +332,7 @@ fn the_first_of_several_layers_is_meant() {
     for _ in 0..LAYERS_MAX {
         deep = vlan(1, 0x8100, &deep);
     }
-    // Where one too many is payload, what was read before it counts.
+    // If the excess layer counts as payload, the fields before it are valid.
     let mut lenient = protocols();
     lenient[usize::from(VLAN)].malformed_is_payload = true;
     let lenient = self::chain(&lenient, ROOT, ASKED);
@@ -341,8 +341,8 @@ fn the_first_of_several_layers_is_meant() {
 }
 
 #[test]
-fn what_a_tunnel_carries_is_another_level() {
-    // An outer address would else be taken for that of the host behind the tunnel.
+fn tunnel_payload_is_another_level() {
+    // Otherwise an outer address would count as that of the host behind the tunnel.
     let asked = &[
         (0, IPV4, "ttl"),
         (0, UDP, "dst_port"),
@@ -360,8 +360,8 @@ fn what_a_tunnel_carries_is_another_level() {
 }
 
 #[test]
-fn malformed_frames_are_told_by_protocol_and_rule() {
-    // Elements behind would decide on bytes that are not there, or on a header that lies about itself.
+fn malformed_frame_names_protocol_rule() {
+    // Later elements would decide on bytes that are not there, or on a header with false lengths.
     let chain = chain(&protocols(), ROOT, ASKED);
     let good = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
     let changed = |at: usize, to: u8| {
@@ -381,8 +381,8 @@ fn malformed_frames_are_told_by_protocol_and_rule() {
 }
 
 #[test]
-fn a_header_s_sum_holds_if_it_is_all_ones() {
-    // A damaged header would pass for a good one, or no header at all for one.
+fn header_sum_of_all_ones_is_valid() {
+    // A damaged header would pass as a good one, or a missing header as one.
     let sum = computed(bits("sum", 16), Checksum::Header);
     let summed = protocol("summed", vec![bits("a", 32), sum, bits("b", 16)], (8, 8), Vec::new());
     let chain = chain(&[summed], ProtocolId(0), &[(0, 0, "a"), (0, 0, "b")]);
@@ -405,15 +405,15 @@ fn a_header_s_sum_holds_if_it_is_all_ones() {
 }
 
 #[test]
-fn no_more_is_looked_at_than_is_asked() {
-    // A switch would else drop what only a router could object to.
+fn parser_reads_only_needed_fields() {
+    // Otherwise a switch would drop frames that only a router may reject.
     let chain = chain(&protocols(), ROOT, &[(0, ETHERNET, "dst")]);
     assert_eq!(shown(parse(&chain, &ethernet(0x0800, b"no header at all"))), "aaaaaaaaaaaa");
 }
 
 #[test]
-fn optional_and_repeated_parts_are_followed() {
-    // All behind such a part would be read at the wrong place.
+fn optional_and_repeated_parts_parse() {
+    // Everything after such a part would be read at the wrong offset.
     let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail"), (0, OPTIONS, "pairs")];
     let chain = chain(&protocols(), ROOT, asked);
     let of = |header: &[u8]| shown(parse(&chain, &ethernet(0x0800, &ipv4(250, &[], header))));
@@ -423,18 +423,18 @@ fn optional_and_repeated_parts_are_followed() {
     assert_eq!(of(&[0, 0x81, 0x81]), "options: truncated");
 }
 
-/// What a parser finds in a frame, by the reading of it as a whole.
+/// The result of a parser, computed by decoding the whole frame.
 fn by_reading(
     protocols: &[Protocol],
     root: ProtocolId,
-    asked: &[Asked],
+    asked: &[AskedField],
     frame: &[u8],
 ) -> Result<Vec<Option<Vec<u8>>>, String> {
     let reading = read(protocols, &[root], frame);
     if let Some(wrong) = reading.malformed {
         return Err(format!("{}: {}", protocols[usize::from(wrong.protocol.0)].name, wrong.what));
     }
-    let find = |(level, at, name): &Asked| {
+    let find = |(level, at, name): &AskedField| {
         let layer = reading.layers.iter().find(|l| (l.level, l.protocol) == (*level, ProtocolId(*at)))?;
         let Some(id) = protocols[usize::from(*at)].field(name) else { return Some(b"1".to_vec()) };
         let found = layer.fields.iter().find(|found| found.field == id)?;
@@ -446,8 +446,8 @@ fn by_reading(
     Ok(asked.iter().map(find).collect())
 }
 
-/// All that there is, so that a parser looks at all layers.
-const ALL: &[Asked] = &[
+/// All layers, so that the parser reads all of them.
+const ALL: &[AskedField] = &[
     (0, ETHERNET, "dst"),
     (0, VLAN, "vid"),
     (0, VLAN, "pcp"),
@@ -468,9 +468,8 @@ const ALL: &[Asked] = &[
 ];
 
 #[test]
-fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
-    // Random frames, whole and with bytes changed or cut off: the parser is what stands between elements and all who
-    // can send a frame.
+fn parsers_match_full_decoding() {
+    // Random frames, complete, changed or truncated: the parser protects elements from all senders of frames.
     let protocols = protocols();
     let parsers = chain(&protocols, ROOT, ALL);
     let mut met = [0; 3];
@@ -500,8 +499,8 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
 }
 
 #[test]
-fn what_is_built_is_read_again() {
-    // A definition that is not the same both ways would send what nobody understands.
+fn built_frames_parse_back() {
+    // A definition that does not round-trip would send malformed frames.
     let protocols = protocols();
     let mut n_fields = 0;
     for seed in 0..2_000 {
@@ -513,7 +512,7 @@ fn what_is_built_is_read_again() {
             assert_eq!(header.protocol, layer.protocol, "seed {seed}");
             for (id, value) in &header.values {
                 let found = layer.fields.iter().find(|found| found.field == *id);
-                // What hangs on a field that was not set is left out.
+                // Fields that depend on an unset field are left out.
                 if let Some(found) = found {
                     assert_eq!(
                         found.value,
@@ -530,8 +529,8 @@ fn what_is_built_is_read_again() {
     assert!(n_fields > 5_000, "{n_fields} fields were compared");
 }
 
-/// Stores of a chain that changes the first thing that it looks at, as text.
-fn stores(asked: &[Asked]) -> String {
+/// The stores of a chain that changes its first wanted field, as text.
+fn stores(asked: &[AskedField]) -> String {
     let protocols = protocols();
     let mut inputs = chain(&protocols, ROOT, asked).chain.request.inputs.clone();
     inputs[0].written = true;
@@ -551,8 +550,8 @@ fn stores(asked: &[Asked]) -> String {
 }
 
 #[test]
-fn what_changes_is_written_with_its_checksums() {
-    // A frame with a wrong checksum is thrown away by whoever gets it.
+fn changes_update_checksums() {
+    // Receivers drop a frame with a wrong checksum.
     let bits = |bytes: u8, shift: u8, bits: u8| {
         format!("Bits {{ bytes: {bytes}, shift: {shift}, bits: {bits}, endian: Big }}")
     };

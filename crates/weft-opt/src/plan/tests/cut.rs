@@ -1,8 +1,8 @@
-//! Where a filter cuts a chain changes nothing that an element sees.
+//! The place where a filter cuts a chain is invisible to its elements.
 
 use super::*;
 
-/// What the request pass of a call does to the message, to state and to sinks; None where it found no room.
+/// The effects of a call's request pass on the message, on state and on sinks; None where it ran out of room.
 struct Outcome {
     message: Message,
     verdict: Verdict,
@@ -10,8 +10,8 @@ struct Outcome {
     state: String,
 }
 
-/// Runs the request pass through a chain that is cut in parts, each of which gets the message as the one before has
-/// left it on the wire.
+/// Runs the request pass through a chain that is cut into parts; each gets the message as the previous one has left it
+/// on the wire.
 fn request(node: &mut Node, parts: &[Arc<ChainProgram>], call: &Call) -> Option<Outcome> {
     let mut pass = call.request.clone();
     let (mut edits, mut rows) = (Vec::new(), Vec::new());
@@ -26,7 +26,7 @@ fn request(node: &mut Node, parts: &[Arc<ChainProgram>], call: &Call) -> Option<
         edits.extend(seen.edits.iter().cloned());
         rows.extend(seen.rows.iter().cloned());
         let ended = is_ended(&seen);
-        // The target that one part has named stays.
+        // The target set by a part stays.
         if !ended && last.as_ref().is_some_and(|last| last.verdict == Verdict::Redirect) {
             seen.verdict = Verdict::Redirect;
         }
@@ -42,15 +42,15 @@ fn request(node: &mut Node, parts: &[Arc<ChainProgram>], call: &Call) -> Option<
 }
 
 #[test]
-fn a_cut_changes_nothing_that_elements_see() {
-    // A filter that is put between two elements would change what the second one does.
+fn cut_is_invisible_to_elements() {
+    // A filter between two elements would change what the second one does.
     let (mut compared, mut displaced) = (0u64, 0u64);
     for seed in 0..cases() {
         let mut case = Case::random(seed, 4);
         let n = case.chain.elements.len();
         let at = 1 + case.rng.below(n - 1);
-        // The second part may see rows that reach a table between the two. The message here has no format of which a
-        // size could be that of both: tests of the engine cut chains that ask for it.
+        // The second part may see rows that reach a table in between. The message here has no wire format, so its size
+        // could differ between the two: tests of the engine cut chains that read it.
         let features = Feature::of(&case);
         let is_seen = [Feature::SendsWhatIsRead, Feature::ReadsSize].iter().any(|of| features.contains(of));
         let parts: Vec<Arc<ChainProgram>> = case.chain.cut(&[at]).into_iter().map(Arc::new).collect();

@@ -1,5 +1,5 @@
-//! Chains of small elements over little common ground, so that about half of all pairs are in each other's way. In
-//! chains of more than three elements each works mostly on what is its own, or none could ever move.
+//! Generates chains of small elements with little common state, so that about half of all pairs clash. In chains of
+//! more than three elements, each uses mostly state of its own; otherwise none could ever move.
 
 use weft_core::Interval;
 use weft_core::Status;
@@ -15,25 +15,25 @@ use weft_ir::program::*;
 
 use crate::plan::Clause;
 
-/// Those of tables that handlers write.
+/// The realisations of tables that handlers write.
 const REALISATIONS: [Realisation; 3] = [Realisation::Striped, Realisation::Locked, Realisation::PerWorker];
-/// Inputs that belong to one element or another of a long chain.
+/// Inputs that belong to single elements of a long chain.
 const OWN_INPUTS: usize = 6;
-/// The table that nobody writes.
+/// The table that is never written.
 const RIGHTS: TableId = TableId(2);
 /// The table that sinks fill, and handlers read.
 pub(super) const SENT: TableId = TableId(3);
-/// The sinks that put rows into it, and take them out; two more are of a table that no handler reads.
+/// The sinks that insert rows into it and delete them; two more are for a table that no handler reads.
 const TO_TABLES: [SinkId; 4] = [SinkId(3), SinkId(4), SinkId(5), SinkId(6)];
-/// The sinks of [`TO_TABLES`] whose rows go.
+/// The sinks of [`TO_TABLES`] that delete rows.
 const DELETING: [SinkId; 2] = [SinkId(4), SinkId(6)];
-/// The function of an element that packs its text, and of one that unpacks it.
+/// The functions of elements that pack their text, and that unpack it.
 const PACK: NativeId = NativeId(0);
 const UNPACK: NativeId = NativeId(1);
 /// The text of a message.
 pub(super) const TEXT: InputId = InputId(2);
 
-/// Which handler is made.
+/// The handler being generated.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Open,
@@ -48,20 +48,20 @@ pub(super) const SIZE: InputId = InputId(4 + OWN_INPUTS as u16);
 
 /// A list in a message that is a member of [`ONEOF`].
 pub(super) const LIST: InputId = InputId(SIZE.0 + 1);
-/// Elements of it that are looked at.
+/// Number of its elements that are read.
 const LIST_MAX: i64 = 3;
 
-/// Inputs that are members of one oneof, in both directions. It has two members more: the message around [`LIST`], and
+/// Inputs that are members of one oneof, in both directions. It has two more members: the message around [`LIST`], and
 /// one that no element knows.
 pub(super) const ONEOF: [InputId; 2] = [InputId(1), InputId(3)];
 
-/// What setting a member of the oneof takes away of the others.
+/// The inputs that setting a member of the oneof displaces.
 pub(super) fn displaced_by(input: InputId) -> Option<[InputId; 2]> {
     let at = ONEOF.iter().position(|member| *member == input)?;
     Some([ONEOF[1 - at], LIST])
 }
 
-/// A chain of so many elements.
+/// A chain of this many elements.
 pub(super) fn chain(rng: &mut Rng, n: usize) -> ChainProgram {
     let mut chain = ChainProgram {
         name: "generated".into(),
@@ -112,18 +112,18 @@ pub(super) fn chain(rng: &mut Rng, n: usize) -> ChainProgram {
         chain.elements.push(element);
     }
     if chain.sinks.len() > WHO {
-        // The first element is opened for every call that reaches the chain at all.
+        // The first element is opened for every call that reaches the chain.
         chain.elements[0].handlers.close = Some(asking(&mut line));
     }
     chain
 }
 
-/// The sink of who ended a call, in chains that ask.
+/// In some chains, the sink that gets the element that ended a call.
 const WHO: usize = 7;
-/// The input that tells it, in CLOSE.
+/// The input with that element, in CLOSE.
 pub(super) const ENDED_BY: usize = LIST.0 as usize + 1;
 
-/// A CLOSE that asks which element ended the call.
+/// A CLOSE that reads which element ended the call.
 fn asking(line: &mut u32) -> Function {
     let by = Op::Input(InputId(ENDED_BY as u16));
     let ops = [(Some(Value(0)), by), (None, Op::Emit(SinkId(WHO as u16), vec![(Value(0), None)]))];
@@ -136,18 +136,18 @@ fn asking(line: &mut u32) -> Function {
     Function { name: "e0".into(), blocks: vec![block], types: vec![Ty::Bytes] }
 }
 
-/// Clauses that a chain shall have a case of, beside what comes by itself, and for which elements: the second of two
-/// neighbours, with a third in front of them where it takes one.
+/// Clauses that a chain is to have cases of, besides random ones, and the elements for them: the second of two
+/// neighbours, with a third in front where the clause needs one.
 struct Wants {
     clauses: Vec<Clause>,
     second: usize,
     /// Elements do nothing else.
     is_quiet: bool,
-    /// Elements send rows to tables and look at them.
+    /// Elements send rows to tables and read them.
     sends: bool,
 }
 
-/// What an element is to such a clause.
+/// The role of an element in such a clause.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     First,
@@ -156,7 +156,7 @@ enum Role {
 }
 
 impl Wants {
-    /// Those that are rare.
+    /// The rare clauses.
     const RARE: [Clause; 18] = [
         Clause::BothWrite,
         Clause::Answers,
@@ -195,11 +195,11 @@ impl Wants {
     }
 }
 
-/// An element that packs the text of its messages and one that takes that back, in one of the directions.
+/// An element that packs the text of its messages and one that unpacks it, in one direction.
 struct Inverse {
     pair: Option<[usize; 2]>,
     kind: Kind,
-    /// The others look at the text, or set it, and do nothing else with requests or with answers.
+    /// Other elements only read or set the text, and do nothing else with requests or with answers.
     others_look: bool,
 }
 
@@ -223,7 +223,7 @@ impl Inverse {
     /// What an element does in its handler of this kind.
     fn part(&self, kind: Kind, index: usize) -> Option<Part> {
         let [first, second] = self.pair.filter(|_| kind == self.kind)?;
-        // Responses pass the chain the other way.
+        // Responses pass the chain in reverse.
         let (packs, unpacks) = if kind == Kind::Request { (first, second) } else { (second, first) };
         match index {
             _ if index == packs => Some(Part::Packs),
@@ -299,13 +299,13 @@ fn table(name: &str, key: Type, evict: Evict) -> TableDecl {
     TableDecl { owner: String::new(), spec, realisation: Realisation::Striped, rows: Vec::new() }
 }
 
-/// A table with a row for 0 and one for 1, as the controller fills it.
+/// A table with rows 0 and 1, as the controller fills it.
 fn rights() -> TableDecl {
     let rows = (0..2).map(|key| [key, key + 5, 7].map(weft_core::Value::Int).to_vec()).collect();
     TableDecl { realisation: Realisation::Replicated, rows, ..table("rights", Type::Uint(64), Evict::Reject) }
 }
 
-/// A table with a row for 0, to which sinks send rows.
+/// A table with row 0, to which sinks send rows.
 fn sent() -> TableDecl {
     let rows = vec![[0, 5, 7].map(weft_core::Value::Int).to_vec()];
     TableDecl { realisation: Realisation::Replicated, rows, ..table("sent", Type::Uint(64), Evict::Reject) }
@@ -381,7 +381,7 @@ struct Maker<'d> {
     kind: Kind,
     index: usize,
     is_long: bool,
-    /// The cell of the call's row that is nobody's own.
+    /// The cell of the call's row that all elements share.
     shared_cell: CallId,
     line: &'d mut u32,
     function: Function,
@@ -412,7 +412,7 @@ impl<'d> Maker<'d> {
         if sends && kind != Kind::Every && maker.rng.percent(if is_long { 20 } else { 35 }) {
             maker.send_or_look();
         }
-        // Two neighbours that set one field: what the first does may be for nothing.
+        // Two neighbours that set one field: the first may set it in vain.
         if is_long && kind == Kind::Request && maker.rng.percent(30) {
             let n = maker.give(Ty::Int, Op::IntConst(index as i64));
             maker.push(None, Op::SetInput(InputId(4 + (index as u16 / 2) % OWN_INPUTS as u16), n));
@@ -428,7 +428,7 @@ impl<'d> Maker<'d> {
         maker.function
     }
 
-    /// Does its part of a clash by a clause.
+    /// Generates the element's part of a clash by a clause.
     fn wanted(&mut self, clause: Clause, role: Role) {
         let is_first = role == Role::First;
         let number = self.give(Ty::Int, Op::IntConst(self.index as i64 + 30));
@@ -436,7 +436,7 @@ impl<'d> Maker<'d> {
             return self.wanted_in_close(clause, role);
         }
         match clause {
-            // What the first has set may be taken off the wire.
+            // The field that the first has set may be removed from the wire.
             Clause::BothWrite if !is_first && self.rng.percent(50) => {
                 self.push(None, Op::ClearInput(ONEOF[1]));
             }
@@ -489,7 +489,7 @@ impl<'d> Maker<'d> {
         self.at = join;
     }
 
-    /// Names the target on a condition.
+    /// Sets the target on a condition.
     fn redirecting(&mut self) {
         let by = self.condition();
         let join = self.branch(by);
@@ -527,7 +527,7 @@ impl<'d> Maker<'d> {
         self.function.blocks[self.at].insts.push(Inst { result, op, line });
     }
 
-    /// Sets an input as lowering has it: a member of the oneof displaces the other.
+    /// Sets an input as lowered code does: a member of the oneof displaces the other.
     fn set(&mut self, input: InputId, value: Value) {
         self.push(None, Op::SetInput(input, value));
         for other in displaced_by(input).into_iter().flatten() {
@@ -535,7 +535,7 @@ impl<'d> Maker<'d> {
         }
     }
 
-    /// Packs or unpacks the text, and often looks at it besides.
+    /// Packs or unpacks the text, and often reads it besides.
     fn transform(&mut self, by: NativeId) {
         if self.rng.percent(35) {
             self.text();
@@ -551,7 +551,7 @@ impl<'d> Maker<'d> {
         }
     }
 
-    /// Calls a function with an input, and fails where it fails or its result finds no room, as lowering has it.
+    /// Calls a function with an input, and fails if it fails or its result does not fit, as lowered code does.
     fn call_native(&mut self, by: NativeId, input: InputId) -> Value {
         let text = self.give(Ty::Bytes, Op::Input(input));
         let made = self.give(Ty::Bytes, Op::Native(by, vec![text]));
@@ -567,7 +567,7 @@ impl<'d> Maker<'d> {
         made
     }
 
-    /// Goes to a new block on a condition; gives the block in which both ways meet.
+    /// Branches to a new block on a condition; returns the block where both sides join.
     fn branch(&mut self, by: Value) -> usize {
         let (yes, join) = (self.block(), self.block());
         let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
@@ -576,7 +576,7 @@ impl<'d> Maker<'d> {
         join
     }
 
-    /// Looks at the text, or sets it.
+    /// Reads or sets the text.
     fn text(&mut self) {
         match self.rng.below(5) {
             0 => {
@@ -607,7 +607,7 @@ impl<'d> Maker<'d> {
         }
     }
 
-    /// An abort; in CLOSE, where there is no verdict, an error.
+    /// An abort; in CLOSE, which has no verdict, an error.
     fn refusal(&mut self, status: Status) -> Terminator {
         *self.line += 1;
         let line = *self.line;
@@ -627,7 +627,7 @@ impl<'d> Maker<'d> {
         self.give(Ty::Int, Op::Len(text))
     }
 
-    /// A statement on a condition; one of these may end the tuple.
+    /// A statement on a condition; it may end the tuple.
     fn guarded(&mut self) {
         let by = self.condition();
         let join = self.branch(by);
@@ -690,7 +690,7 @@ impl<'d> Maker<'d> {
         self.give(Ty::Bool, op)
     }
 
-    /// How many elements the list has, or how many of them are above a limit, as lowering has it.
+    /// The length of the list, or the number of its elements above a limit, as lowered code computes it.
     fn list(&mut self) -> Value {
         let list = self.give(Ty::Bytes, Op::Input(LIST));
         let [zero, one] = [0, 1].map(|n| self.give(Ty::Int, Op::IntConst(n)));
@@ -752,7 +752,7 @@ impl<'d> Maker<'d> {
         if !self.has_tuple() {
             return None;
         }
-        // Most elements of a long chain refuse in one way.
+        // Most elements of a long chain refuse in the same way.
         if self.kind == Kind::Close || self.is_long && self.rng.percent(55) {
             return Some(self.refusal(Status::PermissionDenied));
         }
@@ -848,7 +848,7 @@ impl<'d> Maker<'d> {
         InputId(self.rng.pick(&[0, 1, 3]))
     }
 
-    /// A variable that is not merged.
+    /// A variable without MERGE.
     fn plain(&mut self) -> VarId {
         VarId(if self.is_long && self.rng.percent(80) { 2 + self.index as u16 } else { 0 })
     }
@@ -873,7 +873,7 @@ impl<'d> Maker<'d> {
         self.set(id, value);
     }
 
-    /// Sends a row to a table, or looks at it; sometimes on a condition.
+    /// Sends a row to a table, or reads it; sometimes on a condition.
     fn send_or_look(&mut self) {
         let join = self.rng.percent(30).then(|| {
             let by = self.condition();
@@ -893,7 +893,7 @@ impl<'d> Maker<'d> {
         }
     }
 
-    /// Sends a row to a table, or one that takes a row out of it.
+    /// Sends a row to a table, or deletes one.
     fn send(&mut self) {
         let sink = self.rng.pick(&TO_TABLES);
         let key = self.rng.below(3) as i64;
@@ -988,7 +988,7 @@ impl<'d> Maker<'d> {
         self.set(id, value);
     }
 
-    /// Text that sometimes finds no room.
+    /// Text that sometimes does not fit.
     fn concat(&mut self) {
         let text = self.give(Ty::Bytes, Op::Input(InputId(2)));
         let text = self.give(Ty::Bytes, Op::Concat(vec![text, text]));

@@ -12,22 +12,22 @@ use weft_ir::program::{ChainProgram, SinkTarget};
 
 use super::generate::SENT;
 
-/// The rows that a table takes.
+/// Largest number of rows of a table.
 const ROWS_MAX: usize = 2;
-/// The first byte of what was packed.
+/// The first byte of packed bytes.
 const PACKED: u8 = b'P';
 
-/// A node, on one of whose workers a call runs at a time.
+/// A node; one worker runs one call at a time.
 pub(super) struct Node {
     pub(super) world: World,
-    /// The same tables as another chain has them.
+    /// The same tables, as another chain has them.
     beside: World,
     /// By name: the tables that sinks fill.
     sent: BTreeMap<String, BTreeMap<u64, u64>>,
 }
 
 impl Node {
-    /// A node of so many workers at its start, which runs another chain on the same tables, too.
+    /// A new node with this many workers, which also runs another chain on the same tables.
     pub(super) fn new(chain: &ChainProgram, other: &ChainProgram, workers: usize) -> Self {
         let natives = [true, false].map(|packs| Arc::new(Packer { packs }) as Arc<dyn Prepared>);
         let mut world = World::with_natives(chain, natives.clone().into());
@@ -47,12 +47,12 @@ impl Node {
         self.world.call.fill(0);
     }
 
-    /// What the rest of a case does is done by the other chain, or by this one again.
+    /// Switches between this chain and the other for the rest of a case.
     pub(super) fn change_chain(&mut self) {
         core::mem::swap(&mut self.world, &mut self.beside);
     }
 
-    /// Runs a pass; the rows that it sends to tables are there when it ends.
+    /// Runs a pass; afterwards, rows that it sent to tables are in them.
     pub(super) fn run(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<AccessAt>) {
         let (seen, noted) = self.world.run_with_accesses(chain, pass);
         for (sink, cells) in &seen.rows {
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// Makes the row of a key in the table that handlers read what it is.
+    /// Updates the row of a key in the table that handlers read.
     fn fill(&self, key: u64) {
         let table = &self.world.state.tables[usize::from(SENT.0)];
         let there = table.find_values(&[Value::Int(key as i64)], Time(0));
@@ -104,7 +104,7 @@ fn values(key: u64, n: u64) -> [Value; 3] {
     [key as i64, n as i64, 7].map(Value::Int)
 }
 
-/// Stands for a function that packs bytes, and for the one that takes that back and fails for all other bytes.
+/// A function that packs bytes, and its inverse, which fails for all other bytes.
 #[derive(Debug)]
 struct Packer {
     packs: bool,

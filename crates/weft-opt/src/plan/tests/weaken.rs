@@ -1,4 +1,4 @@
-//! Weaker analyses: each leaves out what one rule rests on, and must be found out.
+//! Weaker analyses: each omits what one rule relies on, and must be detected.
 
 use weft_ir::ir::{Function, InputId, Op};
 use weft_ir::program::{ChainProgram, InputLocation, Meta, SinkTarget};
@@ -7,7 +7,7 @@ use super::generate::{LIST, SIZE, displaced_by};
 use super::*;
 use crate::plan::inverse::{Without, crossings_by, without_transform};
 
-/// Makes of a chain what an analysis that knows less takes it for.
+/// Changes a chain to what a weaker analysis would see.
 type Weaken = fn(&mut ChainProgram);
 
 const CHAINS: [(&str, Weaken); 5] = [
@@ -38,7 +38,7 @@ fn forget_displaced_lists(chain: &mut ChainProgram) {
     forget_displaced(chain, |displaced| displaced == LIST);
 }
 
-/// Leaves out what setting a member of the oneof takes away, as far as it is `forgotten`.
+/// Omits what setting a member of the oneof displaces, for `forgotten` inputs.
 fn forget_displaced(chain: &mut ChainProgram, forgotten: fn(InputId) -> bool) {
     each_function(chain, |function| {
         for block in &mut function.blocks {
@@ -80,8 +80,8 @@ fn each_function(chain: &mut ChainProgram, mut change: impl FnMut(&mut Function)
 }
 
 #[test]
-fn weaker_effects_are_found_out() {
-    // What no case can tell from the rule is not tested by it.
+fn weaker_effects_are_detected() {
+    // A rule that no case distinguishes from a weaker one is untested.
     for (name, weaken) in CHAINS {
         let found = (0..CASES_MAX).find(|seed| {
             let mut case = Case::random(*seed, 3);
@@ -127,7 +127,7 @@ fn without_failures(
     Some(left)
 }
 
-/// A handler as if its transform, which undoes nothing, could fail for want of room alone; so also one that undoes.
+/// A handler as if its transform, inverse or not, could fail only for lack of room.
 fn without_ends(chain: &ChainProgram, function: &Function, field: InputId, takes: bool) -> Option<Function> {
     let mut left = without_transform(chain, function, field, takes)?;
     for block in &mut left.blocks {
@@ -139,8 +139,8 @@ fn without_ends(chain: &ChainProgram, function: &Function, field: InputId, takes
 }
 
 #[test]
-fn weaker_inverses_are_found_out() {
-    // An element that does more with the field than its transform would be crossed as if it did not.
+fn weaker_inverses_are_detected() {
+    // An element that uses the field beside its transform would be crossed as if it did not.
     let weak: [(&str, Without<'_>); 3] = [
         ("all reads of the field are set aside", &without_reads),
         ("all failures are set aside", &without_failures),
@@ -167,8 +167,8 @@ fn weaker_inverses_are_found_out() {
 }
 
 #[test]
-fn weaker_overwriting_is_found_out() {
-    // A field that is set and then cleared leaves more on the wire than one that is cleared: its oneof is decided.
+fn weaker_overwriting_is_detected() {
+    // A field that is set and then cleared leaves more on the wire than one that is only cleared: its oneof is decided.
     let found = (0..CASES_MAX).find(|seed| {
         let mut case = Case::random(*seed, 3);
         let order: Vec<usize> = (0..case.chain.elements.len()).collect();

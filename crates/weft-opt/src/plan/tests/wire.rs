@@ -1,4 +1,4 @@
-//! What edits make of a message, as the wire has it.
+//! Applies edits to a message as the wire would have it.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use weft_ir::ir::InputId;
 
 use super::generate::displaced_by;
 
-/// The fields of a message that were changed.
+/// The changed fields of a message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Message {
-    /// By input: what it is now, NULL if it was taken off the wire.
+    /// By input: the new value, NULL if it was removed from the wire.
     pub(super) fields: BTreeMap<u16, Observed>,
     /// The member of the oneof that no element knows was displaced.
     is_displaced: bool,
 }
 
 impl Message {
-    /// The message of a pass with these edits made one by one: the last of a field wins, and setting a member of the
-    /// oneof displaces the others.
+    /// The message of a pass after these edits, one by one: the last of a field wins, and setting a member of the oneof
+    /// displaces the others.
     pub(super) fn of(pass: &Pass, edits: &[(EditTarget, Observed)]) -> Self {
         let mut message = Self::default();
         for (target, value) in edits {
@@ -39,7 +39,7 @@ impl Message {
         self.is_displaced
     }
 
-    /// A pass whose message is as these edits have left it.
+    /// A pass whose message has these edits.
     pub(super) fn write_to(&self, pass: &mut Pass) {
         for (id, value) in &self.fields {
             let at = usize::from(*id);
@@ -58,7 +58,7 @@ impl Message {
     }
 }
 
-/// Whether a field holds what it held when the pass began.
+/// Whether a field has its value at the start of the pass.
 fn is_as_before(pass: &Pass, id: u16, value: &Observed) -> bool {
     let Some(slot) = pass.slots.get(usize::from(id)) else { return false };
     match (pass.present.contains(id), value) {

@@ -128,7 +128,7 @@ fn both_back_ends_do_the_same_to_random_traffic() {
     let frames = said.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
     let jit = || Jit::new().expect("this machine has machine code");
     // Whatever the sizes of tables are, as it would with many flows.
-    let compilers = [jit(), jit().looking_ahead()];
+    let compilers = [jit(), jit().prefetching_always()];
     for (nth, (on, stages)) in CHAINS.iter().enumerate() {
         let (network, sources) = network(on, stages);
         let n_ports = 1 + usize::from(on.contains(','));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weft_core::checksum;
 use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
-use weft_io::packet::{Device as _, OpenError, Place};
+use weft_io::packet::{Device as _, OpenError, QueueId};
 
 use super::super::report::median;
 use super::world::{End, World};
@@ -143,7 +143,8 @@ pub(super) fn flood(world: &World, time: Duration) -> Result<Flood, String> {
 /// Sends from one end to the other for a while.
 fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
     let next_hop = next_hop(from, to.address)?;
-    let mut socket = from.within(|| PacketSocket::open(from.device, Place::default(), Options::default()))?;
+    let mut socket =
+        from.within(|| PacketSocket::open(from.device, QueueId::default(), Options::default()))?;
     let mut pool = Pool::new(PoolConfig { small: BATCH_MAX as u32 * 2, large: 1 });
     let packets: Vec<[u8; FRAME_BYTES]> =
         (0..FLOWS).map(|flow| packet(next_hop, from.address, to.address, 1024 + flow)).collect();

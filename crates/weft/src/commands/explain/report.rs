@@ -15,9 +15,9 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
 use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, HandlerOps, cost};
-use weft_opt::effects::{ChainEffects, Effects, Lines};
+use weft_opt::effects::{ChainEffects, Effects, SourceLines};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
-use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, Rule, Together};
+use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, ParallelStep, Rule};
 
 /// A chain.
 pub(super) struct Chain {
@@ -76,7 +76,7 @@ pub(super) struct Parallel {
 pub(super) struct OverlapTold {
     pub(super) front: String,
     pub(super) behind: String,
-    pub(super) verdict: Result<Together, String>,
+    pub(super) verdict: Result<ParallelStep, String>,
 }
 
 /// The header at a cut.
@@ -171,7 +171,7 @@ pub(super) struct Effect {
     /// What, in words.
     pub(super) what: String,
     /// On which lines.
-    pub(super) lines: Lines,
+    pub(super) lines: SourceLines,
 }
 
 /// Two elements.
@@ -524,7 +524,7 @@ impl Telling<'_> {
 
     /// The lines that cause a clash; a chain's ORDER has none of its own.
     fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<Place> {
-        let of = |instance: usize, lines: &Lines| {
+        let of = |instance: usize, lines: &SourceLines| {
             let element = &self.network.elements[self.chain.instances[instance].element];
             let file = self.sources.file(element.span.file);
             let known: BTreeSet<u32> = lines.iter().copied().filter(|line| *line > 0).collect();

@@ -5,7 +5,7 @@ use super::report::{
 };
 use crate::commands::{count, grouped};
 use weft_lang::ast::Side;
-use weft_opt::effects::Lines;
+use weft_opt::effects::SourceLines;
 use weft_opt::plan::{Copied, ElementFigures, ID_BYTES, Level, LicensedBy, VERSION_BYTES};
 
 /// How wide a line may be.
@@ -206,7 +206,7 @@ fn handler(out: &mut String, handler: &Handler) {
 }
 
 /// The lines of an effect, in the file of its element.
-fn at(lines: &Lines) -> String {
+fn at(lines: &SourceLines) -> String {
     let known: Vec<String> = lines.iter().filter(|line| **line > 0).map(|line| format!(":{line}")).collect();
     if known.is_empty() { String::new() } else { format!("   {}", known.join(" ")) }
 }

@@ -6,7 +6,7 @@ use weft_core::table::TableSpec;
 use weft_core::types::Repr;
 use weft_ir::ir::{ColumnId, InputId, TableId};
 use weft_ir::program::{ChainProgram, SinkTarget};
-use weft_opt::effects::{Cell, Effects, Ending, Key, Lines, Source, Sources};
+use weft_opt::effects::{Cell, Effects, Ending, Key, Source, SourceLines, Sources};
 use weft_opt::plan::Sharding;
 
 /// The most names of what a key is made of, or an end depends on.
@@ -23,7 +23,7 @@ impl Words<'_> {
     /// The effects of a handler, those on the tuple first, its ends last.
     pub(super) fn of(&self, effects: &Effects) -> Vec<Effect> {
         let mut told = Vec::new();
-        let mut tell = |kind, what: Vec<String>, lines: Lines| {
+        let mut tell = |kind, what: Vec<String>, lines: SourceLines| {
             if !what.is_empty() {
                 told.push(Effect { kind, what: what.join(", "), lines });
             }
@@ -31,7 +31,7 @@ impl Words<'_> {
         let (reads, lines) = self.reads(effects);
         tell("reads", reads, lines);
         tell("writes", self.writes(effects), all(effects.writes.values().map(|write| &write.lines)));
-        tell("looks at", self.looks(effects), effects.looks.iter().map(|look| look.line).collect());
+        tell("looks at", self.looks(effects), effects.table_reads.iter().map(|look| look.line).collect());
         let (changed, lines) = self.changes(effects);
         tell("changes", changed, lines);
         let answers = effects.answers.keys().map(|id| self.program.answers[usize::from(id.0)].name.clone());
@@ -69,7 +69,7 @@ impl Words<'_> {
     }
 
     /// Inputs, then state.
-    fn reads(&self, effects: &Effects) -> (Vec<String>, Lines) {
+    fn reads(&self, effects: &Effects) -> (Vec<String>, SourceLines) {
         let mut told: Vec<String> = Vec::new();
         for name in effects.reads.keys().map(|id| self.input(*id)) {
             // A layer stands for all of its versions, each an input of its own.
@@ -113,7 +113,7 @@ impl Words<'_> {
 
     fn looks(&self, effects: &Effects) -> Vec<String> {
         let mut told: Vec<String> = Vec::new();
-        for look in &effects.looks {
+        for look in &effects.table_reads {
             let spec = self.table(look.table);
             let table = &spec.name;
             let what =
@@ -130,11 +130,11 @@ impl Words<'_> {
     }
 
     /// Tables with their columns, variables, cells of the call's row.
-    fn changes(&self, effects: &Effects) -> (Vec<String>, Lines) {
+    fn changes(&self, effects: &Effects) -> (Vec<String>, SourceLines) {
         let mut tables: BTreeMap<TableId, Vec<String>> = BTreeMap::new();
-        let (mut others, mut lines) = (Vec::new(), Lines::new());
+        let (mut others, mut lines) = (Vec::new(), SourceLines::new());
         for (cell, used) in &effects.cells {
-            let own: Lines = used.writes.union(&used.merges).copied().collect();
+            let own: SourceLines = used.writes.union(&used.merges).copied().collect();
             if own.is_empty() {
                 continue;
             }
@@ -187,7 +187,7 @@ impl Words<'_> {
                 None => told.push(end),
             }
         }
-        let lines: Lines = room.iter().map(|end| end.line).collect();
+        let lines: SourceLines = room.iter().map(|end| end.line).collect();
         let what = "an error, where the pass has no room left".to_owned();
         told.extend((!room.is_empty()).then_some(Effect { kind: "may end", what, lines }));
         told
@@ -227,7 +227,7 @@ pub(super) fn sharding(program: &ChainProgram, sharding: &Sharding) -> String {
     }
 }
 
-fn all<'l>(lines: impl Iterator<Item = &'l Lines>) -> Lines {
+fn all<'l>(lines: impl Iterator<Item = &'l SourceLines>) -> SourceLines {
     lines.flatten().copied().collect()
 }
 

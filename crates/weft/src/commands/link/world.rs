@@ -9,7 +9,7 @@ use std::fs;
 use weft_io::packet::OpenError;
 use weft_io::packet::interface;
 use weft_io::packet::namespace::Namespace;
-use weft_io::packet::port::{self, Driver, Made, OpenPort, PortConfig};
+use weft_io::packet::port::{self, DeviceSettings, Driver, OpenPort, PortConfig};
 
 /// Links that may be emulated at once in one namespace.
 const WORLDS_MAX: u8 = 255;
@@ -57,7 +57,7 @@ impl World {
             device: device.to_owned(),
             namespace,
             queues: Some(1),
-            made: Made::default(),
+            made: DeviceSettings::default(),
         };
         let ports = [config(names[0], inside), config(names[1], outside)];
         let opened = port::open_all(&ports, 1).map_err(|(_, error)| fault(&error))?;

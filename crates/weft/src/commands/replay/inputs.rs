@@ -12,7 +12,7 @@ use weft_core::Time;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_engine::packet::plan::PacketPlan;
 use weft_io::packet::file::{FileSource, Pace, UnfinishedCounts};
-use weft_io::packet::{BATCH_MAX, Device as _, Link, OpenError, Place};
+use weft_io::packet::{BATCH_MAX, Device as _, Link, OpenError, QueueId};
 use weft_proto::capture::{self, LinkType};
 
 /// One of so many packets has to lack what its device was to do, if that is worth a word.
@@ -52,7 +52,7 @@ impl Inputs {
         args: &ReplayArgs,
     ) -> Result<Self, Fault> {
         let open = |Arrival { port, file }: &Arrival| {
-            let (link, place) = (links[usize::from(*port)], Place { port: *port, queue: 0 });
+            let (link, place) = (links[usize::from(*port)], QueueId { port: *port, queue: 0 });
             let source = FileSource::open(file.as_ref(), link, place, Pace::Full);
             let mut source = source.map_err(|error| refused(&error))?;
             if args.trust_checksums {

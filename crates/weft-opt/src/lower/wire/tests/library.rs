@@ -1,4 +1,4 @@
-//! The protocols of the library: what is built is read again, and parsers find what a reading finds.
+//! The protocols of the library: they round-trip, and parsers agree with decoding.
 
 #![allow(clippy::disallowed_methods, reason = "the library is read from disk")]
 
@@ -12,9 +12,9 @@ use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::resolve::{SchemaFault, SchemaSource};
 
-use super::{Asked, by_reading, chain, parse, shown};
+use super::{AskedField, by_reading, chain, parse, shown};
 
-/// Fields that one parser is asked for.
+/// Number of wanted fields per parser.
 const FIELDS: usize = 40;
 
 struct Library;
@@ -51,8 +51,8 @@ fn ethernet(protocols: &[Protocol]) -> ProtocolId {
 }
 
 #[test]
-fn all_protocols_are_the_same_both_ways() {
-    // What a definition builds and does not read back, nobody else will read either.
+fn protocols_round_trip() {
+    // A header that its own definition cannot read would be unreadable for others, too.
     let protocols = protocols();
     let mut built = vec![0; protocols.len()];
     for seed in 0..8_000u64 {
@@ -74,13 +74,13 @@ fn all_protocols_are_the_same_both_ways() {
 }
 
 #[test]
-fn parsers_of_all_protocols_find_what_a_reading_finds() {
-    // One lowering that is wrong for one of them would let frames through that look like others.
+fn library_parsers_match_full_decoding() {
+    // A lowering error in one of them would let frames pass as others.
     let protocols = protocols();
     let root = ethernet(&protocols);
-    // Each parser asks for all layers, so that it looks at all, and for some of the fields.
+    // Each parser wants all layers, and some of the fields.
     let name = |name: &str| -> &'static str { Box::leak(name.to_owned().into_boxed_str()) };
-    let all: Vec<Asked> = (0..protocols.len() as u16)
+    let all: Vec<AskedField> = (0..protocols.len() as u16)
         .flat_map(|at| {
             let fields = protocols[usize::from(at)].fields.iter().filter(|field| !field.name.is_empty());
             let fields: Vec<&'static str> = fields.map(|field| name(&field.name)).collect();
@@ -106,7 +106,7 @@ fn parsers_of_all_protocols_find_what_a_reading_finds() {
         for frame in &frames {
             let (found, wanted) = (parse(&parsers, frame), by_reading(&protocols, root, fields, frame));
             match &found {
-                // A parser looks at no more than it is asked for, so that it may be content where a reading is not.
+                // A parser reads only the wanted fields, so it may accept a frame that decoding rejects.
                 Ok(_) if wanted.is_err() => continue,
                 Ok(_) => n_right += 1,
                 Err(_) => n_wrong += 1,

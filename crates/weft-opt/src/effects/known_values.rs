@@ -1,7 +1,7 @@
-//! Conditions that are known before anything runs.
+//! Values and conditions that are known statically.
 //!
-//! A parameter that is zero, or text that is cut before it is kept, leaves branches in the IR that no tuple takes. They
-//! are no way to an effect. What is not listed here is simply not known.
+//! A parameter that is zero, or text that is cut before it is kept, leaves branches in the IR that no tuple takes.
+//! These contribute no effects. What is not listed here is unknown.
 
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, Function, IntCmp, Op, Value};
 
@@ -13,13 +13,13 @@ enum Constant {
     Float(f64),
 }
 
-/// What is known of the values of a function.
-pub(super) struct Known<'f> {
+/// The known values of a function.
+pub(super) struct KnownValues<'f> {
     definitions: Vec<Option<&'f Op>>,
     constants: Vec<Option<Constant>>,
 }
 
-impl<'f> Known<'f> {
+impl<'f> KnownValues<'f> {
     pub(super) fn of(function: &'f Function) -> Self {
         let n = function.types.len();
         let mut known = Self { definitions: vec![None; n], constants: vec![None; n] };
@@ -29,7 +29,7 @@ impl<'f> Known<'f> {
                 known.definitions[result.0 as usize] = Some(&inst.op);
             }
         }
-        // Blocks need not stand in the order in which they run.
+        // Blocks need not be in execution order.
         let mut changed = true;
         while core::mem::take(&mut changed) {
             for inst in insts() {
@@ -111,7 +111,7 @@ impl<'f> Known<'f> {
         }
     }
 
-    /// A comparison of a constant with the length of text that was cut.
+    /// A comparison of a constant with the length of cut text.
     fn is_above_length(&self, cmp: IntCmp, limit: Value, length: Value) -> Option<bool> {
         let Some(Op::Len(text)) = self.definitions[length.0 as usize] else { return None };
         let Some(Op::Slice(_, _, count)) = self.definitions[text.0 as usize] else { return None };
@@ -125,9 +125,9 @@ mod tests {
     use super::*;
     use weft_ir::ir::{Block, Inst, Terminator, Ty};
 
-    /// What is taken for known must be so for all tuples, or effects are lost.
+    /// A wrong constant would lose effects.
     #[test]
-    fn what_no_tuple_can_do_is_known() {
+    fn impossible_branches_are_known() {
         let text = Op::Input(weft_ir::ir::InputId(0));
         let ops = [
             (Ty::Bytes, text),
@@ -156,9 +156,9 @@ mod tests {
             types: ops.iter().map(|(ty, _)| *ty).collect(),
             blocks: vec![Block { insts, end: Terminator::Forward, ..Block::default() }],
         };
-        let known = Known::of(&function);
+        let known = KnownValues::of(&function);
         let truths: Vec<Option<bool>> = [5, 6, 9, 10, 11, 12, 13].map(|v| known.truth(Value(v))).to_vec();
-        // A draw may be 0, and cut text may be longer than nothing.
+        // A draw may be 0, and cut text may be longer than zero.
         assert_eq!(truths, [Some(false), None, Some(false), None, Some(true), Some(false), None]);
     }
 }

@@ -1,8 +1,8 @@
-//! How workers hand frames to each other.
+//! Passes frames from one worker to another.
 //!
-//! Each worker has its own pool, devices and engine. Where a port has fewer queues than there are workers, one worker
-//! has its device for those that have none, and where a port has a link, one worker has the link for all. The others
-//! hand their frames to it through a [`Gate`], in order: the bytes are copied, so that no buffer leaves its pool.
+//! Each worker has its own pool, devices and engine. If a port has fewer queues than there are workers, one worker
+//! sends for those without a queue; if a port has a link, one worker has the link for all. The others pass their frames
+//! to it through a [`HandoffQueue`], in order. The bytes are copied, so that no buffer leaves its pool.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -10,103 +10,103 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_core::frame::{Frame, FrameMeta, Pool};
 
-/// Frames that may lie in a gate. Its owner may have as many in hand besides.
+/// Largest number of frames in a queue. Its owner may have taken as many before.
 const FRAMES_MAX: usize = 1024;
-/// Bytes that may lie in a gate when another frame is put there: frames that stand for several are long.
+/// Largest number of bytes in a queue when another frame is added: frames that stand for several packets are long.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Wakes a worker, but only if it sleeps.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct Doorbell {
     is_asleep: AtomicBool,
     wake: UnixStream,
 }
 
-/// Frames on their way to the worker that owns a port.
+/// Frames in transit to the worker that owns a port.
 #[derive(Debug)]
-pub(super) struct Gate {
-    held: Mutex<Held>,
-    /// Frames in `held`: nobody takes the lock to find none.
+pub(super) struct HandoffQueue {
+    held: Mutex<HandoffFrames>,
+    /// Number of frames in `held`: an empty queue is not locked.
     n: AtomicUsize,
-    owner: Arc<Bell>,
+    owner: Arc<Doorbell>,
 }
 
-/// The gates of a port.
+/// The handoff queues of a port.
 #[derive(Debug)]
-pub(super) struct Gates {
+pub(super) struct PortHandoffs {
     /// To the link in front of the chains.
-    pub(super) arriving: Gate,
-    /// To the device, and the link in front of it.
-    pub(super) leaving: Gate,
+    pub(super) arriving: HandoffQueue,
+    /// To the device, and its link.
+    pub(super) leaving: HandoffQueue,
 }
 
-/// What an owner has taken out of a gate and not yet put into buffers.
+/// Frames that an owner has taken from a queue and not yet copied into buffers.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    held: Held,
-    /// The next frame, and where its bytes begin.
+pub(super) struct HandoffBatch {
+    held: HandoffFrames,
+    /// The next frame, and the offset of its bytes.
     frame: usize,
     byte: usize,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HandoffFrames {
     bytes: Vec<u8>,
     frames: Vec<(FrameMeta, usize)>,
 }
 
-impl Bell {
+impl Doorbell {
     pub(super) fn new(wake: UnixStream) -> Self {
         Self { is_asleep: AtomicBool::new(false), wake }
     }
 
-    /// There is something in a gate.
+    /// Called after a handoff.
     pub(super) fn ring(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
-            self.call();
+            self.wake();
         }
     }
 
-    /// There is mail.
-    pub(super) fn call(&self) {
-        // If there is no room for a byte, it has not read those before, and will.
+    /// Called after sending mail.
+    pub(super) fn wake(&self) {
+        // If the pipe is full, the worker has not read earlier bytes, and will wake up.
         let _ = (&self.wake).write(&[0]);
     }
 
-    /// The worker is about to sleep. It looks into its gates once more behind this.
-    pub(super) fn sleeps(&self) {
+    /// Called before the worker sleeps; it checks its queues once more afterwards.
+    pub(super) fn set_asleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
     }
 
-    /// The worker is awake.
-    pub(super) fn wakes(&self) {
+    /// Called when the worker is awake.
+    pub(super) fn set_awake(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
     }
 }
 
-impl Gates {
-    pub(super) fn new(owner: &Arc<Bell>) -> Self {
-        Self { arriving: Gate::new(owner), leaving: Gate::new(owner) }
+impl PortHandoffs {
+    pub(super) fn new(owner: &Arc<Doorbell>) -> Self {
+        Self { arriving: HandoffQueue::new(owner), leaving: HandoffQueue::new(owner) }
     }
 
-    /// Something lies in one of them.
+    /// Whether one of them has frames.
     pub(super) fn has_frames(&self) -> bool {
         self.arriving.has_frames() || self.leaving.has_frames()
     }
 }
 
-impl Gate {
-    fn new(owner: &Arc<Bell>) -> Self {
+impl HandoffQueue {
+    fn new(owner: &Arc<Doorbell>) -> Self {
         Self { held: Mutex::default(), n: AtomicUsize::new(0), owner: Arc::clone(owner) }
     }
 
-    /// Something lies in it.
+    /// Whether it has frames.
     pub(super) fn has_frames(&self) -> bool {
         self.n.load(Ordering::SeqCst) > 0
     }
 
-    /// Hands over frames, from the first on, and says how many; their buffers are free again. Those that there is no
-    /// room for stay.
+    /// Hands over frames from the front, and returns their number; their buffers are free again. Frames without room
+    /// stay.
     pub(super) fn put(&self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
         let mut held = self.lock();
         let room = FRAMES_MAX - held.frames.len();
@@ -128,31 +128,31 @@ impl Gate {
         n
     }
 
-    /// Takes all that lies in it, if nothing of what was taken before is left.
-    pub(super) fn take(&self, taken: &mut Taken) {
-        if taken.has_frames() || !self.has_frames() {
+    /// Takes all frames, unless some of the last batch are left.
+    pub(super) fn take(&self, batch: &mut HandoffBatch) {
+        if batch.has_frames() || !self.has_frames() {
             return;
         }
-        taken.held.bytes.clear();
-        taken.held.frames.clear();
-        (taken.frame, taken.byte) = (0, 0);
+        batch.held.bytes.clear();
+        batch.held.frames.clear();
+        (batch.frame, batch.byte) = (0, 0);
         let mut held = self.lock();
-        core::mem::swap(&mut *held, &mut taken.held);
+        core::mem::swap(&mut *held, &mut batch.held);
         self.n.store(0, Ordering::SeqCst);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, HandoffFrames> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
-    /// Not all is in buffers.
+impl HandoffBatch {
+    /// Whether frames are left.
     pub(super) fn has_frames(&self) -> bool {
         self.frame < self.held.frames.len()
     }
 
-    /// The next frame, in a buffer of this pool. None: there is no frame, or no buffer for it now.
+    /// The next frame, in a buffer of this pool. None: there is no frame, or no free buffer.
     pub(super) fn next(&mut self, pool: &mut Pool) -> Option<Frame> {
         let (meta, length) = *self.held.frames.get(self.frame)?;
         let mut frame = pool.take_filled(&self.held.bytes[self.byte..][..length])?;
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
     use weft_core::frame::PoolConfig;
 
-    fn gate() -> Gate {
+    fn handoff() -> HandoffQueue {
         let (wake, _woken) = UnixStream::pair().expect("two sockets");
-        Gate::new(&Arc::new(Bell::new(wake)))
+        HandoffQueue::new(&Arc::new(Doorbell::new(wake)))
     }
 
     fn frames(pool: &mut Pool, n: usize, length: usize) -> Vec<Frame> {
@@ -182,44 +182,44 @@ mod tests {
         (0..n).map(fill).collect()
     }
 
-    /// A flow whose port another worker has would come out of order, or changed; or buffers would be lost with each.
+    /// Frames of a flow through another worker's port would be reordered or changed; or each would lose a buffer.
     #[test]
-    fn frames_come_out_as_they_went_in_and_buffers_stay_in_their_pools() {
+    fn handoff_keeps_order_and_pools() {
         let (mut ours, mut theirs) = (Pool::new(PoolConfig::default()), Pool::new(PoolConfig::default()));
-        let (gate, mut taken) = (gate(), Taken::default());
+        let (handoff, mut batch) = (handoff(), HandoffBatch::default());
         let mut seen = 0;
         for round in 0..3 {
             let mut sent = frames(&mut ours, 5 + round, 60 + round);
-            assert_eq!(gate.put(&mut ours, &mut sent), 5 + round);
-            gate.take(&mut taken);
-            assert!(!gate.has_frames());
+            assert_eq!(handoff.put(&mut ours, &mut sent), 5 + round);
+            handoff.take(&mut batch);
+            assert!(!handoff.has_frames());
             for at in 0..5 + round {
-                let frame = taken.next(&mut theirs).expect("a buffer");
+                let frame = batch.next(&mut theirs).expect("a buffer");
                 assert_eq!(theirs.bytes(&frame), vec![at as u8; 60 + round]);
                 assert_eq!(frame.meta.sequence, at as u64);
                 theirs.give(frame);
                 seen += 1;
             }
-            assert!(taken.next(&mut theirs).is_none() && !taken.has_frames());
+            assert!(batch.next(&mut theirs).is_none() && !batch.has_frames());
         }
         assert_eq!((seen, ours.in_use(), theirs.in_use()), (18, 0, 0));
     }
 
-    /// A worker that is slower than the others would take all memory.
+    /// A worker slower than the others would use all memory.
     #[test]
-    fn a_gate_that_is_full_takes_no_more() {
+    fn full_handoff_takes_no_more() {
         let mut pool = Pool::new(PoolConfig::default());
-        let gate = gate();
+        let handoff = handoff();
         let mut sent = frames(&mut pool, FRAMES_MAX + 9, 60);
-        assert_eq!(gate.put(&mut pool, &mut sent), FRAMES_MAX);
-        assert_eq!((gate.put(&mut pool, &mut sent), sent.len()), (0, 9));
-        let mut taken = Taken::default();
-        gate.take(&mut taken);
-        assert_eq!(gate.put(&mut pool, &mut sent), 9);
-        // What was taken before comes first.
-        gate.take(&mut taken);
-        assert!(gate.has_frames());
-        let long = self::gate();
+        assert_eq!(handoff.put(&mut pool, &mut sent), FRAMES_MAX);
+        assert_eq!((handoff.put(&mut pool, &mut sent), sent.len()), (0, 9));
+        let mut batch = HandoffBatch::default();
+        handoff.take(&mut batch);
+        assert_eq!(handoff.put(&mut pool, &mut sent), 9);
+        // The earlier batch comes first.
+        handoff.take(&mut batch);
+        assert!(handoff.has_frames());
+        let long = self::handoff();
         let mut sent = frames(&mut pool, 100, 60_000);
         let n = long.put(&mut pool, &mut sent);
         assert!((BYTES_MAX / 60_000..BYTES_MAX / 60_000 + 2).contains(&n), "{n}");

@@ -1,14 +1,14 @@
-//! The way of usual frames through parser and pass, as code of its own ([`super::usual`]).
+//! The fast path: parses common-case frames and runs their pass in one function ([`super::specialize`]).
 //!
-//! On the ways on which a parser comes to a usual frame, most of what it finds is known when the code is made: the
-//! fields of the first headers lie where they always do. So the pass reads them there; slots are not written, and
-//! nobody asks whether fields lie in the frame, since the parser just has. A frame that leaves those ways leaves the
-//! code as if it had not been there, and is parsed by the code for all.
+//! On the parser's paths to a common-case frame, most of its results are known at compile time: the first headers have
+//! fixed offsets. So the pass reads their fields there. The code writes no slots and needs no bounds checks, because
+//! the parser has just made them. A frame that leaves these paths leaves the function without effects, and takes the
+//! general parser.
 
-use super::key::usual_len;
+use super::key::expected_len;
+use super::specialize::{Specialized, metas, present_at, words};
 use super::tuple::region_at;
-use super::usual::{Usual, metas, present_at, words};
-use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead, alike};
+use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, path_merge, prefetch};
 use crate::arithmetic::known;
 use crate::frame::{Frames, SLICE_LEN, SLICE_START};
 use crate::translate::Constants;
@@ -25,83 +25,82 @@ use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
 use weft_ir::program::{Input, Part};
 use weft_ir::verify::{ParserExit, bounds, exits};
 
-/// The way of usual frames through a chain.
-pub(crate) struct UsualWay<'c> {
+/// The fast path of a chain.
+pub(crate) struct FastPath<'c> {
     parser: Part<'c>,
     parts: Vec<Part<'c>>,
-    usual: Usual,
-    /// Where usual frames leave the parser.
+    specialized: Specialized,
+    /// The exits through which common-case frames leave the parser.
     exits: Vec<ParserExit>,
-    /// Inputs that the engine knows, which are there before a frame is parsed.
+    /// Inputs that the engine sets before a frame is parsed.
     metas: InputSet,
 }
 
-/// The parser's part of it.
-pub(super) struct Lane {
-    /// Where frames go that have come to its end.
+/// The parser's part of the fast path.
+pub(super) struct ParserPaths {
+    /// Where frames continue after the parser.
     pass: clif::Block,
-    /// What that is given, by the block that ends the way there.
+    /// The arguments of `pass`, by the block that ends the path there.
     args: BTreeMap<BlockId, Vec<Arg>>,
-    /// The blocks on those ways.
-    way: BTreeSet<BlockId>,
-    /// Where all others go.
+    /// The blocks on these paths.
+    blocks: BTreeSet<BlockId>,
+    /// Where all other frames go.
     out: clif::Block,
-    /// In code that looks ahead, the blocks that ask for nothing but whether a frame is usual, which it takes for
-    /// granted.
-    granted: Option<BTreeSet<BlockId>>,
+    /// In a prefetcher: the blocks that only test for the common case. It assumes the result of these tests.
+    assumed: Option<BTreeSet<BlockId>>,
 }
 
-/// Something that is known at the end of a way.
+/// A value that is known at the end of a path.
 #[derive(Clone, Copy)]
 pub(super) enum Arg {
-    Found(Value),
+    Value(Value),
     Number(i64),
 }
 
-impl Lane {
-    /// Where frames go on that have come to the end of a way, and with what.
+impl ParserPaths {
+    /// The target of the exit in this block, and its arguments.
     pub(super) fn end_of(&self, block: BlockId) -> Option<(clif::Block, Vec<Arg>)> {
         self.args.get(&block).map(|args| (self.pass, args.clone()))
     }
 
-    /// Which side of a branch is taken for granted.
-    pub(super) fn granted<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
-        match [yes, no].map(|side| self.way.contains(&side.block)) {
-            _ if !self.granted.as_ref()?.contains(&from) => None,
+    /// The side of a branch that the code assumes.
+    pub(super) fn assumed_side<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
+        match [yes, no].map(|side| self.blocks.contains(&side.block)) {
+            _ if !self.assumed.as_ref()?.contains(&from) => None,
             [true, false] => Some(yes),
             [false, true] => Some(no),
             _ => None,
         }
     }
 
-    /// It writes nothing but notes.
-    pub(super) fn looks_ahead(&self) -> bool {
-        self.granted.is_some()
+    /// The code is a prefetcher: it writes nothing but prefetch slots.
+    pub(super) fn is_prefetch(&self) -> bool {
+        self.assumed.is_some()
     }
 
-    /// Where frames go that leave the way for this block.
+    /// Where frames go that leave the path for this block.
     pub(super) fn out_to(&self, block: BlockId) -> Option<clif::Block> {
-        (!self.way.contains(&block)).then_some(self.out)
+        (!self.blocks.contains(&block)).then_some(self.out)
     }
 }
 
-/// What is known of a frame that has come to the end.
+/// What is known of a frame at the end of the parser.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ParsedFrame {
     /// Words of slots, by input and offset.
     words: BTreeMap<(usize, usize), clif::Value>,
-    /// Words of the inputs that the parser has found, where there are some; and those that are there of all.
+    /// Words of the set of inputs that the parser has found, where not empty; and the inputs that all frames have.
     masks: [Option<clif::Value>; InputSet::WORDS],
     present: InputSet,
-    /// How many bytes it has at least.
+    /// Least number of bytes of the frame.
     frame_min: i64,
-    /// Of other inputs than these nothing is known, not even whether they are there.
-    seen: Option<InputSet>,
-    /// Somebody has asked for one of those. What is made of that is of no use.
-    is_asked_for_more: bool,
+    /// If set, nothing is known of other inputs, not even whether they are present.
+    known_inputs: Option<InputSet>,
+    /// The code reads one of those, so it is useless.
+    reads_unknown: bool,
 }
 
-impl Found {
+impl ParsedFrame {
     /// A word of a slot.
     pub(super) fn word(&self, at: usize, word: usize) -> Option<clif::Value> {
         self.words.get(&(at, word)).copied()
@@ -111,31 +110,31 @@ impl Found {
         self.present.contains(at)
     }
 
-    /// Whether these bytes are known to lie in the frame.
+    /// Whether these bytes certainly lie in the frame.
     pub(super) fn holds(&self, (at, len): (clif::Value, clif::Value), dfg: &clif::DataFlowGraph) -> bool {
         let end = known(dfg, at).zip(known(dfg, len)).and_then(|(at, len)| at.checked_add(len));
         end.is_some_and(|end| (1..=self.frame_min).contains(&end))
     }
 }
 
-impl<'c> UsualWay<'c> {
-    /// None if there is no such way. The verifier has accepted the parser.
+impl<'c> FastPath<'c> {
+    /// Returns None if the chain has no fast path. The verifier has accepted the parser.
     pub(crate) fn of(plan: &Plan<'c>, parser: Part<'c>) -> Option<Self> {
         let parts = plan.chain.parts(plan.event);
-        let usual = Usual::of(plan, &parts)?;
+        let specialized = Specialized::of(plan, &parts)?;
         let inputs = &plan.chain.request.inputs;
         let metas = metas(inputs);
         let constants = constants(parser.function);
         let is_usual = |exit: &ParserExit| {
             let is_whole = |at| is_whole(inputs, &constants, exit, at);
-            (exit.given() | metas).contains_all(usual.assumed.present)
-                && usual.assumed.whole.iter().all(is_whole)
+            (exit.given() | metas).contains_all(specialized.assumptions.present)
+                && specialized.assumptions.whole.iter().all(is_whole)
         };
         let exits: Vec<ParserExit> = exits(parser.function).into_iter().filter(is_usual).collect();
-        (!exits.is_empty()).then_some(Self { parser, parts, usual, exits, metas })
+        (!exits.is_empty()).then_some(Self { parser, parts, specialized, exits, metas })
     }
 
-    /// Translates it into `builder`'s function, a [`crate::frame::Entry`].
+    /// Translates the fast path into `builder`'s function, a [`crate::frame::Entry`].
     ///
     /// # Errors
     /// As [`super::translate`].
@@ -144,7 +143,7 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
-        let parts = self.usual.parts(&self.parts);
+        let parts = self.specialized.parts(&self.parts);
         let segment = self.make(plan, builder, &self.parsed(), &parts, None, |segment, _| {
             segment.start_outcome();
             let one = segment.int(1);
@@ -154,117 +153,117 @@ impl<'c> UsualWay<'c> {
         Ok(segment.finish())
     }
 
-    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadAllEntry`], whose
-    /// notes are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it
-    /// inside them: what it notes of others is not asked for.
+    /// Translates the prefetcher of the fast path into `builder`'s function, a [`crate::frame::PrefetchBatchEntry`],
+    /// with the prefetch slots of the plan. It assumes the common case except where this would read outside the frame;
+    /// passes of other frames do not use their prefetch slots.
     ///
     /// # Errors
     /// As [`super::translate`].
-    pub(crate) fn look_ahead(
+    pub(crate) fn translate_prefetch(
         &self,
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
-        Ok(self.look_ahead_by(plan, builder, &self.parsed())?.finish())
+        Ok(self.prefetch_segment(plan, builder, &self.parsed())?.finish())
     }
 
-    /// As [`UsualWay::look_ahead`], without asking by which of several ways a frame comes, if what is asked for is the
-    /// same on all of them.
+    /// As [`FastPath::translate_prefetch`], without branches between the parser's paths, if the keys are the same on
+    /// all of them.
     ///
     /// # Errors
     /// As [`super::translate`].
-    pub(crate) fn look_straight_ahead(
+    pub(crate) fn translate_straight_prefetch(
         &self,
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Option<Constants>, Unsupported> {
-        let Some(function) = alike::of(self.parser.function, &self.exits) else { return Ok(None) };
+        let Some(function) = path_merge::of(self.parser.function, &self.exits) else { return Ok(None) };
         let (exits, constants) = (exits(&function), constants(&function));
         let inputs = &plan.chain.request.inputs;
         let is_whole = |exit: &ParserExit| {
-            let whole = self.usual.assumed.whole & exit.given();
+            let whole = self.specialized.assumptions.whole & exit.given();
             whole.iter().all(|at| is_whole(inputs, &constants, exit, at))
         };
         if !exits.iter().all(is_whole) {
             return Ok(None);
         }
         let parser = Part { function: &function, ..self.parser };
-        let seen = exits.iter().fold(self.metas, |all, exit| all | exit.given());
-        let parsed = Parsed { parser, exits: &exits, seen: Some(seen) };
-        let segment = self.look_ahead_by(plan, builder, &parsed)?;
-        let is_blind = segment.found.is_asked_for_more;
+        let known_inputs = exits.iter().fold(self.metas, |all, exit| all | exit.given());
+        let parsed = ParserExits { parser, exits: &exits, known_inputs: Some(known_inputs) };
+        let segment = self.prefetch_segment(plan, builder, &parsed)?;
+        let reads_unknown = segment.parsed_frame.reads_unknown;
         let constants = segment.finish();
-        Ok((!is_blind).then_some(constants))
+        Ok((!reads_unknown).then_some(constants))
     }
 
-    fn look_ahead_by<'s>(
+    fn prefetch_segment<'s>(
         &self,
         plan: &'s Plan<'s>,
         builder: FunctionBuilder<'s>,
-        parsed: &Parsed<'_>,
+        parsed: &ParserExits<'_>,
     ) -> Result<Segment<'s, 's>, Unsupported> {
-        let parts = self.usual.parts(&self.parts);
+        let parts = self.specialized.parts(&self.parts);
         let function = parsed.parser.function;
         let bounds = bounds(function);
         let all = (0..function.blocks.len()).map(|at| BlockId(at as u32));
-        let granted = all.filter(|block| !bounds.contains(block)).collect();
-        let look_ahead = |segment: &mut Segment<'_, '_>, next: Option<clif::Block>| {
-            ahead::translate(segment, &parts, &mut plan.asks.clone())?;
+        let assumed = all.filter(|block| !bounds.contains(block)).collect();
+        let prefetch_parts = |segment: &mut Segment<'_, '_>, next: Option<clif::Block>| {
+            prefetch::translate(segment, &parts, &mut plan.prefetch_layouts.clone())?;
             segment.leave(next);
             Ok(())
         };
-        self.make(plan, builder, parsed, &[], Some(granted), look_ahead)
+        self.make(plan, builder, parsed, &[], Some(assumed), prefetch_parts)
     }
 
-    /// The parser that frames come through.
-    fn parsed(&self) -> Parsed<'_> {
-        Parsed { parser: self.parser, exits: &self.exits, seen: None }
+    /// The chain's own parser.
+    fn parsed(&self) -> ParserExits<'_> {
+        ParserExits { parser: self.parser, exits: &self.exits, known_inputs: None }
     }
 
-    /// The parser's part, for these parts of a pass, and what is behind it; see [`Lane::granted`].
+    /// Emits the parser for these parts of a pass, and then `behind`; see [`ParserPaths::assumed`].
     fn make<'s>(
         &self,
         plan: &'s Plan<'s>,
         builder: FunctionBuilder<'s>,
-        parsed: &Parsed<'_>,
+        parsed: &ParserExits<'_>,
         parts: &[Part<'_>],
-        granted: Option<BTreeSet<BlockId>>,
+        assumed: Option<BTreeSet<BlockId>>,
         behind: impl FnOnce(&mut Segment<'s, 's>, Option<clif::Block>) -> Result<(), Unsupported>,
     ) -> Result<Segment<'s, 's>, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
-        segment.is_usual_way = true;
+        segment.is_fast_path = true;
         let all: Vec<Part<'_>> = parts.iter().copied().chain([parsed.parser]).collect();
         segment.start_frame(&all);
-        let next = granted.is_some().then(|| segment.for_each_frame());
+        let next = assumed.is_some().then(|| segment.for_each_frame());
         let [pass, out] = [(); 2].map(|()| segment.builder.create_block());
-        let args = parsed.find(&mut segment, pass, self.metas);
-        let way = parsed.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
-        segment.lane = Some(Lane { pass, args, way, out, granted });
+        let args = parsed.exit_args(&mut segment, pass, self.metas);
+        let blocks = parsed.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
+        segment.parser_paths = Some(ParserPaths { pass, args, blocks, out, assumed });
         PartTranslator::new(&mut segment, 0, &parsed.parser, out)?.translate()?;
-        segment.lane = None;
+        segment.parser_paths = None;
         segment.builder.switch_to_block(out);
         segment.builder.set_cold_block(out);
         segment.leave(next);
         segment.builder.switch_to_block(pass);
-        segment.assumed = self.usual.assumed;
+        segment.assumptions = self.specialized.assumptions;
         behind(&mut segment, next)?;
         segment.builder.seal_all_blocks();
         Ok(segment)
     }
 }
 
-/// A parser, and where usual frames leave it.
-struct Parsed<'p> {
+/// A parser, and its exits for common-case frames.
+struct ParserExits<'p> {
     parser: Part<'p>,
     exits: &'p [ParserExit],
-    /// See [`Found::seen`].
-    seen: Option<InputSet>,
+    /// See [`ParsedFrame::known_inputs`].
+    known_inputs: Option<InputSet>,
 }
 
-impl Parsed<'_> {
-    /// Notes what is known at the end of all ways: what is the same on them as a constant, all else as what `pass` is
-    /// given, by the end of each way.
-    fn find(
+impl ParserExits<'_> {
+    /// Records what is known at the ends of all paths: a value that is the same on all of them as a constant, others as
+    /// parameters of `pass`. Returns the arguments of each exit.
+    fn exit_args(
         &self,
         segment: &mut Segment<'_, '_>,
         pass: clif::Block,
@@ -274,7 +273,7 @@ impl Parsed<'_> {
         let arg = |value: Option<Value>| match value.map(|value| (value, constants.get(&value))) {
             None => Arg::Number(0),
             Some((_, Some(n))) => Arg::Number(*n),
-            Some((value, None)) => Arg::Found(value),
+            Some((value, None)) => Arg::Value(value),
         };
         let mut args: Vec<Vec<Arg>> = vec![Vec::new(); self.exits.len()];
         let mut word = |segment: &mut Segment<'_, '_>, by_exit: Vec<Arg>| {
@@ -294,24 +293,25 @@ impl Parsed<'_> {
             let second = gives.iter().map(|give| arg(give.and_then(|(_, b)| *b))).collect();
             for (offset, by_exit) in [(offset_of!(Slot, a), first), (offset_of!(Slot, b), second)] {
                 let found = word(segment, by_exit);
-                segment.found.words.insert((at, offset), found);
+                segment.parsed_frame.words.insert((at, offset), found);
             }
         }
         for (nth, _) in words(given) {
             let by_exit = masks.iter().map(|mask| Arg::Number(mask.words()[nth] as i64)).collect();
-            segment.found.masks[nth] = Some(word(segment, by_exit));
+            segment.parsed_frame.masks[nth] = Some(word(segment, by_exit));
         }
-        segment.found.present = masks.iter().fold(InputSet::ALL, |all, mask| all & *mask) | metas;
-        segment.found.seen = self.seen;
-        segment.found.frame_min = self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
+        segment.parsed_frame.present = masks.iter().fold(InputSet::ALL, |all, mask| all & *mask) | metas;
+        segment.parsed_frame.known_inputs = self.known_inputs;
+        segment.parsed_frame.frame_min =
+            self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
         let ends = self.exits.iter().map(|exit| exit.way[0]);
         ends.zip(args).collect()
     }
 }
 
 impl Segment<'_, '_> {
-    /// Begins a loop over [`Frames`]: what is translated from here on is of one of them. It goes on with the next at
-    /// the block that is returned.
+    /// Begins a loop over [`Frames`]: the code that follows is for one of them. Returns the block that continues with
+    /// the next.
     fn for_each_frame(&mut self) -> clif::Block {
         let [n, bodies, note_bytes, slot_bytes] = [
             offset_of!(Frames<'_>, n),
@@ -339,7 +339,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(each);
         let [start, len] =
             [SLICE_START, SLICE_LEN].map(|at| self.builder.ins().load(I64, FIXED, body, at as i32));
-        // These the pass has of no frame, or of the first.
+        // The pass has no values for these, or those of the first frame.
         let body = region_at(REGION_BODY);
         let own = [(body + SLICE_START, start), (body + SLICE_LEN, len), (given_at(), given)];
         self.fields.extend(own.map(|(at, value)| ((I64, at), value)));
@@ -347,7 +347,7 @@ impl Segment<'_, '_> {
         next
     }
 
-    /// Goes on with the next frame, or leaves the code where there is none.
+    /// Continues with the next frame, or returns.
     fn leave(&mut self, next: Option<clif::Block>) {
         match next {
             Some(next) => self.builder.ins().jump(next, []),
@@ -355,41 +355,43 @@ impl Segment<'_, '_> {
         };
     }
 
-    /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits, or a copy of it.
-    pub(super) fn save_found(&mut self) {
-        if !self.is_usual_way {
+    /// Writes the slots and the present inputs of a common-case frame, for edits or a copy of it.
+    pub(super) fn save_parsed(&mut self) {
+        if !self.is_fast_path {
             return;
         }
         let slots = self.load_cx(I64, given_at());
-        for ((at, offset), word) in self.found.words.clone() {
+        for ((at, offset), word) in self.parsed_frame.words.clone() {
             self.builder.ins().store(PLAIN, word, slots, (at * size_of::<Slot>() + offset) as i32);
         }
-        for nth in (0..InputSet::WORDS).filter(|nth| self.found.masks[*nth].is_some()).collect::<Vec<_>>() {
+        for nth in
+            (0..InputSet::WORDS).filter(|nth| self.parsed_frame.masks[*nth].is_some()).collect::<Vec<_>>()
+        {
             let present = self.load_present_word(nth);
             self.builder.ins().store(PLAIN, present, self.cx, present_at(nth) as i32);
         }
     }
 
-    /// A word of the inputs that are there.
+    /// A word of the set of present inputs.
     pub(super) fn load_present_word(&mut self, nth: usize) -> clif::Value {
-        self.found.is_asked_for_more |= self.found.seen.is_some();
+        self.parsed_frame.reads_unknown |= self.parsed_frame.known_inputs.is_some();
         let before = self.load_cx(I64, present_at(nth));
-        match self.found.masks[nth] {
+        match self.parsed_frame.masks[nth] {
             Some(mask) => self.builder.ins().bor(before, mask),
             None => before,
         }
     }
 
-    /// A word of the slot of an input.
+    /// A word of an input's slot.
     pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
-        if let Some(known) = self.found.word(at, word) {
+        if let Some(known) = self.parsed_frame.word(at, word) {
             return known;
         }
-        if self.found.seen.is_some_and(|seen| !seen.contains(at)) {
-            self.found.is_asked_for_more = true;
+        if self.parsed_frame.known_inputs.is_some_and(|known_inputs| !known_inputs.contains(at)) {
+            self.parsed_frame.reads_unknown = true;
             return self.int(0);
         }
-        let slots = match self.is_usual_way {
+        let slots = match self.is_fast_path {
             true => given_at(),
             false => offset_of!(Cx<'_>, slots) + SLICE_START,
         };
@@ -398,22 +400,22 @@ impl Segment<'_, '_> {
     }
 }
 
-/// Where a pass has the slots that it gives.
+/// The offset of the slots that a pass writes.
 const fn given_at() -> usize {
     offset_of!(Cx<'_>, given) + SLICE_START
 }
 
-/// Whether an input of the frame lies, on this way, where it always does, as long as it usually is.
+/// Whether an input has a fixed place and its expected length at this exit.
 fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &ParserExit, at: usize) -> bool {
     let (from, len) = exit.gives[&InputId(at as u16)];
     let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
     run.is_some_and(|(from, len)| {
-        let is_usual = usual_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
+        let is_usual = expected_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
         is_usual && (0..=exit.frame_min as i64 - len).contains(from)
     })
 }
 
-/// The numbers of a function that are constants.
+/// The integer constants of a function.
 fn constants(function: &Function) -> BTreeMap<Value, i64> {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     let constant = |op: &Op| if let Op::IntConst(n) = op { Some(*n) } else { None };

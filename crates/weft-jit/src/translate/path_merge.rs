@@ -1,44 +1,43 @@
-//! What a parser gives on several ways alike.
+//! Merges the paths of a parser: finds the inputs that are the same on all of them.
 //!
-//! Whether a frame has TCP or UDP, its ports lie in the same place. Code that looks ahead for the rows of a connection
-//! need not ask which of them it is, a question that nobody answers beforehand where traffic is mixed: it reads the
-//! ports there, if the frame is that long.
+//! The ports lie at the same place for TCP and UDP. The prefetcher of a connection's rows reads them there, if the
+//! frame is long enough, instead of branching on the protocol, which is unpredictable in mixed traffic.
 
 use weft_ir::ir::{Block, BlockId, Function, InputId, Inst, IntCmp, Jump, Op, Terminator, Ty, Value};
 use weft_ir::verify::ParserExit;
 
-/// Steps from a number to what it is made of, at most.
+/// Largest number of steps from a value to the values that it is computed from.
 const STEPS_MAX: usize = 6;
 
-/// A parser that gives what all of these ways of another give alike, of frames that are as long as that takes. None if
-/// that is nothing.
+/// A parser that sets the inputs that all these exits of another set to the same value, for frames that are long
+/// enough. Returns None if there are none.
 pub(super) fn of(parser: &Function, exits: &[ParserExit]) -> Option<Function> {
     let (first, others) = exits.split_first()?;
-    let numbers = Numbers::of(parser);
-    let alike = |one: Value, other: Value| numbers.are_alike(one, other, STEPS_MAX);
-    let is_alike = |input: &InputId, (a, b): (Value, Option<Value>)| {
+    let numbers = Definitions::of(parser);
+    let equal = |one: Value, other: Value| numbers.are_equal(one, other, STEPS_MAX);
+    let is_equal = |input: &InputId, (a, b): (Value, Option<Value>)| {
         others.iter().all(|other| match (other.gives.get(input), b) {
-            (Some((x, None)), None) => alike(a, *x),
-            (Some((x, Some(y))), Some(b)) => alike(a, *x) && alike(b, *y),
+            (Some((x, None)), None) => equal(a, *x),
+            (Some((x, Some(y))), Some(b)) => equal(a, *x) && equal(b, *y),
             _ => false,
         })
     };
     let gives: Vec<Op> = first
         .gives
         .iter()
-        .filter(|(input, words)| is_alike(input, **words))
+        .filter(|(input, words)| is_equal(input, **words))
         .map(|(input, (a, b))| Op::Give(*input, *a, *b))
         .collect();
     (!gives.is_empty()).then(|| numbers.parser(first, exits, gives))
 }
 
-/// How numbers of a parser are made.
-struct Numbers<'f> {
+/// The definitions of a parser's values.
+struct Definitions<'f> {
     function: &'f Function,
     made: Vec<Option<&'f Op>>,
 }
 
-impl<'f> Numbers<'f> {
+impl<'f> Definitions<'f> {
     fn of(function: &'f Function) -> Self {
         let mut made = vec![None; function.types.len()];
         for inst in function.blocks.iter().flat_map(|block| &block.insts) {
@@ -49,10 +48,10 @@ impl<'f> Numbers<'f> {
         Self { function, made }
     }
 
-    /// Whether two numbers are made in the same way, of constants and of bytes in known places of the frame.
-    fn are_alike(&self, one: Value, other: Value, steps: usize) -> bool {
+    /// Whether two values are the same function of constants and of bytes at constant offsets of the frame.
+    fn are_equal(&self, one: Value, other: Value, steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
-        let alike = |one: &Value, other: &Value| self.are_alike(*one, *other, steps);
+        let equal = |one: &Value, other: &Value| self.are_equal(*one, *other, steps);
         match (self.made[one.0 as usize], self.made[other.0 as usize]) {
             (Some(Op::IntConst(one)), Some(Op::IntConst(other))) => one == other,
             (
@@ -63,13 +62,13 @@ impl<'f> Numbers<'f> {
                     && self.place(*at).is_some_and(|at| self.place(*other_at) == Some(at))
             }
             (Some(Op::IntBinary(op, a, b)), Some(Op::IntBinary(other_op, x, y))) => {
-                op == other_op && alike(a, x) && alike(b, y)
+                op == other_op && equal(a, x) && equal(b, y)
             }
             _ => false,
         }
     }
 
-    /// A place in the frame that is known.
+    /// A constant offset in the frame.
     fn place(&self, at: Value) -> Option<u64> {
         match self.made[at.0 as usize] {
             Some(Op::IntConst(at)) => u64::try_from(*at).ok(),
@@ -77,15 +76,15 @@ impl<'f> Numbers<'f> {
         }
     }
 
-    /// The parser that does this, by what is made on the first way.
+    /// The merged parser, with the instructions of the first path.
     fn parser(&self, first: &ParserExit, exits: &[ParserExit], gives: Vec<Op>) -> Function {
-        let way = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
-        let way: Vec<&Inst> = way.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
+        let path = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
+        let path: Vec<&Inst> = path.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
         let mut needed: Vec<Value> = gives.iter().flat_map(Op::operands).collect();
         let mut insts: Vec<Inst> =
             gives.into_iter().rev().map(|op| Inst { result: None, op, line: 0 }).collect();
         let mut len = exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0);
-        for inst in way.into_iter().rev() {
+        for inst in path.into_iter().rev() {
             if inst.result.is_none_or(|result| !needed.contains(&result)) {
                 continue;
             }
@@ -108,14 +107,14 @@ impl<'f> Numbers<'f> {
             (is_short, Op::IntCompare(IntCmp::ULt, frame_len, min)),
         ];
         let to = |block: u32| Jump { block: BlockId(block), args: Vec::new() };
-        let asks = Block {
+        let check = Block {
             insts: asked.map(|(value, op)| Inst { result: Some(value), op, line: 0 }).to_vec(),
             end: Terminator::Branch(is_short, to(1), to(2)),
             ..Block::default()
         };
         let is_too_short = Block { end: Terminator::Drop { line: 0 }, ..Block::default() };
         let reads = Block { insts, end: Terminator::Forward, ..Block::default() };
-        Function { name: self.function.name.clone(), blocks: vec![asks, is_too_short, reads], types }
+        Function { name: self.function.name.clone(), blocks: vec![check, is_too_short, reads], types }
     }
 }
 
@@ -125,7 +124,7 @@ mod tests {
     use weft_ir::text::parse;
     use weft_ir::verify::{exits, reads_in_bounds};
 
-    /// A parser that gives ports behind a header whose ninth byte says which kind it is, with the flags of one kind.
+    /// A parser that sets ports after a header whose ninth byte is the protocol, and the flags of one protocol.
     const PORTS: &str = "block0:
             v0: int = int 0
             v1: int = int 8
@@ -166,41 +165,51 @@ mod tests {
             forward";
 
     fn ports() -> Function {
-        parse(&format!("function \"f\" {{\n{PORTS}\n}}")).expect("the text is one")
+        parse(&format!(
+            "function \"f\" {{\
+{PORTS}\
+}}"
+        ))
+        .expect("the text is one")
     }
 
-    /// What lies in one place whatever a frame is would be looked for by a branch that nobody can tell beforehand.
+    /// A field with one place in all frames would be read after an unpredictable branch.
     #[test]
-    fn what_all_ways_give_is_given_without_asking() {
+    fn common_fields_are_set_unchecked() {
         let parser = ports();
-        let alike = of(&parser, &exits(&parser)).expect("some is alike");
-        let [exit] = &exits(&alike)[..] else { panic!("it has one way out") };
-        // Not the flags, which one kind has, nor what two kinds make of other bytes.
+        let merged = of(&parser, &exits(&parser)).expect("they share inputs");
+        let [exit] = &exits(&merged)[..] else { panic!("it has one exit") };
+        // Not the flags, which one protocol has, nor an input that two protocols read from different bytes.
         assert_eq!(exit.gives.keys().map(|input| input.0).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!((exit.frame_min, alike.blocks.len()), (14, 3));
-        let reads = alike.blocks.iter().flat_map(|block| &block.insts);
+        assert_eq!((exit.frame_min, merged.blocks.len()), (14, 3));
+        let reads = merged.blocks.iter().flat_map(|block| &block.insts);
         let reads = reads.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
-        assert_eq!((reads, reads_in_bounds(&alike).len()), (2, 2));
+        assert_eq!((reads, reads_in_bounds(&merged).len()), (2, 2));
     }
 
-    /// Bytes behind a frame would be read: a way may read more of its frames than all of them have.
+    /// Bytes after a frame would be read: one path may read more of its frames than all of them have.
     #[test]
-    fn frames_are_as_long_as_what_is_read_of_them() {
+    fn frame_min_covers_common_reads() {
         let parser = ports();
         let mut exits = exits(&parser);
         exits.iter_mut().for_each(|exit| exit.frame_min = 0);
-        let alike = of(&parser, &exits).expect("some is alike");
-        assert_eq!(weft_ir::verify::exits(&alike)[0].frame_min, 11);
-        assert_eq!(reads_in_bounds(&alike).len(), 2);
+        let merged = of(&parser, &exits).expect("they share inputs");
+        assert_eq!(weft_ir::verify::exits(&merged)[0].frame_min, 11);
+        assert_eq!(reads_in_bounds(&merged).len(), 2);
     }
 
-    /// Of what is made of the frame's length, or was given to a block, nothing is known here.
+    /// Values that depend on the frame's length, or on a block parameter, are unknown here.
     #[test]
-    fn what_depends_on_a_way_is_not_given() {
+    fn path_dependent_field_is_not_set() {
         let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");
-        let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
-        let alike = of(&parser, &exits(&parser)).expect("some is alike");
-        let given: Vec<u16> = exits(&alike)[0].gives.keys().map(|input| input.0).collect();
+        let parser = parse(&format!(
+            "function \"f\" {{\
+{text}\
+}}"
+        ))
+        .expect("the text is one");
+        let merged = of(&parser, &exits(&parser)).expect("they share inputs");
+        let given: Vec<u16> = exits(&merged)[0].gives.keys().map(|input| input.0).collect();
         assert_eq!(given, [0, 1]);
     }
 }

@@ -1,10 +1,10 @@
-//! Code of its own for tuples that have what most have.
+//! Specializes a segment for common-case tuples.
 //!
-//! An input that may be NULL costs a question wherever it is used, and bytes of a frame cost the question whether they
-//! lie in it. Where a chain says which inputs frames usually have ([`weft_ir::program::Frames::usual`]), all of that is
-//! asked once, in front of code in which the answers are known; other frames take the code in which nothing is.
+//! An input that may be NULL costs a test at each use, and bytes of a frame cost a bounds check. A chain declares which
+//! inputs frames usually have ([`weft_ir::program::Frames::usual`]). So the code tests for all of them once, and then
+//! runs a version of the segment that assumes them; other frames run the general version.
 
-use super::key::usual_len;
+use super::key::expected_len;
 use super::{Plan, Segment};
 use crate::arithmetic::known;
 use core::mem::offset_of;
@@ -19,16 +19,16 @@ use weft_ir::ir::{Function, Op};
 use weft_ir::passes::assume;
 use weft_ir::program::{Event, Input, InputLocation, Part};
 
-/// What is known of tuples.
+/// What the code may assume of its tuples.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Assumed {
-    /// Inputs that are there.
+pub(super) struct Assumptions {
+    /// Inputs that are present.
     pub(super) present: InputSet,
-    /// Those of them that are bytes of the frame, lie in it and have the usual length of their type.
+    /// Those of them that are bytes of the frame, lie in it, and have the expected length of their type.
     pub(super) whole: InputSet,
 }
 
-impl Assumed {
+impl Assumptions {
     pub(super) fn is_present(self, at: usize) -> bool {
         self.present.contains(at)
     }
@@ -38,15 +38,15 @@ impl Assumed {
     }
 }
 
-/// A segment as it is for usual tuples.
-pub(super) struct Usual {
-    pub(super) assumed: Assumed,
-    /// Its parts.
+/// The parts of a segment, specialized for common-case tuples.
+pub(super) struct Specialized {
+    pub(super) assumptions: Assumptions,
+    /// The function of each part.
     functions: Vec<Function>,
 }
 
-impl Usual {
-    /// None if there are none, or it makes no difference.
+impl Specialized {
+    /// Returns None if the chain declares no such inputs, or they make no difference.
     pub(super) fn of(plan: &Plan<'_>, parts: &[Part<'_>]) -> Option<Self> {
         let frames = plan.chain.frames.as_ref().filter(|_| plan.event == Event::Request)?;
         let cleared = parts.iter().fold(InputSet::EMPTY, |all, part| all | assume::cleared(part.function));
@@ -65,11 +65,14 @@ impl Usual {
         let inputs = &plan.chain.request.inputs;
         let present = (frames.usual | metas(inputs)) & asked & !cleared;
         let is_whole = |at: usize| {
-            matches!(inputs[at].place, InputLocation::Frame(_)) && usual_len(inputs[at].ty).is_some()
+            matches!(inputs[at].place, InputLocation::Frame(_)) && expected_len(inputs[at].ty).is_some()
         };
         let whole = (present & used).iter().filter(|at| is_whole(*at)).collect();
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
-        frames.usual.intersects(present).then_some(Self { assumed: Assumed { present, whole }, functions })
+        frames
+            .usual
+            .intersects(present)
+            .then_some(Self { assumptions: Assumptions { present, whole }, functions })
     }
 
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
@@ -85,59 +88,59 @@ impl Usual {
 }
 
 impl Segment<'_, '_> {
-    /// Makes code of the parts, and beside it, if there is such a thing, of what they are for usual tuples.
-    pub(super) fn by_kind(
+    /// Emits the general version of the parts, and the specialized one if there is one.
+    pub(super) fn with_specialized(
         &mut self,
         parts: &[Part<'_>],
-        usual: Option<&Usual>,
+        specialized: Option<&Specialized>,
         mut make: impl FnMut(&mut Self, &[Part<'_>]) -> Result<(), Unsupported>,
     ) -> Result<(), Unsupported> {
-        let Some(usual) = usual else { return make(self, parts) };
+        let Some(specialized) = specialized else { return make(self, parts) };
         let any = self.builder.create_block();
-        self.ask_usual(usual.assumed, any);
+        self.check_assumptions(specialized.assumptions, any);
         let fast = self.builder.create_block();
         self.builder.ins().jump(fast, []);
         self.builder.switch_to_block(any);
         make(self, parts)?;
         self.builder.switch_to_block(fast);
-        self.assumed = usual.assumed;
-        make(self, &usual.parts(parts))
+        self.assumptions = specialized.assumptions;
+        make(self, &specialized.parts(parts))
     }
 
-    /// Goes to `other` if a tuple is not what is assumed. By branches that are never taken: what is asked here is not
-    /// kept then.
-    fn ask_usual(&mut self, assumed: Assumed, other: clif::Block) {
-        for (nth, wanted) in words(assumed.present) {
+    /// Jumps to `other` if a tuple violates the assumptions. The branches are never taken in the common case, so the
+    /// tests leave no values in registers.
+    fn check_assumptions(&mut self, assumptions: Assumptions, other: clif::Block) {
+        for (nth, wanted) in words(assumptions.present) {
             let present = self.load_cx(I64, present_at(nth));
             let wanted = self.int(wanted as i64);
             let found = self.builder.ins().band(present, wanted);
-            self.ask(IntCC::Equal, found, wanted, other);
+            self.check(IntCC::Equal, found, wanted, other);
         }
         let region_len = self.frame_len();
         let mut ends: Vec<(clif::Value, clif::Value)> = Vec::new();
-        for at in assumed.whole {
+        for at in assumptions.whole {
             let Some(len) = self.whole_len(at) else { continue };
             let found = self.load_slot(at, offset_of!(Slot, b));
-            self.ask(IntCC::Equal, found, len, other);
+            self.check(IntCC::Equal, found, len, other);
             let known = ends.iter().find(|(of, _)| *of == len).map(|(_, last)| *last);
             let last = known.unwrap_or_else(|| {
-                self.ask(IntCC::UnsignedGreaterThanOrEqual, region_len, len, other);
+                self.check(IntCC::UnsignedGreaterThanOrEqual, region_len, len, other);
                 let last = self.builder.ins().isub(region_len, len);
                 ends.push((len, last));
                 last
             });
             let offset = self.load_slot(at, offset_of!(Slot, a));
-            self.ask(IntCC::UnsignedLessThanOrEqual, offset, last, other);
+            self.check(IntCC::UnsignedLessThanOrEqual, offset, last, other);
         }
     }
 
-    /// Goes on if a comparison holds.
-    fn ask(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
+    /// Continues if a comparison holds, else jumps to `other`.
+    fn check(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, other: clif::Block) {
         let holds = self.builder.ins().icmp(cc, a, b);
         self.go_on_if(holds, other, &[]);
     }
 
-    /// Goes on if a condition holds, and else to another block.
+    /// Continues if a condition holds, else jumps to `other`.
     pub(super) fn go_on_if(&mut self, holds: clif::Value, other: clif::Block, args: &[clif::BlockArg]) {
         if known(&self.builder.func.dfg, holds).is_some_and(|holds| holds != 0) {
             return;
@@ -147,7 +150,7 @@ impl Segment<'_, '_> {
         self.builder.switch_to_block(on);
     }
 
-    /// Whether both flags are set.
+    /// The conjunction of two flags.
     pub(super) fn both(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
         match [a, b].map(|flag| known(&self.builder.func.dfg, flag)) {
             [Some(1), _] => b,
@@ -156,25 +159,25 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// The length of an input that is taken to be whole.
+    /// The length of an input that is assumed to be whole.
     pub(super) fn whole_len(&mut self, at: usize) -> Option<clif::Value> {
-        let len = usual_len(self.plan.chain.request.inputs[at].ty)?;
+        let len = expected_len(self.plan.chain.request.inputs[at].ty)?;
         Some(self.int(i64::from(len)))
     }
 }
 
-/// The inputs that the engine knows, which are there of all frames.
+/// The inputs that the engine sets for all frames.
 pub(super) fn metas(inputs: &[Input]) -> InputSet {
     let is_meta = |at: &usize| matches!(inputs[*at].place, InputLocation::Meta(_));
     (0..inputs.len()).filter(is_meta).collect()
 }
 
-/// Where a pass has this word of the inputs that are there.
+/// The offset of this word of the present inputs.
 pub(super) const fn present_at(nth: usize) -> usize {
     offset_of!(Cx<'_>, present) + nth * size_of::<u64>()
 }
 
-/// The words of a set in which an input is, with their numbers: code has nothing to do with the others.
+/// The non-empty words of a set, with their indexes.
 pub(super) fn words(set: InputSet) -> impl Iterator<Item = (usize, u64)> {
     (*set.words()).into_iter().enumerate().filter(|(_, word)| *word != 0)
 }

@@ -1,15 +1,16 @@
-//! Code that looks ahead: which rows the pass of a tuple will ask for, as far as the tuple alone tells.
+//! The compile-time part of the prefetcher: finds the rows that the pass of a tuple will look up, as far as the tuple
+//! alone determines them.
 //!
-//! It is a slice of the handlers: what the keys of look-ups and the branches on the way to them are made of, if that is
-//! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that
-//! of the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its
-//! words. From them the look-ups are made ([`crate::ahead`]), and the pass takes what was found. Nothing of this can be
-//! observed.
+//! The prefetch code is a program slice of the handlers: it computes the keys of lookups, and the branches on the way
+//! to them, if these are pure and read nothing but the tuple as it arrived. The slice of a handler ends at the first
+//! unknown value; then the slice of the next handler begins, as if this one had forwarded. The code stores the hash of
+//! each key, or its words, in the prefetch slots. [`crate::prefetch`] makes the lookups, and the pass uses their
+//! results. None of this is observable.
 
-use super::analysis::Room;
-use super::{PLAIN, PartTranslator, Segment, Val, held};
-use crate::ahead::Asks;
+use super::analysis::ScratchBound;
+use super::{PLAIN, PartTranslator, Segment, Val, clif_types};
 use crate::frame::arc_offset;
+use crate::prefetch::PrefetchLayout;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
@@ -20,43 +21,42 @@ use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
 use weft_ir::program::Part;
 
-/// What a handler's slice knows.
+/// The slice of a handler.
 struct Slice<'f> {
     function: &'f Function,
-    /// What flags are whenever they are made.
-    told: Vec<Option<bool>>,
-    /// Values that it can make, and those of them that are for a note or a branch.
+    /// Flags that always have the same value.
+    known_flags: Vec<Option<bool>>,
+    /// Values that the slice can compute, and those of them that a prefetch or a branch needs.
     known: Vec<bool>,
     needed: Vec<bool>,
-    /// Keys of several columns all of whose parts it makes.
+    /// Keys of several columns whose parts it all computes.
     keys: Vec<bool>,
     /// Blocks that it reaches.
     reached: Vec<bool>,
-    /// Blocks on whose ways to the end of the pass nothing is asked for: that they are not taken may be taken for
-    /// granted.
-    idle: Vec<bool>,
+    /// Blocks without a lookup on any path to the end of the pass: the slice may assume that they are not taken.
+    without_lookups: Vec<bool>,
 }
 
 impl<'f> Slice<'f> {
-    /// `changed` are the inputs that handlers before this one change; those of this one are added. Where `is_usual`, no
-    /// way is taken that is idle.
+    /// `changed` are the inputs that earlier handlers change; this function adds those of this one. With `is_usual`,
+    /// the slice does not enter blocks without lookups.
     fn of(
         function: &'f Function,
-        (order, told): (&[BlockId], impl Fn(Value) -> Option<bool>),
+        (order, known_flags): (&[BlockId], impl Fn(Value) -> Option<bool>),
         changed: &mut [bool],
         is_usual: bool,
     ) -> Self {
         let n_blocks = function.blocks.len();
         let mut slice = Self {
             function,
-            told: (0..function.types.len()).map(|at| told(Value(at as u32))).collect(),
+            known_flags: (0..function.types.len()).map(|at| known_flags(Value(at as u32))).collect(),
             needed: vec![false; function.types.len()],
             known: vec![false; function.types.len()],
             keys: vec![false; function.types.len()],
             reached: vec![false; n_blocks],
-            idle: if is_usual { idle(function, order) } else { vec![false; n_blocks] },
+            without_lookups: if is_usual { without_lookups(function, order) } else { vec![false; n_blocks] },
         };
-        // A parameter is known until a way is found on which it is not.
+        // A parameter counts as known until a path with an unknown argument is found.
         for param in function.blocks.iter().flat_map(|block| &block.params) {
             slice.known[param.0 as usize] = true;
         }
@@ -64,7 +64,7 @@ impl<'f> Slice<'f> {
         for id in order {
             let block = &function.blocks[id.0 as usize];
             for inst in &block.insts {
-                let is_known = slice.knows(&inst.op, changed);
+                let is_known = slice.is_known(&inst.op, changed);
                 if let Some(result) = inst.result {
                     let is_key = matches!(inst.op, Op::Key(_));
                     slice.known[result.0 as usize] = is_known && !is_key;
@@ -79,8 +79,8 @@ impl<'f> Slice<'f> {
             if !slice.reached[id.0 as usize] {
                 continue;
             }
-            let ways = slice.ways(&block.end);
-            for Jump { block: to, args } in ways {
+            let paths = slice.paths(&block.end);
+            for Jump { block: to, args } in paths {
                 slice.reached[to.0 as usize] = true;
                 for (param, arg) in function.blocks[to.0 as usize].params.iter().zip(args) {
                     slice.known[param.0 as usize] &= slice.known[arg.0 as usize];
@@ -89,72 +89,71 @@ impl<'f> Slice<'f> {
         }
         for id in order.iter().rev() {
             if slice.reached[id.0 as usize] {
-                slice.need_of(*id);
+                slice.mark_needed(*id);
             }
         }
         slice
     }
 
-    /// What a block needs, if it is known what those behind it do.
-    fn need_of(&mut self, id: BlockId) {
+    /// Marks the values that a block needs, given those that its successors need.
+    fn mark_needed(&mut self, id: BlockId) {
         let block = &self.function.blocks[id.0 as usize];
-        let ways = self.ways(&block.end);
-        if let ([_, _], Terminator::Branch(by, ..)) = (&ways[..], &block.end) {
+        let paths = self.paths(&block.end);
+        if let ([_, _], Terminator::Branch(by, ..)) = (&paths[..], &block.end) {
             self.needed[by.0 as usize] = true;
         }
-        for Jump { block: to, args } in ways {
+        for Jump { block: to, args } in paths {
             for (param, arg) in self.function.blocks[to.0 as usize].params.iter().zip(args) {
                 self.needed[arg.0 as usize] |= self.needed[param.0 as usize];
             }
         }
         for inst in block.insts.iter().rev() {
             let is_needed = inst.result.is_some_and(|value| self.needed[value.0 as usize]);
-            if is_needed || self.is_asked(&inst.op) {
+            if is_needed || self.is_known_lookup(&inst.op) {
                 inst.op.operands().iter().for_each(|operand| self.needed[operand.0 as usize] = true);
             }
         }
     }
 
-    /// Whether the slice makes a value.
-    fn makes(&self, value: Value) -> bool {
+    /// Whether the slice computes a value.
+    fn computes(&self, value: Value) -> bool {
         self.known[value.0 as usize] && self.needed[value.0 as usize]
     }
 
-    /// Whether it is a look-up whose key is known.
-    fn is_asked(&self, op: &Op) -> bool {
-        let knows = |value: &Value| self.known[value.0 as usize];
+    /// Whether this is a lookup with a known key.
+    fn is_known_lookup(&self, op: &Op) -> bool {
+        let is_known = |value: &Value| self.known[value.0 as usize];
         match op {
-            Op::Find(_, key) => knows(key) || self.keys[key.0 as usize],
+            Op::Find(_, key) => is_known(key) || self.keys[key.0 as usize],
             Op::Match(_, _, keys) => {
-                keys.iter().all(|(key, null)| knows(key) && null.as_ref().is_none_or(knows))
+                keys.iter().all(|(key, null)| is_known(key) && null.as_ref().is_none_or(is_known))
             }
             _ => false,
         }
     }
 
-    /// Where it goes on behind a block: one of two sides where that is taken for granted, and nowhere where it does not
-    /// know.
-    fn ways(&self, end: &'f Terminator) -> Vec<&'f Jump> {
+    /// The successors of a block: one side of a branch that the slice assumes, none if the condition is unknown.
+    fn paths(&self, end: &'f Terminator) -> Vec<&'f Jump> {
         let Terminator::Branch(by, yes, no) = end else { return end.jumps() };
-        if let Some(is_told) = self.told[by.0 as usize] {
-            return vec![if is_told { yes } else { no }];
+        if let Some(flag) = self.known_flags[by.0 as usize] {
+            return vec![if flag { yes } else { no }];
         }
         let is_known = self.known[by.0 as usize];
-        match [yes, no].map(|side| self.idle[side.block.0 as usize]) {
+        match [yes, no].map(|side| self.without_lookups[side.block.0 as usize]) {
             [true, false] => vec![no],
             [false, true] => vec![yes],
-            _ if is_known && notes_the_same(self.function, yes, no) => vec![yes],
+            _ if is_known && looks_up_same_key(self.function, yes, no) => vec![yes],
             _ if is_known => vec![yes, no],
             _ => Vec::new(),
         }
     }
 
-    fn knows(&self, op: &Op, changed: &[bool]) -> bool {
+    fn is_known(&self, op: &Op, changed: &[bool]) -> bool {
         let is_pure = match op {
             Op::Input(input) | Op::InputPresent(input) => {
                 changed.get(usize::from(input.0)).is_some_and(|changed| !changed)
             }
-            // As if there was room, as there nearly always is.
+            // Assume that there is room, as in almost all passes.
             Op::ScratchFull
             | Op::BoolConst(_)
             | Op::IntConst(_)
@@ -181,27 +180,27 @@ impl<'f> Slice<'f> {
     }
 }
 
-/// Translates what looks ahead; what comes behind it is the caller's. All notes are zero before; what they are is added
-/// to `asks`, which has a list for each part.
+/// Translates the prefetch code; the caller emits what follows. All prefetch slots are zero before. Adds the prefetches
+/// to `layouts`, one for each part.
 pub(super) fn translate(
     segment: &mut Segment<'_, '_>,
     parts: &[Part<'_>],
-    asks: &mut [Asks],
+    layouts: &mut [PrefetchLayout],
 ) -> Result<(), Unsupported> {
-    // As the tuple arrived with them: nobody changes them here.
+    // The inputs as they arrived: this code does not change them.
     segment.declare_inputs(&[])?;
-    segment.room = Room::NONE;
+    segment.room = ScratchBound::NONE;
     let n_inputs = segment.inputs.len();
     let mut changed = vec![false; n_inputs];
     let end = segment.builder.create_block();
     for (at, part) in parts.iter().enumerate() {
         let next = segment.builder.create_block();
         let mut translator = PartTranslator::new(segment, at, part, next)?;
-        let is_usual = translator.segment.is_usual_way;
-        let facts = (&translator.facts.order[..], |flag| translator.facts.told(flag));
-        let slice = Slice::of(part.function, facts, &mut changed, is_usual);
-        Asks::begin(asks, at);
-        translator.slice_of_handler(&slice, &mut asks[at], end)?;
+        let is_usual = translator.segment.is_fast_path;
+        let analysis = (&translator.analysis.order[..], |flag| translator.analysis.known_flag(flag));
+        let slice = Slice::of(part.function, analysis, &mut changed, is_usual);
+        PrefetchLayout::begin(layouts, at);
+        translator.slice_of_handler(&slice, &mut layouts[at], end)?;
         segment.builder.switch_to_block(next);
     }
     segment.builder.ins().jump(end, []);
@@ -213,10 +212,10 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn slice_of_handler(
         &mut self,
         slice: &Slice<'_>,
-        asks: &mut Asks,
+        layout: &mut PrefetchLayout,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
-        // In a loop nothing is known beforehand, and what is behind it is far.
+        // In a loop the keys are unknown, and the code after it runs much later.
         if self.function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
             let next = self.next;
             self.ins().jump(next, []);
@@ -224,9 +223,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let first = self.blocks[0];
         self.ins().jump(first, []);
-        for id in self.facts.order.clone() {
+        for id in self.analysis.order.clone() {
             if slice.reached[id.0 as usize] {
-                self.slice_of_block(id, slice, asks, end)?;
+                self.slice_of_block(id, slice, layout, end)?;
             }
         }
         Ok(())
@@ -236,15 +235,15 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         id: BlockId,
         slice: &Slice<'_>,
-        asks: &mut Asks,
+        layout: &mut PrefetchLayout,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
         let function = self.function;
         let block = &function.blocks[id.0 as usize];
         let target = self.blocks[id.0 as usize];
-        let makes = |value: &Value| slice.makes(*value);
+        let makes = |value: &Value| slice.computes(*value);
         for param in block.params.iter().filter(|param| makes(param)) {
-            let values: Vec<clif::Value> = held(function.ty(*param))
+            let values: Vec<clif::Value> = clif_types(function.ty(*param))
                 .iter()
                 .map(|ty| self.segment.builder.append_block_param(target, *ty))
                 .collect();
@@ -256,8 +255,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(target);
         for inst in &block.insts {
             match &inst.op {
-                Op::Find(table, key) if slice.is_asked(&inst.op) => self.note_find(*table, *key, asks)?,
-                Op::Match(_, id, keys) if slice.is_asked(&inst.op) => self.note_match(*id, keys, asks)?,
+                Op::Find(table, key) if slice.is_known_lookup(&inst.op) => {
+                    self.note_find(*table, *key, layout)?
+                }
+                Op::Match(_, id, keys) if slice.is_known_lookup(&inst.op) => {
+                    self.note_match(*id, keys, layout)?
+                }
                 Op::ScratchFull => {
                     let no = self.segment.bool(false);
                     inst.result.iter().for_each(|value| self.values[value.0 as usize] = Some(Val::One(no)));
@@ -276,10 +279,10 @@ impl PartTranslator<'_, '_, '_, '_> {
             let args: Vec<Value> = known.map(|(_, arg)| *arg).collect();
             this.args(&Jump { block: jump.block, args })
         };
-        match (&slice.ways(&block.end)[..], &block.end) {
-            ([way], _) => {
-                let args = known_args(self, way)?;
-                let to = self.blocks[way.block.0 as usize];
+        match (&slice.paths(&block.end)[..], &block.end) {
+            ([jump], _) => {
+                let args = known_args(self, jump)?;
+                let to = self.blocks[jump.block.0 as usize];
                 self.ins().jump(to, &args);
             }
             ([yes, no], Terminator::Branch(by, ..)) => {
@@ -306,13 +309,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Notes the hash of a key and where its slots are, if it is one that code looks for itself.
-    fn note_find(&mut self, table: TableId, key: Value, asks: &mut Asks) -> Result<(), Unsupported> {
+    /// Stores the hash of a key and the address of its slots, if compiled code looks up such keys itself.
+    fn note_find(
+        &mut self,
+        table: TableId,
+        key: Value,
+        layout: &mut PrefetchLayout,
+    ) -> Result<(), Unsupported> {
         let plan = self.segment.plan;
         let held = &plan.state.tables[usize::from(table.0)];
-        // It may have few rows now, and many when it has learned more.
+        // The table may have few rows now, and many after it has learned more.
         let may_be_far = held.max_rows() as usize * held.row_base_bytes() > FAR_BYTES;
-        if !may_be_far && !plan.always_looks_ahead {
+        if !may_be_far && !plan.always_prefetches {
             return Ok(());
         }
         let (near, offset, by) = (held.jit_layout(), arc_offset(held) as i32, held.hash_key());
@@ -331,7 +339,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             _ => None,
         };
-        if let Some((hash, at)) = hash.zip(asks.find(table.0)) {
+        if let Some((hash, at)) = hash.zip(layout.add_find(table.0)) {
             let (notes, pointer) = (self.segment.notes, self.table(table));
             let base = self.ins().load(I64, PLAIN, pointer, 0);
             let slots = self.home(near, (base, offset), hash).slots;
@@ -343,24 +351,24 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Notes the words of a key, and in front of them that there is one.
+    /// Stores the words of a key, preceded by 1.
     fn note_match(
         &mut self,
         id: MatchId,
         keys: &[(Value, Option<Value>)],
-        asks: &mut Asks,
+        layout: &mut PrefetchLayout,
     ) -> Result<(), Unsupported> {
         let plan = self.segment.plan;
         let matcher = &plan.state.matchers[usize::from(id.0)];
-        // Code is made anew when its rows have become many. What is in vectors is small.
-        let is_near = !matcher.is_far() && !plan.always_looks_ahead;
+        // Code is compiled again once there are many rows. Matchers in vectors are small.
+        let is_near = !matcher.is_far() && !plan.always_prefetches;
         if is_near
             || matches!(matcher.lookup_method(), Some(LookupMethod::Vectors(_) | LookupMethod::Linear(_)))
         {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let Some(at) = asks.matching(id.0, n_words, matcher.packing_hash()) else { return Ok(()) };
+        let Some(at) = layout.add_match(id.0, n_words, matcher.packing_hash()) else { return Ok(()) };
         let notes = self.segment.notes;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
@@ -372,19 +380,19 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 }
 
-/// Which blocks lead to the end of the pass without a look-up on the way.
-fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
-    let mut idle = vec![false; function.blocks.len()];
+/// The blocks from which every path to the end of the pass has no lookup.
+fn without_lookups(function: &Function, order: &[BlockId]) -> Vec<bool> {
+    let mut without_lookups = vec![false; function.blocks.len()];
     for id in order.iter().rev() {
         let block = &function.blocks[id.0 as usize];
-        let asks = |inst: &Inst| matches!(inst.op, Op::Find(..) | Op::Match(..));
+        let looks_up = |inst: &Inst| matches!(inst.op, Op::Find(..) | Op::Match(..));
         let ends = match &block.end {
             Terminator::Drop { .. }
             | Terminator::Abort { .. }
             | Terminator::Reply { .. }
             | Terminator::Fail { .. } => true,
             Terminator::Jump(_) | Terminator::Branch(..) => {
-                block.end.jumps().iter().all(|jump| idle[jump.block.0 as usize])
+                block.end.jumps().iter().all(|jump| without_lookups[jump.block.0 as usize])
             }
             Terminator::Missing
             | Terminator::Forward
@@ -392,17 +400,17 @@ fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
             | Terminator::Steer { .. }
             | Terminator::Redirect { .. } => false,
         };
-        idle[id.0 as usize] = ends && !block.insts.iter().any(asks);
+        without_lookups[id.0 as usize] = ends && !block.insts.iter().any(looks_up);
     }
-    idle
+    without_lookups
 }
 
-/// Steps from a branch to a look-up, or from one value to what it is made of, that are looked at.
+/// Largest number of steps from a branch to a lookup, or from a value to its operands.
 const STEPS_MAX: usize = 4;
 
-/// Whether both sides of a branch begin with a look-up of the same key in the same table, so that what looks ahead need
-/// not ask which of them is taken: where a row is put in or changed, say.
-fn notes_the_same(function: &Function, yes: &Jump, no: &Jump) -> bool {
+/// Whether both sides of a branch begin with a lookup of the same key in the same table, such as an insert or an update
+/// of a row. The prefetcher then needs no branch.
+fn looks_up_same_key(function: &Function, yes: &Jump, no: &Jump) -> bool {
     let made = |value: Value| {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         insts.filter(|inst| inst.result == Some(value)).map(|inst| &inst.op).next()
@@ -418,7 +426,7 @@ fn notes_the_same(function: &Function, yes: &Jump, no: &Jump) -> bool {
             }
             jump = match &block.end {
                 Terminator::Jump(next) => next,
-                // As if there was room, as in the slice.
+                // Assume that there is room, as in the slice.
                 Terminator::Branch(by, _, no) if made(*by) == Some(&Op::ScratchFull) => no,
                 _ => return None,
             };
@@ -431,7 +439,7 @@ fn notes_the_same(function: &Function, yes: &Jump, no: &Jump) -> bool {
     })
 }
 
-/// Whether two values are made in the same way of what a tuple had as it arrived.
+/// Whether two values are the same function of the tuple as it arrived.
 fn is_same<'f>(made: &impl Fn(Value) -> Option<&'f Op>, one: Value, other: Value, steps: usize) -> bool {
     let Some(steps) = steps.checked_sub(1) else { return false };
     one == other
@@ -449,23 +457,42 @@ fn is_same<'f>(made: &impl Fn(Value) -> Option<&'f Op>, one: Value, other: Value
 mod tests {
     use super::*;
 
-    /// Of usual frames a look-up behind a guard is looked ahead for, whatever the guard asks, and nothing is made that
-    /// is for the guard alone. If this fails, packets wait for rows that could have been there.
+    /// For common-case frames, a lookup after a guard must be prefetched whatever the guard tests, and values for the
+    /// guard alone must not be computed. Otherwise packets wait for rows.
     #[test]
-    fn a_guard_that_drops_is_taken_for_granted() {
-        let source = "function \"f\" {\nblock0:\n    v0: int = input in0\n    v1: row = find t0, v0\n    \
-            v2: bool = is_row v1\n    branch v2, block2, block1\nblock1:\n    drop\nblock2:\n    \
-            v3: int = input in1\n    v4: int = int 9\n    v5: bool = icmp.ult v3, v4\n    \
-            branch v5, block3, block4\nblock3:\n    drop\nblock4:\n    v6: row = find t1, v3\n    forward\n}\n";
+    fn prefetch_assumes_guards_pass() {
+        let source = "function \"f\" {\
+block0:\
+    v0: int = input in0\
+    v1: row = find t0, v0\
+    \
+            v2: bool = is_row v1\
+    branch v2, block2, block1\
+block1:\
+    drop\
+block2:\
+    \
+            v3: int = input in1\
+    v4: int = int 9\
+    v5: bool = icmp.ult v3, v4\
+    \
+            branch v5, block3, block4\
+block3:\
+    drop\
+block4:\
+    v6: row = find t1, v3\
+    forward\
+}\
+";
         let function = weft_ir::text::parse(source).expect("it is well-formed");
         let order: Vec<BlockId> = (0..5).map(BlockId).collect();
         let slice = |is_usual| Slice::of(&function, (&order, |_| None), &mut [false; 2], is_usual);
         let usual = slice(true);
-        assert_eq!(usual.idle, [false, true, false, true, false]);
+        assert_eq!(usual.without_lookups, [false, true, false, true, false]);
         assert_eq!(usual.reached, [true, false, true, false, true]);
-        let made: Vec<u32> = (0..7).filter(|at| usual.makes(Value(*at))).collect();
+        let made: Vec<u32> = (0..7).filter(|at| usual.computes(Value(*at))).collect();
         assert_eq!(made, [0, 3], "the keys alone");
-        // What is not known of others ends their slice, and of them a value may be what another frame had.
+        // For other frames, an unknown condition ends the slice, because a value may be that of another frame.
         assert_eq!(slice(false).reached, [true, false, false, false, false]);
     }
 }
