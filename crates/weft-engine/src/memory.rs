@@ -92,7 +92,7 @@ impl Engine {
         let queued = |leg: Option<Leg>| {
             leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
         };
-        let of_tries = call.wrap.iter().flat_map(|wrap| wrap.tries());
+        let of_tries = call.filtered.iter().flat_map(|wrap| wrap.tries());
         let of_tries = of_tries.filter_map(|one| Some(self.held_for(self.calls.get(one)?)));
         call.held_bytes() + queued(call.up) + queued(call.down()) + of_tries.sum::<usize>()
     }
@@ -100,7 +100,7 @@ impl Engine {
 
 impl Call {
     fn held_bytes(&self) -> usize {
-        let filter = self.wrap.as_ref().map_or(0, |wrap| wrap.held_bytes());
+        let filter = self.filtered.as_ref().map_or(0, |wrap| wrap.held_bytes());
         let sent = self.sent.as_ref().map_or(0, |sent| sent.body.len());
         self.request.held_bytes() + self.response.held_bytes() + filter + sent
     }

@@ -1,6 +1,6 @@
 //! One message through one segment: filling the inputs, running the code, reading what came out.
 
-use crate::filter::LiveFilter;
+use crate::filter::ActiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
 use crate::tracing::Tracing;
 use core::cell::RefCell;
@@ -26,7 +26,7 @@ const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// A chain on this worker.
 #[derive(Debug)]
-pub(crate) struct LiveChain {
+pub(crate) struct ActiveChain {
     pub(crate) chain: std::sync::Arc<Chain>,
     /// Borrowed for a pass; tables change hands between two.
     pub(crate) state: RefCell<State>,
@@ -35,17 +35,17 @@ pub(crate) struct LiveChain {
     /// The names of its elements.
     pub(crate) names: Vec<Rc<str>>,
     /// The filter behind its last element, and what it wraps.
-    pub(crate) next: Option<Rc<LiveFilter>>,
+    pub(crate) next: Option<Rc<ActiveFilter>>,
 }
 
 /// What the engine knows of the tuple of one pass.
 #[derive(Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct PassInputs<'a> {
     pub(crate) now: Time,
     /// What `rand()` draws from.
     pub(crate) rand: u64,
     /// In TIMEOUT: the row that expired.
-    pub(crate) departed: Row,
+    pub(crate) expired_row: Row,
     /// The message without its prefix, inflated.
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) method: Option<&'a Method>,
@@ -63,14 +63,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) ended_by: Option<&'a str>,
 }
 
-impl Facts<'_> {
+impl PassInputs<'_> {
     /// Those of a pass that belongs to no call.
     pub(crate) const fn of_node(now: Time, rand: u64) -> Self {
         Self {
             now,
             rand,
             payload: None,
-            departed: Row::NONE,
+            expired_row: Row::NONE,
             method: None,
             path: b"",
             peer: "",
@@ -88,7 +88,7 @@ impl Facts<'_> {
 }
 
 /// What a pass needs beside the facts; reused from pass to pass.
-pub(crate) struct Passes {
+pub(crate) struct PassScratch {
     slots: [Slot; INPUTS_MAX],
     text: Vec<u8>,
     pub(crate) outcome: Outcome,
@@ -104,7 +104,7 @@ pub(crate) struct Passes {
 
 /// The message of a pass.
 #[derive(Debug)]
-struct Written<'a> {
+struct MessageView<'a> {
     inputs: &'a [Input],
     /// None if the schemas do not have the method: its message does not change.
     columns: Option<&'a Columns>,
@@ -113,8 +113,8 @@ struct Written<'a> {
     error: RefCell<Option<EditError>>,
 }
 
-impl<'a> Written<'a> {
-    fn new(live: &'a LiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
+impl<'a> MessageView<'a> {
+    fn new(live: &'a ActiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
         let (inputs, columns) = (inputs(&live.chain, event), columns(method, event));
         Self { inputs, columns, payload, error: RefCell::new(None) }
     }
@@ -134,7 +134,7 @@ impl<'a> Written<'a> {
     }
 }
 
-impl abi::Message for Written<'_> {
+impl abi::Message for MessageView<'_> {
     fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
         match self.rewrite(edits, scratch, out) {
             None => Rewrite::Unchanged,
@@ -147,7 +147,7 @@ impl abi::Message for Written<'_> {
     }
 }
 
-impl Passes {
+impl PassScratch {
     pub(crate) fn new(clock: Option<fn() -> u64>) -> Self {
         Self {
             slots: [Slot::default(); INPUTS_MAX],
@@ -167,15 +167,16 @@ impl Passes {
     /// The message is malformed where the segment reads it; nothing was run then.
     pub(crate) fn run(
         &mut self,
-        live: &LiveChain,
+        live: &ActiveChain,
         segment: &Segment,
-        facts: &Facts<'_>,
+        facts: &PassInputs<'_>,
         call: &mut [u64],
         opened: usize,
     ) -> Result<(), Malformed> {
         self.outcome.clear();
         let present = self.fill(live, segment, facts)?;
-        let message = facts.payload.map(|payload| Written::new(live, segment.event, facts.method, payload));
+        let message =
+            facts.payload.map(|payload| MessageView::new(live, segment.event, facts.method, payload));
         let mut counters = live.counters.borrow_mut();
         let state = live.state.borrow();
         let mut cx = Cx {
@@ -183,7 +184,7 @@ impl Passes {
             slots: &self.slots[..inputs(&live.chain, segment.event).len()],
             present,
             regions: regions(facts.payload.unwrap_or_default(), &self.text),
-            departed: facts.departed,
+            departed: facts.expired_row,
             trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
             message: message.as_ref().map(|message| message as &dyn abi::Message),
             ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
@@ -202,9 +203,9 @@ impl Passes {
     /// Fills the slots that the segment reads; gives those that are not NULL.
     fn fill(
         &mut self,
-        live: &LiveChain,
+        live: &ActiveChain,
         segment: &Segment,
-        facts: &Facts<'_>,
+        facts: &PassInputs<'_>,
     ) -> Result<InputSet, Malformed> {
         let mut present = InputSet::EMPTY;
         self.text.clear();
@@ -255,7 +256,7 @@ impl Passes {
         (found && core::str::from_utf8(&self.text[start..]).is_ok()).then_some(slot)
     }
 
-    fn meta(&mut self, meta: Meta, live: &LiveChain, facts: &Facts<'_>) -> Option<Slot> {
+    fn meta(&mut self, meta: Meta, live: &ActiveChain, facts: &PassInputs<'_>) -> Option<Slot> {
         let number = |n: u64| Some(Slot { a: n, b: 0 });
         match meta {
             Meta::Method => self.keep(facts.path),
@@ -286,7 +287,7 @@ impl Passes {
     /// The message is malformed, or a value does not fit its field, which the checker excludes.
     pub(crate) fn rewrite(
         &self,
-        live: &LiveChain,
+        live: &ActiveChain,
         event: Event,
         method: Option<&Method>,
         payload: &[u8],
@@ -305,14 +306,14 @@ impl Passes {
                 Some(Ok(()))
             }
             _ => {
-                let written = Written::new(live, event, method, payload);
+                let written = MessageView::new(live, event, method, payload);
                 written.rewrite(&outcome.edits[..n_edits], &outcome.scratch, out)
             }
         }
     }
 
     /// The keys that the last pass, of the request, gave for the filter behind the chain.
-    pub(crate) fn take_keys(&self, live: &LiveChain, keys: &mut Vec<Vec<u8>>) {
+    pub(crate) fn take_keys(&self, live: &ActiveChain, keys: &mut Vec<Vec<u8>>) {
         let inputs = &live.chain.program.request.inputs;
         for edit in &self.outcome.edits {
             if let EditTarget::Input(id) = edit.target
@@ -334,7 +335,7 @@ impl Passes {
     /// Applies the last pass's first `n_edits` edits to `headers` (or trailers). None if none is of one.
     pub(crate) fn edit_headers(
         &self,
-        live: &LiveChain,
+        live: &ActiveChain,
         event: Event,
         trailers: bool,
         headers: &Headers,
@@ -423,7 +424,7 @@ mod tests {
     /// Runs of neighbouring seeds would have the same draws, for other calls: a fault at one percent of calls would hit
     /// those beside the calls of the run before.
     #[test]
-    fn neighbouring_seeds_calls_and_tries_draw_independently() {
+    fn rand_is_independent_between_calls() {
         const N: u64 = 4_000;
         let draws = |of: &dyn Fn(u64) -> u64| -> Vec<f64> {
             (0..N).map(|nth| hash::unit_float(hash::draw(of(nth), 7))).collect()

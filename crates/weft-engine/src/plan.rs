@@ -3,9 +3,9 @@
 //! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes;
 //! a hot update publishes the next one.
 
-use crate::call_link::CallLink;
+use crate::call_queue::CallQueue;
 use crate::filter::Filter;
-use crate::state::{Bound, Staged, Unfit};
+use crate::state::{Bound, Staged, StateMismatch};
 use core::fmt;
 use core::str::FromStr;
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub struct Plan {
     /// The chains that routes name.
     pub chains: Vec<Arc<Chain>>,
     /// Where calls wait: one for a cluster at most.
-    pub links: Vec<Arc<CallLink>>,
+    pub call_queues: Vec<Arc<CallQueue>>,
 }
 
 /// Where sessions enter.
@@ -124,7 +124,7 @@ pub struct Chain {
     /// A stream stays on the version under which it began.
     pub pin_stream: Option<Interval>,
     /// The filter behind its last element, and the chain that it wraps.
-    pub next: Option<Next>,
+    pub next: Option<FilterLink>,
     /// Which part of its chain it is: the filters before it.
     pub part: usize,
     pub(crate) segments: Segments,
@@ -132,7 +132,7 @@ pub struct Chain {
 
 /// What follows a chain.
 #[derive(Clone, Debug)]
-pub struct Next {
+pub struct FilterLink {
     /// A filter.
     pub filter: Arc<Filter>,
     /// The index of what it wraps in [`Plan::chains`], higher than that of the chain itself.
@@ -214,7 +214,7 @@ pub enum ChainError {
     /// The back end cannot express it.
     Unsupported(Unsupported),
     /// Its state does not fit what the node holds.
-    State(Unfit),
+    State(StateMismatch),
     /// A column does not bind to a method's message.
     Column {
         /// Whose.
@@ -262,7 +262,7 @@ impl Chain {
             if let Some(FilterAt { name, policies, .. }) = filters.get(part) {
                 let filter = state.bind_filter(&chain.program.name, name, policies);
                 let filter = Arc::new(filter.map_err(ChainError::State)?);
-                chain.next = Some(Next { filter, chain: rest + part });
+                chain.next = Some(FilterLink { filter, chain: rest + part });
             }
             chains.push(chain);
         }

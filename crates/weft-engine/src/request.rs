@@ -4,14 +4,14 @@
 //! OPEN and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN
 //! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
 
+use crate::active_plan::RouteMatch;
 use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
 use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
 use crate::headers::{Form, narrowed_offer, not_grpc};
-use crate::live::Way;
-use crate::routes::{Refusal, Told};
-use crate::verdict::{Passed, Tuple};
+use crate::routes::{Refusal, RefusalResponse};
+use crate::verdict::{MessageOutcome, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::grpc::header::parse_timeout;
@@ -30,10 +30,11 @@ impl Engine {
     ) {
         let Some(Side::Downstream { peer, .. }) = self.conns.get(conn).map(|conn| &conn.side) else { return };
         let peer = Rc::clone(peer);
-        let Way { route, chain, method, is_offer_narrowed } = match self.find_way(now, conn, &headers) {
-            Ok(way) => way,
-            Err(refusal) => return self.refuse(conn, stream, refusal),
-        };
+        let RouteMatch { route, chain, method, is_offer_narrowed } =
+            match self.match_route(now, conn, &headers) {
+                Ok(way) => way,
+                Err(refusal) => return self.refuse(conn, stream, refusal),
+            };
         let headers = match is_offer_narrowed {
             true => narrowed_offer(&headers).unwrap_or(headers),
             false => headers,
@@ -76,8 +77,10 @@ impl Engine {
     fn refuse(&mut self, conn: ConnKey, stream: StreamId, refusal: Refusal) {
         self.stats.refuse(refusal.reason(), 1);
         let answer = match refusal.told() {
-            Told::Grpc(status, text) => self.answers.end(Form::TrailersOnly, status, text.as_bytes()),
-            Told::Http(status) => not_grpc(status),
+            RefusalResponse::Grpc(status, text) => {
+                self.responses.end(Form::TrailersOnly, status, text.as_bytes())
+            }
+            RefusalResponse::Http(status) => not_grpc(status),
         };
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.h2.refuse(stream, &answer);
@@ -101,11 +104,11 @@ impl Engine {
             }
             if let Some(open) = &segments.open {
                 let passed = self.pass_request(now, key, &live, open, Tuple::Headers);
-                if matches!(passed, Passed::Ended) {
+                if matches!(passed, MessageOutcome::Ended) {
                     return;
                 }
             }
-            let delay = core::mem::take(&mut self.passes.outcome.delay);
+            let delay = core::mem::take(&mut self.pass_scratch.outcome.delay);
             let call = self.call_mut(key);
             if segments.open.is_some() && delay > Interval::ZERO {
                 call.request.is_end_queued = ended;
@@ -129,7 +132,7 @@ impl Engine {
         call.request.owed += flow_len;
         call.request.is_ended |= end;
         if call.is_ending {
-            self.settle(key);
+            self.grant_credit(key);
             return;
         }
         let reads_messages = call.phase == Phase::AwaitMessage
@@ -139,8 +142,8 @@ impl Engine {
         } else {
             self.send_request(now, key, &[], data, end, Interval::ZERO);
         }
-        self.weigh_again(now, key);
-        self.settle(key);
+        self.probe_length_again(now, key);
+        self.grant_credit(key);
     }
 
     fn request_messages(&mut self, now: Time, key: CallKey, mut data: &[u8], end: bool) {
@@ -192,17 +195,18 @@ impl Engine {
         let segments = &live.chain.segments;
         let is_first = call.phase == Phase::AwaitMessage;
         let segment = if is_first && call.opened == 0 { &segments.open_request } else { &segments.request };
-        let mut passed = Passed::On;
+        let mut passed = MessageOutcome::On;
         if let Some(segment) = segment {
             passed = self.pass_request(now, key, &live, segment, Tuple::Message(message));
         }
-        if matches!(passed, Passed::Ended) {
+        if matches!(passed, MessageOutcome::Ended) {
             return false;
         }
         self.stats.messages += 1;
-        let delay = core::mem::take(&mut self.passes.outcome.delay);
+        let delay = core::mem::take(&mut self.pass_scratch.outcome.delay);
         // A try behind a filter passes its own chain at once.
-        let rewritten = matches!(passed, Passed::Rewritten).then(|| core::mem::take(&mut self.rewritten));
+        let rewritten =
+            matches!(passed, MessageOutcome::Rewritten).then(|| core::mem::take(&mut self.rewritten));
         let call = self.call_mut(key);
         call.request.index += 1;
         if is_first {
@@ -233,7 +237,7 @@ impl Engine {
     ) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.request.is_end_queued |= end;
-        if call.has_way_on() && call.request.held.is_empty() && delay <= Interval::ZERO {
+        if call.can_send_request() && call.request.held.is_empty() && delay <= Interval::ZERO {
             self.forward_request(now, key, prefix, data, end);
         } else {
             let bytes = [prefix, data].concat();
@@ -245,7 +249,7 @@ impl Engine {
     /// Hands bytes of the request to whatever is next: the server, or the chain's filter.
     fn forward_request(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        match (&call.wrap, call.up) {
+        match (&call.filtered, call.up) {
             (Some(_), _) if prefix.is_empty() => self.filter_request(now, key, data, end),
             (Some(_), _) => self.filter_request(now, key, &[prefix, data].concat(), end),
             (None, Some(up)) => {
@@ -263,21 +267,21 @@ impl Engine {
     /// Sends what was held and is due.
     pub(crate) fn flush_request(&mut self, now: Time, key: CallKey) {
         loop {
-            let Some(call) = self.calls.get_mut(key).filter(|call| call.has_way_on()) else { return };
+            let Some(call) = self.calls.get_mut(key).filter(|call| call.can_send_request()) else { return };
             let Some(held) = call.request.held.pop_front_if(|h| h.due <= now) else { break };
             if let HeldItem::Data(bytes, end) = held.what {
                 self.forward_request(now, key, &[], &bytes, end);
             }
         }
         self.arm_held(key, true);
-        self.settle(key);
+        self.grant_credit(key);
     }
 
     /// The client reset its stream, or its connection is gone.
     pub(crate) fn client_left(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let owed = core::mem::take(&mut call.request.owed);
-        if let Caller::Stream(down) = core::mem::replace(&mut call.caller, Caller::Nobody)
+        if let Caller::Stream(down) = core::mem::replace(&mut call.caller, Caller::Detached)
             && let Some(conn) = self.conns.get_mut(down.conn)
         {
             // The stream is gone, but what came on it counts for the connection's window.

@@ -5,7 +5,7 @@
 //! chain nor its filters see that: it is the same try, and draws the same. What was sent of a request is kept for that,
 //! while it is short and nothing of the response has come.
 
-use crate::call::{CallKey, Caller, Phase, Sent};
+use crate::call::{CallKey, Caller, Phase, SentRequest};
 use crate::engine::Engine;
 use weft_core::Time;
 use weft_core::filter::Reliability;
@@ -19,7 +19,7 @@ const SPARE_MAX: usize = 256;
 #[derive(Default)]
 pub(crate) struct Spare(Vec<Vec<u8>>);
 
-impl Sent {
+impl SentRequest {
     /// Keeps what was sent. False if that is too much.
     pub(crate) fn push(&mut self, prefix: &[u8], data: &[u8], end: bool) -> bool {
         if self.body.len() + prefix.len() + data.len() > RESEND_BYTES_MAX {
@@ -36,12 +36,12 @@ impl Sent {
 
 impl Spare {
     /// A buffer for what is sent of a call whose headers are `at` this place.
-    pub(crate) fn begin(&mut self, at: u64) -> Sent {
-        Sent { at, body: self.0.pop().unwrap_or_default(), is_ended: false }
+    pub(crate) fn begin(&mut self, at: u64) -> SentRequest {
+        SentRequest { at, body: self.0.pop().unwrap_or_default(), is_ended: false }
     }
 
     /// A call will not be sent again.
-    pub(crate) fn give_back(&mut self, sent: Option<Sent>) {
+    pub(crate) fn give_back(&mut self, sent: Option<SentRequest>) {
         let Some(mut sent) = sent else { return };
         if sent.body.capacity() > 0 && self.0.len() < SPARE_MAX {
             sent.body.clear();
@@ -88,7 +88,7 @@ impl Engine {
         let mut caller = self.calls.get(key).map(|call| call.caller);
         while let Some(Caller::Filter(outer)) = caller {
             let Some(call) = self.calls.get(outer) else { break };
-            let once = call.wrap.as_ref().and_then(|wrap| wrap.filter.policies().once);
+            let once = call.filtered.as_ref().and_then(|wrap| wrap.filter.policies().once);
             if once == Some(Reliability::AtMostOnce) {
                 return true;
             }

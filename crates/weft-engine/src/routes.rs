@@ -16,7 +16,7 @@ pub(crate) enum Refusal {
 }
 
 /// What the client is told.
-pub(crate) enum Told {
+pub(crate) enum RefusalResponse {
     /// The status of a gRPC call, and a message.
     Grpc(Status, &'static str),
     /// The status of an HTTP request that is no gRPC call.
@@ -35,17 +35,18 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn told(self) -> Told {
+    pub(crate) fn told(self) -> RefusalResponse {
         match self {
-            Self::NotPost => Told::Http(b"405"),
+            Self::NotPost => RefusalResponse::Http(b"405"),
             // gRPC over HTTP/2, "Requests".
-            Self::NotGrpc => Told::Http(b"415"),
-            Self::Path => Told::Grpc(Status::Unimplemented, "the path is not /service/method"),
-            Self::Timeout => Told::Grpc(Status::Internal, "the grpc-timeout is malformed"),
-            Self::NoRoute => Told::Grpc(Status::Unimplemented, "no route takes this method"),
-            Self::NoSchema => {
-                Told::Grpc(Status::Unimplemented, "the chain reads messages, and has no schema for these")
-            }
+            Self::NotGrpc => RefusalResponse::Http(b"415"),
+            Self::Path => RefusalResponse::Grpc(Status::Unimplemented, "the path is not /service/method"),
+            Self::Timeout => RefusalResponse::Grpc(Status::Internal, "the grpc-timeout is malformed"),
+            Self::NoRoute => RefusalResponse::Grpc(Status::Unimplemented, "no route takes this method"),
+            Self::NoSchema => RefusalResponse::Grpc(
+                Status::Unimplemented,
+                "the chain reads messages, and has no schema for these",
+            ),
         }
     }
 }
@@ -80,7 +81,7 @@ mod tests {
 
     /// A path that a server reads otherwise than we do would pass an ACL by.
     #[test]
-    fn only_a_service_and_a_method_are_a_path() {
+    fn path_needs_service_and_method() {
         for path in ["/shop.Cart/Add", "/a/b", "/my-shop.v1_2.Cart/Add"] {
             assert!(is_method_path(path.as_bytes()), "{path}");
         }

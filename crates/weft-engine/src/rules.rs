@@ -78,13 +78,13 @@ pub struct ChangeError {
     /// Which of them, counted from 0; for what is wrong with the table, 0.
     pub at: usize,
     /// What is wrong.
-    pub why: WhyNot,
+    pub why: ChangeErrorKind,
 }
 
 /// What is wrong with a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhyNot {
+pub enum ChangeErrorKind {
     /// There is no such table.
     NoTable,
     /// Handlers fill it.
@@ -114,7 +114,7 @@ pub struct Swap {
 ///
 /// [settle]: StateStore::settle
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingChange {
     /// What workers take up.
     pub swap: Arc<Swap>,
     /// What came of it.
@@ -155,7 +155,7 @@ pub struct TableView {
     /// Rows of the controller that were there for as long as they may, since the table was made.
     pub expired: u64,
     /// The rows of the program's text.
-    text: Arc<Text>,
+    text: Arc<RowHashes>,
 }
 
 impl TableView {
@@ -175,7 +175,7 @@ impl TableView {
 
 /// Something that was built is older than some changes.
 #[derive(Clone, Debug)]
-pub struct Stale {
+pub struct StaleMatcher {
     /// The table.
     pub name: TableName,
     /// Which of the matches over it.
@@ -188,12 +188,12 @@ pub struct Stale {
 
 /// What the controller gives to a table, and what is matched over it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Filled {
+pub(crate) struct ControllerRows {
     /// The rows of the program's text.
-    text: Arc<Text>,
+    text: Arc<RowHashes>,
     /// The second copy.
     spare: Option<Arc<Table>>,
-    matches: Vec<Match>,
+    matches: Vec<MatchCopies>,
     expired: u64,
     /// When rows that are too old were looked for last.
     looked: Time,
@@ -201,10 +201,10 @@ pub(crate) struct Filled {
 
 /// What a text says of rows: the hash of each, by that of its key.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Text(BTreeMap<u64, u64>);
+struct RowHashes(BTreeMap<u64, u64>);
 
 #[derive(Clone, Debug)]
-struct Match {
+struct MatchCopies {
     spec: MatchSpec,
     now: Arc<Matcher>,
     /// Over the second copy.
@@ -232,7 +232,7 @@ impl fmt::Display for TableName {
     }
 }
 
-impl fmt::Display for WhyNot {
+impl fmt::Display for ChangeErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoTable => f.write_str("there is no such table"),
@@ -254,7 +254,7 @@ impl core::error::Error for ChangeError {}
 
 impl Swap {
     /// Takes the copies up in the state of a chain.
-    pub fn take_up(&self, state: &mut State) {
+    pub fn apply(&self, state: &mut State) {
         let [from, to] = &self.tables;
         for table in state.tables.iter_mut().filter(|table| Arc::ptr_eq(table, from)) {
             *table = Arc::clone(to);
@@ -275,7 +275,7 @@ impl StateStore {
 
     /// A table by its name.
     pub fn table(&self, name: &TableName) -> Option<TableView> {
-        let held = self.held(name)?;
+        let held = self.stored(name)?;
         let filled = held.filled.as_ref();
         Some(TableView {
             name: name.clone(),
@@ -299,16 +299,16 @@ impl StateStore {
         name: &TableName,
         changes: Vec<Change>,
         now: Time,
-    ) -> Result<Pending, ChangeError> {
+    ) -> Result<PendingChange, ChangeError> {
         let of_table = |why| ChangeError { at: 0, why };
-        let held = self.held_mut(name).ok_or(of_table(WhyNot::NoTable))?;
-        let filled = held.filled.as_mut().ok_or(of_table(WhyNot::NotFilled))?;
+        let held = self.stored_mut(name).ok_or(of_table(ChangeErrorKind::NoTable))?;
+        let filled = held.filled.as_mut().ok_or(of_table(ChangeErrorKind::NotFilled))?;
         let (counts, run) = check(&held.tables[0], &changes)?;
-        match filled.bring_on(&held.tables[0], &changes, run, now) {
+        match filled.change_spare(&held.tables[0], &changes, run, now) {
             Ok(anew) => {
                 let built = filled.build_if_quick();
                 let swap = filled.exchange(&mut held.tables[0]);
-                Ok(Pending {
+                Ok(PendingChange {
                     swap,
                     counts,
                     name: name.clone(),
@@ -318,27 +318,27 @@ impl StateStore {
             }
             Err(at) => {
                 filled.forget_spare();
-                Err(ChangeError { at, why: WhyNot::Full { max: held.tables[0].max_rows() } })
+                Err(ChangeError { at, why: ChangeErrorKind::Full { max: held.tables[0].max_rows() } })
             }
         }
     }
 
     /// As [`StateStore::change`], with those changes that go; and how many do not. A row that is there already as it is
     /// to be is only as young as a new one. None if nothing is left to change.
-    pub fn change_what_goes(
+    pub fn change_where_possible(
         &mut self,
         name: &TableName,
         mut changes: Vec<Change>,
         now: Time,
-    ) -> (Option<Pending>, u64) {
+    ) -> (Option<PendingChange>, u64) {
         let n_all = changes.len() as u64;
-        let Some(held) = self.held(name) else { return (None, n_all) };
+        let Some(held) = self.stored(name) else { return (None, n_all) };
         let Some(filled) = &held.filled else { return (None, n_all) };
         let copies = copies(&held.tables, filled);
         let mut check = Check::of(&copies[0]);
         let mut n_refused = 0;
         changes.retain(|change| {
-            let is_new = match check.there_already(change) {
+            let is_new = match check.existing_key(change) {
                 Some(key) => {
                     copies.iter().for_each(|copy| copy.touch(copy.find_values(key, Time(0)), now));
                     false
@@ -363,11 +363,11 @@ impl StateStore {
     }
 
     /// All workers have taken a swap up: does to the other copy what was done to the one that they have now.
-    pub fn settle(&mut self, pending: Pending) {
-        let Pending { swap, name, work, anew, .. } = pending;
+    pub fn settle(&mut self, pending: PendingChange) {
+        let PendingChange { swap, name, work, anew, .. } = pending;
         // Who holds what was before stands in the way of changing it in place.
         drop(swap);
-        let Some(held) = self.held_mut(&name) else { return };
+        let Some(held) = self.stored_mut(&name) else { return };
         let Some(filled) = held.filled.as_mut() else { return };
         let now = &held.tables[0];
         let Some(spare) = &filled.spare else { return };
@@ -376,7 +376,7 @@ impl StateStore {
                 let pairs = filled.matches.iter_mut().zip(built).zip(&anew).filter(|(_, anew)| !**anew);
                 let kept = pairs.filter_map(|((matched, built), _)| Some((matched.spare.as_mut()?, built)));
                 let (mut matchers, built): (Vec<_>, Vec<_>) = kept.unzip();
-                if carry_out(spare, &mut matchers, &changes, run, now).is_err() {
+                if change_copies(spare, &mut matchers, &changes, run, now).is_err() {
                     return filled.forget_spare();
                 }
                 for (matcher, built) in matchers.into_iter().zip(built) {
@@ -396,15 +396,15 @@ impl StateStore {
     }
 
     /// Whether rows of the controller may be too old at some time.
-    pub fn ages(&mut self) -> bool {
-        self.held_tables().any(|held| held.filled.is_some() && held.tables[0].spec().expires())
+    pub fn has_expiring_rows(&mut self) -> bool {
+        self.stored_tables().any(|held| held.filled.is_some() && held.tables[0].spec().expires())
     }
 
     /// What takes the rows of the controller out that are too old at `now`, by table; the caller does so.
     pub fn expired(&mut self, now: Time) -> Vec<(TableName, Vec<Change>)> {
         let mut expired = Vec::new();
         for name in self.names().collect::<Vec<_>>() {
-            let Some(held) = self.held_mut(&name) else { continue };
+            let Some(held) = self.stored_mut(&name) else { continue };
             let Some(filled) = held.filled.as_mut().filter(|_| held.tables[0].spec().expires()) else {
                 continue;
             };
@@ -417,14 +417,14 @@ impl StateStore {
     }
 
     /// What was built and is older than some changes.
-    pub fn stale(&self) -> Vec<Stale> {
+    pub fn stale(&self) -> Vec<StaleMatcher> {
         let mut stale = Vec::new();
         for name in self.names() {
-            let Some(filled) = self.held(&name).and_then(|held| held.filled.as_ref()) else { continue };
+            let Some(filled) = self.stored(&name).and_then(|held| held.filled.as_ref()) else { continue };
             for (at, matched) in filled.matches.iter().enumerate() {
                 if matched.now.wants_rebuild() {
                     let (changes, rules) = (matched.now.changed(), matched.now.len());
-                    stale.push(Stale { name: name.clone(), at, changes, rules });
+                    stale.push(StaleMatcher { name: name.clone(), at, changes, rules });
                 }
             }
         }
@@ -435,43 +435,43 @@ impl StateStore {
     /// made anew.
     pub fn is_outdated(&self) -> bool {
         let held = self.names().collect::<Vec<_>>();
-        let filled = held.iter().filter_map(|name| self.held(name)?.filled.as_ref());
-        filled.flat_map(|filled| &filled.matches).any(Match::is_outdated)
+        let filled = held.iter().filter_map(|name| self.stored(name)?.filled.as_ref());
+        filled.flat_map(|filled| &filled.matches).any(MatchCopies::is_outdated)
     }
 
     /// Code was made anew for the rules as they are.
     pub fn note_coded(&mut self) {
-        let filled = self.held_tables().filter_map(|held| held.filled.as_mut());
-        filled.flat_map(|filled| &mut filled.matches).for_each(Match::note_coded);
+        let filled = self.stored_tables().filter_map(|held| held.filled.as_mut());
+        filled.flat_map(|filled| &mut filled.matches).for_each(MatchCopies::note_coded);
     }
 
     /// The rules of a match over a table, to be built elsewhere.
     pub fn snapshot(&self, name: &TableName, at: usize) -> Option<Snapshot> {
-        Some(self.held(name)?.filled.as_ref()?.matches.get(at)?.now.snapshot())
+        Some(self.stored(name)?.filled.as_ref()?.matches.get(at)?.now.snapshot())
     }
 
     /// Begins to take on what was built; the caller does as for a change. None if it is of no use any more.
-    pub fn adopt(&mut self, name: &TableName, at: usize, built: Built) -> Option<Pending> {
-        let held = self.held_mut(name)?;
+    pub fn adopt(&mut self, name: &TableName, at: usize, built: Built) -> Option<PendingChange> {
+        let held = self.stored_mut(name)?;
         let filled = held.filled.as_mut()?;
         let matcher = filled.matches.get_mut(at)?.spare.as_mut()?;
         Arc::make_mut(matcher).adopt(built.clone()).ok()?;
         let swap = filled.exchange(&mut held.tables[0]);
         let anew = vec![false; filled.matches.len()];
         let work = Work::Built { at, built };
-        Some(Pending { swap, counts: Counts::default(), name: name.clone(), work, anew })
+        Some(PendingChange { swap, counts: Counts::default(), name: name.clone(), work, anew })
     }
 }
 
-impl Filled {
+impl ControllerRows {
     /// For a new table with the rows of the text.
     pub(crate) fn new(n_keys: usize, text: &[Vec<Value>]) -> Self {
-        Self { text: Arc::new(Text::of(n_keys, text)), ..Self::default() }
+        Self { text: Arc::new(RowHashes::of(n_keys, text)), ..Self::default() }
     }
 
     /// Whether the text gives these rows.
     pub(crate) fn is_of(&self, n_keys: usize, text: &[Vec<Value>]) -> bool {
-        *self.text == Text::of(n_keys, text)
+        *self.text == RowHashes::of(n_keys, text)
     }
 
     /// What is matched over the table: that of the version before, where it has the same rows.
@@ -495,7 +495,8 @@ impl Filled {
             }
         };
         let (now, coded) = (Arc::new(now), (0, 0, false));
-        let mut matched = Match { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true, coded };
+        let mut matched =
+            MatchCopies { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true, coded };
         matched.note_coded();
         self.matches.push(matched);
         Ok(now)
@@ -515,7 +516,7 @@ impl Filled {
     ///
     /// # Errors
     /// The change that does not go. The second copy is of no use then.
-    fn bring_on(
+    fn change_spare(
         &mut self,
         table: &Table,
         changes: &[Change],
@@ -528,7 +529,7 @@ impl Filled {
             matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
         }
         let mut matchers: Vec<_> = self.matches.iter_mut().filter_map(|m| m.spare.as_mut()).collect();
-        let mut anew = carry_out(spare, &mut matchers, changes, run, now)?;
+        let mut anew = change_copies(spare, &mut matchers, changes, run, now)?;
         for (matched, anew) in self.matches.iter_mut().zip(&mut anew) {
             if *anew {
                 matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
@@ -541,7 +542,7 @@ impl Filled {
 
     /// Builds anew what is quickly built of the rows of the second copy: a delta beside few rules costs more than they.
     fn build_if_quick(&mut self) -> Vec<Option<Built>> {
-        let build = |matched: &mut Match| {
+        let build = |matched: &mut MatchCopies| {
             let matcher = matched.spare.as_mut()?;
             let built = matcher.built_if_quick()?;
             adopt(matcher, built.clone());
@@ -563,7 +564,7 @@ impl Filled {
                 continue;
             }
             let key = table.key_values(row);
-            let other = self.in_spare(&key);
+            let other = self.row_in_spare(&key);
             let its = other.map_or(mine, |(spare, row)| spare.age(row));
             let age = begun(age_of_both(mine, its), now);
             if table.is_over(age, now) {
@@ -592,7 +593,7 @@ impl Filled {
         let mut cursor = 0;
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
-            let (mine, other) = (table.age(row), self.in_spare(&table.key_values(row)));
+            let (mine, other) = (table.age(row), self.row_in_spare(&table.key_values(row)));
             let Some((spare, row)) = other.filter(|_| mine.used != NOT_KNOWN) else { continue };
             let its = spare.age(row);
             if its.used < mine.used {
@@ -602,7 +603,7 @@ impl Filled {
     }
 
     /// The row with this key in the second copy.
-    fn in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
+    fn row_in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
         let spare = self.spare.as_deref()?;
         let row = spare.find_values(key, Time(0));
         row.is_some().then_some((spare, row))
@@ -630,7 +631,7 @@ impl Filled {
     }
 }
 
-impl Match {
+impl MatchCopies {
     fn note_coded(&mut self) {
         self.coded = (self.now.packing(), self.now.ways(), self.now.is_far());
     }
@@ -644,7 +645,7 @@ impl Match {
     }
 }
 
-impl Text {
+impl RowHashes {
     fn of(n_keys: usize, rows: &[Vec<Value>]) -> Self {
         Self(rows.iter().map(|row| (hash_of(&row[..n_keys]), hash_of(row))).collect())
     }
@@ -654,7 +655,7 @@ impl Text {
 /// not of the text stay. Columns are found by name; one of another type holds its default.
 pub(crate) fn merged(
     running: &Table,
-    filled: &Filled,
+    filled: &ControllerRows,
     spec: &TableSpec,
     text: &[Vec<Value>],
 ) -> Vec<Vec<Value>> {
@@ -726,7 +727,7 @@ impl<'t> Check<'t> {
     }
 
     /// The key of a row that this leaves as it is, where nothing else has been done to it.
-    fn there_already<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
+    fn existing_key<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
         let Change::Put(values) = change else { return None };
         let key = &values[..self.table.spec().key.len().min(values.len())];
         if check_values(self.table, values, true).is_err() || self.is_there.contains_key(&bytes_of(key)) {
@@ -737,7 +738,7 @@ impl<'t> Check<'t> {
     }
 
     /// Takes a change on if it goes.
-    fn take(&mut self, change: &Change) -> Result<(), WhyNot> {
+    fn take(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
         check_values(self.table, values, is_whole)?;
@@ -745,12 +746,12 @@ impl<'t> Check<'t> {
         let known = || self.table.find_values(key, Time(0)).is_some();
         let there = self.is_there.entry(bytes_of(key)).or_insert_with(known);
         match (change, *there) {
-            (Change::Insert(_), true) => return Err(WhyNot::Exists),
+            (Change::Insert(_), true) => return Err(ChangeErrorKind::Exists),
             (Change::Put(_), true) => self.counts.updated += 1,
             (Change::Insert(_) | Change::Put(_), false) => {
                 let max = self.table.max_rows();
                 if self.rows >= max {
-                    return Err(WhyNot::Full { max });
+                    return Err(ChangeErrorKind::Full { max });
                 }
                 self.counts.inserted += 1;
                 self.rows += 1;
@@ -769,16 +770,16 @@ impl<'t> Check<'t> {
 ///
 /// # Errors
 /// [`WhyNot::Value`].
-pub fn check_row(table: &Table, values: &[Value]) -> Result<(), WhyNot> {
+pub fn check_row(table: &Table, values: &[Value]) -> Result<(), ChangeErrorKind> {
     check_values(table, values, true)
 }
 
-fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), WhyNot> {
+fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), ChangeErrorKind> {
     let spec = table.spec();
     let n = spec.key.len() + if is_whole { spec.columns.len() } else { 0 };
     if values.len() != n {
         let column = spec.key[0].name.clone();
-        return Err(WhyNot::Value { column });
+        return Err(ChangeErrorKind::Value { column });
     }
     for (column, value) in spec.key.iter().chain(&spec.columns).zip(values) {
         let fits = match value {
@@ -792,7 +793,7 @@ fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), W
             }
         };
         if !fits {
-            return Err(WhyNot::Value { column: column.name.clone() });
+            return Err(ChangeErrorKind::Value { column: column.name.clone() });
         }
     }
     Ok(())
@@ -832,7 +833,7 @@ fn hash_of(values: &[Value]) -> u64 {
 ///
 /// # Errors
 /// The change for which there is no room after all: an index that is full of keys that were chosen so.
-fn carry_out(
+fn change_copies(
     table: &Table,
     matchers: &mut [&mut Arc<Matcher>],
     changes: &[Change],
@@ -851,7 +852,7 @@ fn carry_out(
         live.for_each(|(matcher, _)| matcher.remove(&gone));
         let mut came = Vec::with_capacity(run.len());
         for (at, (change, found)) in (begin..).zip(run.iter().zip(found)) {
-            came.extend(carry_out_one(table, change, found, now).map_err(|Full| at)?);
+            came.extend(change_copies_at_once(table, change, found, now).map_err(|TableFull| at)?);
         }
         let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
         live.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
@@ -870,10 +871,15 @@ fn look_over(table: &Table, changes: &[Change]) {
 }
 
 /// There is no room for a row.
-struct Full;
+struct TableFull;
 
 /// Does a change to the row that was found for its key; gives the row that is there then.
-fn carry_out_one(table: &Table, change: &Change, found: Row, now: Time) -> Result<Option<Row>, Full> {
+fn change_copies_at_once(
+    table: &Table,
+    change: &Change,
+    found: Row,
+    now: Time,
+) -> Result<Option<Row>, TableFull> {
     match change {
         Change::Remove(_) => {
             table.remove(found);
@@ -887,7 +893,7 @@ fn carry_out_one(table: &Table, change: &Change, found: Row, now: Time) -> Resul
         Change::Insert(values) | Change::Put(values) => {
             match insert_aged(table, values, Age { used: now, inserted: now }) {
                 Insert::New(row) => Ok(Some(row)),
-                Insert::Full | Insert::TooLong => Err(Full),
+                Insert::Full | Insert::TooLong => Err(TableFull),
             }
         }
     }
@@ -921,7 +927,7 @@ fn begun(Age { used, inserted }: Age, now: Time) -> Age {
 }
 
 /// A table of the controller, and its second copy if there is one.
-pub(crate) fn copies(tables: &[Arc<Table>], filled: &Filled) -> Vec<Arc<Table>> {
+pub(crate) fn copies(tables: &[Arc<Table>], filled: &ControllerRows) -> Vec<Arc<Table>> {
     tables.iter().cloned().chain(filled.spare.clone()).collect()
 }
 

@@ -108,7 +108,7 @@ mod tests {
 
     /// A late event for a call that is gone must not touch the call that took its place.
     #[test]
-    fn a_stale_key_finds_nothing() {
+    fn stale_key_finds_nothing() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));

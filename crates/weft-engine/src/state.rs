@@ -8,7 +8,7 @@
 //! what cannot be carried is refused.
 
 use crate::filter::{self, Filter};
-use crate::rules::{Filled, TableName, copies, merged, set_ages};
+use crate::rules::{ControllerRows, TableName, copies, merged, set_ages};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct StateStore {
     hash: HashKey,
     chains: BTreeMap<String, ChainState>,
     /// Tables of no element: all chains that name one have the same.
-    shared: BTreeMap<String, HeldTable>,
+    shared: BTreeMap<String, StoredTable>,
     /// Filters that were ever bound.
     n_filters: u32,
 }
@@ -66,7 +66,7 @@ pub struct Bound {
 }
 
 #[derive(Clone, Debug)]
-struct HeldFilter {
+struct StoredFilter {
     id: u32,
     cells: Arc<Scalars>,
     /// As [`HeldTable::is_bound`].
@@ -75,9 +75,9 @@ struct HeldFilter {
 
 #[derive(Clone, Debug)]
 struct ChainState {
-    filters: BTreeMap<String, HeldFilter>,
-    tables: BTreeMap<(String, String), HeldTable>,
-    vars: BTreeMap<(String, String), HeldVar>,
+    filters: BTreeMap<String, StoredFilter>,
+    tables: BTreeMap<(String, String), StoredTable>,
+    vars: BTreeMap<(String, String), StoredVar>,
     /// Words of variables that were ever given out.
     words: usize,
     scalars: Arc<Scalars>,
@@ -85,17 +85,17 @@ struct ChainState {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct HeldTable {
+pub(crate) struct StoredTable {
     realisation: Realisation,
     pub(crate) tables: Vec<Arc<Table>>,
     /// What the controller gives it.
-    pub(crate) filled: Option<Filled>,
+    pub(crate) filled: Option<ControllerRows>,
     /// A program of the update that is staged knows it.
     is_bound: bool,
 }
 
 #[derive(Clone, Debug)]
-struct HeldVar {
+struct StoredVar {
     ty: Type,
     merge: Option<Merge>,
     word: u32,
@@ -105,7 +105,7 @@ struct HeldVar {
 
 /// Why a program does not fit the state that the node holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct StateMismatch {
     /// The chain.
     pub chain: String,
     /// The instance, empty for a shared table.
@@ -118,7 +118,7 @@ pub struct Unfit {
     pub help: String,
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for StateMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { chain, instance, name, reason, .. } = self;
         let dot = if instance.is_empty() { "" } else { "." };
@@ -126,7 +126,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl core::error::Error for Unfit {}
+impl core::error::Error for StateMismatch {}
 
 impl StateStore {
     /// An empty store for a node with so many workers, whose tables place keys by this.
@@ -138,12 +138,12 @@ impl StateStore {
     /// Begins an update.
     pub fn stage(&self) -> Staged {
         let mut store = self.clone();
-        for table in store.held_tables() {
+        for table in store.stored_tables() {
             table.is_bound = false;
-            table.filled.iter_mut().for_each(Filled::unbind);
+            table.filled.iter_mut().for_each(ControllerRows::unbind);
         }
-        store.held_vars().for_each(|var| var.is_bound = false);
-        store.held_filters().for_each(|filter| filter.is_bound = false);
+        store.stored_vars().for_each(|var| var.is_bound = false);
+        store.stored_filters().for_each(|filter| filter.is_bound = false);
         Staged {
             store,
             limits: Vec::new(),
@@ -168,7 +168,7 @@ impl StateStore {
             }
         }
         *self = staged.store;
-        self.held_tables().filter_map(|table| table.filled.as_mut()).for_each(Filled::retain_bound);
+        self.stored_tables().filter_map(|table| table.filled.as_mut()).for_each(ControllerRows::retain_bound);
         self.shared.retain(|_, table| table.is_bound);
         for chain in self.chains.values_mut() {
             chain.tables.retain(|_, table| table.is_bound);
@@ -194,29 +194,29 @@ impl StateStore {
         shared.chain(own)
     }
 
-    pub(crate) fn held(&self, name: &TableName) -> Option<&HeldTable> {
+    pub(crate) fn stored(&self, name: &TableName) -> Option<&StoredTable> {
         if name.instance.is_empty() {
             return self.shared.get(&name.table);
         }
         self.chains.get(&name.chain)?.tables.get(&(name.instance.clone(), name.table.clone()))
     }
 
-    pub(crate) fn held_mut(&mut self, name: &TableName) -> Option<&mut HeldTable> {
+    pub(crate) fn stored_mut(&mut self, name: &TableName) -> Option<&mut StoredTable> {
         if name.instance.is_empty() {
             return self.shared.get_mut(&name.table);
         }
         self.chains.get_mut(&name.chain)?.tables.get_mut(&(name.instance.clone(), name.table.clone()))
     }
 
-    pub(crate) fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
+    pub(crate) fn stored_tables(&mut self) -> impl Iterator<Item = &mut StoredTable> {
         self.shared.values_mut().chain(self.chains.values_mut().flat_map(|chain| chain.tables.values_mut()))
     }
 
-    fn held_vars(&mut self) -> impl Iterator<Item = &mut HeldVar> {
+    fn stored_vars(&mut self) -> impl Iterator<Item = &mut StoredVar> {
         self.chains.values_mut().flat_map(|chain| chain.vars.values_mut())
     }
 
-    fn held_filters(&mut self) -> impl Iterator<Item = &mut HeldFilter> {
+    fn stored_filters(&mut self) -> impl Iterator<Item = &mut StoredFilter> {
         self.chains.values_mut().flat_map(|chain| chain.filters.values_mut())
     }
 
@@ -225,7 +225,7 @@ impl StateStore {
         self.chains.entry(name.to_owned()).or_insert_with(|| ChainState::new(workers))
     }
 
-    fn held_table(&mut self, chain: &str, decl: &TableDecl) -> Option<&mut HeldTable> {
+    fn stored_table(&mut self, chain: &str, decl: &TableDecl) -> Option<&mut StoredTable> {
         if decl.owner.is_empty() {
             return self.shared.get_mut(&decl.spec.name);
         }
@@ -248,7 +248,7 @@ impl Staged {
     ///
     /// # Errors
     /// [`Unfit`] says what cannot be carried. The update is of no use then.
-    pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), Unfit> {
+    pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), StateMismatch> {
         let tables: Vec<Vec<Arc<Table>>> = program
             .tables
             .iter()
@@ -274,12 +274,18 @@ impl Staged {
     ///
     /// # Errors
     /// As [`Staged::bind`].
-    pub fn bind_filter(&mut self, chain: &str, name: &str, policies: &Policies) -> Result<Filter, Unfit> {
+    pub fn bind_filter(
+        &mut self,
+        chain: &str,
+        name: &str,
+        policies: &Policies,
+    ) -> Result<Filter, StateMismatch> {
         let decls = filter::table_decls(name, policies, self.store.workers > 1);
         let tables = decls.iter().map(|decl| Ok(Arc::clone(&self.bind_table(chain, decl)?[0])));
         let tables = tables.collect::<Result<_, _>>()?;
         let (next_id, hash) = (self.store.n_filters, self.store.hash);
-        let new = || HeldFilter { id: next_id, cells: Arc::new(Scalars::new(filter::CELLS)), is_bound: true };
+        let new =
+            || StoredFilter { id: next_id, cells: Arc::new(Scalars::new(filter::CELLS)), is_bound: true };
         let held = self.store.chain(chain).filters.entry(name.to_owned()).or_insert_with(new);
         held.is_bound = true;
         let (id, state) = (held.id, filter::State::new(policies, Arc::clone(&held.cells), tables, hash));
@@ -292,13 +298,13 @@ impl Staged {
         &mut self,
         program: &ChainProgram,
         tables: &[Vec<Arc<Table>>],
-    ) -> Result<Vec<Arc<Matcher>>, Unfit> {
+    ) -> Result<Vec<Arc<Matcher>>, StateMismatch> {
         let mut matcher = |decl: &MatchDecl| {
             let at = usize::from(decl.table.0);
             let table = &program.tables[at];
-            let filled = self.store.held_table(&program.name, table).and_then(|held| held.filled.as_mut());
+            let filled = self.store.stored_table(&program.name, table).and_then(|held| held.filled.as_mut());
             let filled = filled.expect("the checker lets tables of the controller alone be matched");
-            filled.matcher(&decl.spec, &tables[at][0]).map_err(|error| Unfit {
+            filled.matcher(&decl.spec, &tables[at][0]).map_err(|error| StateMismatch {
                 chain: program.name.clone(),
                 instance: table.owner.clone(),
                 name: table.spec.name.clone(),
@@ -309,11 +315,11 @@ impl Staged {
         program.matches.iter().map(&mut matcher).collect()
     }
 
-    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, Unfit> {
+    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, StateMismatch> {
         let workers = self.store.workers;
         let mut rows = None;
-        if let Some(held) = self.store.held_table(chain, decl) {
-            let refuse = |reason| Unfit {
+        if let Some(held) = self.store.stored_table(chain, decl) {
+            let refuse = |reason| StateMismatch {
                 chain: chain.to_owned(),
                 instance: decl.owner.clone(),
                 name: decl.spec.name.clone(),
@@ -352,14 +358,14 @@ impl Staged {
         let rows = rows.as_ref().unwrap_or(&decl.rows);
         tables.iter().for_each(|table| table.add_rows(rows, Time(0)));
         let filled = (decl.realisation == Realisation::Replicated)
-            .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
+            .then(|| ControllerRows::new(decl.spec.key.len(), &decl.rows));
         if filled.is_some() && decl.spec.expires() {
-            let before = self.store.held_table(chain, decl);
+            let before = self.store.stored_table(chain, decl);
             let before = before.and_then(|held| Some(copies(&held.tables, held.filled.as_ref()?)));
             tables.iter().for_each(|table| set_ages(before.as_deref().unwrap_or_default(), table));
         }
         let held =
-            HeldTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };
+            StoredTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };
         if decl.owner.is_empty() {
             self.store.shared.insert(decl.spec.name.clone(), held);
         } else {
@@ -417,8 +423,8 @@ impl ChainState {
     }
 
     /// The word of a variable.
-    fn bind_var(&mut self, chain: &str, var: &VarDecl) -> Result<u32, Unfit> {
-        let refuse = |reason: String, help: &str| Unfit {
+    fn bind_var(&mut self, chain: &str, var: &VarDecl) -> Result<u32, StateMismatch> {
+        let refuse = |reason: String, help: &str| StateMismatch {
             chain: chain.to_owned(),
             instance: var.owner.clone(),
             name: var.name.clone(),
@@ -445,7 +451,7 @@ impl ChainState {
             None => self.scalars.set_word(word as usize, start),
             Some(_) => self.merged.iter().for_each(|part| part.set_word(word as usize, start)),
         }
-        self.vars.insert(key, HeldVar { ty: var.ty, merge: var.merge, word, is_bound: true });
+        self.vars.insert(key, StoredVar { ty: var.ty, merge: var.merge, word, is_bound: true });
         Ok(word)
     }
 }

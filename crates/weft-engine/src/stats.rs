@@ -1,6 +1,6 @@
 //! Counters of one worker, and how those of several are added up.
 
-use crate::call_link::CallLinkStats;
+use crate::call_queue::CallQueueStats;
 use crate::filter::FilterStats;
 use std::collections::BTreeMap;
 use weft_core::abi::Counters;
@@ -40,7 +40,7 @@ pub struct Stats {
     /// The state of upstream endpoints.
     pub endpoints: Vec<EndpointStats>,
     /// The links on clusters.
-    pub links: Vec<CallLinkStats>,
+    pub call_queues: Vec<CallQueueStats>,
 }
 
 /// Connections of one side.
@@ -223,10 +223,10 @@ impl Stats {
         for filter in &other.filters {
             self.merge_filter(filter);
         }
-        for link in &other.links {
-            match self.links.iter_mut().find(|mine| mine.name == link.name) {
+        for link in &other.call_queues {
+            match self.call_queues.iter_mut().find(|mine| mine.name == link.name) {
                 Some(mine) => mine.add(link),
-                None => self.links.push(link.clone()),
+                None => self.call_queues.push(link.clone()),
             }
         }
     }
@@ -296,7 +296,7 @@ mod tests {
 
     /// A time falls into a bucket whose bound is at most 1/16 above it; else percentiles would lie.
     #[test]
-    fn quantiles_are_within_a_sixteenth() {
+    fn quantile_error_is_at_most_a_16th() {
         for ns in [0u64, 1, 15, 16, 17, 31, 32, 1_000, 65_535, 123_456_789, u64::MAX >> 1] {
             let mut histogram = Histogram::default();
             histogram.record(Interval(ns as i64));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_split_the_times() {
+    fn quantiles_split_recorded_times() {
         let mut histogram = Histogram::default();
         (1..=100).for_each(|ms| histogram.record(Interval::from_millis(ms)));
         let p99 = histogram.quantile(0.99).as_secs_f64();

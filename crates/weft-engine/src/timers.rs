@@ -252,7 +252,7 @@ mod tests {
 
     /// Timers fire once, in their tick and not before, whatever the distance; else deadlines would be wrong.
     #[test]
-    fn each_timer_fires_once_in_its_tick() {
+    fn timer_fires_once_in_its_tick() {
         let start = Time(1_700_000_000_123_456_789);
         let mut timers = Timers::new(start);
         let delays_ms = [0, 1, 5, 63, 64, 65, 4_095, 4_096, 4_097, 262_143, 262_144, 20_000_000];
@@ -275,7 +275,7 @@ mod tests {
 
     /// A capture whose packets are years apart would stand still.
     #[test]
-    fn a_long_gap_is_short_work() {
+    fn long_gap_expires_quickly() {
         let mut timers = Timers::new(Time(0));
         let year = Interval::from_secs(365 * 86_400);
         timers.set(Time(0) + year, 1);
@@ -292,7 +292,7 @@ mod tests {
 
     /// What is taken out and set again, as for ports that have moved, must fire when it would have.
     #[test]
-    fn timers_that_are_taken_out_can_be_set_again() {
+    fn drained_timers_can_be_set_again() {
         let mut timers = Timers::new(Time(0));
         for (n, ms) in [5, 300, 5, 70_000, 5].into_iter().enumerate() {
             timers.set(Time(0) + Interval::from_millis(ms), n);
@@ -314,7 +314,7 @@ mod tests {
 
     /// A cancelled timer never fires, and its key cannot cancel the timer that took its place.
     #[test]
-    fn a_stale_key_is_harmless() {
+    fn stale_key_cancels_nothing() {
         let start = Time(0);
         let mut timers = Timers::new(start);
         let first = timers.set(start + Interval::from_millis(3), 1);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_64_passes_is_timed_where_they_are_few_and_one_in_a_millisecond_where_they_are_many() {
+    fn timing_samples_by_count_and_by_time() {
         // Passes each so many microseconds, and how many of 100,000 are timed.
         for (apart, timed) in [(1_000, 1_563), (20, 1_563), (10, 1_000), (1, 100)] {
             let mut tracing = Tracing::default();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_end_in_front_of_a_pass_that_is_timed() {
+    fn batch_ends_before_a_timed_pass() {
         let (mut tracing, now) = (Tracing::default(), Time(0));
         assert_eq!(tracing.untraced(now, 64), 0);
         tracing.began(now, 1, true);

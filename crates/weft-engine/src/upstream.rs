@@ -5,9 +5,9 @@ use crate::conn::{Conn, ConnKey, Life, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer, upstream_config};
 use crate::filter::is_over;
-use crate::headers::to_hand_on;
+use crate::headers::to_forward;
 use crate::plan::Cluster;
-use crate::pool::{Down, Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
+use crate::pool::{DownReason, Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
 use crate::stats::EndpointStats;
 use crate::waiting::{WAITING_MAX, Waiter};
 use std::rc::Rc;
@@ -27,12 +27,12 @@ impl Engine {
             return self.enter_filter(now, key, filter);
         }
         call.phase = Phase::AwaitUpstream;
-        let of_cluster = call.pool.line.get();
-        let lines = [self.line_of_listener(key), of_cluster];
-        if self.is_weighed_first(key, lines) {
+        let of_cluster = call.pool.call_queue.get();
+        let lines = [self.queue_of_listener(key), of_cluster];
+        if self.needs_length_probe(key, lines) {
             return;
         }
-        if !lines.into_iter().flatten().all(|line| self.enter_link(now, key, line)) {
+        if !lines.into_iter().flatten().all(|line| self.enter_call_queue(now, key, line)) {
             return;
         }
         let call = self.calls.get_mut(key).expect("it has not ended");
@@ -47,7 +47,7 @@ impl Engine {
             call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice, has_place));
         let can_be_tried = |e: &EndpointKey| {
             let over = choice.and_then(|choice| choice.over);
-            self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))
+            self.endpoints.get(*e).is_some_and(|e| !e.is_skipped(now) && is_over(over, &e.address))
         };
         let Some(chosen) = chosen.filter(can_be_tried) else {
             let pool = Rc::clone(&call.pool);
@@ -65,8 +65,7 @@ impl Engine {
     fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
         let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
         let all = all.take(of.map_or(usize::MAX, |_| 1));
-        let next =
-            all.filter(|endpoint| endpoint.is_left_out(now)).min_by_key(|endpoint| endpoint.retry_at());
+        let next = all.filter(|endpoint| endpoint.is_skipped(now)).min_by_key(|endpoint| endpoint.retry_at());
         let cluster = &pool.cluster.name;
         match next.and_then(|endpoint| Some((endpoint, endpoint.why_down()?))) {
             None => format!("no endpoint of cluster `{cluster}` can be reached"),
@@ -81,9 +80,9 @@ impl Engine {
         for conn_key in &endpoint.ready {
             let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
             let Some(stream) = conn.h2.open() else { continue };
-            let end = call.request.is_bare();
+            let end = call.request.is_empty();
             let sent_at = conn.h2.n_sent() + conn.h2.output().len() as u64;
-            if conn.h2.send_headers(stream, &to_hand_on(&call.request_headers), end).is_err() {
+            if conn.h2.send_headers(stream, &to_forward(&call.request_headers), end).is_err() {
                 // The server permits no list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);
                 let text = "the request's headers are larger than the server permits";
@@ -142,7 +141,7 @@ impl Engine {
             return;
         }
         let (name, cluster, n) = (&endpoint.name, &endpoint.cluster.name, endpoint.ready.len());
-        let places = self.places_of(endpoint);
+        let places = self.endpoint_positions(endpoint);
         let text = format!(
             "cluster `{cluster}` is full: {} of {places} streams to {name} are taken, on {n} connections; {why}",
             endpoint.active
@@ -179,7 +178,7 @@ impl Engine {
     }
 
     /// Streams that the connections to an endpoint have, taken and free.
-    fn places_of(&self, endpoint: &Endpoint) -> u64 {
+    fn endpoint_positions(&self, endpoint: &Endpoint) -> u64 {
         let conns = endpoint.ready.iter().filter_map(|conn| self.conns.get(*conn));
         conns.map(|conn| conn.h2.active_streams() as u64 + u64::from(conn.h2.available_streams())).sum()
     }
@@ -232,7 +231,7 @@ impl Engine {
     }
 
     /// A connection to an endpoint has failed: it is left out for a while, and then it is found out whether it is back.
-    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: Down) {
+    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         let due = endpoint.note_failure(now, why);
         let timer = self.timers.set(due, Timer::Probe(at));
@@ -258,7 +257,7 @@ impl Engine {
         };
         let limit = self.endpoints.get(*endpoint).map(|endpoint| endpoint.cluster.options.connect_timeout);
         self.actions.push_back(Action::Abort { conn: key.into() });
-        self.drop_conn(now, key, limit.map(Down::TimedOut));
+        self.drop_conn(now, key, limit.map(DownReason::TimedOut));
     }
 
     /// A connection is being made from now on: it has the cluster's time.
@@ -304,7 +303,7 @@ impl Engine {
     /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the
     /// same, so that it may try again without asking its application, as it would without us.
     fn server_refused(&mut self, now: Time, key: CallKey) {
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if !self.resend(now, key) && !self.has_answer(key) {
             self.end(now, key, End::Refused);
         }
@@ -315,7 +314,7 @@ impl Engine {
         if code == ErrorCode::RefusedStream {
             return self.server_refused(now, key);
         }
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if self.has_answer(key) {
             return;
         }
@@ -332,7 +331,7 @@ impl Engine {
     /// This node has reset the server's stream, because the server broke a rule of it.
     pub(crate) fn server_at_fault(&mut self, now: Time, key: CallKey, fault: Violation) {
         let server = self.server_of(key);
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if self.has_answer(key) {
             return;
         }
@@ -343,7 +342,7 @@ impl Engine {
     /// The server's connection is gone, or this node has ended it for something that the server did.
     pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
         let (server, is_unsent) = (self.server_of(key), self.is_unsent(key));
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if self.has_answer(key) || (is_unsent && self.resend(now, key)) {
             return;
         }
@@ -386,7 +385,7 @@ impl Engine {
     }
 
     /// The upstream leg of a call is gone without our doing.
-    fn forget_up(&mut self, now: Time, key: CallKey) {
+    fn forget_upstream(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some(up) = call.up.take() else { return };
         let owed = core::mem::take(&mut call.response.owed);
@@ -422,22 +421,22 @@ impl Engine {
         if is_idle && endpoint.has_grown() && endpoint.waiting.is_empty() && endpoint.ready.contains(&key) {
             endpoint.forget(key);
             endpoint.stop_growing();
-            self.let_go(now, key);
+            self.drain_connection(now, key);
         }
     }
 
     /// Has a connection to a server take no further calls, and close behind its last.
-    pub(crate) fn let_go_upstream(&mut self, now: Time, key: ConnKey) {
+    pub(crate) fn drain_upstream(&mut self, now: Time, key: ConnKey) {
         let Some(at) = self.upstream_of(key) else { return };
         if let Some(endpoint) = self.endpoints.get_mut(at) {
             endpoint.forget(key);
         }
-        self.let_go(now, key);
+        self.drain_connection(now, key);
         self.reassign_waiting(now, at, true);
     }
 
     /// Has a connection to a server end in good order.
-    fn let_go(&mut self, now: Time, key: ConnKey) {
+    fn drain_connection(&mut self, now: Time, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.h2.go_away(now, ErrorCode::NoError);
         }
@@ -500,7 +499,7 @@ impl Engine {
         }
         [endpoint.watch, endpoint.probe].into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
         for conn in endpoint.ready {
-            self.let_go(now, conn);
+            self.drain_connection(now, conn);
         }
     }
 
@@ -511,7 +510,7 @@ impl Engine {
                 cluster: pool.cluster.name.clone(),
                 address: e.name.to_string(),
                 active: e.active,
-                places: self.places_of(e),
+                places: self.endpoint_positions(e),
                 connections: e.ready.len() as u64,
                 waiting: e.n_waiting(),
                 calls: e.calls,

@@ -24,9 +24,9 @@ pub(crate) struct Waiter {
 
 /// See the module. It may have calls that are gone; who takes one out looks.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingCalls {
     /// None is empty.
-    lines: BTreeMap<Client, VecDeque<Waiter>>,
+    queues: BTreeMap<Client, VecDeque<Waiter>>,
     /// The clients of `lines`, each once; the first is next.
     turns: VecDeque<Client>,
     len: usize,
@@ -38,7 +38,7 @@ impl Waiter {
     }
 }
 
-impl Waiting {
+impl WaitingCalls {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -49,7 +49,7 @@ impl Waiting {
 
     /// Adds a call behind all others of its client.
     pub(crate) fn push(&mut self, waiter: Waiter) {
-        let line = self.lines.entry(waiter.client).or_default();
+        let line = self.queues.entry(waiter.client).or_default();
         if line.is_empty() {
             self.turns.push_back(waiter.client);
         }
@@ -60,10 +60,10 @@ impl Waiting {
     /// Takes the next call out.
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
         let client = self.turns.pop_front()?;
-        let line = self.lines.get_mut(&client).expect("a client that has a turn has calls");
+        let line = self.queues.get_mut(&client).expect("a client that has a turn has calls");
         let waiter = line.pop_front().expect("a line has calls");
         if line.is_empty() {
-            self.lines.remove(&client);
+            self.queues.remove(&client);
         } else {
             self.turns.push_back(client);
         }
@@ -73,7 +73,7 @@ impl Waiting {
 
     /// Puts the call back that was taken out last, which is next again.
     pub(crate) fn put_back(&mut self, waiter: Waiter) {
-        let line = self.lines.entry(waiter.client).or_default();
+        let line = self.queues.entry(waiter.client).or_default();
         if !line.is_empty() {
             // Its client went to the end.
             let at = self.turns.iter().rposition(|client| *client == waiter.client);
@@ -86,33 +86,33 @@ impl Waiting {
 
     /// Takes the last call of the client with the most, if that has at least two more than this one.
     pub(crate) fn displace(&mut self, for_client: Option<ConnKey>) -> Option<Waiter> {
-        let own = self.lines.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
-        let (client, line) = self.lines.iter_mut().max_by_key(|(_, line)| line.len())?;
+        let own = self.queues.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
+        let (client, line) = self.queues.iter_mut().max_by_key(|(_, line)| line.len())?;
         if line.len() < own + 2 {
             return None;
         }
         let (waiter, client) = (line.pop_back(), *client);
-        assert!(self.lines.get(&client).is_some_and(|line| !line.is_empty()), "it had two at least");
+        assert!(self.queues.get(&client).is_some_and(|line| !line.is_empty()), "it had two at least");
         self.len -= 1;
         waiter
     }
 
     /// Keeps those for which `keeps` says so.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
-        self.lines.retain(|_, line| {
+        self.queues.retain(|_, line| {
             line.retain(&mut keeps);
             !line.is_empty()
         });
-        let lines = &self.lines;
+        let lines = &self.queues;
         self.turns.retain(|client| lines.contains_key(client));
-        self.len = self.lines.values().map(VecDeque::len).sum();
+        self.len = self.queues.values().map(VecDeque::len).sum();
     }
 
     /// Takes those out that have waited since this time or longer, the longest first.
     pub(crate) fn take_older(&mut self, since: Time) -> Vec<Waiter> {
         let mut older = Vec::new();
         // A call that came later to its line has waited less.
-        for line in self.lines.values_mut() {
+        for line in self.queues.values_mut() {
             while let Some(waiter) = line.pop_front_if(|waiter| waiter.since <= since) {
                 older.push(waiter);
             }
@@ -124,7 +124,7 @@ impl Waiting {
 
     /// Since when the one waits that has waited longest.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.lines.values().filter_map(|line| Some(line.front()?.since)).min()
+        self.queues.values().filter_map(|line| Some(line.front()?.since)).min()
     }
 
     /// All of them, in the order of their turns.
@@ -147,14 +147,14 @@ mod tests {
         Some(Key::from_bits(bits))
     }
 
-    fn order(waiting: &mut Waiting) -> Vec<u64> {
+    fn order(waiting: &mut WaitingCalls) -> Vec<u64> {
         waiting.drain().iter().map(|waiter| waiter.call.to_bits()).collect()
     }
 
     #[test]
-    fn clients_take_turns_in_their_order() {
+    fn clients_are_served_round_robin() {
         // A client with many calls would keep one with a single call waiting for all of them.
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingCalls::default();
         (0..4).for_each(|call| waiting.push(waiter(call, 1, 0)));
         waiting.push(waiter(10, 2, 5));
         (20..22).for_each(|call| waiting.push(waiter(call, 3, 6)));
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn newcomer_displaces_the_longest_line() {
+    fn newcomer_displaces_longest_queue() {
         // A client that fills all the room would have every other client's calls refused.
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingCalls::default();
         (0..3).for_each(|call| waiting.push(waiter(call, 1, 0)));
         waiting.push(waiter(10, 2, 0));
         let displaced = waiting.displace(client(2)).map(|waiter| waiter.call.to_bits());
@@ -177,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_or_doubled() {
+    fn calls_are_not_lost_or_doubled() {
         // A call that is lost here hears nothing of its end; one that is there twice takes two streams.
         for seed in 0..200 {
             let mut rng = Rng::from_seed(seed);
-            let (mut waiting, mut held) = (Waiting::default(), Vec::new());
+            let (mut waiting, mut held) = (WaitingCalls::default(), Vec::new());
             for now in 0..300 {
                 match rng.below(6) {
                     0..=2 => {

@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
 use weft_engine::plan::{Address, Listener, Plan};
-use weft_engine::recording::{Limits, Progress, Recorder, Taken};
+use weft_engine::recording::{Limits, RecordingProgress, Recorder, SharedUsage};
 use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
@@ -72,9 +72,9 @@ pub(crate) enum Mail {
     Stats { to: Sender<WorkerStats> },
     /// Note from now on what the queue of a link of calls is asked; all workers share the limits. Answered with false
     /// if that is noted already, with None if there is no such link.
-    Record { link: Arc<str>, limits: Limits, taken: Arc<Taken>, to: Sender<Option<bool>> },
+    Record { link: Arc<str>, limits: Limits, taken: Arc<SharedUsage>, to: Sender<Option<bool>> },
     /// How far the recordings are, by link.
-    Recordings { to: Sender<Vec<(String, Progress)>> },
+    Recordings { to: Sender<Vec<(String, RecordingProgress)>> },
     /// Send what was noted of a link, and note nothing any more.
     TakeRecording { link: Arc<str>, to: Sender<Option<Recorder>> },
     /// Finish calls and end, at the latest after this time.
@@ -665,7 +665,7 @@ impl Worker {
                 let _ = done.send(begun.elapsed());
             }
             Mail::TakeUp { swap, done } => {
-                self.engine.take_up(&swap);
+                self.engine.apply_swap(&swap);
                 // Who answers has let go of it.
                 drop(swap);
                 let _ = done.send(());
@@ -700,13 +700,13 @@ impl Worker {
                 });
             }
             Mail::Record { link, limits, taken, to } => {
-                let _ = to.send(self.engine.record_link(now, &link, limits, &taken));
+                let _ = to.send(self.engine.record_call_queue(now, &link, limits, &taken));
             }
             Mail::Recordings { to } => {
-                let _ = to.send(self.engine.link_recordings(now));
+                let _ = to.send(self.engine.call_queue_recordings(now));
             }
             Mail::TakeRecording { link, to } => {
-                let _ = to.send(self.engine.take_link_recording(&link));
+                let _ = to.send(self.engine.take_call_queue_recording(&link));
             }
             Mail::Stop { within } => {
                 let (begun, plan) = (Instant::now(), self.engine.plan());

@@ -1,6 +1,6 @@
 //! What a back end is, and what it makes.
 
-use crate::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
+use crate::batch::{ExecBatch, FusedBatch, OutcomeSink, ParseBatch, PrefetchBatch, Progress, RawBatch};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -76,13 +76,13 @@ pub trait Program: Send + Sync + fmt::Debug {
 
     /// Parses frames of a batch ([`Program::run`]), each into its slots; which of them break a check. The caller has
     /// cleared `cx.out`, which is clear again then.
-    fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
+    fn parse_batch<'a>(&self, cx: &mut Cx<'a>, batch: ParseBatch<'a>) -> u64 {
         batch.each(cx, |cx| self.run(cx, usize::MAX))
     }
 
     /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than
     /// is taken. How many did before that. The caller has cleared `cx.out`.
-    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
+    fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, leave: &mut dyn OutcomeSink) -> usize {
         let notes = batch.notes;
         batch.each(cx, leave, |cx, frame, nth| {
             cx.noted = notes.0.of(notes.1 + nth);
@@ -91,24 +91,24 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]).
-    fn goes_through(&self) -> bool {
+    fn has_fast_path(&self) -> bool {
         false
     }
 
     /// As [`Program::look_ahead_all`], for frames that are not parsed; of those that are not usual, nothing is noted.
-    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut Notes) {
         let _ = (cx, batch, notes);
     }
 
     /// Has each frame pass before the next is parsed; those that are not usual are parsed by `parser`. Nobody asks for
     /// it where there is no such code.
-    fn pass_through<'a>(
+    fn run_fused<'a>(
         &self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        batch: Through<'a, '_>,
-        leave: &mut dyn Leave,
-    ) -> Gone {
+        batch: FusedBatch<'a, '_>,
+        leave: &mut dyn OutcomeSink,
+    ) -> Progress {
         batch.each(parser, cx, leave, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
@@ -118,7 +118,7 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// Whether it pays to look ahead in this state as it is now.
-    fn pays_ahead(&self, state: &State) -> bool {
+    fn prefetch_pays(&self, state: &State) -> bool {
         let _ = state;
         false
     }
@@ -136,7 +136,7 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// As [`Program::look_ahead`], for frames of a batch.
-    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
+    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, notes: &mut Notes) {
         batch.each(cx, |cx, nth| self.look_ahead(cx, nth, notes));
     }
 

@@ -13,7 +13,7 @@ use crate::backend::Program;
 
 /// Frames that a parser is to look at.
 #[derive(Debug)]
-pub struct Parsing<'a> {
+pub struct ParseBatch<'a> {
     /// All frames of the batch, [`weft_core::frame::BATCH_MAX`] at most.
     pub frames: &'a [Frame],
     /// Where their bytes are.
@@ -30,7 +30,7 @@ pub struct Parsing<'a> {
     pub checks: &'a mut [u32],
 }
 
-impl<'a> Parsing<'a> {
+impl<'a> ParseBatch<'a> {
     /// Parses by `run`; which frames break a check. All are given what the pass has of inputs that are always there.
     #[inline(always)]
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) -> u64 {
@@ -58,7 +58,7 @@ impl<'a> Parsing<'a> {
 
 /// Frames that code looks ahead for.
 #[derive(Debug)]
-pub struct Looking<'a> {
+pub struct PrefetchBatch<'a> {
     /// All frames of the batch.
     pub frames: &'a [Frame],
     /// Where their bytes are.
@@ -73,7 +73,7 @@ pub struct Looking<'a> {
     pub present: &'a [InputSet],
 }
 
-impl<'a> Looking<'a> {
+impl<'a> PrefetchBatch<'a> {
     /// Looks by `run`, which is given the number of each frame.
     #[inline(always)]
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>, usize)) {
@@ -90,7 +90,7 @@ impl<'a> Looking<'a> {
 
 /// Frames that pass one behind the other.
 #[derive(Debug)]
-pub struct Passing<'a, 'b> {
+pub struct ExecBatch<'a, 'b> {
     /// The frames, and where their bytes are.
     pub frames: &'b mut [Frame],
     /// See `frames`.
@@ -113,21 +113,21 @@ pub struct Passing<'a, 'b> {
 
 /// Is told of passes that leave more than that their frame goes on as it is, and by the number of which frame it is.
 /// Both say whether what was left is taken, so that the next may pass: the outcome is clear then.
-pub trait Leave {
+pub trait OutcomeSink {
     /// Takes what a pass has left that edits nothing, if its outcome tells all that is to be known of it.
-    fn take_way(&mut self, out: &mut Outcome, nth: usize) -> bool;
+    fn accept_unedited(&mut self, out: &mut Outcome, nth: usize) -> bool;
     /// Takes what [`Leave::take_way`] did not. The context has the slots of the frame.
-    fn take(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool;
+    fn accept(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool;
 }
 
-impl<'a> Passing<'a, '_> {
+impl<'a> ExecBatch<'a, '_> {
     /// Passes by `run`, which is given each frame; how many did of which that is all. The one behind those, if there is
     /// one, has left more.
     #[inline(always)]
     pub fn each(
         self,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        leave: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
     ) -> usize {
         self.each_by(cx, leave, |cx, frame, pool, nth| run(cx, pool.bytes_mut(frame), nth))
@@ -139,7 +139,7 @@ impl<'a> Passing<'a, '_> {
     pub fn each_with_front(
         self,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        leave: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, (&mut [u8], usize), usize),
     ) -> usize {
         self.each_by(cx, leave, |cx, frame, pool, nth| {
@@ -157,7 +157,7 @@ impl<'a> Passing<'a, '_> {
     fn each_by(
         self,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        leave: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, &mut Frame, &mut Pool, usize),
     ) -> usize {
         let slots = self.slots.chunks_exact(self.stride);
@@ -166,8 +166,8 @@ impl<'a> Passing<'a, '_> {
             begin(cx, frame, (self.now, self.seed));
             (cx.slots, cx.present) = (slots, *present);
             run(cx, frame, self.pool, passed);
-            let is_taken = is_taken(cx.out, self.leaves_more, leave, passed);
-            if !is_taken && !leave.take(cx, passed, frame, self.pool) {
+            let is_taken = is_accepted(cx.out, self.leaves_more, leave, passed);
+            if !is_taken && !leave.accept(cx, passed, frame, self.pool) {
                 break;
             }
             passed += 1;
@@ -178,7 +178,7 @@ impl<'a> Passing<'a, '_> {
 
 /// Frames that are not parsed, and that code for usual ones looks ahead for.
 #[derive(Debug)]
-pub struct Unparsed<'a> {
+pub struct RawBatch<'a> {
     /// All frames of the batch.
     pub frames: &'a [Frame],
     /// Where their bytes are.
@@ -191,7 +191,7 @@ pub struct Unparsed<'a> {
     pub always: InputSet,
 }
 
-impl<'a> Unparsed<'a> {
+impl<'a> RawBatch<'a> {
     /// The bytes of each that has slots, as far as there is room for them; how many that are.
     #[inline(always)]
     pub fn bodies(&self, to: &mut [&'a [u8]]) -> usize {
@@ -205,7 +205,7 @@ impl<'a> Unparsed<'a> {
 
 /// Frames of which each passes as soon as it is parsed.
 #[derive(Debug)]
-pub struct Through<'a, 'b> {
+pub struct FusedBatch<'a, 'b> {
     /// The frames, and where their bytes are.
     pub frames: &'b mut [Frame],
     /// See `frames`.
@@ -230,25 +230,25 @@ pub struct Through<'a, 'b> {
 
 /// How far a batch has gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
+pub struct Progress {
     /// How many frames have passed so that somebody took what they left.
     pub passed: usize,
     /// How many were not usual.
-    pub unusual: usize,
+    pub n_slow_path: usize,
     /// Why those behind them have not.
-    pub halt: Option<Halt>,
+    pub stop: Option<StopReason>,
 }
 
 /// Why frames do not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Halt {
+pub enum StopReason {
     /// The pass of the next has left more.
-    LeftMore,
+    Unhandled,
     /// The next breaks this check.
     Malformed(u32),
 }
 
-impl<'a> Through<'a, '_> {
+impl<'a> FusedBatch<'a, '_> {
     /// Has each frame that is usual pass by `usual`, which says so ([`Cx::passed`]) and has left slots only where it
     /// has left edits, too; parses others by `parser`, and has them pass by `pass`, until one has left more than is
     /// taken.
@@ -257,23 +257,23 @@ impl<'a> Through<'a, '_> {
         self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        leave: &mut dyn OutcomeSink,
         mut usual: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
-    ) -> Gone {
+    ) -> Progress {
         let slots = self.slots.chunks_exact_mut(self.stride);
-        let mut gone = Gone::default();
+        let mut gone = Progress::default();
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
             begin(cx, frame, (self.now, self.seed));
             (cx.given, cx.present, cx.passed) = (slots, self.always, 0);
             usual(cx, self.pool.bytes_mut(frame), gone.passed);
             let is_usual = cx.passed != 0;
             if !is_usual {
-                gone.unusual += 1;
+                gone.n_slow_path += 1;
                 let mut of_frame = cx.on(self.pool.bytes(frame));
                 parser.run(&mut of_frame, usize::MAX);
                 cx.present = of_frame.present;
-            } else if is_taken(cx.out, self.leaves_more, leave, gone.passed) {
+            } else if is_accepted(cx.out, self.leaves_more, leave, gone.passed) {
                 gone.passed += 1;
                 continue;
             }
@@ -283,16 +283,16 @@ impl<'a> Through<'a, '_> {
             if !is_usual {
                 if cx.out.verdict != Verdict::Forward {
                     cx.out.verdict = Verdict::Forward;
-                    return Gone { halt: Some(Halt::Malformed(cx.out.line)), ..gone };
+                    return Progress { stop: Some(StopReason::Malformed(cx.out.line)), ..gone };
                 }
                 pass(cx, self.pool.bytes_mut(frame));
-                if is_taken(cx.out, self.leaves_more, leave, gone.passed) {
+                if is_accepted(cx.out, self.leaves_more, leave, gone.passed) {
                     gone.passed += 1;
                     continue;
                 }
             }
-            if !leave.take(cx, gone.passed, frame, self.pool) {
-                return Gone { halt: Some(Halt::LeftMore), ..gone };
+            if !leave.accept(cx, gone.passed, frame, self.pool) {
+                return Progress { stop: Some(StopReason::Unhandled), ..gone };
             }
             gone.passed += 1;
         }
@@ -312,8 +312,8 @@ fn begin(cx: &mut Cx<'_>, frame: &Frame, (now, seed): (Time, Option<u64>)) {
 
 /// Whether nothing is to be done with a frame and its slots behind a pass; the outcome is clear then.
 #[inline(always)]
-fn is_taken(out: &mut Outcome, leaves_more: bool, leave: &mut dyn Leave, nth: usize) -> bool {
-    is_plain(out, leaves_more) || out.edits.is_empty() && leave.take_way(out, nth)
+fn is_accepted(out: &mut Outcome, leaves_more: bool, leave: &mut dyn OutcomeSink, nth: usize) -> bool {
+    is_plain(out, leaves_more) || out.edits.is_empty() && leave.accept_unedited(out, nth)
 }
 
 /// Whether a pass has left no more than that its frame goes on as it is; the outcome is clear then.

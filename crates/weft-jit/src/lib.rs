@@ -57,7 +57,7 @@ use weft_core::abi::{CodeId, Cx, REGION_BODY, Slot, State};
 use weft_core::ahead::Notes;
 use weft_core::frame::BATCH_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
+use weft_ir::batch::{ExecBatch, FusedBatch, OutcomeSink, ParseBatch, PrefetchBatch, Progress, RawBatch};
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -479,7 +479,7 @@ impl Program for Segment {
         unsafe { self.enter_on(&self.code, cx, (frame, 0), notes) };
     }
 
-    fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
+    fn parse_batch<'a>(&self, cx: &mut Cx<'a>, batch: ParseBatch<'a>) -> u64 {
         assert!(!self.changes_frames, "the code changes frames: it is to be given one");
         self.shape.check_all_but(cx, cx.slots.len(), batch.stride);
         batch.each(cx, |cx| {
@@ -489,7 +489,7 @@ impl Program for Segment {
         })
     }
 
-    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
+    fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, leave: &mut dyn OutcomeSink) -> usize {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         let notes_of = self.notes_of(batch.notes, batch.frames.len(), cx.state);
         if !self.puts_in_front {
@@ -504,11 +504,11 @@ impl Program for Segment {
         })
     }
 
-    fn goes_through(&self) -> bool {
+    fn has_fast_path(&self) -> bool {
         self.usual.is_some()
     }
 
-    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut Notes) {
         let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let Some((notes, each)) = notes.all_mut(&self.shape.id, cx.state) else { return };
@@ -532,13 +532,13 @@ impl Program for Segment {
         }
     }
 
-    fn pass_through<'a>(
+    fn run_fused<'a>(
         &self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        batch: Through<'a, '_>,
-        leave: &mut dyn Leave,
-    ) -> Gone {
+        batch: FusedBatch<'a, '_>,
+        leave: &mut dyn OutcomeSink,
+    ) -> Progress {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let usual = self.usual.as_ref().expect("nobody asks for it where there is no such code");
         let notes_of = self.notes_of((batch.notes, 0), batch.frames.len(), cx.state);
@@ -557,7 +557,7 @@ impl Program for Segment {
         self.changes_frames
     }
 
-    fn pays_ahead(&self, state: &State) -> bool {
+    fn prefetch_pays(&self, state: &State) -> bool {
         self.ahead.as_ref().is_some_and(|ahead| ahead.asks.pay(state))
     }
 
@@ -577,7 +577,7 @@ impl Program for Segment {
         unsafe { self.note(&ahead.code, cx, notes) };
     }
 
-    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
+    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, notes: &mut Notes) {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {

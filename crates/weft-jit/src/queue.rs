@@ -5,7 +5,7 @@
 //! compiled. So its code is the plainest that there is: each word is loaded once at most on a path, and stored where
 //! the program stores it.
 
-mod turns;
+mod round_robin;
 
 use crate::arithmetic::{Arithmetic, float_cc, int_cc};
 use crate::memory::Code;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
 use weft_ir::queue::layout::Fetch;
-use weft_ir::queue::turns::{CompiledTurns, Enter, Leave, Turns};
+use weft_ir::queue::round_robin::{CompiledRoundRobin, DequeueFn, EnqueueFn, RoundRobin};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
     EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
@@ -47,10 +47,12 @@ impl Jit {
                 made.push((level, moment, Needs::of(handler), at));
             }
         }
-        let short = Turns::of(program).map(|short| {
+        let short = RoundRobin::of(program).map(|short| {
             let words = self.vec_words;
-            let enter = self.append(&mut machine_code, |b, target| turns::enter(&short, words, b, target))?;
-            let leave = self.append(&mut machine_code, |b, target| turns::leave(&short, words, b, target))?;
+            let enter =
+                self.append(&mut machine_code, |b, target| round_robin::enter(&short, words, b, target))?;
+            let leave =
+                self.append(&mut machine_code, |b, target| round_robin::leave(&short, words, b, target))?;
             Ok((enter, leave))
         });
         let short = short.transpose()?;
@@ -72,11 +74,11 @@ impl Jit {
             // its vector has it, and `CompiledTurns` keeps the code as long as it has them.
             let (enter, leave) = unsafe {
                 (
-                    core::mem::transmute::<*const u8, Enter>(code.entry().add(enter)),
-                    core::mem::transmute::<*const u8, Leave>(code.entry().add(leave)),
+                    core::mem::transmute::<*const u8, EnqueueFn>(code.entry().add(enter)),
+                    core::mem::transmute::<*const u8, DequeueFn>(code.entry().add(leave)),
                 )
             };
-            CompiledTurns::new(enter, leave, code)
+            CompiledRoundRobin::new(enter, leave, code)
         });
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(CompiledQueue { name: program.name.clone(), functions, turns, code, compile_ns })
@@ -110,7 +112,7 @@ impl Jit {
 pub struct CompiledQueue {
     name: String,
     functions: Functions,
-    turns: Option<CompiledTurns>,
+    turns: Option<CompiledRoundRobin>,
     /// Where the functions are; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
@@ -163,7 +165,7 @@ impl QueueCode for CompiledQueue {
         })
     }
 
-    fn turns(&self) -> Option<CompiledTurns> {
+    fn turns(&self) -> Option<CompiledRoundRobin> {
         self.turns.clone()
     }
 

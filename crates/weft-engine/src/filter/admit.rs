@@ -1,12 +1,12 @@
 //! What a call must pass before a filter sends it on: RELIABILITY, ORDER, RATE, CIRCUIT, CONGESTION, in this order.
 
-use super::circuit::{Ended, Pass, Stop};
+use super::circuit::{CallResult, PassKind, Rejection};
 use super::congestion::Sample;
-use super::line::Ticket;
-use super::once::Seen;
-use super::rate::{self, Turn};
-use super::state::Waits;
-use super::{LiveFilter, Wrap};
+use super::once::IdStatus;
+use super::order::Ticket;
+use super::rate::{self, RateDecision};
+use super::state::WaitKind;
+use super::{ActiveFilter, FilteredCall};
 use crate::call::{CallKey, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Action, Engine, Timer};
@@ -32,13 +32,13 @@ pub(super) enum Stage {
 
 /// What a call has of a filter until it is over.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct AdmissionState {
     /// It is the first with its id.
     pub(super) is_first: bool,
     ticket: Option<Ticket>,
-    pass: Option<Pass>,
+    pass: Option<PassKind>,
     is_in_limit: bool,
-    waits: Option<Waits>,
+    waits: Option<WaitKind>,
 }
 
 /// How a call gets on.
@@ -56,14 +56,14 @@ pub(crate) struct Waiters(BTreeMap<(u32, u64), VecDeque<Waiter>>);
 
 struct Waiter {
     call: CallKey,
-    filter: Rc<LiveFilter>,
+    filter: Rc<ActiveFilter>,
     /// Its place in a line; None if it waits for another call with its id.
     ticket: Option<Ticket>,
 }
 
 impl Engine {
     /// A call has come to a filter: all that is left of it let the call pass.
-    pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<LiveFilter>) {
+    pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<ActiveFilter>) {
         filter.count(|c| c.calls += 1);
         if filter.policies().retry.is_some_and(|retry| retry.budget.is_some()) {
             filter.filter.state.retries(|spent| spent.note_call(now));
@@ -75,7 +75,7 @@ impl Engine {
         let call = self.call_mut(key);
         call.phase = Phase::AwaitUpstream;
         let keys = core::mem::take(&mut call.keys);
-        let mut wrap = Box::new(Wrap::new(filter, keys, now));
+        let mut wrap = Box::new(FilteredCall::new(filter, keys, now));
         wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
         let policies = wrap.filter.policies();
         let is_once = wrap.filter.is_once();
@@ -84,7 +84,7 @@ impl Engine {
         let call = self.call_mut(key);
         wrap.gathers = policies.gathers() && call.is_single_request();
         let gathers = wrap.gathers;
-        call.wrap = Some(wrap);
+        call.filtered = Some(wrap);
         if is_once && !gathers {
             let why = "no schema says that the call's method has one request, so it cannot be kept";
             self.refuse_call(now, key, Status::Unimplemented, why);
@@ -127,42 +127,42 @@ impl Engine {
         }
     }
 
-    fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
+    fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<ActiveFilter>) -> Step {
         let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
-            (&live.filter.state.known, live.policies().once)
+            (&live.filter.state.call_ids, live.policies().once)
         else {
             return Step::On;
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let id = live.filter.key(&wrap.keys, id);
         // One more would take the place of one that is under way, which would then be made twice.
-        let may_begin = || live.filter.state.note_waiting(Waits::IsFirst, true, calls_max);
+        let may_begin = || live.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
         match known.enter(now, id, may_begin) {
-            Seen::First => {
-                wrap.held.is_first = true;
+            IdStatus::First => {
+                wrap.admission.is_first = true;
                 Step::On
             }
-            Seen::UnderWay => {
+            IdStatus::UnderWay => {
                 let at = live.filter.state.stand_in(id);
                 if !self.may_wait_for_others(key, live, WAITING_DEFAULT) {
                     return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
                 }
                 self.wait_for_others(now, key, live, at, None)
             }
-            Seen::Answered(answer) => Step::Repeat(answer),
-            Seen::AnsweredAtLength => Step::Refuse(
+            IdStatus::Answered(answer) => Step::Repeat(answer),
+            IdStatus::AnsweredAtLength => Step::Refuse(
                 Status::AlreadyExists,
                 "the call was answered, and its answer was too long to keep",
             ),
-            Seen::TooMany => {
+            IdStatus::TooMany => {
                 Step::Refuse(Status::ResourceExhausted, "as many calls are under way as are kept")
             }
-            Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
+            IdStatus::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
         }
     }
 
-    fn pass_order(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
-        let (Some(lines), Some(order)) = (&live.filter.state.lines, live.policies().order) else {
+    fn pass_order(&mut self, now: Time, key: CallKey, live: &Rc<ActiveFilter>) -> Step {
+        let (Some(lines), Some(order)) = (&live.filter.state.orders, live.policies().order) else {
             return Step::On;
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
@@ -175,7 +175,7 @@ impl Engine {
         let ticket = lines.join(now, at);
         let is_up = lines.is_up(now, ticket);
         let wrap = self.wrap_mut(key).expect("the caller has looked");
-        wrap.held.ticket = Some(ticket);
+        wrap.admission.ticket = Some(ticket);
         if is_up {
             wrap.end_waiting();
             return Step::On;
@@ -187,30 +187,30 @@ impl Engine {
         self.wait_for_others(now, key, live, at, Some(ticket))
     }
 
-    fn pass_rate(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
+    fn pass_rate(&mut self, now: Time, key: CallKey, live: &Rc<ActiveFilter>) -> Step {
         let Some(rate) = live.policies().rate else { return Step::On };
         let state = &live.filter.state;
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let at = rate.key.map(|key| state.stand_in(live.filter.key(&wrap.keys, key)));
-        let may_wait = state.waiting(Waits::ForTime) < u64::from(rate.waiting_max);
+        let may_wait = state.waiting(WaitKind::ForTime) < u64::from(rate.waiting_max);
         match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
-            Turn::Now => Step::On,
-            Turn::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
-            Turn::At(at) => {
-                state.note_waiting(Waits::ForTime, true, u32::MAX);
+            RateDecision::Now => Step::On,
+            RateDecision::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
+            RateDecision::At(at) => {
+                state.note_waiting(WaitKind::ForTime, true, u32::MAX);
                 let timer = self.timers.set(at, Timer::Turn(key));
                 let wrap = self.wrap_mut(key).expect("the caller has looked");
-                (wrap.held.waits, wrap.turn) = (Some(Waits::ForTime), Some(timer));
+                (wrap.admission.waits, wrap.turn) = (Some(WaitKind::ForTime), Some(timer));
                 Step::Wait
             }
         }
     }
 
     /// Counts a call among those that wait for others. False if they are too many.
-    fn may_wait_for_others(&mut self, key: CallKey, live: &LiveFilter, max: u32) -> bool {
-        let fits = live.filter.state.note_waiting(Waits::ForOthers, true, max);
+    fn may_wait_for_others(&mut self, key: CallKey, live: &ActiveFilter, max: u32) -> bool {
+        let fits = live.filter.state.note_waiting(WaitKind::ForOthers, true, max);
         let wrap = self.wrap_mut(key).expect("the caller has looked");
-        wrap.held.waits = fits.then_some(Waits::ForOthers);
+        wrap.admission.waits = fits.then_some(WaitKind::ForOthers);
         fits
     }
 
@@ -218,7 +218,7 @@ impl Engine {
         &mut self,
         now: Time,
         call: CallKey,
-        live: &Rc<LiveFilter>,
+        live: &Rc<ActiveFilter>,
         at: u64,
         ticket: Option<Ticket>,
     ) -> Step {
@@ -247,10 +247,10 @@ impl Engine {
     }
 
     /// The time has come that a call waited for: its turn, or its next try.
-    pub(crate) fn turn_has_come(&mut self, now: Time, key: CallKey) {
+    pub(crate) fn turn_timeout(&mut self, now: Time, key: CallKey) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         wrap.turn = None;
-        if wrap.stage == Stage::Ready && wrap.held.waits.is_none() {
+        if wrap.stage == Stage::Ready && wrap.admission.waits.is_none() {
             self.begin_try(now, key);
         } else {
             self.end_wait(now, key);
@@ -261,7 +261,7 @@ impl Engine {
     pub fn handle_wake(&mut self, now: Time) {
         let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
         all.into_iter().for_each(|at| self.wake(now, at));
-        self.wake_links(now);
+        self.wake_call_queues(now);
         self.run_pending(now);
     }
 
@@ -271,7 +271,7 @@ impl Engine {
         while let Some(first) = line.front() {
             let state = &first.filter.filter.state;
             let is_gone = self.calls.get(first.call).is_none();
-            let is_over = match (first.ticket, &state.lines, &state.known) {
+            let is_over = match (first.ticket, &state.orders, &state.call_ids) {
                 (Some(ticket), Some(lines), _) => lines.is_up(now, ticket),
                 (None, _, Some(known)) => is_gone || self.is_settled(now, first.call, known),
                 _ => true,
@@ -281,8 +281,8 @@ impl Engine {
             }
             let waiter = line.pop_front().expect("there is a first");
             if !is_gone {
-                self.pending.push_back(Pending::Admit(waiter.call));
-            } else if let (Some(ticket), Some(lines)) = (waiter.ticket, &waiter.filter.filter.state.lines) {
+                self.pending.push_back(DeferredAction::Admit(waiter.call));
+            } else if let (Some(ticket), Some(lines)) = (waiter.ticket, &waiter.filter.filter.state.orders) {
                 lines.leave(now, ticket);
             }
         }
@@ -291,8 +291,8 @@ impl Engine {
         }
     }
 
-    fn is_settled(&self, now: Time, call: CallKey, known: &super::once::Known) -> bool {
-        let Some(wrap) = self.calls.get(call).and_then(|call| call.wrap.as_ref()) else { return true };
+    fn is_settled(&self, now: Time, call: CallKey, known: &super::once::CallIds) -> bool {
+        let Some(wrap) = self.calls.get(call).and_then(|call| call.filtered.as_ref()) else { return true };
         match wrap.filter.policies().once {
             Some(Reliability::AtLeastOnce { id, .. }) => {
                 known.is_settled(now, wrap.filter.filter.key(&wrap.keys, id))
@@ -305,11 +305,11 @@ impl Engine {
     pub(crate) fn run_pending(&mut self, now: Time) {
         while let Some(pending) = self.pending.pop_front() {
             match pending {
-                Pending::Admit(call) => self.end_wait(now, call),
-                Pending::Try(call) => self.begin_try(now, call),
-                Pending::Line(line) => self.link_goes_on(now, line),
-                Pending::Pass(call) => self.pass_link(now, call),
-                Pending::Drop(call, link, line) => self.drop_at_link(now, call, link, line),
+                DeferredAction::Admit(call) => self.end_wait(now, call),
+                DeferredAction::Try(call) => self.begin_try(now, call),
+                DeferredAction::CallQueue(line) => self.call_queue_resumed(now, line),
+                DeferredAction::Pass(call) => self.dequeue_call(now, call),
+                DeferredAction::Drop(call, link, line) => self.drop_queued_call(now, call, link, line),
             }
         }
     }
@@ -324,19 +324,19 @@ impl Engine {
 
     /// A call is over, or has no use for its filter any more: gives back what it had of it. `status` is None if it was
     /// given up before anything was known.
-    pub(super) fn leave_filter(&mut self, now: Time, wrap: &mut Wrap, status: Option<Status>) {
+    pub(super) fn leave_filter(&mut self, now: Time, wrap: &mut FilteredCall, status: Option<Status>) {
         let live = Rc::clone(&wrap.filter);
         let (policies, state) = (live.policies(), &live.filter.state);
         for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
             self.timers.cancel(timer);
         }
         wrap.end_waiting();
-        let held = core::mem::take(&mut wrap.held);
+        let held = core::mem::take(&mut wrap.admission);
         if let (Some(circuit), Some(pass)) = (policies.circuit, held.pass) {
             let ended = match status {
-                None => Ended::Unknown,
-                Some(status) if circuit.errors.contains(status) => Ended::WithError,
-                Some(_) => Ended::Well,
+                None => CallResult::Unknown,
+                Some(status) if circuit.errors.contains(status) => CallResult::WithError,
+                Some(_) => CallResult::Well,
             };
             let opened = state.breaker(|breaker| breaker.leave(now, &circuit, pass, ended));
             live.count(|c| c.opened += u64::from(opened));
@@ -345,7 +345,7 @@ impl Engine {
             let sample = sample(congestion.errors, status, now - wrap.sent);
             state.limit(|limit| limit.leave(now, &congestion, wrap.sent, sample));
         }
-        if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.lines, policies.order) {
+        if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.orders, policies.order) {
             // If it is not up, its entry among the waiters sees to it.
             if lines.is_up(now, ticket) {
                 lines.leave(now, ticket);
@@ -354,9 +354,9 @@ impl Engine {
             }
         }
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
-            (held.is_first, &state.known, policies.once)
+            (held.is_first, &state.call_ids, policies.once)
         {
-            state.note_waiting(Waits::IsFirst, false, 0);
+            state.note_waiting(WaitKind::IsFirst, false, 0);
             let id = live.filter.key(&wrap.keys, id);
             known.forget(now, id);
             self.wake_all(now, &live, state.stand_in(id));
@@ -364,28 +364,28 @@ impl Engine {
     }
 
     /// Something is free that calls of this worker, or of others, may wait for.
-    fn wake_all(&mut self, now: Time, live: &LiveFilter, at: u64) {
+    fn wake_all(&mut self, now: Time, live: &ActiveFilter, at: u64) {
         self.wake(now, (live.filter.id, at));
-        if self.config.workers > 1 && live.filter.state.waiting(Waits::ForOthers) > 0 {
+        if self.config.workers > 1 && live.filter.state.waiting(WaitKind::ForOthers) > 0 {
             self.actions.push_back(Action::Wake);
         }
     }
 
-    pub(super) fn wrap_mut(&mut self, key: CallKey) -> Option<&mut Wrap> {
-        self.calls.get_mut(key)?.wrap.as_deref_mut()
+    pub(super) fn wrap_mut(&mut self, key: CallKey) -> Option<&mut FilteredCall> {
+        self.calls.get_mut(key)?.filtered.as_deref_mut()
     }
 }
 
-impl Wrap {
+impl FilteredCall {
     fn pass_circuit(&mut self, now: Time) -> Step {
         let Some(circuit) = self.filter.policies().circuit else { return Step::On };
         match self.filter.filter.state.breaker(|breaker| breaker.enter(now, &circuit)) {
             Ok(pass) => {
-                self.held.pass = Some(pass);
+                self.admission.pass = Some(pass);
                 Step::On
             }
-            Err(Stop::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
-            Err(Stop::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
+            Err(Rejection::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
+            Err(Rejection::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
         }
     }
 
@@ -394,12 +394,12 @@ impl Wrap {
         if !self.filter.filter.state.limit(|limit| limit.enter(&congestion)) {
             return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
         }
-        self.held.is_in_limit = true;
+        self.admission.is_in_limit = true;
         Step::On
     }
 
     pub(super) fn end_waiting(&mut self) {
-        if let Some(waits) = self.held.waits.take() {
+        if let Some(waits) = self.admission.waits.take() {
             self.filter.filter.state.note_waiting(waits, false, 0);
         }
     }
@@ -407,13 +407,13 @@ impl Wrap {
 
 /// What is done at the end of a turn.
 #[derive(Clone, Debug)]
-pub(crate) enum Pending {
+pub(crate) enum DeferredAction {
     /// A call's wait is over.
     Admit(CallKey),
     /// The next try of a call begins.
     Try(CallKey),
     /// A link looks whether calls may go on.
-    Line(u32),
+    CallQueue(u32),
     /// A call goes on from its link.
     Pass(CallKey),
     /// The queue of a link, by name, has dropped a call, and at which line.

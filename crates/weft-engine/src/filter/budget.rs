@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retries_are_a_share_of_the_calls() {
+    fn retry_budget_is_a_share_of_calls() {
         // Without a bound, retries of a whole outage are the load that keeps it going.
         let budget = Budget { percent: 20.0, per_second_min: 0.0 };
         let mut spent = Spent::default();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_always_permitted() {
+    fn retry_budget_has_a_minimum() {
         // A quiet service has no calls to take a share of.
         let budget = Budget { percent: 0.0, per_second_min: 0.5 };
         let mut spent = Spent::default();

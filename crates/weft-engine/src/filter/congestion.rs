@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn aimd_finds_the_room_that_there_is() {
+    fn aimd_finds_the_capacity() {
         // A limit far below the room wastes servers; one far above lets queues grow.
         let latency_max = Some(Interval::from_millis(15));
         let limit = settle(CongestionLaw::Aimd { latency_max, backoff: 0.9 }, 40.0);
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn gradient_finds_the_room_without_being_told_a_latency() {
+    fn gradient_finds_the_capacity() {
         // The square root of the limit is the queue that it aims for.
         let limit = settle(CongestionLaw::Gradient { tolerance: 1.0 }, 40.0);
         assert!((36.0..=70.0).contains(&limit), "{limit}");
     }
 
     #[test]
-    fn calls_that_met_the_same_congestion_count_once() {
+    fn one_congestion_event_counts_once() {
         // A hundred errors of one moment would else take the limit to its minimum.
         let law = CongestionLaw::Aimd { latency_max: None, backoff: 0.5 };
         let congestion = congestion(law);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_keeps_its_bounds() {
+    fn limit_stays_in_bounds() {
         // Below the minimum nothing would go, and nothing would ever be learned.
         let congestion = congestion(CongestionLaw::Aimd { latency_max: None, backoff: 0.1 });
         let mut limit = Limit::default();

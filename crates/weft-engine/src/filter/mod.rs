@@ -14,15 +14,15 @@ mod budget;
 mod cells;
 mod circuit;
 mod congestion;
-mod line;
 mod once;
+mod order;
 mod outlier;
 mod rate;
 mod state;
 mod tries;
 
 use crate::call::CallKey;
-use crate::pass::LiveChain;
+use crate::pass::ActiveChain;
 use crate::timers::TimerKey;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,9 +30,9 @@ use std::sync::Arc;
 use weft_core::filter::{Policies, Reliability, Transport};
 use weft_core::{Time, hash};
 
-pub(crate) use admit::{Pending, Waiters};
+pub(crate) use admit::{DeferredAction, Waiters};
 pub(crate) use state::{CELLS, State, table_decls};
-pub(crate) use tries::Choice;
+pub(crate) use tries::EndpointConstraints;
 
 /// A filter of a chain, with what it remembers.
 #[derive(Debug)]
@@ -96,20 +96,20 @@ pub struct FilterStats {
 
 /// A filter on this worker, and the chain behind it.
 #[derive(Debug)]
-pub(crate) struct LiveFilter {
+pub(crate) struct ActiveFilter {
     pub(crate) filter: Arc<Filter>,
-    pub(crate) next: Rc<LiveChain>,
+    pub(crate) next: Rc<ActiveChain>,
     pub(crate) name: Rc<str>,
     counts: Rc<RefCell<FilterCounts>>,
 }
 
 /// A call at a filter.
-pub(crate) struct Wrap {
-    pub(crate) filter: Rc<LiveFilter>,
+pub(crate) struct FilteredCall {
+    pub(crate) filter: Rc<ActiveFilter>,
     keys: Vec<Vec<u8>>,
     began: Time,
     stage: admit::Stage,
-    held: admit::Held,
+    admission: admit::AdmissionState,
     /// It may be sent more than once, so the request is kept, and an answer is looked at before it goes on.
     gathers: bool,
     /// The request, where it is kept.
@@ -122,7 +122,7 @@ pub(crate) struct Wrap {
     /// The try whose answer goes to the caller.
     winner: Option<CallKey>,
     /// How the best of the tries ended that are over.
-    failed: Option<Box<tries::Ending>>,
+    failed: Option<Box<tries::TryResult>>,
     total: Option<TimerKey>,
     /// The end of a wait: for a turn, or before a retry.
     turn: Option<TimerKey>,
@@ -136,9 +136,9 @@ impl Filter {
     }
 }
 
-impl LiveFilter {
+impl ActiveFilter {
     /// The filter of a new plan. `before` are those of the last one, whose counts go on.
-    pub(crate) fn new(filter: &Arc<Filter>, next: Rc<LiveChain>, before: &[Rc<Self>]) -> Self {
+    pub(crate) fn new(filter: &Arc<Filter>, next: Rc<ActiveChain>, before: &[Rc<Self>]) -> Self {
         let same = before.iter().find(|known| known.filter.id == filter.id);
         Self {
             name: filter.name.as_str().into(),
@@ -161,7 +161,7 @@ impl LiveFilter {
             chain: chain.to_owned(),
             name: self.filter.name.clone(),
             counts: *self.counts.borrow(),
-            waiting: state.waiting(state::Waits::ForOthers) + state.waiting(state::Waits::ForTime),
+            waiting: state.waiting(state::WaitKind::ForOthers) + state.waiting(state::WaitKind::ForTime),
             in_flight: u64::from(in_circuit.max(in_limit)),
             limit,
             is_open,
@@ -178,7 +178,7 @@ impl LiveFilter {
     }
 
     /// Whether OUTLIER leaves an endpoint out now.
-    pub(crate) fn leaves_out(&self, now: Time, endpoint: &str) -> bool {
+    pub(crate) fn ejects(&self, now: Time, endpoint: &str) -> bool {
         let ejections = self.filter.state.ejections.as_ref();
         ejections.is_some_and(|ejections| ejections.is_ejected(now, endpoint_hash(endpoint)))
     }
@@ -220,14 +220,14 @@ impl FilterCounts {
     }
 }
 
-impl Wrap {
-    pub(crate) fn new(filter: Rc<LiveFilter>, keys: Vec<Vec<u8>>, now: Time) -> Self {
+impl FilteredCall {
+    pub(crate) fn new(filter: Rc<ActiveFilter>, keys: Vec<Vec<u8>>, now: Time) -> Self {
         Self {
             filter,
             keys,
             began: now,
             stage: admit::Stage::default(),
-            held: admit::Held::default(),
+            admission: admit::AdmissionState::default(),
             gathers: false,
             request: Vec::new(),
             is_whole: false,
@@ -257,8 +257,8 @@ impl Wrap {
     }
 
     /// Whether the call goes to its end though its caller is gone: others with its id wait for that, or will come.
-    fn goes_on_alone(&self) -> bool {
-        self.filter.is_once() && self.held.is_first && !self.tries.is_empty()
+    fn outlives_caller(&self) -> bool {
+        self.filter.is_once() && self.admission.is_first && !self.tries.is_empty()
     }
 
     /// Bytes that it holds.

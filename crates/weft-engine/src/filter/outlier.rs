@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_fails_is_left_out_longer_each_time() {
+    fn ejection_time_grows() {
         // One that came back too early would fail more calls; one that stayed out for ever would be lost.
         let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
         let note = |secs, is_error| known.note(after(secs), &OUTLIER, 7, is_error, || true);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn some_endpoints_are_always_left() {
+    fn some_endpoints_always_remain() {
         // A cluster without endpoints serves nobody.
         let of = |n| ejected_max(&OUTLIER, n);
         assert_eq!([of(1), of(2), of(3), of(10)], [0, 1, 1, 5]);

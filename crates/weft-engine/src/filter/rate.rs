@@ -8,7 +8,7 @@ use weft_core::{Interval, Time};
 
 /// When a call may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum RateDecision {
     Now,
     /// Not before.
     At(Time),
@@ -18,16 +18,16 @@ pub(super) enum Turn {
 
 /// Takes a turn. `expected` is the time of the next call if they came evenly, and is moved on; any time that has
 /// passed will do for a key that is new.
-pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> Turn {
+pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> RateDecision {
     let step = Interval((1e9 / rate.per_second) as i64);
     let lead = Interval((1e9 / rate.per_second * (rate.burst - 1.0)) as i64);
     let next = (*expected).max(now);
     let turn = (next - lead).max(now);
     if turn > now && (!may_wait || turn - now > rate.wait_max) {
-        return Turn::Refused;
+        return RateDecision::Refused;
     }
     *expected = next + step;
-    if turn > now { Turn::At(turn) } else { Turn::Now }
+    if turn > now { RateDecision::At(turn) } else { RateDecision::Now }
 }
 
 #[cfg(test)]
@@ -40,43 +40,44 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_in_step() {
+    fn burst_passes_then_rate_applies() {
         // A limit that let more through would not be one.
         let (mut expected, now) = (Time(0), Time(1_000_000_000));
         let turns: Vec<_> = (0..5).map(|_| take(&mut expected, now, &rate(10.0, 3.0), true)).collect();
-        let at = |ms| Turn::At(now + Interval::from_millis(ms));
-        assert_eq!(turns, [Turn::Now, Turn::Now, Turn::Now, at(100), at(200)]);
+        let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
+        assert_eq!(turns, [RateDecision::Now, RateDecision::Now, RateDecision::Now, at(100), at(200)]);
     }
 
     #[test]
-    fn without_a_queue_what_comes_early_is_refused_and_takes_no_turn() {
+    fn refused_call_takes_no_turn() {
         // A refused call that moved the schedule would keep others out.
         let (mut expected, now) = (Time(0), Time(5));
         let pace = rate(10.0, 1.0);
-        assert_eq!(take(&mut expected, now, &pace, false), Turn::Now);
+        assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Now);
         let before = expected;
-        assert_eq!(take(&mut expected, now, &pace, false), Turn::Refused);
+        assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Refused);
         assert_eq!(expected, before);
-        assert_eq!(take(&mut expected, now + Interval::from_millis(100), &pace, false), Turn::Now);
+        assert_eq!(take(&mut expected, now + Interval::from_millis(100), &pace, false), RateDecision::Now);
     }
 
     #[test]
-    fn nobody_waits_longer_than_it_may() {
+    fn wait_stays_within_its_limit() {
         // A queue without an end in time answers callers that have left.
         let (mut expected, now) = (Time(0), Time(0));
         let pace = rate(2.0, 1.0);
         let turns: Vec<_> = (0..4).map(|_| take(&mut expected, now, &pace, true)).collect();
-        let at = |ms| Turn::At(now + Interval::from_millis(ms));
-        assert_eq!(turns, [Turn::Now, at(500), at(1000), Turn::Refused]);
+        let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
+        assert_eq!(turns, [RateDecision::Now, at(500), at(1000), RateDecision::Refused]);
     }
 
     #[test]
-    fn silence_earns_no_more_than_a_burst() {
+    fn idle_time_earns_at_most_a_burst() {
         // Credit without end would let a flood through after a quiet night.
         let mut expected = Time(0);
         let later = Time(3_600_000_000_000);
-        let n_now =
-            (0..100).filter(|_| take(&mut expected, later, &rate(10.0, 5.0), false) == Turn::Now).count();
+        let n_now = (0..100)
+            .filter(|_| take(&mut expected, later, &rate(10.0, 5.0), false) == RateDecision::Now)
+            .count();
         assert_eq!(n_now, 5);
     }
 }

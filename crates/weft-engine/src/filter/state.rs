@@ -4,8 +4,8 @@ use super::budget::Spent;
 use super::cells::Cells;
 use super::circuit::Breaker;
 use super::congestion::Limit;
-use super::line::Lines;
-use super::once::Known;
+use super::once::CallIds;
+use super::order::OrderQueues;
 use super::outlier::Ejections;
 use std::sync::Arc;
 use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
@@ -35,14 +35,14 @@ pub(crate) struct State {
     cells: Arc<Scalars>,
     hash: HashKey,
     rate: Option<Arc<Table>>,
-    pub(super) lines: Option<Lines>,
-    pub(super) known: Option<Known>,
+    pub(super) orders: Option<OrderQueues>,
+    pub(super) call_ids: Option<CallIds>,
     pub(crate) ejections: Option<Ejections>,
 }
 
 /// Calls that are counted apart, by what they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum WaitKind {
     /// For their place in a line, or for another call with the same id.
     ForOthers,
     /// For the time of their turn.
@@ -63,8 +63,8 @@ impl State {
         let mut next = |is_there: bool| if is_there { tables.next() } else { None };
         Self {
             rate: next(has_rate_keys(policies)),
-            lines: next(policies.order.is_some()).map(Lines::new),
-            known: next(once(policies).is_some()).map(Known::new),
+            orders: next(policies.order.is_some()).map(OrderQueues::new),
+            call_ids: next(once(policies).is_some()).map(CallIds::new),
             ejections: next(policies.outlier.is_some()).map(Ejections::new),
             cells,
             hash,
@@ -109,12 +109,12 @@ impl State {
     }
 
     /// How many calls wait on all workers.
-    pub(crate) fn waiting(&self, what: Waits) -> u64 {
+    pub(crate) fn waiting(&self, what: WaitKind) -> u64 {
         self.cells.word(AT_WAITING + what as usize)
     }
 
     /// One more, or less, waits. False if there would be more than `max`.
-    pub(crate) fn note_waiting(&self, what: Waits, more: bool, max: u32) -> bool {
+    pub(crate) fn note_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
         let at = AT_WAITING + what as usize;
         self.cells.lock();
         let n = self.cells.word(at);
@@ -146,7 +146,7 @@ pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> V
 }
 
 pub(super) fn line_spec(keys_max: u64, is_shared: bool) -> TableSpec {
-    spec("line", Type::Uint(64), &Lines::COLUMNS, keys_max, is_shared)
+    spec("line", Type::Uint(64), &OrderQueues::COLUMNS, keys_max, is_shared)
 }
 
 pub(super) fn ejections_spec(is_shared: bool) -> TableSpec {
@@ -160,7 +160,7 @@ pub(super) fn once_spec(
     is_shared: bool,
 ) -> TableSpec {
     let key = Type::Bytes(Some(ID_BYTES_MAX));
-    let mut spec = spec("calls", key, &Known::COLUMNS, u64::from(calls_max), is_shared);
+    let mut spec = spec("calls", key, &CallIds::COLUMNS, u64::from(calls_max), is_shared);
     spec.columns[1].ty = Type::Bytes(Some(answer_bytes_max.max(1)));
     spec.ttl = Some(window);
     spec
@@ -245,7 +245,7 @@ mod tests {
     /// Keys with one stand-in have one schedule and one line: whoever could compute them would use up the rate of
     /// another tenant, or stand in front of all its calls.
     #[test]
-    fn computed_keys_have_stand_ins_of_their_own() {
+    fn computed_keys_hash_apart() {
         let cells = Arc::new(Scalars::new(CELLS));
         let state = State::new(&Policies::default(), cells, Vec::new(), HashKey::from_seed(1));
         // One factor is 0 under the hash that everybody knows.

@@ -4,8 +4,8 @@
 //! again looks at the answer first: of a call with one answer until it is whole, of a stream until its first message,
 //! after which the client has seen something and there is no way back.
 
-use super::admit::Pending;
-use super::{LiveFilter, Wrap, endpoint_hash};
+use super::admit::DeferredAction;
+use super::{ActiveFilter, FilteredCall, endpoint_hash};
 use crate::call::{Call, CallKey, Caller, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
@@ -32,27 +32,27 @@ const TRIES_OF_TRY: u32 = 2 * TRIES_MAX + 1;
 /// A try under way.
 pub(super) struct Try {
     pub(super) call: CallKey,
-    answered: Answered,
+    answered: PartialResponse,
 }
 
 /// What a try, or a server, has answered so far.
 #[derive(Default)]
-pub(crate) struct Answered {
+pub(crate) struct PartialResponse {
     headers: Option<Rc<Headers>>,
     data: Vec<u8>,
 }
 
 /// A try that is over.
-pub(super) struct Ending {
+pub(super) struct TryResult {
     end: End,
-    answered: Answered,
+    answered: PartialResponse,
 }
 
 /// What filters have to say about the choice of an endpoint.
 #[derive(Clone, Default)]
-pub(crate) struct Choice {
+pub(crate) struct EndpointConstraints {
     /// Those whose OUTLIER looks at this call.
-    pub(crate) outliers: Vec<Rc<LiveFilter>>,
+    pub(crate) outliers: Vec<Rc<ActiveFilter>>,
     /// The transport that it must be.
     pub(crate) over: Option<Transport>,
     /// Endpoints that other tries had: others come first.
@@ -60,7 +60,7 @@ pub(crate) struct Choice {
 }
 
 /// What becomes of a call after a try.
-enum Next {
+enum NextStep {
     /// This try's answer is the call's.
     Win,
     /// Another try may still answer.
@@ -116,7 +116,7 @@ impl Engine {
         let gathers = wrap.gathers();
         let request = core::mem::take(&mut wrap.request);
         let call = self.call_mut(key);
-        let is_bare = !gathers && call.request.is_bare();
+        let is_bare = !gathers && call.request.is_empty();
         call.request.is_end_queued |= is_bare;
         self.open_call(now, child, is_bare);
         if gathers {
@@ -133,7 +133,7 @@ impl Engine {
     /// The call of a try, and its entry among the tries.
     fn make_try(&mut self, now: Time, key: CallKey) -> Option<CallKey> {
         let call = self.calls.get(key)?;
-        let wrap = call.wrap.as_ref()?;
+        let wrap = call.filtered.as_ref()?;
         let live = Rc::clone(&wrap.filter);
         let timeouts = live.policies().timeouts;
         let nth = wrap.n_tries;
@@ -189,9 +189,9 @@ impl Engine {
         live.count(|c| c.tries += 1);
         let call = self.call_mut(key);
         call.phase = Phase::Open;
-        let wrap = call.wrap.as_mut().expect("it was there above");
+        let wrap = call.filtered.as_mut().expect("it was there above");
         wrap.n_tries += 1;
-        wrap.tries.push(Try { call: child, answered: Answered::default() });
+        wrap.tries.push(Try { call: child, answered: PartialResponse::default() });
         if !wrap.gathers {
             wrap.winner = Some(child);
         }
@@ -204,7 +204,7 @@ impl Engine {
     pub(crate) fn try_begun(&mut self, now: Time, key: CallKey, child: CallKey, headers: Rc<Headers>) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(wrap) = call.wrap.as_mut() else { return };
+        let Some(wrap) = call.filtered.as_mut() else { return };
         if wrap.winner == Some(child) {
             call.served_by = served_by;
             self.response_begun(now, key, headers);
@@ -218,7 +218,7 @@ impl Engine {
         let Some(call) = self.calls.get_mut(key) else { return };
         let bytes_max = call.response.deframer.limit() as usize + HEADER_BYTES;
         let is_stream = call.method().is_some_and(|method| method.server_streaming);
-        let Some(wrap) = call.wrap.as_mut() else { return };
+        let Some(wrap) = call.filtered.as_mut() else { return };
         if wrap.winner == Some(child) {
             if !prefix.is_empty() {
                 self.response_data(now, key, prefix, 0, false);
@@ -247,7 +247,7 @@ impl Engine {
         end: End,
     ) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(wrap) = call.wrap.as_mut() else { return };
+        let Some(wrap) = call.filtered.as_mut() else { return };
         let Some(at) = wrap.tries.iter().position(|one| one.call == child) else { return };
         let answered = wrap.tries.remove(at).answered;
         let live = Rc::clone(&wrap.filter);
@@ -257,36 +257,38 @@ impl Engine {
         if end.is_timeout_of(&live.name) {
             live.count(|c| c.timeouts += 1);
         }
-        let ending = Ending { end, answered };
+        let ending = TryResult { end, answered };
         if was_winner {
             return self.finish(now, key, ending);
         }
         match self.next_after(now, key, &ending) {
-            Next::Win => self.win(now, key, ending),
-            Next::Await => self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending)),
-            Next::Hedge => {
+            NextStep::Win => self.win(now, key, ending),
+            NextStep::Await => {
+                self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending))
+            }
+            NextStep::Hedge => {
                 live.count(|c| c.hedges += 1);
                 self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending));
-                self.pending.push_back(Pending::Try(key));
+                self.pending.push_back(DeferredAction::Try(key));
             }
-            Next::Retry(wait) => {
+            NextStep::Retry(wait) => {
                 live.count(|c| c.retries += 1);
                 let timer = (wait > Interval::ZERO).then(|| self.timers.set(now + wait, Timer::Turn(key)));
                 let wrap = self.wrap_mut(key).expect("it was there above");
                 wrap.failed = Some(Box::new(ending));
                 wrap.turn = timer;
                 if timer.is_none() {
-                    self.pending.push_back(Pending::Try(key));
+                    self.pending.push_back(DeferredAction::Try(key));
                 }
             }
         }
     }
 
     /// What becomes of a call one of whose tries ended like this.
-    fn next_after(&mut self, now: Time, key: CallKey, ending: &Ending) -> Next {
+    fn next_after(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
         let seed = self.config.seed;
-        let Some(call) = self.calls.get(key) else { return Next::Win };
-        let Some(wrap) = call.wrap.as_ref() else { return Next::Win };
+        let Some(call) = self.calls.get(key) else { return NextStep::Win };
+        let Some(wrap) = call.filtered.as_ref() else { return NextStep::Win };
         let (live, status) = (&wrap.filter, ending.end.status());
         let (policies, state) = (live.policies(), &live.filter.state);
         let pushback = ending.end.trailers().and_then(|trailers| trailers.get(PUSHBACK)).map(parse_pushback);
@@ -294,26 +296,26 @@ impl Engine {
         if let Some(hedge) = policies.hedge.filter(|hedge| hedge.not_final.contains(status)) {
             let has_more = wrap.n_tries <= hedge.extra_max && may_repeat;
             if has_more && within_budget(live, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
-                return Next::Hedge;
+                return NextStep::Hedge;
             }
             if !wrap.tries.is_empty() {
-                return Next::Await;
+                return NextStep::Await;
             }
         }
         let Some(retry) = policies.retry.filter(|retry| retry.when.contains(status) && may_repeat) else {
-            return Next::Win;
+            return NextStep::Win;
         };
         if !wrap.tries.is_empty() {
-            return Next::Await;
+            return NextStep::Await;
         }
         let hedges_max = policies.hedge.map_or(0, |hedge| hedge.extra_max);
         let n_retries = wrap.n_tries.saturating_sub(1);
         if n_retries >= retry.retries_max + hedges_max
             || !within_budget(live, retry.budget, |b| state.retries(|spent| spent.take(now, b)))
         {
-            return Next::Win;
+            return NextStep::Win;
         }
-        Next::Retry(
+        NextStep::Retry(
             pushback
                 .flatten()
                 .unwrap_or_else(|| wait_before(&retry, n_retries, hash::stream(seed, "backoff", call.id))),
@@ -325,7 +327,7 @@ impl Engine {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
         call.served_by = served_by.or(call.served_by);
-        let Some(wrap) = call.wrap.as_mut() else { return };
+        let Some(wrap) = call.filtered.as_mut() else { return };
         wrap.winner = Some(child);
         let Some(at) = wrap.tries.iter().position(|one| one.call == child) else { return };
         let answered = core::mem::take(&mut wrap.tries[at].answered);
@@ -339,7 +341,7 @@ impl Engine {
     }
 
     /// The answer of a try that is over is the call's.
-    fn win(&mut self, now: Time, key: CallKey, mut ending: Ending) {
+    fn win(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         let others: Vec<CallKey> = wrap.tries().collect();
         wrap.tries.clear();
@@ -350,7 +352,7 @@ impl Engine {
         self.finish(now, key, ending);
     }
 
-    fn hand_on(&mut self, now: Time, key: CallKey, answered: Answered) {
+    fn hand_on(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
         if let Some(headers) = answered.headers {
             self.response_begun(now, key, headers);
         }
@@ -360,8 +362,8 @@ impl Engine {
     }
 
     /// The end of a call as its filter gives it to the elements on its left.
-    fn finish(&mut self, now: Time, key: CallKey, ending: Ending) {
-        let Some(mut wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.take()) else { return };
+    fn finish(&mut self, now: Time, key: CallKey, ending: TryResult) {
+        let Some(mut wrap) = self.calls.get_mut(key).and_then(|call| call.filtered.take()) else { return };
         self.leave_filter(now, &mut wrap, Some(ending.end.status()));
         match ending.end {
             End::Server { trailers, by } => self.response_ended(now, key, Some(trailers), by),
@@ -379,10 +381,10 @@ impl Engine {
         &mut self,
         now: Time,
         call: &Call,
-        mut wrap: Box<Wrap>,
+        mut wrap: Box<FilteredCall>,
         status: Option<Status>,
     ) {
-        if wrap.goes_on_alone() && !call.is_detached {
+        if wrap.outlives_caller() && !call.is_detached {
             return self.detach(now, call, wrap);
         }
         let tries: Vec<CallKey> = wrap.tries().collect();
@@ -394,7 +396,7 @@ impl Engine {
     /// RELIABILITY AT LEAST ONCE: a call that was sent on goes to its end though its caller is gone, or the caller
     /// would send it again while the first takes effect. A call without chain and caller takes its place at the filter.
     /// It has the time of TIMEOUT TOTAL, or else that for which its answer would be kept.
-    fn detach(&mut self, now: Time, call: &Call, mut wrap: Box<Wrap>) {
+    fn detach(&mut self, now: Time, call: &Call, mut wrap: Box<FilteredCall>) {
         wrap.end_waiting();
         for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
             self.timers.cancel(timer);
@@ -425,7 +427,7 @@ impl Engine {
             }
         }
         wrap.filter.count(|c| c.detached += 1);
-        self.call_mut(key).wrap = Some(wrap);
+        self.call_mut(key).filtered = Some(wrap);
     }
 
     // ---- time ----
@@ -472,7 +474,7 @@ impl Engine {
         &mut self,
         now: Time,
         key: CallKey,
-        live: &Rc<LiveFilter>,
+        live: &Rc<ActiveFilter>,
         served: Option<EndpointKey>,
         end: &End,
     ) {
@@ -487,7 +489,7 @@ impl Engine {
         let (members, endpoints) = (&call.pool.members, &self.endpoints);
         let may_eject = || {
             let names = members.iter().filter_map(|member| Some(&*endpoints.get(*member)?.name));
-            let n_out = names.filter(|name| live.leaves_out(now, name)).count();
+            let n_out = names.filter(|name| live.ejects(now, name)).count();
             n_out < ejected_max(&outlier, members.len())
         };
         let is_error = outlier.errors.contains(end.status());
@@ -496,18 +498,18 @@ impl Engine {
     }
 
     /// RELIABILITY AT LEAST ONCE keeps an answer that will not be tried again.
-    fn keep_answer(&mut self, now: Time, key: CallKey, ending: &Ending) {
-        let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.as_mut()) else { return };
+    fn keep_answer(&mut self, now: Time, key: CallKey, ending: &TryResult) {
+        let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.filtered.as_mut()) else { return };
         let live = Rc::clone(&wrap.filter);
         let (Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
-            (&live.filter.state.known, live.policies().once)
+            (&live.filter.state.call_ids, live.policies().once)
         else {
             return;
         };
         let failures = live.policies().retry.map_or_else(StatusSet::server_errors, |retry| retry.when);
         let is_failure = failures.contains(ending.end.status());
-        if wrap.held.is_first && !is_failure {
-            let answer = ending.to_bytes(&mut self.answers);
+        if wrap.admission.is_first && !is_failure {
+            let answer = ending.to_bytes(&mut self.responses);
             known.keep(now, live.filter.key(&wrap.keys, id), &answer);
         }
     }
@@ -517,23 +519,23 @@ impl Engine {
         let Some(wrap) = self.wrap_mut(key) else { return };
         let name = Rc::clone(&wrap.filter.name);
         wrap.filter.count(|c| c.repeated += 1);
-        let Some(Ending { end, answered }) = Ending::from_bytes(answer, &name) else {
+        let Some(TryResult { end, answered }) = TryResult::from_bytes(answer, &name) else {
             return self.refuse_call(now, key, Status::Internal, "the answer that was kept cannot be read");
         };
         self.hand_on(now, key, answered);
-        self.finish(now, key, Ending { end, answered: Answered::default() });
+        self.finish(now, key, TryResult { end, answered: PartialResponse::default() });
     }
 }
 
-impl Choice {
+impl EndpointConstraints {
     fn is_empty(&self) -> bool {
         self.outliers.is_empty() && self.over.is_none() && self.tried.is_empty()
     }
 }
 
-impl Ending {
+impl TryResult {
     /// As [`Ending::from_bytes`] reads it: the message, then the headers, then the trailers.
-    fn to_bytes(&self, answers: &mut crate::headers::Answers) -> Vec<u8> {
+    fn to_bytes(&self, answers: &mut crate::headers::ResponseCache) -> Vec<u8> {
         let (headers, data, trailers) = match &self.end {
             End::Here { answer: Answer::Reply(message), .. } => {
                 let trailers = answers.end(crate::headers::Form::Trailers, Status::Ok, b"");
@@ -559,7 +561,7 @@ impl Ending {
         let headers = take_headers(&mut bytes)?;
         let trailers = take_headers(&mut bytes)??;
         let end = End::Server { trailers, by: Some(Rc::clone(by)) };
-        Some(Self { end, answered: Answered { headers, data } })
+        Some(Self { end, answered: PartialResponse { headers, data } })
     }
 }
 
@@ -594,7 +596,7 @@ fn parse_pushback(value: &[u8]) -> Option<Interval> {
     u32::try_from(millis).ok().map(|millis| Interval::from_millis(i64::from(millis)))
 }
 
-fn within_budget<B>(live: &LiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
+fn within_budget<B>(live: &ActiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
     let has_room = budget.is_none_or(|budget| take(&budget));
     if !has_room {
         live.count(|c| c.over_budget += 1);
@@ -617,7 +619,7 @@ mod tests {
     use weft_core::filter::StatusSet;
 
     #[test]
-    fn waits_double_up_to_the_last_and_are_spread() {
+    fn backoff_doubles_with_jitter() {
         // Clients that came back all at once would be the next outage.
         let backoff =
             Backoff { first: Interval::from_millis(5), max: Interval::from_millis(30), jitter_percent: 0.0 };
@@ -631,21 +633,21 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_answer_is_read_back_whole() {
+    fn kept_answer_round_trips() {
         // Half an answer would be another one.
         let mut headers = HeadersBuilder::new();
         headers.push(b":status", b"200").unwrap().push(b"x-a", b"1").unwrap();
         let mut trailers = HeadersBuilder::new();
         trailers.push(b"grpc-status", b"0").unwrap();
-        let ending = Ending {
+        let ending = TryResult {
             end: End::Server { trailers: trailers.build(), by: None },
-            answered: Answered { headers: Some(headers.build()), data: b"message".to_vec() },
+            answered: PartialResponse { headers: Some(headers.build()), data: b"message".to_vec() },
         };
-        let bytes = ending.to_bytes(&mut crate::headers::Answers::default());
-        let back = Ending::from_bytes(&bytes, &"once".into()).unwrap();
+        let bytes = ending.to_bytes(&mut crate::headers::ResponseCache::default());
+        let back = TryResult::from_bytes(&bytes, &"once".into()).unwrap();
         assert_eq!(back.answered.data, b"message");
         assert_eq!(back.answered.headers.unwrap().get(b"x-a"), Some(&b"1"[..]));
         assert_eq!(back.end.status(), Status::Ok);
-        assert!((0..bytes.len()).all(|n| Ending::from_bytes(&bytes[..n], &"once".into()).is_none()));
+        assert!((0..bytes.len()).all(|n| TryResult::from_bytes(&bytes[..n], &"once".into()).is_none()));
     }
 }

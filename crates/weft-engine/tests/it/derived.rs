@@ -71,7 +71,7 @@ fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) 
 
 /// A digest would be that of a message which nobody is sent, or another where a filter stands before its element.
 #[test]
-fn derived_values_are_of_the_message_as_it_is() {
+fn derived_values_follow_edits() {
     for path in [ADD, BOTH] {
         let n = if path == ADD { 1 } else { 3 };
         for (changed, n_sent) in [(true, 7), (false, 8)] {
@@ -104,7 +104,7 @@ fn rewritten(nth: usize) -> Vec<u8> {
 
 /// The size of a compressed message would be that of something which was never on the wire.
 #[test]
-fn size_of_a_compressed_message_is_on_the_wire() {
+fn size_is_the_compressed_length() {
     for (changed, n_sent) in [(true, 7), (false, 8)] {
         let plain = item("ann", n_sent, b"");
         let packed = stored_gzip(&plain);
@@ -123,7 +123,7 @@ fn size_of_a_compressed_message_is_on_the_wire() {
 
 /// An element would take what nobody has sent for a message, and keep it in its state.
 #[test]
-fn nothing_is_derived_from_a_malformed_message() {
+fn malformed_message_derives_nothing() {
     let inputs = "input \"user\" TEXT body \"user\" written\ninput \"size\" SIZE meta size\n";
     let count = "v0: int = derived in1\nv1: bool = scratch_full\nbranch v1, block1, block2\n\
         block1:\nv2: int = int 4\nfail v2\n\

@@ -31,7 +31,7 @@ fn add(world: &mut World, client: ClientId, bytes: usize, at: i64) -> CallId {
 
 /// A connection that nobody uses would be kept for ever, or one with a long call be closed under it.
 #[test]
-fn idle_connection_closes_and_busy_one_stays() {
+fn idle_timeout_spares_busy_connection() {
     let limit = |options: &mut ListenerOptions| options.idle_timeout = Some(ms(500));
     let of_cluster = |options: &mut ClusterOptions| options.idle_timeout = Some(ms(300));
     let plan = set(Net::new().plan(None, &[CART]), limit, of_cluster);
@@ -49,7 +49,7 @@ fn idle_connection_closes_and_busy_one_stays() {
 
 /// Clients that never go would stay with one node whatever is added beside it.
 #[test]
-fn old_connection_ends_its_calls_and_takes_no_more() {
+fn aged_connection_drains() {
     let limit = |options: &mut ListenerOptions| options.connection_age_max = Some(ms(1_000));
     let plan = set(Net::new().plan(None, &[CART]), limit, |_| {});
     let mut world = World::new(1, plan).server(CART, |_| Behaviour::default().after(ms(3_000)));
@@ -63,7 +63,7 @@ fn old_connection_ends_its_calls_and_takes_no_more() {
 
 /// Without a grace, a call that never ends would keep an old connection for ever.
 #[test]
-fn grace_of_an_old_connection_ends_its_calls() {
+fn age_grace_ends_calls() {
     let limit = |options: &mut ListenerOptions| {
         options.connection_age_max = Some(ms(1_000));
         options.connection_age_grace = Some(ms(500));
@@ -80,7 +80,7 @@ fn grace_of_an_old_connection_ends_its_calls() {
 
 /// Servers behind one address would keep the connections that they were made with.
 #[test]
-fn old_connection_to_a_server_is_made_anew() {
+fn aged_upstream_is_replaced() {
     let limit = |options: &mut ClusterOptions| options.connection_age_max = Some(ms(1_000));
     let plan = set(Net::new().plan(None, &[CART]), |_| {}, limit);
     let mut world = World::new(1, plan).server(CART, |_| echo());
@@ -94,7 +94,7 @@ fn old_connection_to_a_server_is_made_anew() {
 
 /// A larger message than was asked for would fill memory; one that was asked for be refused.
 #[test]
-fn message_size_is_that_of_its_side() {
+fn message_limit_is_per_side() {
     let plan = |request: u32, response: u32| {
         let of_listener = move |options: &mut ListenerOptions| options.message_size_max = request;
         let of_cluster = move |options: &mut ClusterOptions| options.message_size_max = response;
@@ -117,7 +117,7 @@ fn message_size_is_that_of_its_side() {
 
 /// One listener's clients would take the places of another's, or of all memory.
 #[test]
-fn further_client_of_a_full_listener_is_refused() {
+fn full_listener_refuses_clients() {
     let limit = |options: &mut ListenerOptions| options.connections_max = 2;
     let plan = set(Net::new().plan(None, &[CART]), limit, |_| {});
     let mut world = World::new(1, plan).server(CART, |_| echo());
@@ -131,7 +131,7 @@ fn further_client_of_a_full_listener_is_refused() {
 
 /// A change of a limit would close the connections that it is for, or hold for new ones alone.
 #[test]
-fn options_change_under_connections() {
+fn options_apply_to_open_connections() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |_| echo());
     let client = world.client("front");
@@ -153,7 +153,7 @@ fn options_change_under_connections() {
 
 /// A server that answers again would be tried too late, or one that is gone too often.
 #[test]
-fn backoff_is_that_of_the_cluster() {
+fn backoff_follows_cluster_options() {
     let attempts = |base: i64, max: i64| {
         let limit = move |options: &mut ClusterOptions| {
             (options.backoff_base, options.backoff_max) = (ms(base), ms(max));

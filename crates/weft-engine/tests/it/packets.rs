@@ -14,9 +14,9 @@ use weft_core::wire::{
 use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
-use weft_engine::packet::stats::{How, Lost, PacketStats};
+use weft_engine::packet::stats::{DropReason, EndKind, PacketStats};
 use weft_engine::packet::{
-    FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, Fate, HELD_MAX, PacketConfig, PacketEngine, Watch,
+    Disposition, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, HELD_MAX, PacketConfig, PacketEngine, Watch,
 };
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
@@ -143,7 +143,7 @@ pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
 pub(crate) struct Seen(Vec<(String, Vec<u8>)>);
 
 impl Watch for Seen {
-    fn frame(&mut self, fate: Fate<'_>, _: &Frame, bytes: &[u8]) {
+    fn frame(&mut self, fate: Disposition<'_>, _: &Frame, bytes: &[u8]) {
         self.0.push((fate.to_string(), bytes.to_vec()));
     }
 }
@@ -272,7 +272,7 @@ fn chain_stats(stats: &PacketStats) -> &weft_engine::packet::stats::PacketChainS
 }
 
 #[test]
-fn a_chain_rewrites_and_drops_by_line() {
+fn chain_rewrites_and_counts_drops() {
     // A router that wrote the TTL beside its place, or lost count of what it drops, would break every network.
     for backend in [&Interp as &dyn Backend, &jit()] {
         let (mut engine, mut pool) = (one(backend, &[ttl()]), pool());
@@ -284,13 +284,13 @@ fn a_chain_rewrites_and_drops_by_line() {
         let stats = engine.stats();
         let chain = chain_stats(&stats);
         assert_eq!((chain.frames, chain.elements[0].1.seen, chain.elements[0].1.dropped), (3, 3, 1));
-        assert_eq!((chain.ends[0].line, chain.ends[0].how, chain.ends[0].n), (7, How::Dropped, 1));
+        assert_eq!((chain.ends[0].line, chain.ends[0].how, chain.ends[0].n), (7, EndKind::Dropped, 1));
         assert_eq!((stats.ports[0].received, stats.ports[1].sent, pool.in_use()), (3, 2, 0));
     }
 }
 
 #[test]
-fn each_chain_has_its_own_turn_to_be_timed() {
+fn timing_samples_each_chain() {
     // Batches of all ports of a worker come at one time: with one turn for all, only the first port's chain would ever
     // be timed under load.
     let jit = jit();
@@ -367,7 +367,7 @@ fn formats_of_errors() -> Formats {
 }
 
 #[test]
-fn what_is_read_of_the_bytes_needs_no_parser() {
+fn raw_byte_reads_need_no_parser() {
     // A router would spread flows by chance, answer errors, or hold fragments whose first goes another way.
     let whole = |from| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (from, 53), &[0x5a; 200]);
     let icmp = |kind: u16| {
@@ -439,7 +439,7 @@ fn no_nine() -> String {
 }
 
 #[test]
-fn later_fragments_have_the_ports_of_the_first() {
+fn later_fragment_inherits_ports() {
     // A firewall would let through all of a datagram but its first part, or nothing of one that it is to let through.
     let datagram = |port| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[0x5a; 200]);
     let (good, bad) = (fragments(&datagram(53), 1, 64), fragments(&datagram(9), 2, 64));
@@ -470,13 +470,13 @@ fn later_fragments_have_the_ports_of_the_first() {
                 stats.chains[0].ends.iter().map(|end| (end.line, end.n)).collect::<Vec<_>>(),
                 [(3, 4)]
             );
-            assert_eq!((stats.ports[0].received, stats.lost.len(), pool.in_use()), (9, 0, 0));
+            assert_eq!((stats.ports[0].received, stats.drops.len(), pool.in_use()), (9, 0, 0));
         }
     }
 }
 
 #[test]
-fn fragments_that_lie_about_their_packet_do_not_pass() {
+fn lying_fragments_are_dropped() {
     // A header could be hidden from a firewall by one that is written over it, as RFC 1858 and RFC 3128 tell.
     let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
@@ -506,14 +506,14 @@ fn fragments_that_lie_about_their_packet_do_not_pass() {
     assert_eq!((engine.held(), pool.in_use()), (3, 3));
     engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1), &mut pool, None);
     assert_eq!(engine.held(), 0);
-    let lost = engine.stats().lost;
-    assert!(lost.contains(&(Lost::NoFirstFragment, 3)), "{lost:?}");
+    let lost = engine.stats().drops;
+    assert!(lost.contains(&(DropReason::NoFirstFragment, 3)), "{lost:?}");
     run(&mut engine, &mut pool, &[packet(5)], 1);
-    assert_eq!((pool.in_use(), engine.stats().lost), (0, lost));
+    assert_eq!((pool.in_use(), engine.stats().drops), (0, lost));
 }
 
 #[test]
-fn a_flood_of_fragments_takes_no_more_than_its_share() {
+fn fragment_flood_stays_in_limits() {
     // Anybody could take all buffers of a firewall.
     let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
@@ -534,15 +534,15 @@ fn a_flood_of_fragments_takes_no_more_than_its_share() {
         let (left, _) = run(&mut engine, &mut pool, &parts, 64);
         assert_eq!(left.len(), 2);
     }
-    let lost = engine.stats().lost;
-    assert_eq!(lost.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Lost::FragmentsTooMany]);
+    let lost = engine.stats().drops;
+    assert_eq!(lost.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [DropReason::FragmentsTooMany]);
     assert_eq!(lost[0].1 + engine.held() as u64, 3_000);
     engine.close(&mut pool);
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
-fn malformed_frames_are_counted_by_the_rule_that_they_break() {
+fn malformed_frames_count_by_check() {
     // Nobody could tell an attack from a bad cable.
     let (mut engine, mut pool) = (one(&jit(), &[ttl()]), pool());
     let good = packet(9);
@@ -575,7 +575,7 @@ fn malformed_frames_are_counted_by_the_rule_that_they_break() {
 }
 
 #[test]
-fn verdicts_send_frames_where_they_say() {
+fn verdicts_select_the_egress() {
     // A frame in the wrong network is a leak; one that is lost without a count cannot be found.
     let verdict = |end: &str| {
         let body = format!(
@@ -594,17 +594,17 @@ fn verdicts_send_frames_where_they_say() {
     assert_eq!((ports, fate.as_str(), stats.copies), (vec![1, 2], "redirect to * by e line 5", 1));
     let (ports, fate, stats) = verdict("redirect v2");
     assert_eq!((ports, fate.as_str()), (vec![], "redirect to no port by e line 5"));
-    assert_eq!(chain_stats(&stats).ends[0].how, How::NoSuchPort);
+    assert_eq!(chain_stats(&stats).ends[0].how, EndKind::NoSuchPort);
     let (_, fate, stats) = verdict("abort RESOURCE_EXHAUSTED");
     assert_eq!(fate, "abort RESOURCE_EXHAUSTED by e line 5");
-    assert_eq!(chain_stats(&stats).ends[0].how, How::Aborted(Status::ResourceExhausted));
+    assert_eq!(chain_stats(&stats).ends[0].how, EndKind::Aborted(Status::ResourceExhausted));
     let (_, fate, stats) = verdict("v3: int = int 2\n fail v3");
     assert_eq!(fate, "failed (division by zero) by e line 5");
     assert_eq!(chain_stats(&stats).elements[0].1.failed, 1);
 }
 
 #[test]
-fn a_mirror_is_the_frame_as_it_was_when_it_was_asked_for() {
+fn mirror_copies_frame_at_its_point() {
     // A monitor would see packets that were never on the wire.
     let body = "block0:\n v0: bytes = bytes \"c\"\n v1: int = int 7\n set_input in2, v1\n mirror v0\n \
                 v2: int = int 8\n set_input in2, v2\n v3: int = int 77\n mark.class v3\n forward";
@@ -614,11 +614,11 @@ fn a_mirror_is_the_frame_as_it_was_when_it_was_asked_for() {
     let gone = body.replace("bytes \"c\"", "bytes \"nowhere\"");
     let mut engine = one(&jit(), &[element("e", &gone)]);
     run(&mut engine, &mut pool, &[packet(3)], 1);
-    assert_eq!(engine.stats().lost, [(Lost::NoMirrorPort, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::NoMirrorPort, 1)]);
 }
 
 #[test]
-fn delayed_frames_leave_when_their_time_has_come() {
+fn delayed_frame_leaves_when_due() {
     // A delay that lost, doubled or reordered packets would be no delay.
     let body = "block0:\n v0: int = int 5000000\n delay v0\n forward";
     let (mut engine, mut pool) = (one(&Interp, &[element("e", body)]), pool());
@@ -638,7 +638,7 @@ fn delayed_frames_leave_when_their_time_has_come() {
 }
 
 #[test]
-fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
+fn delay_limit_counts_drops() {
     // A delay that anybody can fill would take all buffers, or frames would go without a word.
     let body =
         "block0:\n v0: int = input in2\n v1: int = int 1000000\n v2: int = mul v0, v1\n delay v2\n forward";
@@ -658,14 +658,14 @@ fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
         for _ in 0..HELD_MAX / 64 + 1 {
             run(&mut engine, &mut pool, &vec![packet(9); 64], 64);
         }
-        assert_eq!((engine.held(), engine.stats().lost), (HELD_MAX, vec![(Lost::HeldTooMany, 64)]));
+        assert_eq!((engine.held(), engine.stats().drops), (HELD_MAX, vec![(DropReason::HeldTooMany, 64)]));
         engine.close(&mut pool);
         assert_eq!(pool.in_use(), 0);
     }
 }
 
 #[test]
-fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
+fn first_matching_chain_takes_frame() {
     // A rule for DNS would be applied to other traffic, or to none.
     let body = "block0:\n v0: int = input in7\n v1: int = int 53\n v2: bool = icmp.eq v0, v1\n \
                 branch v2, block1, block2\nblock1:\n forward\nblock2:\n drop ; line 1";
@@ -687,7 +687,7 @@ fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
     let alone = Rig::new(1).plan(&jit(), vec![(program(&[ttl()]), Some(condition))]);
     let mut engine = self::engine(&alone);
     run(&mut engine, &mut pool, &[udp(9, [1; 4], [2; 4], (5, 80), b"")], 1);
-    assert_eq!(engine.stats().lost, [(Lost::NoChain, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::NoChain, 1)]);
 }
 
 /// Random changes of all fields, in several elements.
@@ -711,7 +711,7 @@ fn rewriter(rng: &mut Rng) -> Vec<String> {
 }
 
 #[test]
-fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
+fn slow_path_keeps_frame_order() {
     // One among usual frames would pass twice, or not at all, or those behind it with what was known of it.
     let jit = jit();
     let elements = [
@@ -727,7 +727,7 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
     for chain in programs.clone().map(Arc::new) {
         let state = World::new(&chain).state;
         let code = jit.compile(&chain, Event::Request, &state).expect("it is well-formed");
-        assert!(code.goes_through(), "there is a way of usual frames");
+        assert!(code.has_fast_path(), "there is a way of usual frames");
     }
     let frame = |rng: &mut Rng, nth: usize| {
         let port = rng.pick(&[9, 53]);
@@ -766,7 +766,7 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
 }
 
 #[test]
-fn checksums_that_are_kept_are_those_that_would_be_made() {
+fn updated_checksum_equals_recomputed() {
     // Receivers would throw away what passed a NAT.
     let jit = jit();
     for seed in 0..if cfg!(debug_assertions) { 15 } else { 600 } {
@@ -800,7 +800,7 @@ fn checksums_that_are_kept_are_those_that_would_be_made() {
 }
 
 #[test]
-fn a_checksum_that_the_device_completes_has_the_changes_of_its_pseudo_header() {
+fn offloaded_checksum_follows_pseudo_header() {
     // Packets of a host that offloads checksums would leave a NAT with wrong ones.
     let body = "block0:\n v0: bytes = bytes \"\\x7f\\x00\\x00\\x01\"\n set_input in3, v0\n v1: int = int 5353\n \
                 set_input in6, v1\n forward";
@@ -823,7 +823,7 @@ fn a_checksum_that_the_device_completes_has_the_changes_of_its_pseudo_header() {
 }
 
 #[test]
-fn a_checksum_that_the_program_sets_is_left_to_it() {
+fn program_set_checksum_is_kept() {
     // A test that sends broken packets on purpose could not.
     let body =
         "block0:\n v0: int = int 4660\n set_input in8, v0\n v1: int = int 99\n set_input in6, v1\n forward";
@@ -834,7 +834,7 @@ fn a_checksum_that_the_program_sets_is_left_to_it() {
 }
 
 #[test]
-fn a_value_of_another_length_ends_the_frame() {
+fn length_mismatch_ends_frame() {
     // An IPv6 address in an IPv4 header would overwrite what is behind it.
     let body = "block0:\n v0: bytes = bytes \"12345\"\n set_input in3, v0\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
@@ -842,11 +842,11 @@ fn a_value_of_another_length_ends_the_frame() {
     assert!(left.is_empty());
     let stats = engine.stats();
     let ends = chain_stats(&stats).ends.iter().map(|end| (&*end.element, end.how, end.n)).collect::<Vec<_>>();
-    assert_eq!((&stats.lost[..], &ends[..]), (&[][..], &[("e", How::Unfit, 1)][..]));
+    assert_eq!((&stats.drops[..], &ends[..]), (&[][..], &[("e", EndKind::LengthMismatch, 1)][..]));
     // Of two that may have done it, nobody is named.
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body), element("f", body)]), self::pool());
     run(&mut engine, &mut pool, &[packet(9)], 1);
-    assert_eq!(engine.stats().lost, [(Lost::Unfit, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::LengthMismatch, 1)]);
 }
 
 /// Counts frames by the packet's destination port.
@@ -875,7 +875,7 @@ fn counts(plan: &PacketPlan) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn engines_on_several_threads_share_their_state() {
+fn engines_share_state_across_threads() {
     // A limit on a flow would be as many limits as there are workers.
     for workers in [1, 4] {
         let plan = Rig::new(workers).plan(&jit(), vec![(program(&[counter()]), None)]);
@@ -911,7 +911,7 @@ fn toggle() -> String {
 }
 
 #[test]
-fn looking_ahead_is_not_seen() {
+fn prefetch_changes_no_result() {
     // With many flows rows are looked up before the frames pass; one that came or went meanwhile, with a frame of the
     // same batch, would be missed, or be there still.
     for elements in [vec![counter()], vec![toggle()], vec![toggle(), counter()]] {
@@ -931,7 +931,7 @@ fn looking_ahead_is_not_seen() {
                 backend.compile(&plan.chains[0].program, Event::Request, &state).expect("it is well-formed");
             let mut engine = engine(&plan);
             let left = run_watched(&mut engine, &mut pool(), &packets, 64, None);
-            (code.pays_ahead(&state), (left, counts(&plan), engine.stats()))
+            (code.prefetch_pays(&state), (left, counts(&plan), engine.stats()))
         };
         let (interpreted, compiled) = (observe(&Interp), observe(&jit()));
         assert!(compiled.0 && !interpreted.0);
@@ -940,7 +940,7 @@ fn looking_ahead_is_not_seen() {
 }
 
 #[test]
-fn an_update_between_batches_keeps_state_counts_and_what_waits() {
+fn update_keeps_state_and_waiting_frames() {
     // A change of the rules would forget the flows.
     let mut rig = Rig::new(1);
     let jit = jit();
@@ -965,12 +965,12 @@ fn an_update_between_batches_keeps_state_counts_and_what_waits() {
     let mut waiting = vec![pool.take_filled(&packet(7)).expect("a buffer")];
     engine.handle_batch(START, 0, &mut waiting, &mut pool, None);
     engine.apply(START, Arc::new(PacketPlan::default()), &mut pool);
-    assert_eq!(engine.stats().lost, [(Lost::PortGone, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::PortGone, 1)]);
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
-fn what_ended_frames_and_is_gone_is_still_counted() {
+fn removed_element_drops_stay_counted() {
     // What came in and what went out would not add up behind an update.
     let mut rig = Rig::new(1);
     let jit = jit();
@@ -979,15 +979,15 @@ fn what_ended_frames_and_is_gone_is_still_counted() {
     run(&mut engine, &mut pool, &[packet(1), packet(1), packet(9)], 3);
     let one = rig.plan(&jit, vec![(program(&[counter()]), None)]);
     engine.apply(START, Arc::clone(&one), &mut pool);
-    assert_eq!(engine.stats().lost, [(Lost::ByGone, 2)]);
+    assert_eq!(engine.stats().drops, [(DropReason::ByGone, 2)]);
     run(&mut engine, &mut pool, &[packet(1)], 1);
     engine.apply(START, Arc::clone(&both), &mut pool);
     engine.apply(START, Arc::new(PacketPlan::default()), &mut pool);
-    assert_eq!(engine.stats().lost, [(Lost::ByGone, 2)]);
+    assert_eq!(engine.stats().drops, [(DropReason::ByGone, 2)]);
 }
 
 #[test]
-fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
+fn every_runs_on_worker_0_only() {
     // A report once a node would come once a worker.
     let every = "element \"tick\" \"tick\"\nhandler every 1000000000 function \"every\" {\nblock0:\n \
                  v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
@@ -1003,7 +1003,7 @@ fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
 }
 
 #[test]
-fn every_keeps_its_pace_however_late_it_runs() {
+fn late_every_keeps_its_pace() {
     // Each run a tick late would set the next one from there: rates that a program takes by its ticks would be too low.
     let every = "element \"tick\" \"tick\"\nhandler every 10000000 function \"every\" {\nblock0:\n \
                  v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
@@ -1042,7 +1042,7 @@ fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
 }
 
 #[test]
-fn each_row_that_expires_is_told_of_once_a_node_and_over_updates() {
+fn expired_row_runs_timeout_once() {
     // A flow record would be missing, or there twice, whenever a network is changed or has several workers.
     let mut rig = Rig::new(2);
     let jit = jit();
@@ -1085,7 +1085,7 @@ fn counter_with_evict() -> String {
 }
 
 #[test]
-fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
+fn evicted_row_runs_evict_once() {
     // A flow that made room for another would be missing of what is billed, or be billed twice.
     let mut rig = Rig::new(2);
     let jit = jit();
@@ -1207,7 +1207,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
 }
 
 #[test]
-fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
+fn compiled_chain_matches_interpreter() {
     // A chain would mean one thing in a replay with the interpreter, which is watched, and another in traffic.
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
@@ -1331,7 +1331,7 @@ fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> V
 }
 
 #[test]
-fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
+fn gso_frame_is_cut_before_push() {
     // A device would cut the outer packet as if it were the inner one, and all that came through a tunnel was broken.
     let payload: Vec<u8> = (0..2500).map(|at| at as u8).collect();
     let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &payload);
@@ -1359,12 +1359,12 @@ fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
         let mut frame = pool.take_filled(&bytes).expect("a buffer");
         frame.meta.offload.gso = Some(Gso { kind: GsoKind::TcpV6, size: 1000, has_ecn: false });
         engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
-        assert_eq!((engine.stats().lost, pool.in_use()), (vec![(Lost::NotCut, 1)], 0));
+        assert_eq!((engine.stats().drops, pool.in_use()), (vec![(DropReason::NotCut, 1)], 0));
     }
 }
 
 #[test]
-fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
+fn empty_cut_keeps_gso_frame() {
     // `CUT TO 9000; PUSH ...` lost each such frame, and the rows of its pass with it.
     let whole = vec![(1, 1058), (1, 1058), (1, 558)];
     for (cut, wanted) in
@@ -1378,18 +1378,18 @@ fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
             let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &behind), None)]);
             let (mut engine, mut pool) = (engine(&plan), pool());
             assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), wanted, "cut to {cut}");
-            assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![]));
+            assert_eq!((engine.rows().len(), engine.stats().drops), (1, vec![]));
         }
     }
     let body = "block0:\n v0: int = int 1\n v1: bytes = bytes \"a\"\n emit s0, v1, v0\n reshape r0\n forward";
     let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(body, &[]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::TcpV6)), []);
-    assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![(Lost::NotCut, 1)]));
+    assert_eq!((engine.rows().len(), engine.stats().drops), (1, vec![(DropReason::NotCut, 1)]));
 }
 
 #[test]
-fn what_is_too_long_goes_on_in_fragments() {
+fn long_packet_leaves_as_fragments() {
     let body = |to: usize| format!("block0:\n v0: int = int {to}\n reshape r2, v0\n forward");
     let long_to_c = element(
         "long",
@@ -1418,20 +1418,22 @@ fn what_is_too_long_goes_on_in_fragments() {
         let (mut engine, mut pool) = (engine(&plan), pool());
         assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), cut, "to {to}");
         assert_eq!(parts(&mut engine, &mut pool, None), whole, "to {to}");
-        assert_eq!(engine.stats().lost, vec![]);
+        assert_eq!(engine.stats().drops, vec![]);
     }
     // Not in any fragment is there room for a header; what is dropped is not cut.
-    for (to, verdict, lost) in [(20, "forward", vec![(Lost::NotCut, 1)]), (1000, "drop ; line 2", vec![])] {
+    for (to, verdict, lost) in
+        [(20, "forward", vec![(DropReason::NotCut, 1)]), (1000, "drop ; line 2", vec![])]
+    {
         let body = format!("block0:\n v0: int = int {to}\n reshape r2, v0\n {verdict}");
         let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &[]), None)]);
         let (mut engine, mut pool) = (engine(&plan), pool());
         assert_eq!(parts(&mut engine, &mut pool, None), []);
-        assert_eq!(engine.stats().lost, lost);
+        assert_eq!(engine.stats().drops, lost);
     }
 }
 
 #[test]
-fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
+fn gso_packets_take_their_own_egress() {
     // The last packet would follow the one before it to another network.
     let to_c = "block0:\n v0: bytes = bytes \"c\"\n reshape r0\n redirect v0 ; line 3";
     let long_to_b = element(
@@ -1445,7 +1447,7 @@ fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
 }
 
 #[test]
-fn each_packet_of_a_frame_goes_on_from_the_way_on_which_the_frame_was() {
+fn gso_packets_resume_at_frame_stage() {
     // The last packet would be steered where those before it were.
     let first = "block0:\n v0: int = int 0\n call_set call0, v0\n reshape r0\n forward";
     let sort = "block0:\n v0: int = input in10\n v1: int = int 1000\n v2: bool = icmp.ult v0, v1\n \
@@ -1472,7 +1474,7 @@ fn each_packet_of_a_frame_goes_on_from_the_way_on_which_the_frame_was() {
 }
 
 #[test]
-fn an_element_that_fails_open_lets_the_frame_pass() {
+fn fail_open_element_passes_frame() {
     // `FAIL OPEN` is what keeps a monitor from stopping the traffic that it watches.
     let mut chain = program(&[element("e", "block0:\n v0: int = int 2\n fail v0 ; line 4"), ttl()]);
     chain.elements[0].fail_open = true;
@@ -1532,7 +1534,7 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
 }
 
 #[test]
-fn groups_take_ports_whose_links_are_up() {
+fn group_uses_ports_that_are_up() {
     // Frames for a link that is down are lost, and a flow that changes its way without need comes out of order.
     let jit = jit();
     let redirect = element("to", "block0:\n v0: bytes = bytes \"g\"\n redirect v0 ; line 3");
@@ -1559,7 +1561,7 @@ fn groups_take_ports_whose_links_are_up() {
         assert_eq!(ways_of_flows(&mut first), (vec![vec![2]; 500], vec![(0, 1000), (1, 1000)]));
         first.set_port_up(2, false);
         assert_eq!(ways_of_flows(&mut first).0, vec![vec![]; 500]);
-        assert_eq!(first.stats().lost, [(Lost::GroupDown, 1000)]);
+        assert_eq!(first.stats().drops, [(DropReason::GroupDown, 1000)]);
         first.set_port_up(1, true);
         assert_eq!(ways_of_flows(&mut first).0, vec![vec![1]; 500]);
 

@@ -18,7 +18,7 @@ const PROGRAMS: u64 = 60;
 const STEPS: u64 = 300;
 
 #[test]
-fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
+fn compiled_queue_matches_interpreter() {
     // If they did not, a handler that is called without a detour would see words that are not its packet's, its node's
     // or its partition's.
     let jit = Jit::new().expect("this machine is one that code is generated for");
@@ -62,7 +62,7 @@ fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
 }
 
 #[test]
-fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
+fn fifo_keeps_order_and_drop_end() {
     // If it did not, packets of a queue that is one line would change places, or be lost, where its ring has come round
     // or has been made wider.
     let victim = |head| Overflow::Victim { partition: Victim::Own, head };
@@ -113,7 +113,7 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
 }
 
 #[test]
-fn packets_with_nothing_in_their_way_go_where_all_others_go() {
+fn fast_path_matches_slow_path() {
     // If they did not, partitions that take turns would send or drop other packets on the short way, which is compiled
     // as a whole, than on the long one, or would not be as that expects them.
     let jit = Jit::new().expect("this machine is one that code is generated for");
@@ -138,8 +138,8 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
                 let sent = short.dequeue(now);
                 assert_eq!(sent, long.dequeue(now), "seed {seed}, step {step}");
                 if let Some(sent) = sent {
-                    short.note_sent(&sent, now);
-                    long.note_sent(&sent, now);
+                    short.record_sent(&sent, now);
+                    long.record_sent(&sent, now);
                 }
             }
             let [ours, theirs]: [Vec<_>; 2] = [
@@ -158,7 +158,7 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
 }
 
 #[test]
-fn a_packet_that_was_held_is_the_first_of_its_rank_again() {
+fn held_packet_regains_its_rank() {
     // If it were not, packets of a flow would change places where a program paces what its ranks order.
     let held = Slot::new(Scope::Node, word::NODE_VARS);
     let rank =
@@ -186,7 +186,7 @@ fn a_packet_that_was_held_is_the_first_of_its_rank_again() {
 }
 
 #[test]
-fn partitions_that_never_end_their_turns_stop_nobody() {
+fn endless_turns_block_no_partition() {
     // If they did, a quantum of a byte, or a partition that stays in the order without packets, would hold a link for
     // ever; or compiled turns would end elsewhere than those of the interpreter.
     let jit = Jit::new().expect("this machine is one that code is generated for");

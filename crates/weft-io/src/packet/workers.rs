@@ -18,7 +18,7 @@ use std::time::Duration;
 use weft_core::Interval;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::recording::{Limits, Progress, Recorder};
+use weft_engine::recording::{Limits, RecordingProgress, Recorder};
 use weft_engine::rules::Swap;
 
 /// The way to all workers.
@@ -115,7 +115,7 @@ impl Handle {
     }
 
     /// How far the recordings of links are, by the names of the links. None if a worker is gone.
-    pub(crate) fn recordings(&self) -> Option<Vec<(String, Progress)>> {
+    pub(crate) fn recordings(&self) -> Option<Vec<(String, RecordingProgress)>> {
         self.ask(|to| Mail::Recordings { to }).map(|found| found.into_iter().flatten().collect())
     }
 

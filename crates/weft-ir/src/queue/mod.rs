@@ -17,8 +17,8 @@ pub mod direct;
 pub mod generate;
 pub mod layout;
 mod print;
+pub mod round_robin;
 pub mod run;
-pub mod turns;
 pub mod verify;
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
@@ -768,7 +768,7 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     }
 
     /// The short way of the program, if it has one and that is compiled.
-    fn turns(&self) -> Option<turns::CompiledTurns> {
+    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
         None
     }
 
@@ -803,7 +803,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
         (**self).direct(level, moment)
     }
 
-    fn turns(&self) -> Option<turns::CompiledTurns> {
+    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
         (**self).turns()
     }
 
@@ -821,7 +821,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
         (**self).direct(level, moment)
     }
 
-    fn turns(&self) -> Option<turns::CompiledTurns> {
+    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
         (**self).turns()
     }
 

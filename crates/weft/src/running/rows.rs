@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
 use weft_core::Value;
-use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
+use weft_engine::rules::{Change, ChangeError, Counts, PendingChange, TableName, TableView, ChangeErrorKind};
 use weft_io::clock;
 use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold_at};
@@ -288,8 +288,8 @@ impl NotDone {
             _ => statement.span,
         };
         let (code, help) = match why {
-            WhyNot::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
-            WhyNot::Full { .. } => (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`"),
+            ChangeErrorKind::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
+            ChangeErrorKind::Full { .. } => (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`"),
             _ => (code::BAD_LITERAL, "give a value that its type takes"),
         };
         let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
@@ -391,7 +391,7 @@ fn rebuild_once(parts: &Parts) -> bool {
 }
 
 /// Hands a change to all workers, and settles it.
-pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
+pub(super) fn publish(parts: &Parts, control: &mut Control, pending: PendingChange) -> Result<(), Refusal> {
     let node = lock(&parts.node);
     let taken = node.as_ref().ok_or(Refusal::Stopping)?.take_up(&pending.swap);
     drop(node);

@@ -1,10 +1,11 @@
-//! Ranks of a bit, or of none: a list for each, one of which is looked at after the other. The firsts of both are in a
-//! word of their owner, who has it where all else is that is asked for then.
+//! One or two ranks: a list for each. The owner keeps the first ids of both lists in one word, next to the data that it
+//! uses at the same time.
 
 use super::{NONE, Places};
 use weft_ir::queue::layout::{pair, paired};
 
-/// The order of ids by such ranks. The word holds the first of the low rank and of the high one, [`paired`].
+/// The order of ids with at most two ranks. The word holds the first id of the low rank and of the high one,
+/// [`paired`].
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Few {
     /// 0 or 1.
@@ -12,25 +13,25 @@ pub(in super::super) struct Few {
 }
 
 impl Few {
-    /// That of ranks of so many bits, if they are that few.
+    /// The order for ranks of that many bits, if there are at most two.
     pub(in super::super) fn of(bits: Option<u8>) -> Option<Self> {
         bits.filter(|bits| *bits <= 1).map(|bits| Self { highest: bits.into() })
     }
 
-    /// Puts an id behind those of its rank. It must not be in.
+    /// Adds an id behind those of its rank. It must not be in the order.
     #[inline]
     pub(in super::super) fn insert(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
         places.set_rank(id, rank);
         self.change(firsts, rank, |list| append(list, id, places));
     }
 
-    /// Takes an id out that is in.
+    /// Removes an id.
     #[inline]
     pub(in super::super) fn remove(self, firsts: &mut u64, id: u32, places: &mut impl Places) {
         self.change(firsts, places.rank(id), |list| unlink(list, id, places));
     }
 
-    /// Puts an id behind those of its new rank.
+    /// Moves an id behind those of its new rank.
     #[inline(never)]
     pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
         if self.would_move(id, rank, places) {
@@ -42,7 +43,7 @@ impl Few {
         }
     }
 
-    /// As above, if it would stand elsewhere then.
+    /// As above, if its position changes.
     #[inline(always)]
     pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
         if self.would_move(id, rank, places) {
@@ -50,7 +51,7 @@ impl Few {
         }
     }
 
-    /// Puts the first behind those of its new rank.
+    /// Moves the first id behind those of its new rank.
     #[inline(always)]
     pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
         if places.rank(id) == rank {
@@ -61,25 +62,25 @@ impl Few {
         }
     }
 
-    /// Whether an id would stand elsewhere with this rank.
+    /// Whether an id's position changes with this rank.
     fn would_move(self, id: u32, rank: i64, places: &impl Places) -> bool {
         self.is_high(places.rank(id)) != self.is_high(rank)
     }
 
-    /// The first.
+    /// The first id.
     #[inline(always)]
     pub(in super::super) fn first(firsts: u64) -> Option<u32> {
         let (low, high) = pair(firsts);
         some(if low == NONE { high } else { low })
     }
 
-    /// The first of the highest rank.
+    /// The first id of the highest rank.
     pub(in super::super) fn first_of_last(firsts: u64) -> Option<u32> {
         let (low, high) = pair(firsts);
         some(high).or(some(low))
     }
 
-    /// All that are in, first to last.
+    /// All ids, first to last.
     pub(in super::super) fn ids(firsts: u64, places: &impl Places) -> Vec<u32> {
         let (low, high) = pair(firsts);
         let mut ids = Vec::new();
@@ -110,10 +111,10 @@ fn some(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
 }
 
-/// A list: its first. Lists are rings, so that the first becomes the last by a step.
+/// A list, by its first id. Lists are rings, so that the first becomes the last in one step.
 type List = u32;
 
-/// Puts an id behind the last of a list.
+/// Appends an id to a list.
 #[inline(always)]
 fn append(list: &mut List, id: u32, places: &mut impl Places) {
     let first = *list;
@@ -133,7 +134,7 @@ fn append(list: &mut List, id: u32, places: &mut impl Places) {
     places.set_links(last, (before, id));
 }
 
-/// Takes an id out of its list.
+/// Removes an id from its list.
 #[inline(always)]
 fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
     let (prev, next) = places.links(id);
@@ -141,7 +142,7 @@ fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
         *list = NONE;
         return;
     }
-    // They may be one and the same.
+    // Both may be the same id.
     let (before, _) = places.links(prev);
     places.set_links(prev, (before, next));
     let (_, behind) = places.links(next);
@@ -151,7 +152,7 @@ fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
     }
 }
 
-/// Puts an id of a list behind the others.
+/// Moves an id of a list behind the others.
 #[inline(always)]
 fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
     if *list == id {
@@ -162,7 +163,7 @@ fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
     }
 }
 
-/// All of a list.
+/// All ids of a list.
 fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
     let mut at = list;
     while at != NONE {

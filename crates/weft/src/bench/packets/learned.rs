@@ -139,7 +139,7 @@ impl Worker {
             self.sender.send(self.engine.rows());
         }
         if let Ok((swap, done)) = self.mailbox.try_recv() {
-            self.engine.take_up(&swap);
+            self.engine.apply_swap(&swap);
             // Who answers has let go of it.
             drop(swap);
             let _ = done.send(());

@@ -169,7 +169,7 @@ impl<'a> Tables<'a> {
     fn new(network: &'a Network, sources: &'a SourceMap, mut store: StateStore, plan: &PacketPlan) -> Self {
         let mut sinks = plan.chains.iter().flat_map(|chain| &chain.program.sinks);
         let learns = sinks.any(|sink| matches!(sink.target, SinkTarget::Table { .. }));
-        let look_at = store.ages().then(Time::default);
+        let look_at = store.has_expiring_rows().then(Time::default);
         Self { network, sources, store, learns, refused: RowsRefused::new(), look_at }
     }
 
@@ -221,9 +221,9 @@ impl<'a> Tables<'a> {
         now: Time,
         engine: &mut PacketEngine,
     ) -> u64 {
-        let (pending, refused) = self.store.change_what_goes(name, changes, now);
+        let (pending, refused) = self.store.change_where_possible(name, changes, now);
         if let Some(pending) = pending {
-            engine.take_up(&pending.swap);
+            engine.apply_swap(&pending.swap);
             self.store.settle(pending);
         }
         refused

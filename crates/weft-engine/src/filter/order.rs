@@ -10,7 +10,7 @@ use weft_core::table::{ColumnRef, Insert, Row, Table};
 
 /// The lines of one filter.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(super) struct OrderQueues {
     rows: Arc<Table>,
     /// The number that the next one gets.
     next: ColumnRef,
@@ -28,7 +28,7 @@ pub(crate) struct Ticket {
     born: u64,
 }
 
-impl Lines {
+impl OrderQueues {
     pub(super) const COLUMNS: [&'static str; 3] = ["next", "serving", "born"];
 
     pub(super) fn new(rows: Arc<Table>) -> Self {
@@ -97,9 +97,9 @@ mod tests {
     use weft_core::hash::HashKey;
 
     #[test]
-    fn each_key_has_its_own_line() {
+    fn order_queues_are_per_key() {
         // Calls of one key that overtook each other would apply in another order than they were made.
-        let lines = Lines::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
+        let lines = OrderQueues::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
         let now = Time(5);
         let (first, second, other) = (lines.join(now, 1), lines.join(now, 1), lines.join(now, 2));
         assert!(lines.is_up(now, first) && lines.is_up(now, other));
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_a_line_that_was_evicted_may_go() {
+    fn evicted_order_queue_frees_its_calls() {
         // It would else wait for a number that is never called.
-        let lines = Lines::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
+        let lines = OrderQueues::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
         let (_, second) = (lines.join(Time(1), 1), lines.join(Time(1), 1));
         for key in 2..5000 {
             lines.join(Time(key as i64), key);

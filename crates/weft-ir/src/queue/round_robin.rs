@@ -22,7 +22,7 @@ pub const WAYS_MAX: u32 = 16;
 
 /// A program whose packets have a short way.
 #[derive(Clone, Copy, Debug)]
-pub struct Turns<'p> {
+pub struct RoundRobin<'p> {
     /// The level of the partitions.
     pub level: &'p Level,
     /// Where each of them is a queue of its own: its level, which is of lines of packets as they came.
@@ -43,7 +43,7 @@ pub struct Turns<'p> {
     pub line_lines: usize,
 }
 
-impl<'p> Turns<'p> {
+impl<'p> RoundRobin<'p> {
     /// That of a program, if it has one: the root has partitions in an order, packets know their own by a word, and
     /// nothing waits, is ranked by packets or is asked when it comes. A packet is one line.
     pub fn of(program: &'p QueueProgram) -> Option<Self> {
@@ -54,11 +54,15 @@ impl<'p> Turns<'p> {
         };
         let key_word = level.handlers.key.as_ref()?.given_word()?;
         let is_short = usize::from(key_word) < SEEN_IN_HEAD
-            && may_take_turns(level)
-            && line.is_none_or(is_plain_line)
+            && may_round_robin(level)
+            && line.is_none_or(is_plain_fifo)
             && program.packet_lines() == 1
             && program.counting_level().is_none()
-            && program.levels.iter().flat_map(|level| level.handlers.iter()).all(|(_, h)| may_be_short(h));
+            && program
+                .levels
+                .iter()
+                .flat_map(|level| level.handlers.iter())
+                .all(|(_, h)| may_take_fast_path(h));
         is_short.then(|| Self {
             level,
             line,
@@ -86,7 +90,7 @@ impl<'p> Turns<'p> {
 }
 
 /// Whether a root has turns that packets go a short way through.
-fn may_take_turns(level: &Level) -> bool {
+fn may_round_robin(level: &Level) -> bool {
     let ways = match level.partitions {
         Partitions::One => return false,
         Partitions::Hash { ways, .. } => ways,
@@ -96,7 +100,7 @@ fn may_take_turns(level: &Level) -> bool {
 }
 
 /// Whether a level is of lines of packets as they came, of which nothing is asked before they leave.
-fn is_plain_line(line: &Level) -> bool {
+fn is_plain_fifo(line: &Level) -> bool {
     line.partitions == Partitions::One
         && takes_packets_as_they_come(line)
         && line.handlers.select.is_none()
@@ -112,7 +116,7 @@ fn takes_packets_as_they_come(level: &Level) -> bool {
 }
 
 /// Whether a handler lets nothing wait and does not ask for chance.
-fn may_be_short(handler: &Handler) -> bool {
+fn may_take_fast_path(handler: &Handler) -> bool {
     !handler.may_end_with(Verdict::Hold) && !handler.stores(Slot::new(Scope::Event, word::DRAWN))
 }
 
@@ -171,7 +175,7 @@ fn any(steps: &[Step], is_it: &mut impl FnMut(&Step) -> bool) -> bool {
 /// Where the turns of partitions stopped, of which the one that is first stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Stop {
+pub enum FastStop {
     /// No partition is in the order.
     Nothing = 0,
     /// A packet of the first partition, which is [`Turn::end`], is sent. It has left its line and all counts; its place
@@ -195,29 +199,29 @@ pub enum Stop {
 /// What came of partitions that took turns.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Turn {
+pub struct FastDequeue {
     /// The packet, and the turns that are left where it was asked for.
     slot: u64,
     /// The stop, and the end behind it.
     how: u64,
 }
 
-impl Turn {
+impl FastDequeue {
     /// Bits of the second word that are the stop.
     pub const STOP_BITS: u8 = 8;
 
     /// Where it stopped.
     #[inline(always)]
-    pub fn stop(&self) -> Stop {
+    pub fn stop(&self) -> FastStop {
         match self.how as u8 {
-            0 => Stop::Nothing,
-            1 => Stop::Sent,
-            2 => Stop::Placed,
-            3 => Stop::Asked,
-            4 => Stop::AskedBelow,
-            5 => Stop::Empty,
-            6 => Stop::Next,
-            _ => Stop::Missing,
+            0 => FastStop::Nothing,
+            1 => FastStop::Sent,
+            2 => FastStop::Placed,
+            3 => FastStop::Asked,
+            4 => FastStop::AskedBelow,
+            5 => FastStop::Empty,
+            6 => FastStop::Next,
+            _ => FastStop::Missing,
         }
     }
 
@@ -243,7 +247,7 @@ impl Turn {
 /// What the code asks for beside the records of the root, as it lies in memory.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Aside<'q> {
+pub struct FastPathState<'q> {
     /// [`Scope::Event`]
     pub event: &'q mut EventWords,
     /// Where each partition is a queue of its own: the records of these.
@@ -272,39 +276,45 @@ pub mod entered {
 
 /// Puts a packet, whose words are in its place, behind those of its partition: the records of the root and of its
 /// partitions, the keys that these are for where keys have ways, all packets, and the place.
-pub type Enter = extern "C" fn(
+pub type EnqueueFn = extern "C" fn(
     &mut Vec<Line>,
     &mut Vec<Line>,
     &mut Vec<u32>,
     &mut Vec<Line>,
     usize,
-    &mut Aside<'_>,
+    &mut FastPathState<'_>,
 ) -> u64;
 /// Lets partitions take so many turns at most, of which there is one at least, until a packet leaves: the records of
 /// the root and of its partitions, all packets, the first partition if not [`Turns::finds_first`], and the turns.
-pub type Leave =
-    extern "C" fn(&mut Vec<Line>, &mut Vec<Line>, &mut Vec<Line>, u64, u64, &mut Aside<'_>) -> Turn;
+pub type DequeueFn = extern "C" fn(
+    &mut Vec<Line>,
+    &mut Vec<Line>,
+    &mut Vec<Line>,
+    u64,
+    u64,
+    &mut FastPathState<'_>,
+) -> FastDequeue;
 
 /// The short way of a program as machine code.
 #[derive(Clone)]
-pub struct CompiledTurns {
+pub struct CompiledRoundRobin {
     /// How packets come.
-    pub enter: Enter,
+    pub enqueue: EnqueueFn,
     /// How they leave.
-    pub leave: Leave,
+    pub dequeue: DequeueFn,
     /// What the code lies in.
     _code: Arc<dyn Any + Send + Sync>,
 }
 
-impl CompiledTurns {
+impl CompiledRoundRobin {
     /// That of two functions, and what has to be kept as long as they may be called.
-    pub fn new(enter: Enter, leave: Leave, code: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { enter, leave, _code: code }
+    pub fn new(enter: EnqueueFn, leave: DequeueFn, code: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { enqueue: enter, dequeue: leave, _code: code }
     }
 }
 
 /// That of a program that has none: nobody goes it.
-impl Default for CompiledTurns {
+impl Default for CompiledRoundRobin {
     fn default() -> Self {
         Self::new(enters_not, nothing, Arc::new(()))
     }
@@ -316,7 +326,7 @@ extern "C" fn enters_not(
     _: &mut Vec<u32>,
     _: &mut Vec<Line>,
     _: usize,
-    _: &mut Aside<'_>,
+    _: &mut FastPathState<'_>,
 ) -> u64 {
     entered::NOT
 }
@@ -327,12 +337,12 @@ extern "C" fn nothing(
     _: &mut Vec<Line>,
     _: u64,
     _: u64,
-    _: &mut Aside<'_>,
-) -> Turn {
-    Turn { slot: NONE.into(), how: Stop::Nothing as u64 }
+    _: &mut FastPathState<'_>,
+) -> FastDequeue {
+    FastDequeue { slot: NONE.into(), how: FastStop::Nothing as u64 }
 }
 
-impl fmt::Debug for CompiledTurns {
+impl fmt::Debug for CompiledRoundRobin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("turns")
     }

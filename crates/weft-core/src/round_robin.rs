@@ -4,8 +4,8 @@
 /// (2k + 1) / 2w of the round, so that they are spread over it; with equal weights each has one, in order.
 ///
 /// ```
-/// assert_eq!(weft_core::turns::by_weight(&[2, 1, 1]), [0, 1, 2, 0]);
-/// assert_eq!(weft_core::turns::by_weight(&[7, 7]), [0, 1]);
+/// assert_eq!(weft_core::round_robin::by_weight(&[2, 1, 1]), [0, 1, 2, 0]);
+/// assert_eq!(weft_core::round_robin::by_weight(&[7, 7]), [0, 1]);
 /// ```
 pub fn by_weight(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |a, b| greatest_common_divisor(a, *b)).max(1);

@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder as _, MemFlagsData};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use weft_ir::queue::layout::{KEPT, LINE_WORDS, LINK, NO_PACKETS, NONE, kept};
-use weft_ir::queue::turns::{Aside, Stop, Turn, Turns, entered};
+use weft_ir::queue::round_robin::{FastDequeue, FastPathState, FastStop, RoundRobin, entered};
 use weft_ir::queue::{Handler, Level, PACKETS_MAX, Partitions, Scope, Verdict, word};
 
 /// Where a node says which partition is the first of the low rank; that of the high one is in the upper half.
@@ -28,7 +28,7 @@ const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
 /// A packet comes: an [`weft_ir::queue::turns::Enter`].
 pub(super) fn enter(
-    turns: &Turns<'_>,
+    turns: &RoundRobin<'_>,
     vec_words: VecWords,
     builder: FunctionBuilder<'_>,
     target: TargetFrontendConfig,
@@ -88,7 +88,7 @@ pub(super) fn enter(
         way.enter_block(new);
         if let Some(activate) = &turns.level.handlers.activate {
             let entered = way.builder.create_block();
-            let event = way.aside(offset_of!(Aside<'_>, event));
+            let event = way.aside(offset_of!(FastPathState<'_>, event));
             way.handler(activate, Seen { node, own, packet, event }, |_| entered);
             way.enter_block(entered);
         }
@@ -114,7 +114,7 @@ pub(super) fn enter(
 
 /// Partitions take turns: a [`weft_ir::queue::turns::Leave`].
 pub(super) fn leave(
-    turns: &Turns<'_>,
+    turns: &RoundRobin<'_>,
     vec_words: VecWords,
     builder: FunctionBuilder<'_>,
     target: TargetFrontendConfig,
@@ -148,7 +148,7 @@ pub(super) fn leave(
     way.builder.seal_block(head);
     way.enter_block(serve);
     way.serve(turn);
-    for (block, stop) in [(nothing, Stop::Nothing), (way.missing, Stop::Missing)] {
+    for (block, stop) in [(nothing, FastStop::Nothing), (way.missing, FastStop::Missing)] {
         way.enter_block(block);
         let zero = way.word(0);
         way.stop(stop, None, zero);
@@ -186,11 +186,11 @@ struct Seen {
 }
 
 /// Where a function stops, with which packet, and what it tells.
-type Said = (Stop, Option<clif::Value>, clif::Value);
+type Said = (FastStop, Option<clif::Value>, clif::Value);
 
 /// A function of the short way.
 struct Way<'t, 'f> {
-    turns: &'t Turns<'t>,
+    turns: &'t RoundRobin<'t>,
     vec_words: VecWords,
     builder: FunctionBuilder<'f>,
     /// Where the records of partitions begin.
@@ -213,7 +213,7 @@ impl<'f> Arithmetic<'f> for Way<'_, 'f> {
 
 impl<'t, 'f> Way<'t, 'f> {
     fn new(
-        turns: &'t Turns<'t>,
+        turns: &'t RoundRobin<'t>,
         vec_words: VecWords,
         mut builder: FunctionBuilder<'f>,
         target: TargetFrontendConfig,
@@ -364,7 +364,7 @@ impl<'t, 'f> Way<'t, 'f> {
         let fewer = self.builder.ins().iadd_imm_s(turn.left, -1);
         let zero = self.word(0);
         self.go_if(IntCC::Equal, fewer, zero, serve);
-        let first = self.put_back(turn, (Stop::Next, None, fewer));
+        let first = self.put_back(turn, (FastStop::Next, None, fewer));
         self.take_turn(head, fewer, first);
     }
 
@@ -383,7 +383,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(empty);
         let fewer = self.builder.ins().iadd_imm_s(turn.left, -1);
         if !self.turns.finds_first {
-            self.stop(Stop::Empty, None, fewer);
+            self.stop(FastStop::Empty, None, fewer);
             return;
         }
         let zero = self.word(0);
@@ -391,7 +391,7 @@ impl<'t, 'f> Way<'t, 'f> {
             && let Some(handler) = &level.handlers.empty
         {
             let asked = self.builder.create_block();
-            let event = self.aside(offset_of!(Aside<'_>, event));
+            let event = self.aside(offset_of!(FastPathState<'_>, event));
             self.handler(handler, Seen { node: record, own: record, packet: record, event }, |_| asked);
             self.enter_block(asked);
         }
@@ -404,7 +404,7 @@ impl<'t, 'f> Way<'t, 'f> {
             None => drop(self.builder.ins().jump(goes, &[])),
         }
         self.enter_block(stays);
-        self.put_back(turn, (Stop::Next, None, fewer));
+        self.put_back(turn, (FastStop::Next, None, fewer));
         self.builder.ins().jump(again, &[]);
         self.enter_block(goes);
         self.take_out(turn);
@@ -429,7 +429,7 @@ impl<'t, 'f> Way<'t, 'f> {
                 let seen = Seen { node: record, own: record, ..self.seen(dequeue, turn, turn.packet) };
                 self.handler(dequeue, seen, |verdict| if verdict == Verdict::Pass { sent } else { asked });
                 self.enter_block(asked);
-                self.stop_asked(Stop::AskedBelow, turn, end);
+                self.stop_asked(FastStop::AskedBelow, turn, end);
                 self.enter_block(sent);
             }
         }
@@ -448,7 +448,7 @@ impl<'t, 'f> Way<'t, 'f> {
             None => drop(self.builder.ins().jump(sent, &[])),
         }
         self.enter_block(asked);
-        self.stop_asked(Stop::Asked, turn, end);
+        self.stop_asked(FastStop::Asked, turn, end);
         for (block, verdict) in [(rotate, Verdict::Rotate), (sent, Verdict::Pass)] {
             self.enter_block(block);
             self.place(turn, n_left, verdict);
@@ -464,17 +464,17 @@ impl<'t, 'f> Way<'t, 'f> {
             self.go_if(IntCC::Equal, n_left, zero, emptied);
         }
         if verdict == Verdict::Rotate {
-            self.put_back(turn, (Stop::Placed, Some(turn.slot), end));
+            self.put_back(turn, (FastStop::Placed, Some(turn.slot), end));
         } else if self.turns.ranks {
-            self.put_if_reranked(turn, (Stop::Placed, Some(turn.slot), end));
+            self.put_if_reranked(turn, (FastStop::Placed, Some(turn.slot), end));
         }
-        self.stop(Stop::Sent, Some(turn.slot), turn.first);
+        self.stop(FastStop::Sent, Some(turn.slot), turn.first);
         self.enter_block(emptied);
         if self.turns.finds_first {
             self.take_out(turn);
-            self.stop(Stop::Sent, Some(turn.slot), turn.first);
+            self.stop(FastStop::Sent, Some(turn.slot), turn.first);
         } else {
-            self.stop(Stop::Placed, Some(turn.slot), end);
+            self.stop(FastStop::Placed, Some(turn.slot), end);
         }
     }
 
@@ -482,7 +482,7 @@ impl<'t, 'f> Way<'t, 'f> {
     fn seen(&mut self, handler: &Handler, turn: Head<'_>, packet: clif::Value) -> Seen {
         let Head { node, own, .. } = turn;
         let event = match handler.touches(Scope::Event) {
-            true => self.aside(offset_of!(Aside<'_>, event)),
+            true => self.aside(offset_of!(FastPathState<'_>, event)),
             false => own,
         };
         Seen { node, own, packet, event }
@@ -519,14 +519,14 @@ impl<'t, 'f> Way<'t, 'f> {
     }
 
     /// A handler was asked of the first packet, which is not to be sent as it is.
-    fn stop_asked(&mut self, stop: Stop, turn: Head<'_>, end: clif::Value) {
+    fn stop_asked(&mut self, stop: FastStop, turn: Head<'_>, end: clif::Value) {
         let slot = self.paired(turn.slot, turn.left);
         self.stop(stop, Some(slot), end);
     }
 
-    fn stop(&mut self, stop: Stop, slot: Option<clif::Value>, end: clif::Value) {
+    fn stop(&mut self, stop: FastStop, slot: Option<clif::Value>, end: clif::Value) {
         let slot = slot.unwrap_or_else(|| self.word(i64::from(NONE)));
-        let end = self.builder.ins().ishl_imm_u(end, i64::from(Turn::STOP_BITS));
+        let end = self.builder.ins().ishl_imm_u(end, i64::from(FastDequeue::STOP_BITS));
         let how = self.builder.ins().bor_imm_u(end, stop as i64);
         self.builder.ins().return_(&[slot, how]);
     }
@@ -704,7 +704,7 @@ impl<'t, 'f> Way<'t, 'f> {
     /// The line below a partition, if there are such.
     fn line(&mut self, partition: clif::Value) -> Option<(&'t Level, clif::Value)> {
         let level = self.turns.line?;
-        let lines = self.aside(offset_of!(Aside<'_>, lines));
+        let lines = self.aside(offset_of!(FastPathState<'_>, lines));
         let none = self.word(0);
         self.go_if(IntCC::Equal, lines, none, self.missing);
         let n_lines = self.turns.level.partitions.n() as usize * self.turns.line_lines;
