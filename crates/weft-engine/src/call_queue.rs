@@ -620,7 +620,7 @@ impl WorkerQueue {
         self.turn.unwrap_or(turns) < over + free
     }
 
-    /// No call took the place, nor the time.
+    /// Returns the slot and the allowance: no call used them.
     fn release_slot(&self) {
         let shared = &self.plan.shared;
         shared.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -629,7 +629,7 @@ impl WorkerQueue {
         }
     }
 
-    /// Tells the other workers whether calls wait here for a place. Whether that is new.
+    /// Tells the other workers whether calls wait here for a slot. Returns whether that is new.
     fn update_wait(&mut self, is_full: bool) -> bool {
         let shared = &self.plan.shared;
         match (self.is_blocked, is_full) {
@@ -651,7 +651,7 @@ impl WorkerQueue {
         is_new
     }
 
-    /// Whether there is a free place, and another worker whose calls wait for one.
+    /// Whether there is a free slot, and another worker whose calls wait for one.
     fn blocks_other_workers(&self) -> bool {
         let shared = &self.plan.shared;
         let others = shared.blocked.load(Ordering::SeqCst) - u64::from(self.is_blocked);
@@ -694,7 +694,7 @@ impl WorkerQueue {
         None
     }
 
-    /// Takes those out of the queue that have left, once they are many.
+    /// Removes calls that have left from the queue, once they are many.
     fn remove_ended(&mut self, now_ns: u64) {
         let queued = self.queue.counts().queued;
         if self.n_left == queued || self.n_left >= LEFT_MIN && self.n_left > queued / 2 {
@@ -706,7 +706,7 @@ impl WorkerQueue {
         }
     }
 
-    /// Empties the queue: those that still wait, in the order in which they came.
+    /// Empties the queue; returns the calls that still wait, in order of arrival.
     fn take_waiting(&mut self) -> Vec<(Packet, u64)> {
         let mut packets = self.queue.take_all();
         packets.retain(|(packet, _)| {
@@ -758,12 +758,12 @@ fn queue_of(plan: &CallQueue, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>>
     queue
 }
 
-/// The rate that a program sees, in bits a second; 0: there is none.
+/// The rate that a program sees, in bits per second; 0: none.
 fn bits_of(plan: &CallQueue) -> u64 {
     plan.step_ns.map_or(0, |step| u64::from(CALL_BYTES) * 8_000_000_000 / step.max(1))
 }
 
-/// A client's address without its port: its connections are one flow.
+/// A client's address without its port: all its connections are one flow.
 fn host_of(peer: &str) -> &str {
     peer.rsplit_once(':').map_or(peer, |(host, _)| host)
 }
@@ -782,7 +782,7 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000;
 
-    /// A link with four places, in whose queue calls stand as they came.
+    /// A call queue with four slots and a FIFO program.
     fn link() -> Arc<CallQueue> {
         let level = Level {
             name: "fifo".to_owned(),
@@ -810,7 +810,7 @@ mod tests {
         })
     }
 
-    /// The line of one worker of two, with calls that wait in it.
+    /// The queue of one of two workers, with waiting calls.
     fn line(link: &Arc<CallQueue>, n_calls: usize) -> WorkerQueue {
         let cluster = Arc::new(Cluster {
             name: "c".to_owned(),
@@ -839,7 +839,7 @@ mod tests {
         line
     }
 
-    /// Lets go on who may: how many.
+    /// Releases the calls that may go on; returns their number.
     fn serve(line: &mut WorkerQueue) -> usize {
         let mut passed = Vec::new();
         let stop = line.serve(NOW, &mut passed);
@@ -852,7 +852,7 @@ mod tests {
         line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The calls of one worker's clients would wait for ever while another worker's go on, or places be left unused.
+    /// If it failed, the calls of one worker would wait forever while another's go on, or slots would stay unused.
     #[test]
     fn workers_share_all_slots() {
         let link = link();
@@ -865,7 +865,7 @@ mod tests {
         assert_eq!((serve(&mut other), other.turn.is_some()), (1, true));
         end_one(&mut busy);
         assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
-        // Both have their part, and one waits in each.
+        // Both have their share, and one call waits in each.
         end_one(&mut other);
         assert_eq!((serve(&mut busy), serve(&mut other)), (1, 0));
         end_one(&mut busy);
@@ -878,7 +878,7 @@ mod tests {
         assert_eq!((of(&link.shared.blocked), of(&link.shared.turns) - of(&link.shared.over)), (1, 0));
     }
 
-    /// Of more workers than there are places, those that have one would keep it while calls wait elsewhere.
+    /// If it failed with more workers than slots, the workers with a slot would keep it while calls wait elsewhere.
     #[test]
     fn fewer_slots_than_workers_rotate() {
         let link = link();
@@ -892,7 +892,7 @@ mod tests {
             assert_eq!(lines.iter().map(|line| line.n_own).sum::<u64>(), 4, "no place is left unused");
             let ends = rng.pick(&busy);
             end_one(&mut lines[ends]);
-            // The worker itself is the first to see that there is a place, and then they all look.
+            // The worker that freed the slot sees it first, then all look.
             for at in (ends..ends + 7).map(|at| at % 7) {
                 passed[at] += serve(&mut lines[at]);
             }
@@ -901,7 +901,7 @@ mod tests {
         assert_eq!(passed.iter().sum::<usize>(), 64);
     }
 
-    /// Each connection of a client would be a tenant of its own.
+    /// If it failed, each connection of a client would be a flow of its own.
     #[test]
     fn client_key_excludes_the_port() {
         let hosts = ["10.0.0.1:50051", "[2001:db8::1]:80", "unix"].map(host_of);

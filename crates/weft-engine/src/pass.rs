@@ -1,4 +1,4 @@
-//! One message through one segment: filling the inputs, running the code, reading what came out.
+//! Passes: runs one message through one segment. Fills the inputs, runs the code, and reads the outcome.
 
 use crate::filter::ActiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
@@ -17,34 +17,34 @@ use weft_ir::program::{Event, Input, Meta, Place};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
-/// Nanoseconds that a pass may take before it is counted as slow: so long all other calls of its worker wait.
+/// Nanoseconds after which a pass counts as slow: all other calls of its worker wait that long.
 pub const SLOW_PASS_NS: u64 = 10_000_000;
 
-/// Bytes of a tuple below which a pass is not slow unless its segment says that it may be: what compiled code does with
-/// bytes takes a few nanoseconds for each. Of passes over fewer the time is not read, which would be dear for them.
+/// The tuple size below which a pass cannot be slow, unless its segment may be: compiled code takes a few nanoseconds
+/// per byte. Such passes are not timed, since reading the clock is expensive for them.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// A chain on this worker.
 #[derive(Debug)]
 pub(crate) struct ActiveChain {
     pub(crate) chain: std::sync::Arc<Chain>,
-    /// Borrowed for a pass; tables change hands between two.
+    /// Borrowed during a pass; table copies are swapped between two passes.
     pub(crate) state: RefCell<State>,
     pub(crate) counters: RefCell<Vec<Counters>>,
     pub(crate) calls_open: std::cell::Cell<u64>,
     /// The names of its elements.
     pub(crate) names: Vec<Rc<str>>,
-    /// The filter behind its last element, and what it wraps.
+    /// The filter behind its last element, and the chain behind that.
     pub(crate) next: Option<Rc<ActiveFilter>>,
 }
 
-/// What the engine knows of the tuple of one pass.
+/// The tuple of one pass, as the engine knows it.
 #[derive(Clone, Copy)]
 pub(crate) struct PassInputs<'a> {
     pub(crate) now: Time,
-    /// What `rand()` draws from.
+    /// The base of `rand()`.
     pub(crate) rand: u64,
-    /// In TIMEOUT: the row that expired.
+    /// In TIMEOUT and EVICT: the row that has left its table.
     pub(crate) expired_row: Row,
     /// The message without its prefix, inflated.
     pub(crate) payload: Option<&'a [u8]>,
@@ -53,7 +53,7 @@ pub(crate) struct PassInputs<'a> {
     pub(crate) peer: &'a str,
     pub(crate) headers: Option<&'a Headers>,
     pub(crate) trailers: Option<&'a Headers>,
-    /// Bytes of the message as it arrived, which may be compressed.
+    /// The length of the message as it arrived, perhaps compressed.
     pub(crate) size: u64,
     pub(crate) index: u64,
     pub(crate) call_id: u64,
@@ -64,7 +64,7 @@ pub(crate) struct PassInputs<'a> {
 }
 
 impl PassInputs<'_> {
-    /// Those of a pass that belongs to no call.
+    /// The inputs of a pass without a call.
     pub(crate) const fn of_node(now: Time, rand: u64) -> Self {
         Self {
             now,
@@ -87,29 +87,29 @@ impl PassInputs<'_> {
     }
 }
 
-/// What a pass needs beside the facts; reused from pass to pass.
+/// The scratch memory of passes; reused from pass to pass.
 pub(crate) struct PassScratch {
     slots: [Slot; INPUTS_MAX],
     text: Vec<u8>,
     pub(crate) outcome: Outcome,
     clock: Option<fn() -> u64>,
-    /// What reading the clock takes, in nanoseconds: part of every time that is measured.
+    /// The cost of reading the clock in nanoseconds, which is part of each measured time.
     pub(crate) clock_ns: u64,
     tracing: Tracing,
-    /// By chain, passes that took more than [`SLOW_PASS_NS`].
+    /// By chain: passes that took longer than [`SLOW_PASS_NS`].
     pub(crate) slow: BTreeMap<String, u64>,
-    /// Why the last pass could not have the message with its changes, if it asked for it.
+    /// Why the last pass could not read the edited message, if it needed that.
     pub(crate) edit_error: Option<EditError>,
 }
 
-/// The message of a pass.
+/// The message of a pass, for code that reads it with the edits so far.
 #[derive(Debug)]
 struct MessageView<'a> {
     inputs: &'a [Input],
     /// None if the schemas do not have the method: its message does not change.
     columns: Option<&'a Columns>,
     payload: &'a [u8],
-    /// What went wrong last.
+    /// The last error.
     error: RefCell<Option<EditError>>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> MessageView<'a> {
         Self { inputs, columns, payload, error: RefCell::new(None) }
     }
 
-    /// Appends the message with those of `edits` that are of its fields. None if none is.
+    /// Appends the message with those of `edits` that apply to its fields. None if there are none.
     fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Option<Result<(), EditError>> {
         let columns = self.columns?;
         let mut of_fields = Vec::new();
@@ -161,10 +161,10 @@ impl PassScratch {
         }
     }
 
-    /// Runs a segment; what came out is in `self.outcome`. Elements from `opened` on take no part in CLOSE.
+    /// Runs a segment; the outcome is in `self.outcome`. In CLOSE, only elements before `opened` run.
     ///
     /// # Errors
-    /// The message is malformed where the segment reads it; nothing was run then.
+    /// The message is malformed where the segment reads it; nothing has run.
     pub(crate) fn run(
         &mut self,
         live: &ActiveChain,
@@ -200,7 +200,7 @@ impl PassScratch {
         Ok(())
     }
 
-    /// Fills the slots that the segment reads; gives those that are not NULL.
+    /// Fills the slots that the segment reads; returns the inputs that are not NULL.
     fn fill(
         &mut self,
         live: &ActiveChain,
@@ -240,7 +240,7 @@ impl PassScratch {
         Ok(present)
     }
 
-    /// All values of a header, joined as RFC 9110 section 5.3 says: a repeated header cannot hide behind its first.
+    /// All values of a header, joined as in RFC 9110 section 5.3: a repeated header cannot hide behind its first value.
     fn keep_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
         let start = self.text.len();
         let mut found = false;
@@ -252,7 +252,7 @@ impl PassScratch {
             found = true;
         }
         let slot = Slot { a: start as u64, b: (self.text.len() - start) as u64 };
-        // TEXT is UTF-8; a header that is not has no value that a program could compare.
+        // TEXT is UTF-8: another header has no value that a program could compare.
         (found && core::str::from_utf8(&self.text[start..]).is_ok()).then_some(slot)
     }
 
@@ -281,7 +281,8 @@ impl PassScratch {
         Some(Slot { a: start as u64, b: bytes.len() as u64 })
     }
 
-    /// Appends `payload` with the last pass's first `n_edits` edits to the message's fields. None if none is of one.
+    /// Appends `payload` with those of the last pass's first `n_edits` edits that apply to its fields. None if there
+    /// are none.
     ///
     /// # Errors
     /// The message is malformed, or a value does not fit its field, which the checker excludes.
@@ -300,7 +301,7 @@ impl PassScratch {
         let outcome = &self.outcome;
         match outcome.rewrite.filter(|(of, _)| *of == n_edits) {
             Some((_, Rewrite::Unchanged)) => None,
-            // The pass asked for it after its last change.
+            // The pass has read it after its last change.
             Some((_, Rewrite::Changed)) => {
                 out.extend_from_slice(&outcome.message);
                 Some(Ok(()))
@@ -312,7 +313,7 @@ impl PassScratch {
         }
     }
 
-    /// The keys that the last pass, of the request, gave for the filter behind the chain.
+    /// The keys that the last pass of the request set for the filter behind the chain.
     pub(crate) fn take_keys(&self, live: &ActiveChain, keys: &mut Vec<Vec<u8>>) {
         let inputs = &live.chain.program.request.inputs;
         for edit in &self.outcome.edits {
@@ -327,12 +328,13 @@ impl PassScratch {
         }
     }
 
-    /// The value of an edit as the message writer takes it.
+    /// The value of an edit for the message writer.
     pub(crate) fn edit_value(&self, value: Cell) -> EditValue<'_> {
         edit_value(value, &self.outcome.scratch)
     }
 
-    /// Applies the last pass's first `n_edits` edits to `headers` (or trailers). None if none is of one.
+    /// Applies those of the last pass's first `n_edits` edits that apply to `headers` (or trailers). None if there are
+    /// none.
     pub(crate) fn edit_headers(
         &self,
         live: &ActiveChain,
@@ -358,8 +360,8 @@ impl PassScratch {
         builder.map(HeadersBuilder::build)
     }
 
-    /// Sets or removes a header. A value that HTTP/2 does not permit (a line break, say) removes it: a program
-    /// cannot be used to smuggle fields.
+    /// Sets or removes a header. A value that HTTP/2 does not permit, such as a line break, removes it, so that a
+    /// program cannot be used to smuggle fields.
     pub(crate) fn set_header(&self, builder: &mut HeadersBuilder, name: &[u8], value: Cell) {
         let text;
         let bytes = match value {
@@ -389,12 +391,12 @@ fn edit_value(value: Cell, scratch: &[u8]) -> EditValue<'_> {
     }
 }
 
-/// The least that two readings in a row differ by.
+/// The least difference between two successive readings.
 pub(crate) fn clock_cost(clock: fn() -> u64) -> u64 {
     (0..64).map(|_| clock().abs_diff(clock())).min().unwrap_or(0)
 }
 
-/// What `rand()` of one pass draws from (DESIGN 2.3): seed, message, attempt, index in stream, direction.
+/// The base of `rand()` in one pass (DESIGN 2.3): seed, message, attempt, index in stream, direction.
 pub(crate) fn rand_base(seed: u64, call_id: u64, attempt: u32, index: u64, event: Event) -> u64 {
     let direction = u64::from(event.is_request());
     let message = hash::mix(hash::mix(hash::hash_word(seed), call_id), index);
@@ -421,8 +423,8 @@ fn regions<'a>(body: &'a [u8], text: &'a [u8]) -> [&'a [u8]; REGIONS] {
 mod tests {
     use super::*;
 
-    /// Runs of neighbouring seeds would have the same draws, for other calls: a fault at one percent of calls would hit
-    /// those beside the calls of the run before.
+    /// If it failed, runs with adjacent seeds would draw the same numbers for other calls: a fault at one percent of
+    /// calls would hit the neighbours of the calls in the run before.
     #[test]
     fn rand_is_independent_between_calls() {
         const N: u64 = 4_000;
@@ -437,12 +439,12 @@ mod tests {
             all.push(draws(&|nth| base(seed, nth, 0, 1)));
             all.push(draws(&|nth| base(seed, 1 << 48 | nth, 0, 0)));
         }
-        // Messages of a stream, also those whose numbers are alike in their lower half.
+        // Messages of a stream, including those whose indexes agree in the lower half.
         all.push(draws(&|nth| base(0, N, 0, nth << 32)));
         let most = 5.5 / ((N - 16) as f64).sqrt();
         for (nth, one) in all.iter().enumerate() {
             for (other, draws) in all.iter().enumerate().skip(nth) {
-                // Beside each other, moved, and with neighbours exchanged, as an exclusive or of seed and id would do.
+                // Adjacent, shifted, and with neighbours exchanged, as with an exclusive or of seed and id.
                 for step in 0..8_usize {
                     let pairs = (0..N as usize - 8)
                         .map(|at| [(one[at + step], draws[at]), (one[at ^ step], draws[at])]);

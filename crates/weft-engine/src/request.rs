@@ -1,8 +1,8 @@
-//! The way of a request from a client's stream through a chain to a server's stream.
+//! Requests: from a client's stream through a chain to a server's stream.
 //!
-//! A call with one request message ([`Call::is_single_request`]) enters its chain when that message is whole:
-//! OPEN and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN
-//! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
+//! A call with one request message ([`Call::is_single_request`]) enters its chain when the message is complete: OPEN
+//! and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN when their
+//! headers arrive. Only data that must wait is copied; its sender gets no credit for it.
 
 use crate::active_plan::RouteMatch;
 use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
@@ -19,7 +19,7 @@ use weft_proto::session::grpc::{Message, header as prefix_of};
 use weft_proto::session::http2::{Headers, StreamId};
 
 impl Engine {
-    /// A client has begun a stream.
+    /// A client has opened a stream.
     pub(crate) fn begin_call(
         &mut self,
         now: Time,
@@ -73,7 +73,7 @@ impl Engine {
         self.open_call(now, key, ended);
     }
 
-    /// Answers a stream that becomes no call.
+    /// Refuses a stream that is not a call.
     fn refuse(&mut self, conn: ConnKey, stream: StreamId, refusal: Refusal) {
         self.stats.refuse(refusal.reason(), 1);
         let answer = match refusal.told() {
@@ -88,7 +88,7 @@ impl Engine {
         self.after_change(conn);
     }
 
-    /// Runs OPEN, unless it waits for the message, and sends the headers on, unless they do.
+    /// Runs OPEN, unless it waits for the message, and sends the headers, unless they wait.
     pub(crate) fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
         let call = self.call_mut(key);
         call.request.is_ended = ended;
@@ -96,7 +96,7 @@ impl Engine {
             let segments = &live.chain.segments;
             if call.is_single_request() && segments.open_request.is_some() {
                 if ended {
-                    // Nothing that the chain could look at may pass it.
+                    // A chain that reads messages must not be bypassed.
                     return self.end_here(now, key, Status::Internal, "the request has no message");
                 }
                 call.phase = Phase::AwaitMessage;
@@ -170,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// The client has ended its stream behind the last message, or without any.
+    /// The client has ended its stream behind the last message, or without one.
     fn request_without_rest(&mut self, now: Time, key: CallKey) {
         let call = self.call_mut(key);
         if call.phase == Phase::AwaitMessage && call.request.index == 0 {
@@ -182,7 +182,7 @@ impl Engine {
         self.send_request(now, key, &[], &[], true, Interval::ZERO);
     }
 
-    /// Trailers of a request: gRPC knows none, so they only end it.
+    /// Trailers of a request: gRPC has none, so they only end it.
     pub(crate) fn request_ended(&mut self, now: Time, key: CallKey) {
         self.request_data(now, key, &[], 0, true);
     }
@@ -204,7 +204,7 @@ impl Engine {
         }
         self.stats.messages += 1;
         let delay = core::mem::take(&mut self.pass_scratch.outcome.delay);
-        // A try behind a filter passes its own chain at once.
+        // A try behind a filter passes its own chain directly.
         let rewritten =
             matches!(passed, MessageOutcome::Rewritten).then(|| core::mem::take(&mut self.rewritten));
         let call = self.call_mut(key);
@@ -225,7 +225,7 @@ impl Engine {
         self.calls.get(key).is_some_and(|c| !c.is_ending)
     }
 
-    /// Hands bytes of the request on, or holds them.
+    /// Forwards bytes of the request, or holds them.
     fn send_request(
         &mut self,
         now: Time,
@@ -246,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Hands bytes of the request to whatever is next: the server, or the chain's filter.
+    /// Forwards bytes of the request to the next stage: the server, or the chain's filter.
     fn forward_request(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
         match (&call.filtered, call.up) {
@@ -264,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// Sends what was held and is due.
+    /// Sends held entries that are due.
     pub(crate) fn flush_request(&mut self, now: Time, key: CallKey) {
         loop {
             let Some(call) = self.calls.get_mut(key).filter(|call| call.can_send_request()) else { return };
@@ -284,7 +284,7 @@ impl Engine {
         if let Caller::Stream(down) = core::mem::replace(&mut call.caller, Caller::Detached)
             && let Some(conn) = self.conns.get_mut(down.conn)
         {
-            // The stream is gone, but what came on it counts for the connection's window.
+            // The stream is gone, but its data counts for the connection's window.
             conn.h2.release(down.stream, owed);
             self.after_change(down.conn);
         }

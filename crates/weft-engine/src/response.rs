@@ -1,4 +1,4 @@
-//! The way of a response from a server's stream through the chain to the client's stream.
+//! Responses: from a server's stream through the chain to the client's stream.
 
 use crate::call::{CallKey, Caller, HeldItem, HeldMessage};
 use crate::end::End;
@@ -46,7 +46,7 @@ impl Engine {
         }
         self.grant_credit(key);
         if end {
-            // The server left out the trailers that gRPC demands.
+            // The server omitted the trailers that gRPC requires.
             self.response_ended(now, key, None, None);
         }
     }
@@ -79,8 +79,8 @@ impl Engine {
         }
     }
 
-    /// Holds the first message of a call that awaits its status. A second one is none that the method has: both pass
-    /// without a status then.
+    /// Holds the first message of a call that awaits its status. If a second one arrives, which the method does not
+    /// allow, both pass without a status.
     fn hold_answer(&mut self, key: CallKey, message: Message<'_>) -> bool {
         let call = self.call_mut(key);
         if call.response.index > 0 || call.answer.is_some() {
@@ -90,7 +90,7 @@ impl Engine {
         true
     }
 
-    /// Lets the message pass that was held. False if the call has ended.
+    /// Passes the held message. False if the call has ended.
     fn release_answer(&mut self, now: Time, key: CallKey, status: Option<Status>) -> bool {
         let call = self.call_mut(key);
         let Some(HeldMessage { compressed, payload }) = call.answer.take() else { return true };
@@ -130,7 +130,8 @@ impl Engine {
         self.calls.get(key).is_some_and(|call| !call.is_ending)
     }
 
-    /// The server has ended its stream; or `by` has behind a filter, and these are the trailers that it gives.
+    /// The server has ended its stream. With `by`: an element or filter behind a filter has, and these are its
+    /// trailers.
     pub(crate) fn response_ended(
         &mut self,
         now: Time,
@@ -202,7 +203,7 @@ impl Engine {
         self.forward_response(now, key, prefix, data);
     }
 
-    /// Hands bytes of the response to whoever made the call.
+    /// Forwards bytes of the response to the caller.
     pub(crate) fn forward_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8]) {
         match self.calls.get(key).map(|call| call.caller) {
             Some(Caller::Stream(down)) => self.write(down, prefix, data, false),
@@ -216,7 +217,7 @@ impl Engine {
         self.arm_held(key, false);
     }
 
-    /// Sends what was held of a response and is due.
+    /// Sends held entries of a response that are due.
     pub(crate) fn flush_response(&mut self, now: Time, key: CallKey) {
         loop {
             let Some(call) = self.calls.get_mut(key) else { return };
@@ -233,7 +234,7 @@ impl Engine {
         self.grant_credit(key);
     }
 
-    /// Sets the timer of what is held to the first of it. What waits for a server needs none.
+    /// Sets the timer to the first held entry. An entry that waits for a server needs none.
     pub(crate) fn arm_held(&mut self, key: CallKey, is_request: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let waits_for_server = is_request && !call.can_send_request();

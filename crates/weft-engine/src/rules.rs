@@ -1,21 +1,18 @@
-//! Tables that the controller fills, and their rows while a node runs.
+//! Tables that the controller fills, and changes of their rows while a node runs.
 //!
-//! A worker reads such a table, and what is matched over it, without locks. So rows are never changed where it looks:
-//! there is a second copy, which is brought up to date and then handed to the workers, who take it up between two
-//! batches in place of the first ([`Swap`]). Once all have, the first is brought up to date as well, and is the
-//! second. All changes of one [`StateStore::change`] are seen at once, or none. The second copy is made when the first
-//! change comes.
+//! Workers read such a table, and the matchers over it, without locks. So rows never change where a worker reads. Each
+//! table has a second copy. A change updates the second copy and hands it to the workers, which swap it in between two
+//! batches ([`Swap`]). After all have done so, the first copy is updated as well and becomes the second one. All
+//! changes of one [`StateStore::change`] take effect at once. The second copy is created at the first change.
 //!
-//! Compiled code does not notice: it finds tables through the [`State`] that it is given.
+//! Compiled code is not affected: it finds tables through its [`State`].
 //!
-//! **Age.** Of a table with a TTL, rows that are too old go as if somebody had removed them
-//! ([`StateStore::expired`]). With `TTL ON ACCESS` each worker notes in the copy that it has that it read a row, so a
-//! row was read last when either copy says so. When it was inserted both say, but of rows of the text, of which one
-//! does at first.
+//! **Age.** In a table with a TTL, rows that are too old are removed ([`StateStore::expired`]). With `TTL ON ACCESS`
+//! each worker notes reads in its own copy, so the last read of a row is the later one of both copies. Both have the
+//! time of insertion, except for rows of the program's text, which at first only one has.
 //!
-//! **Updates of the program.** Rows that its text gives follow the text; rows that came, changed or went while it ran
-//! stay as they are (`merged`). A table of which the text has not changed is kept as it is, with all that is built
-//! of its rows.
+//! **Updates of the program.** Rows of its text follow the text; rows that were added, changed or removed at run time
+//! stay as they are (`merged`). If the text of a table has not changed, the table is kept with its matchers.
 
 use crate::state::StateStore;
 use core::fmt;
@@ -29,17 +26,18 @@ use weft_core::table::{Age, ColumnSpec, Insert, Row, Table, TableSpec};
 use weft_core::types::Repr;
 use weft_core::{Time, Value, hash};
 
-/// When a row of the text was written and inserted: it counts from when it is first looked at.
+/// The age of a row of the text: it starts at the first check.
 const NOT_KNOWN: Time = Time::MAX;
 
-/// Rows of a table whose second copy each change tells of what was used: it takes a fraction of a microsecond a row.
+/// In larger tables, a change does not copy the ages of rows to the second copy: that takes a fraction of a microsecond
+/// per row.
 const AGES_CARRIED_MAX: u64 = 256;
 
-/// Changes, each of another key, that are done at once: all rows are found, then all that is matched over them changes,
-/// so that what they wait for in memory comes side by side.
+/// The most changes, of distinct keys, that are applied at once: all rows are looked up first, then all matchers are
+/// changed, so that their cache misses overlap.
 const RUN: usize = 64;
 
-/// Where a table is: its chain and instance, both empty for one that belongs to no element.
+/// The name of a table: its chain and instance, both empty for a shared table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableName {
     /// The chain.
@@ -53,75 +51,75 @@ pub struct TableName {
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A row whose key is not there yet: a value for each column, keys first.
+    /// Inserts a row whose key must not exist: a value for each column, keys first.
     Insert(Vec<Value>),
-    /// A row in place of the one with its key, if that is there.
+    /// Inserts a row, or replaces the one with its key.
     Put(Vec<Value>),
-    /// No row with this key.
+    /// Removes the row with this key.
     Remove(Vec<Value>),
 }
 
-/// What came of changes.
+/// Counts of changed rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows that are new.
+    /// Inserted rows.
     pub inserted: u64,
-    /// Rows that have other values.
+    /// Rows with new values.
     pub updated: u64,
-    /// Rows that are gone.
+    /// Removed rows.
     pub deleted: u64,
 }
 
 /// Why changes were refused; nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeError {
-    /// Which of them, counted from 0; for what is wrong with the table, 0.
+    /// The index of the change, from 0; 0 for an error of the table.
     pub at: usize,
     /// What is wrong.
     pub why: ChangeErrorKind,
 }
 
-/// What is wrong with a change.
+/// The kind of error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeErrorKind {
-    /// There is no such table.
+    /// The table does not exist.
     NoTable,
-    /// Handlers fill it.
+    /// Handlers fill it, not the controller.
     NotFilled,
-    /// A row with this key is there, or came with another of the changes.
+    /// A row with this key exists, or another change has inserted it.
     Exists,
-    /// There is no room for further rows.
+    /// The table is full.
     Full {
-        /// The most rows that it has.
+        /// Its maximum number of rows.
         max: u64,
     },
-    /// The values are not those of the columns: which it is that does not fit.
+    /// A value does not fit its column.
     Value {
         /// The column.
         column: String,
     },
 }
 
-/// Copies of tables in place of those that workers have, with what is matched over them.
+/// New copies of a table and its matchers, in place of those that workers use.
 #[derive(Debug)]
 pub struct Swap {
     tables: [Arc<Table>; 2],
     matchers: Vec<[Arc<Matcher>; 2]>,
 }
 
-/// A change on its way: hand `swap` to all workers, and when none has another hold of what was before, [settle] it.
+/// A change in progress. Hand `swap` to all workers; when no worker holds the old copy any more, [settle] it.
 ///
 /// [settle]: StateStore::settle
 #[derive(Debug)]
 pub struct PendingChange {
-    /// What workers take up.
+    /// The new copies for the workers.
     pub swap: Arc<Swap>,
-    /// What came of it.
+    /// The number of changed rows.
     pub counts: Counts,
     name: TableName,
     work: Work,
-    /// By match: the copy is made anew from the other's.
+    /// Per match: its copy must be rebuilt from the other one.
     anew: Vec<bool>,
 }
 
@@ -129,10 +127,10 @@ pub struct PendingChange {
 enum Work {
     Changes {
         changes: Vec<Change>,
-        /// How many of them may be done at once.
+        /// How many of them may be applied at once.
         run: usize,
         now: Time,
-        /// By match: what was built of the rows at once.
+        /// Per match: a matcher built from the rows right away.
         built: Vec<Option<Built>>,
     },
     Built {
@@ -141,7 +139,7 @@ enum Work {
     },
 }
 
-/// What a table is and holds.
+/// A view of a table and its content.
 #[derive(Clone, Debug)]
 pub struct TableView {
     /// Where it is.
@@ -150,16 +148,16 @@ pub struct TableView {
     pub is_filled: bool,
     /// The tables: one, or one for each worker.
     pub tables: Vec<Arc<Table>>,
-    /// What is matched over it is compiled to.
+    /// The descriptions of its matchers.
     pub matched: Vec<Description>,
-    /// Rows of the controller that were there for as long as they may, since the table was made.
+    /// Rows of the controller that expired since the table was created.
     pub expired: u64,
     /// The rows of the program's text.
     text: Arc<RowHashes>,
 }
 
 impl TableView {
-    /// Rows that the text of the program does not give: the table was given them while the program ran.
+    /// The number of rows that are not in the program's text: they were added at run time.
     pub fn rows_given(&self) -> u64 {
         let Some(table) = self.tables.first() else { return 0 };
         let n_keys = table.spec().key.len();
@@ -173,20 +171,20 @@ impl TableView {
     }
 }
 
-/// Something that was built is older than some changes.
+/// A matcher that is older than some changes.
 #[derive(Clone, Debug)]
 pub struct StaleMatcher {
     /// The table.
     pub name: TableName,
-    /// Which of the matches over it.
+    /// The index of the match.
     pub at: usize,
-    /// Changes since.
+    /// The number of changes since.
     pub changes: usize,
-    /// Rules in it.
+    /// The number of its rules.
     pub rules: usize,
 }
 
-/// What the controller gives to a table, and what is matched over it.
+/// The controller's state of a table, with the matchers over it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ControllerRows {
     /// The rows of the program's text.
@@ -195,11 +193,11 @@ pub(crate) struct ControllerRows {
     spare: Option<Arc<Table>>,
     matches: Vec<MatchCopies>,
     expired: u64,
-    /// When rows that are too old were looked for last.
+    /// The time of the last check for expired rows.
     looked: Time,
 }
 
-/// What a text says of rows: the hash of each, by that of its key.
+/// The rows of a text: the hash of each row, by the hash of its key.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RowHashes(BTreeMap<u64, u64>);
 
@@ -207,11 +205,11 @@ struct RowHashes(BTreeMap<u64, u64>);
 struct MatchCopies {
     spec: MatchSpec,
     now: Arc<Matcher>,
-    /// Over the second copy.
+    /// The matcher over the second copy.
     spare: Option<Arc<Matcher>>,
-    /// A program of the update that is staged has it.
+    /// A program of the staged update uses it.
     is_bound: bool,
-    /// The packing and the ways of the matcher that code was made for, and whether it was far.
+    /// The packing and the paths of the matcher that the code was made for, and whether it was far.
     coded: (u64, u64, bool),
 }
 
@@ -253,7 +251,7 @@ impl fmt::Display for ChangeError {
 impl core::error::Error for ChangeError {}
 
 impl Swap {
-    /// Takes the copies up in the state of a chain.
+    /// Replaces the copies in the state of a chain.
     pub fn apply(&self, state: &mut State) {
         let [from, to] = &self.tables;
         for table in state.tables.iter_mut().filter(|table| Arc::ptr_eq(table, from)) {
@@ -289,11 +287,11 @@ impl StateStore {
         })
     }
 
-    /// Begins to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have
-    /// taken it up, and settles it, before the next change of this table.
+    /// Starts to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have
+    /// applied it, and settles it, before the next change of this table.
     ///
     /// # Errors
-    /// [`ChangeError`] says which change does not go, and why.
+    /// [`ChangeError`] has the change that is not possible, and the reason.
     pub fn change(
         &mut self,
         name: &TableName,
@@ -323,8 +321,8 @@ impl StateStore {
         }
     }
 
-    /// As [`StateStore::change`], with those changes that go; and how many do not. A row that is there already as it is
-    /// to be is only as young as a new one. None if nothing is left to change.
+    /// As [`StateStore::change`], but applies the possible changes and returns the number of the others. A row that
+    /// already has its new values only gets the age of a new one. None if nothing is left to change.
     pub fn change_where_possible(
         &mut self,
         name: &TableName,
@@ -362,10 +360,10 @@ impl StateStore {
         (None, n_refused)
     }
 
-    /// All workers have taken a swap up: does to the other copy what was done to the one that they have now.
+    /// After all workers have applied a swap: applies the change to the other copy.
     pub fn settle(&mut self, pending: PendingChange) {
         let PendingChange { swap, name, work, anew, .. } = pending;
-        // Who holds what was before stands in the way of changing it in place.
+        // The old copy must not be shared, to be changed in place.
         drop(swap);
         let Some(held) = self.stored_mut(&name) else { return };
         let Some(filled) = held.filled.as_mut() else { return };
@@ -395,12 +393,12 @@ impl StateStore {
         }
     }
 
-    /// Whether rows of the controller may be too old at some time.
+    /// Whether any table of the controller has expiring rows.
     pub fn has_expiring_rows(&mut self) -> bool {
         self.stored_tables().any(|held| held.filled.is_some() && held.tables[0].spec().expires())
     }
 
-    /// What takes the rows of the controller out that are too old at `now`, by table; the caller does so.
+    /// Removals of the controller's rows that are too old at `now`, by table; the caller applies them.
     pub fn expired(&mut self, now: Time) -> Vec<(TableName, Vec<Change>)> {
         let mut expired = Vec::new();
         for name in self.names().collect::<Vec<_>>() {
@@ -416,7 +414,7 @@ impl StateStore {
         expired
     }
 
-    /// What was built and is older than some changes.
+    /// The matchers that are older than some changes.
     pub fn stale(&self) -> Vec<StaleMatcher> {
         let mut stale = Vec::new();
         for name in self.names() {
@@ -431,15 +429,15 @@ impl StateStore {
         stale
     }
 
-    /// Whether rules have another shape than those that code was made for: it finds them, and would sooner if it were
-    /// made anew.
+    /// Whether some rules have another shape than the code was made for: the code is correct, but new code would be
+    /// faster.
     pub fn is_outdated(&self) -> bool {
         let held = self.names().collect::<Vec<_>>();
         let filled = held.iter().filter_map(|name| self.stored(name)?.filled.as_ref());
         filled.flat_map(|filled| &filled.matches).any(MatchCopies::is_outdated)
     }
 
-    /// Code was made anew for the rules as they are.
+    /// Records that code was made for the current rules.
     pub fn note_coded(&mut self) {
         let filled = self.stored_tables().filter_map(|held| held.filled.as_mut());
         filled.flat_map(|filled| &mut filled.matches).for_each(MatchCopies::note_coded);
@@ -450,7 +448,7 @@ impl StateStore {
         Some(self.stored(name)?.filled.as_ref()?.matches.get(at)?.now.snapshot())
     }
 
-    /// Begins to take on what was built; the caller does as for a change. None if it is of no use any more.
+    /// Starts to use a built matcher; the caller proceeds as for a change. None if it is out of date.
     pub fn adopt(&mut self, name: &TableName, at: usize, built: Built) -> Option<PendingChange> {
         let held = self.stored_mut(name)?;
         let filled = held.filled.as_mut()?;
@@ -469,12 +467,12 @@ impl ControllerRows {
         Self { text: Arc::new(RowHashes::of(n_keys, text)), ..Self::default() }
     }
 
-    /// Whether the text gives these rows.
+    /// Whether the text has these rows.
     pub(crate) fn is_of(&self, n_keys: usize, text: &[Vec<Value>]) -> bool {
         *self.text == RowHashes::of(n_keys, text)
     }
 
-    /// What is matched over the table: that of the version before, where it has the same rows.
+    /// The matcher over the table; reuses that of the version before for the same rows.
     pub(crate) fn matcher(
         &mut self,
         spec: &MatchSpec,
@@ -506,16 +504,16 @@ impl ControllerRows {
         self.matches.iter_mut().for_each(|matched| matched.is_bound = false);
     }
 
-    /// Forgets matches that no program has.
+    /// Drops matches that no program uses.
     pub(crate) fn retain_bound(&mut self) {
         self.matches.retain(|matched| matched.is_bound);
     }
 
-    /// Does changes to the second copy, which is made if there is none; says of each match whether the matcher of the
-    /// first has to be made anew.
+    /// Applies changes to the second copy, which is created if necessary. Returns per match whether the matcher of the
+    /// first copy must be rebuilt.
     ///
     /// # Errors
-    /// The change that does not go. The second copy is of no use then.
+    /// The index of the change that is not possible. The second copy cannot be used then.
     fn change_spare(
         &mut self,
         table: &Table,
@@ -534,13 +532,13 @@ impl ControllerRows {
             if *anew {
                 matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
             }
-            // What was there before the first change takes none.
+            // A matcher from before the first change cannot be changed.
             *anew |= !matched.now.is_changeable();
         }
         Ok(anew)
     }
 
-    /// Builds anew what is quickly built of the rows of the second copy: a delta beside few rules costs more than they.
+    /// Rebuilds matchers over the second copy if they are small: a delta next to a few rules costs more than the rules.
     fn build_if_quick(&mut self) -> Vec<Option<Built>> {
         let build = |matched: &mut MatchCopies| {
             let matcher = matched.spare.as_mut()?;
@@ -551,14 +549,14 @@ impl ControllerRows {
         self.matches.iter_mut().map(build).collect()
     }
 
-    /// Removals of the rows that are too old.
+    /// Removals of rows that are too old.
     fn expired(&mut self, table: &Table, now: Time) -> Vec<Change> {
         let (mut changes, mut cursor) = (Vec::new(), 0);
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
             let mine = table.age(row);
             let is_known = mine.used != NOT_KNOWN && mine.inserted != NOT_KNOWN;
-            // What was used since the last look has to be known to the other copy, too.
+            // The other copy must learn which rows were used since the last check.
             let is_told = !(table.spec().ttl_on_access && self.spare.is_some() && mine.used >= self.looked);
             if is_known && is_told && !table.is_over(mine, now) {
                 continue;
@@ -584,8 +582,8 @@ impl ControllerRows {
         changes
     }
 
-    /// Tells the second copy, which workers are about to get, what they have used of the first: they would not find
-    /// it there if that was long ago, by what the second knows. In a large table that waits for the next look.
+    /// Copies the ages of rows to the second copy, which workers are about to get: otherwise rows that the second copy
+    /// considers unused could expire there. In a large table that waits for the next check.
     fn carry_ages(&self, table: &Table) {
         if !table.spec().ttl_on_access || table.len() > AGES_CARRIED_MAX {
             return;
@@ -614,10 +612,10 @@ impl ControllerRows {
         self.matches.iter_mut().for_each(|matched| matched.spare = None);
     }
 
-    /// The second copy is the first from now on.
+    /// Swaps the copies.
     fn exchange(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
         self.carry_ages(table);
-        // What this copy was told of the other since the last look is not known.
+        // The ages copied since the last check are not known in this copy.
         self.looked = Time(i64::MIN);
         let spare = self.spare.as_mut().expect("only what has a second copy changes");
         core::mem::swap(table, spare);
@@ -636,11 +634,11 @@ impl MatchCopies {
         self.coded = (self.now.packing(), self.now.ways(), self.now.is_far());
     }
 
-    /// Whether code would find rows sooner if it were made anew.
+    /// Whether new code would find rows faster.
     fn is_outdated(&self) -> bool {
         let (packing, ways, is_far) = self.coded;
         let has_other_ways = self.now.ways() != NO_WAYS && self.now.ways() != ways;
-        // Code for many rows does for few.
+        // Code for many rows also works for few.
         self.now.packing() != packing || has_other_ways || (self.now.is_far() && !is_far)
     }
 }
@@ -651,8 +649,8 @@ impl RowHashes {
     }
 }
 
-/// The rows of a table after an update of the text: what the text does not change stays as it is now, and rows that are
-/// not of the text stay. Columns are found by name; one of another type holds its default.
+/// The rows of a table after an update of the text: rows that the text does not change, or does not have, stay. Columns
+/// are matched by name; a column with a new type gets its default.
 pub(crate) fn merged(
     running: &Table,
     filled: &ControllerRows,
@@ -692,13 +690,13 @@ pub(crate) fn merged(
             rows.push(wanted.iter().map(value).collect());
         }
     }
-    // What the text has said before, and is not there, was deleted.
+    // A row of the old text that is gone was deleted.
     let is_new = |(key, row): &(u64, &Vec<Value>)| before.get(key) != Some(&hash_of(row));
     rows.extend(text.into_iter().filter(is_new).map(|(_, row)| row.clone()));
     rows
 }
 
-/// Whether all changes go; what will have come of them, and how many may be done at once.
+/// Checks whether all changes are possible; returns the counts, and how many may be applied at once.
 fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeError> {
     let mut check = Check::of(table);
     let mut all = changes.iter().enumerate();
@@ -712,11 +710,11 @@ fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeErr
     Ok((check.counts, if is_one_a_key { RUN } else { 1 }))
 }
 
-/// What changes of a table come to, before they are done.
+/// The effects of changes on a table, before they are applied.
 struct Check<'t> {
     table: &'t Table,
     counts: Counts,
-    /// What earlier ones have done to a key.
+    /// The effects of earlier changes, by key.
     is_there: BTreeMap<Vec<u8>, bool>,
     rows: u64,
 }
@@ -726,7 +724,7 @@ impl<'t> Check<'t> {
         Self { table, counts: Counts::default(), is_there: BTreeMap::new(), rows: table.len() }
     }
 
-    /// The key of a row that this leaves as it is, where nothing else has been done to it.
+    /// The key of a row that this change leaves as it is, unless an earlier change affects the key.
     fn existing_key<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
         let Change::Put(values) = change else { return None };
         let key = &values[..self.table.spec().key.len().min(values.len())];
@@ -737,7 +735,7 @@ impl<'t> Check<'t> {
         (found.is_some() && self.table.values(found) == *values).then_some(key)
     }
 
-    /// Takes a change on if it goes.
+    /// Adds a change if it is possible.
     fn take(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
@@ -766,10 +764,10 @@ impl<'t> Check<'t> {
     }
 }
 
-/// Whether a row can have these values, a value for each column, keys first.
+/// Checks values for a row: a value for each column, keys first.
 ///
 /// # Errors
-/// [`WhyNot::Value`].
+/// [`ChangeErrorKind::Value`].
 pub fn check_row(table: &Table, values: &[Value]) -> Result<(), ChangeErrorKind> {
     check_values(table, values, true)
 }
@@ -799,7 +797,7 @@ fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), C
     Ok(())
 }
 
-/// Values as bytes that no others have.
+/// An injective encoding of values.
 fn bytes_of(values: &[Value]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {
@@ -828,11 +826,11 @@ fn hash_of(values: &[Value]) -> u64 {
     hash::hash_bytes(&bytes_of(values))
 }
 
-/// Does changes that were checked to a table and what is matched over it, so many at once; says of each matcher whether
-/// it has to be made anew.
+/// Applies checked changes to a table and its matchers, that many at once. Returns per matcher whether it must be
+/// rebuilt.
 ///
 /// # Errors
-/// The change for which there is no room after all: an index that is full of keys that were chosen so.
+/// The index of a change without room: an index is full of keys that were chosen to collide.
 fn change_copies(
     table: &Table,
     matchers: &mut [&mut Arc<Matcher>],
@@ -862,7 +860,7 @@ fn change_copies(
     Ok(anew)
 }
 
-/// Reads what changes will read of a table, side by side.
+/// Prefetches what changes will read of a table.
 fn look_over(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
         let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
@@ -873,7 +871,7 @@ fn look_over(table: &Table, changes: &[Change]) {
 /// There is no room for a row.
 struct TableFull;
 
-/// Does a change to the row that was found for its key; gives the row that is there then.
+/// Applies a change to the row that was found for its key; returns the row that is there then.
 fn change_copies_at_once(
     table: &Table,
     change: &Change,
@@ -899,12 +897,12 @@ fn change_copies_at_once(
     }
 }
 
-/// Takes on what was built. A matcher that has changed too much since is rebuilt in its turn.
+/// Uses a built matcher. A matcher that has changed too much since is rebuilt later.
 fn adopt(matcher: &mut Arc<Matcher>, built: Built) {
     let _ = Arc::make_mut(matcher).adopt(built);
 }
 
-/// Puts a row in whose age counts from then. None makes room for it: what is too old goes by [`StateStore::expired`].
+/// Inserts a row with this age. It evicts no other row: old rows are removed by [`StateStore::expired`].
 fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     let insert = table.insert_row(values, Time(0));
     if let Insert::New(row) = insert {
@@ -913,14 +911,14 @@ fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     insert
 }
 
-/// The age of a row of which there are two copies.
+/// The age of a row in two copies.
 fn age_of_both(a: Age, b: Age) -> Age {
     let known = |time: Time| (time != NOT_KNOWN).then_some(time);
     let used = known(a.used).max(known(b.used)).unwrap_or(NOT_KNOWN);
     Age { used, inserted: a.inserted.min(b.inserted) }
 }
 
-/// An age of which what was not known begins now.
+/// An age in which unknown times start now.
 fn begun(Age { used, inserted }: Age, now: Time) -> Age {
     let or_now = |time: Time| if time == NOT_KNOWN { now } else { time };
     Age { used: or_now(used), inserted: or_now(inserted) }
@@ -931,7 +929,7 @@ pub(crate) fn copies(tables: &[Arc<Table>], filled: &ControllerRows) -> Vec<Arc<
     tables.iter().cloned().chain(filled.spare.clone()).collect()
 }
 
-/// A table with the same rows.
+/// A copy of a table with the same rows.
 fn copy_of(table: &Table) -> Table {
     let limits = TableSpec { max_rows: table.max_rows(), ..table.spec().clone() };
     let copy = Table::new(limits, table.hash_key());
@@ -943,7 +941,7 @@ fn copy_of(table: &Table) -> Table {
     copy
 }
 
-/// Has the rows of a table of the controller be as old as those of the copies of the table in whose place it comes.
+/// Gives the rows of a controller's table the ages that they had in the table that it replaces.
 pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
     let before: Vec<_> = before.iter().filter(|before| before.spec().key == table.spec().key).collect();
     let mut cursor = 0;
@@ -959,7 +957,7 @@ pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
     }
 }
 
-/// The age of a row as far as it was counted before from what it counts from now; the rest begins anew.
+/// The age of a row, as far as it was tracked before; the rest starts now.
 fn known_age(before: &Table, row: Row, now: &Table) -> Age {
     let (was, is) = (before.spec(), now.spec());
     let age = before.age(row);

@@ -1,11 +1,11 @@
 //! The state of chains on one node, carried by name from version to version.
 //!
-//! A table is known by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*: its
-//! programs are bound one by one, and the store takes it over only once it is published. Tables that exist are used
-//! again: new columns are added beside the old ones (rows never move, code of the old version goes on undisturbed),
-//! columns that are gone stay unused, new limits hold from the commit on. Tables that the controller fills follow the
-//! text, and keep what it has not given ([`crate::rules`]). What a new version does not know any more is forgotten, and
-//! what cannot be carried is refused.
+//! A table is identified by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*:
+//! its programs are bound one by one, and it is committed only when it is published. Existing tables are reused: new
+//! columns are added beside the old ones (rows never move, and code of the old version is not disturbed), removed
+//! columns stay unused, and new limits apply from the commit on. Tables of the controller follow the text and keep rows
+//! that were added at run time ([`crate::rules`]). State that the new version does not use is dropped, and state that
+//! cannot be carried over is refused.
 
 use crate::filter::{self, Filter};
 use crate::rules::{ControllerRows, TableName, copies, merged, set_ages};
@@ -22,46 +22,46 @@ use weft_core::table::{ColumnSpec, Departure, LimitsError, Scalars, Table, Table
 use weft_core::types::Type;
 use weft_ir::program::{ChainProgram, MatchDecl, Merge, Realisation, TableDecl, VarDecl};
 
-/// Scalar variables that one chain may have over its life, those of dropped elements included.
+/// The most scalar variables that one chain may have over its life, including those of removed elements.
 pub const SCALARS_MAX: usize = 512;
 
 /// The state of all chains of a node.
 #[derive(Clone, Debug)]
 pub struct StateStore {
     workers: usize,
-    /// What keys of peers are placed by in all tables, as long as the node runs.
+    /// The hash key of all tables, for the life of the node.
     hash: HashKey,
     chains: BTreeMap<String, ChainState>,
-    /// Tables of no element: all chains that name one have the same.
+    /// Shared tables: all chains that name one use the same.
     shared: BTreeMap<String, StoredTable>,
-    /// Filters that were ever bound.
+    /// The number of filters that were ever bound.
     n_filters: u32,
 }
 
-/// The state of an update that may still be refused. Dropping it leaves the store as it was.
+/// The state of an update that may still be refused. If it is dropped, the store stays as it was.
 #[derive(Debug)]
 pub struct Staged {
     store: StateStore,
     limits: Vec<(Arc<Table>, TableSpec)>,
-    /// All tables of the update, and those of which a TIMEOUT or EVICT is told what leaves.
+    /// All tables of the update, and those with a TIMEOUT or EVICT handler.
     bound: Vec<Arc<Table>>,
     watched: Vec<(Arc<Table>, Departure)>,
     /// By chain: its native functions.
     natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
-    /// Rows of the text are no matter.
+    /// Rows of the text are ignored.
     keeps_rows: bool,
 }
 
-/// The state of one version of a chain: what each worker's programs run on.
+/// The state of one version of a chain, for the programs of all workers.
 #[derive(Clone, Debug, Default)]
 pub struct Bound {
-    /// For each table of the program: one for all workers, or one for each.
+    /// Per table of the program: one for all workers, or one for each.
     tables: Vec<Vec<Arc<Table>>>,
     scalars: Arc<Scalars>,
     merged: Vec<Arc<Scalars>>,
-    /// Native functions: one for all workers.
+    /// Native functions, one for all workers.
     natives: Vec<Arc<dyn Prepared>>,
-    /// The rows of tables as they are matched: one for all workers.
+    /// Matchers over tables, one for all workers.
     matchers: Vec<Arc<Matcher>>,
 }
 
@@ -69,7 +69,7 @@ pub struct Bound {
 struct StoredFilter {
     id: u32,
     cells: Arc<Scalars>,
-    /// As [`HeldTable::is_bound`].
+    /// As [`StoredTable::is_bound`].
     is_bound: bool,
 }
 
@@ -78,7 +78,7 @@ struct ChainState {
     filters: BTreeMap<String, StoredFilter>,
     tables: BTreeMap<(String, String), StoredTable>,
     vars: BTreeMap<(String, String), StoredVar>,
-    /// Words of variables that were ever given out.
+    /// The number of words ever assigned to variables.
     words: usize,
     scalars: Arc<Scalars>,
     merged: Vec<Arc<Scalars>>,
@@ -88,9 +88,9 @@ struct ChainState {
 pub(crate) struct StoredTable {
     realisation: Realisation,
     pub(crate) tables: Vec<Arc<Table>>,
-    /// What the controller gives it.
+    /// The controller's rows.
     pub(crate) filled: Option<ControllerRows>,
-    /// A program of the update that is staged knows it.
+    /// A program of the staged update uses it.
     is_bound: bool,
 }
 
@@ -99,11 +99,11 @@ struct StoredVar {
     ty: Type,
     merge: Option<Merge>,
     word: u32,
-    /// As [`HeldTable::is_bound`].
+    /// As [`StoredTable::is_bound`].
     is_bound: bool,
 }
 
-/// Why a program does not fit the state that the node holds.
+/// Why a program does not match the state of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateMismatch {
     /// The chain.
@@ -112,9 +112,9 @@ pub struct StateMismatch {
     pub instance: String,
     /// The table or variable.
     pub name: String,
-    /// What does not fit.
+    /// What does not match.
     pub reason: String,
-    /// What would help.
+    /// How to fix it.
     pub help: String,
 }
 
@@ -129,13 +129,13 @@ impl fmt::Display for StateMismatch {
 impl core::error::Error for StateMismatch {}
 
 impl StateStore {
-    /// An empty store for a node with so many workers, whose tables place keys by this.
+    /// An empty store for a node with that many workers; its tables use this hash key.
     pub fn new(workers: usize, hash: HashKey) -> Self {
         assert!(workers > 0, "a node has at least one worker");
         Self { workers, hash, chains: BTreeMap::new(), shared: BTreeMap::new(), n_filters: 0 }
     }
 
-    /// Begins an update.
+    /// Starts an update.
     pub fn stage(&self) -> Staged {
         let mut store = self.clone();
         for table in store.stored_tables() {
@@ -154,8 +154,7 @@ impl StateStore {
         }
     }
 
-    /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
-    /// version that uses it is gone.
+    /// Commits a published update. State that it does not use is dropped, and freed with the last version that uses it.
     pub fn commit(&mut self, staged: Staged) {
         for (table, limits) in staged.limits {
             table.set_limits(&limits).expect("checked when it was bound");
@@ -234,20 +233,21 @@ impl StateStore {
 }
 
 impl Staged {
-    /// The programs are those that run, without the rows of their text: the tables keep theirs.
+    /// The programs are those that already run, without the rows of their text: tables keep their rows.
     pub fn keep_rows(&mut self) {
         self.keeps_rows = true;
     }
 
-    /// The functions of a chain's [`ChainProgram::natives`], ready to be called, before the chain is bound.
+    /// Sets the functions of a chain's [`ChainProgram::natives`], ready to be called. Call it before the chain is
+    /// bound.
     pub fn give_natives(&mut self, chain: &str, natives: Vec<Arc<dyn Prepared>>) {
         self.natives.insert(chain.to_owned(), natives);
     }
 
-    /// Binds a program to the state that is there, and to new state for what is new.
+    /// Binds a program to existing state, and creates new state.
     ///
     /// # Errors
-    /// [`Unfit`] says what cannot be carried. The update is of no use then.
+    /// [`StateMismatch`] has the state that cannot be carried over. Abandon the update then.
     pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), StateMismatch> {
         let tables: Vec<Vec<Arc<Table>>> = program
             .tables
@@ -270,7 +270,7 @@ impl Staged {
         Ok((program, bound))
     }
 
-    /// Binds a filter instance to what it remembers.
+    /// Binds a filter instance to its state.
     ///
     /// # Errors
     /// As [`Staged::bind`].
@@ -293,7 +293,7 @@ impl Staged {
         Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
 
-    /// The rows of replicated tables, as the program matches them.
+    /// The matchers of the program over replicated tables.
     fn matchers(
         &mut self,
         program: &ChainProgram,
@@ -377,13 +377,13 @@ impl Staged {
 }
 
 impl Bound {
-    /// A table of the program as worker `worker` sees it.
+    /// A table of the program as this worker sees it.
     pub fn table(&self, table: usize, worker: usize) -> &Arc<Table> {
         let tables = &self.tables[table];
         tables.get(worker).unwrap_or(&tables[0])
     }
 
-    /// Holds on to no tables that the controller fills, nor to what is matched in them.
+    /// Releases the tables that the controller fills, and their matchers.
     pub(crate) fn forget_rules(&mut self, program: &ChainProgram) {
         let filled = |decl: &TableDecl| decl.realisation == Realisation::Replicated;
         let tables = self.tables.iter_mut().zip(&program.tables).filter(|(_, decl)| filled(decl));
@@ -391,12 +391,12 @@ impl Bound {
         self.matchers.clear();
     }
 
-    /// Workers for which there is state.
+    /// The number of workers with state.
     pub fn workers(&self) -> usize {
         self.merged.len()
     }
 
-    /// The state as worker `worker`'s programs see it.
+    /// The state for this worker's programs.
     pub fn for_worker(&self, worker: usize) -> State {
         State::from(Parts {
             tables: (0..self.tables.len()).map(|at| Arc::clone(self.table(at, worker))).collect(),
@@ -422,7 +422,7 @@ impl ChainState {
         }
     }
 
-    /// The word of a variable.
+    /// Assigns the word of a variable.
     fn bind_var(&mut self, chain: &str, var: &VarDecl) -> Result<u32, StateMismatch> {
         let refuse = |reason: String, help: &str| StateMismatch {
             chain: chain.to_owned(),
@@ -456,7 +456,7 @@ impl ChainState {
     }
 }
 
-/// Rows that a program has learned are not given up without a word.
+/// Learned rows must not be dropped silently.
 fn check_realisation(held: Realisation, wanted: Realisation) -> Result<(), String> {
     let per_worker = |r| r == Realisation::PerWorker;
     let filled = |r| r == Realisation::Replicated;
@@ -488,7 +488,7 @@ fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
         }
         LimitsError::Order => "its rows do not have the times that TTL or EVICT would need".to_owned(),
     })?;
-    // Columns that are added and then not used, because the update is refused, do no harm: no code knows them, and
-    // the next update finds them.
+    // Columns that stay unused because the update is refused do no harm: no code reads them, and the next update finds
+    // them.
     table.extend(&wanted.columns).map_err(|e| e.to_string())
 }

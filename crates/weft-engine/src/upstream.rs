@@ -1,4 +1,4 @@
-//! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
+//! Upstream: finds a server for a call, and handles the loss of the server or of the connection to it.
 
 use crate::call::{Call, CallKey, Leg, Phase};
 use crate::conn::{Conn, ConnKey, Life, Side};
@@ -20,7 +20,7 @@ use weft_proto::session::http2::{Connection, ErrorCode, StreamId, Violation};
 const DRAINS_MAX: u32 = 4;
 
 impl Engine {
-    /// Finds a stream to a server, or has the call wait for one.
+    /// Finds a stream to a server, or makes the call wait for one.
     pub(crate) fn dispatch(&mut self, now: Time, key: CallKey) {
         let call = self.calls.get_mut(key).expect("the caller has looked");
         if let Some(filter) = call.chain.as_ref().and_then(|chain| chain.next.clone()) {
@@ -60,8 +60,8 @@ impl Engine {
         }
     }
 
-    /// Why a call finds no endpoint in a pool, or not the one that it must have: of those that are left out, the one
-    /// that is tried next.
+    /// Why a call finds no endpoint in a pool, or not the one that it requires: the skipped endpoint that is tried
+    /// next.
     fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
         let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
         let all = all.take(of.map_or(usize::MAX, |_| 1));
@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Opens a stream on a connection that has one to give, and sends headers and what was held.
+    /// Opens a stream on a connection with room, and sends the headers and held data.
     fn open_upstream(&mut self, now: Time, key: CallKey, endpoint: EndpointKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return false };
@@ -83,7 +83,7 @@ impl Engine {
             let end = call.request.is_empty();
             let sent_at = conn.h2.n_sent() + conn.h2.output().len() as u64;
             if conn.h2.send_headers(stream, &to_forward(&call.request_headers), end).is_err() {
-                // The server permits no list of this size: waiting would not help.
+                // The server does not accept a header list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);
                 let text = "the request's headers are larger than the server permits";
                 self.end_here(now, key, Status::ResourceExhausted, text);
@@ -149,12 +149,12 @@ impl Engine {
         self.end_here(now, key, Status::Unavailable, &text);
     }
 
-    /// Calls wait for a stream to an endpoint, or did: those that have waited for too long end, and where streams are
-    /// long, there are more connections.
+    /// Checks calls that wait, or waited, for a stream to an endpoint. Ends calls that have waited too long, and adds
+    /// connections where streams are long.
     pub(crate) fn watch_waiting(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         endpoint.watch = None;
-        // While no connection is up, the time that one may take bounds the wait.
+        // Without a ready connection, the connect timeout bounds the wait.
         if !endpoint.ready.is_empty() {
             let late = endpoint.waiting.take_older(now - WAITING_TIME_MAX);
             for call in late.into_iter().map(|waiter| waiter.call) {
@@ -177,13 +177,13 @@ impl Engine {
         self.connect(now, at);
     }
 
-    /// Streams that the connections to an endpoint have, taken and free.
+    /// The streams of the connections to an endpoint, used and free.
     fn endpoint_positions(&self, endpoint: &Endpoint) -> u64 {
         let conns = endpoint.ready.iter().filter_map(|conn| self.conns.get(*conn));
         conns.map(|conn| conn.h2.active_streams() as u64 + u64::from(conn.h2.available_streams())).sum()
     }
 
-    /// A connection has streams to give. Where they do not suffice, another is made.
+    /// A connection has free streams. If they do not suffice, another connection is made.
     pub(crate) fn serve_waiting(&mut self, now: Time, at: EndpointKey) {
         while let Some(waiter) = self.endpoints.get_mut(at).and_then(|e| e.waiting.pop()) {
             if !self.calls.get(waiter.call).is_some_and(|call| call.waits_at(at)) {
@@ -198,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// A connection could not be made, is gone, or drains: calls that wait for it go elsewhere, each endpoint once.
-    /// One that drains may be made anew, but not for ever.
+    /// A connection failed, is gone, or drains: its waiting calls move to other endpoints, each endpoint once. A
+    /// draining one may be replaced, but not endlessly.
     pub(crate) fn reassign_waiting(&mut self, now: Time, at: EndpointKey, drains: bool) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         if !endpoint.ready.is_empty() || endpoint.connecting.is_some() {
@@ -221,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// Begins to make a connection to an endpoint, unless one is being made or it has enough.
+    /// Starts a connection to an endpoint, unless one is in progress or it has enough.
     fn connect(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at).filter(|e| e.may_connect(now)) else { return };
         let h2 = Connection::new(upstream_config(&self.config, &endpoint.cluster.options), now);
@@ -230,7 +230,7 @@ impl Engine {
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
     }
 
-    /// A connection to an endpoint has failed: it is left out for a while, and then it is found out whether it is back.
+    /// A connection to an endpoint has failed: it is skipped for a while, and probed after that.
     pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         let due = endpoint.note_failure(now, why);
@@ -240,7 +240,7 @@ impl Engine {
         }
     }
 
-    /// An endpoint has been left out long enough: a connection to it is made without a call.
+    /// Probes an endpoint: makes a connection without a call.
     pub(crate) fn probe(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         endpoint.probe = None;
@@ -249,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// A connection is not up in its cluster's time.
+    /// A connection was not ready within its cluster's timeout.
     pub(crate) fn connect_timed_out(&mut self, now: Time, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { endpoint, is_ready: false }, .. }) = self.conns.get(key)
         else {
@@ -260,22 +260,22 @@ impl Engine {
         self.drop_conn(now, key, limit.map(DownReason::TimedOut));
     }
 
-    /// A connection is being made from now on: it has the cluster's time.
+    /// Starts the connect timeout of a connection.
     pub(crate) fn begin_connect_timeout(&mut self, now: Time, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { endpoint, .. }, .. }) = self.conns.get(key) else { return };
         let Some(endpoint) = self.endpoints.get(*endpoint) else { return };
         self.timers.set(now + endpoint.cluster.options.connect_timeout, Timer::Connect(key));
     }
 
-    /// A server's settings have come for the first time. Before, it would refuse streams beyond the number that it
-    /// permits, and a listener that is no HTTP/2 server would take calls with it.
+    /// A server's first settings have arrived. Before that it would refuse streams beyond its limit, and a listener
+    /// that is not an HTTP/2 server would take calls with it.
     pub(crate) fn upstream_ready(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Side::Upstream { endpoint, is_ready } = &mut conn.side else { return };
         if core::mem::replace(is_ready, true) {
             return;
         }
-        // Its life begins; it turns idle with the next change.
+        // Its life starts; it turns idle with the next change.
         conn.life = Life { idle_since: None, ..Life::new(self.now) };
         self.stats.upstream.open += 1;
         self.stats.upstream.total += 1;
@@ -284,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// No new streams are begun on this connection; those above `last_stream` the server has not touched.
+    /// No new streams are opened on this connection; the server has not processed those above `last_stream`.
     pub(crate) fn upstream_drains(&mut self, now: Time, key: ConnKey, last_stream: StreamId) {
         let Some(at) = self.upstream_of(key) else { return };
         if let Some(endpoint) = self.endpoints.get_mut(at) {
@@ -300,8 +300,8 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the
-    /// same, so that it may try again without asking its application, as it would without us.
+    /// The server has not processed the call (RFC 9113 section 8.7). If it is not resent, the client gets the same
+    /// signal, so that its library may retry, as without this node.
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_upstream(now, key);
         if !self.resend(now, key) && !self.has_answer(key) {
@@ -328,7 +328,7 @@ impl Engine {
         self.end_here(now, key, status, &format!("the server reset the stream: {code:?}"));
     }
 
-    /// This node has reset the server's stream, because the server broke a rule of it.
+    /// This node has reset the server's stream for a violation.
     pub(crate) fn server_at_fault(&mut self, now: Time, key: CallKey, fault: Violation) {
         let server = self.server_of(key);
         self.forget_upstream(now, key);
@@ -339,7 +339,7 @@ impl Engine {
         self.end_here(now, key, status, &format!("the stream to {server} was ended here: {what}"));
     }
 
-    /// The server's connection is gone, or this node has ended it for something that the server did.
+    /// The server's connection is gone, or this node has closed it for a violation.
     pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
         let (server, is_unsent) = (self.server_of(key), self.is_unsent(key));
         self.forget_upstream(now, key);
@@ -353,7 +353,7 @@ impl Engine {
         self.end_here(now, key, status, &text);
     }
 
-    /// What calls are answered with when a server has done this, and what it was.
+    /// The status and message of calls after this violation of a server.
     fn describe_fault(&self, fault: Violation) -> (Status, String) {
         let config = &self.config.upstream;
         match fault {
@@ -378,13 +378,13 @@ impl Engine {
         }
     }
 
-    /// The server that a call is at, for messages.
+    /// The server of a call, for messages.
     fn server_of(&self, key: CallKey) -> Rc<str> {
         let endpoint = self.calls.get(key).and_then(|call| self.endpoints.get(call.endpoint?));
         endpoint.map_or_else(|| "the server".into(), |endpoint| Rc::clone(&endpoint.name))
     }
 
-    /// The upstream leg of a call is gone without our doing.
+    /// The upstream stream of a call has ended by itself.
     fn forget_upstream(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some(up) = call.up.take() else { return };
@@ -393,7 +393,7 @@ impl Engine {
         self.leave_upstream(now, up, endpoint, owed);
     }
 
-    /// A call has no use for its upstream stream any more; `owed` bytes of it were not credited yet.
+    /// A call needs its upstream stream no longer; `owed` bytes of it were not credited yet.
     pub(crate) fn leave_upstream(&mut self, now: Time, up: Leg, at: Option<EndpointKey>, owed: u32) {
         if let Some(endpoint) = at.and_then(|e| self.endpoints.get_mut(e)) {
             endpoint.active -= 1;
@@ -401,9 +401,9 @@ impl Engine {
         }
         if let Some(conn) = self.conns.get_mut(up.conn) {
             conn.streams.remove(&up.stream);
-            // Also if the stream is gone: what came on it counts for the connection's window.
+            // Also if the stream is gone: its data counts for the connection's window.
             conn.h2.release(up.stream, owed);
-            // Unless it has ended. What is queued of a request that was answered is of no use any more.
+            // Unless it has ended. The queued part of an answered request is useless now.
             conn.h2.reset(up.stream, ErrorCode::Cancel);
             self.after_change(up.conn);
             self.close_if_drained(now, up.conn);
@@ -414,7 +414,7 @@ impl Engine {
         }
     }
 
-    /// Lets go of a connection that was made because streams were long, where it has none any more and no call waits.
+    /// Drains a connection that was added for long streams, if it has none any more and no call waits.
     fn shrink(&mut self, now: Time, key: ConnKey, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         let is_idle = self.conns.get(key).is_some_and(|conn| conn.streams.is_empty());
@@ -425,7 +425,7 @@ impl Engine {
         }
     }
 
-    /// Has a connection to a server take no further calls, and close behind its last.
+    /// Drains a connection to a server: it takes no further calls, and closes after its last one.
     pub(crate) fn drain_upstream(&mut self, now: Time, key: ConnKey) {
         let Some(at) = self.upstream_of(key) else { return };
         if let Some(endpoint) = self.endpoints.get_mut(at) {
@@ -435,7 +435,7 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// Has a connection to a server end in good order.
+    /// Closes a connection to a server in good order.
     fn drain_connection(&mut self, now: Time, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.h2.go_away(now, ErrorCode::NoError);
@@ -453,7 +453,7 @@ impl Engine {
 
     // ---- updates ----
 
-    /// The pool of a cluster, with the endpoints that are known already.
+    /// The pool of a cluster; reuses existing endpoints.
     pub(crate) fn pool_for(&mut self, cluster: &Arc<Cluster>) -> Rc<Pool> {
         let mut members = Vec::new();
         for address in &cluster.endpoints {
@@ -465,7 +465,7 @@ impl Engine {
             }
             members.push(key);
         }
-        // The turns of the pool before go on; otherwise each worker begins elsewhere, and each node.
+        // Continues the round robin of the earlier pool. Otherwise each worker and node starts with another endpoint.
         let before = self.live.pools.iter().find(|pool| pool.cluster.name == cluster.name);
         let draw = hash::stream(self.config.seed, &cluster.name, 0);
         let first = || (draw as u32 as usize).wrapping_add(self.config.worker);
@@ -475,7 +475,7 @@ impl Engine {
         pool
     }
 
-    /// Lets go of pools of old versions that no call has any more, and of the endpoints that only they had.
+    /// Drops pools of old versions without calls, and the endpoints that only they had.
     pub(crate) fn retire_pools(&mut self, now: Time) {
         let live = Rc::clone(&self.live);
         let is_live = |pool: &Rc<Pool>| live.pools.iter().any(|p| Rc::ptr_eq(p, pool));

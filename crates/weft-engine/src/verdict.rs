@@ -1,4 +1,4 @@
-//! A call's message through its chain, and what the chain decided for it.
+//! Verdicts: runs a call's message through its chain, and applies the result.
 
 use crate::call::{Call, CallKey, HeldItem, Phase};
 use crate::end::{Answer, End};
@@ -18,34 +18,34 @@ use weft_proto::session::grpc::{
 };
 use weft_proto::session::http2::Headers;
 
-/// Mirrored calls that a worker may have under way; further ones are not begun, and counted.
+/// The most mirrored calls of a worker; further ones are not started, and counted.
 const MIRRORS_MAX: usize = 1024;
-/// How long a mirrored call may take; then it is let go.
+/// The longest time of a mirrored call; then it is abandoned.
 const MIRROR_TIME_MAX: Interval = Interval::from_secs(10);
 
-/// What a pass decided for its message.
+/// The result of a pass for its message.
 pub(crate) enum MessageOutcome {
-    /// On with it.
+    /// It goes on.
     On,
-    /// On with what is in `Engine::rewritten`.
+    /// It goes on as in `Engine::rewritten`.
     Rewritten,
-    /// The call has ended, or will when its delay is over.
+    /// The call has ended, or will after its delay.
     Ended,
 }
 
-/// What of a call a pass is about.
+/// The tuple of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Tuple<'a> {
     /// Its headers.
     Headers,
     /// A message.
     Message(Message<'a>),
-    /// Its end, and the element that decided it.
+    /// Its end, and the element that caused it.
     End { status: Status, by: Option<&'a str>, trailers: Option<&'a Headers> },
 }
 
 impl Engine {
-    /// A pass of the request direction; edits of headers are applied while they have not left.
+    /// A pass of the request direction; header edits are applied while the headers are held.
     pub(crate) fn pass_request(
         &mut self,
         now: Time,
@@ -79,7 +79,7 @@ impl Engine {
         passed
     }
 
-    /// Runs a segment and carries out its verdict.
+    /// Runs a segment and applies its outcome.
     pub(crate) fn pass(
         &mut self,
         now: Time,
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// Ends a call whose message cannot be written with the changes of its chain.
+    /// Ends a call whose message cannot be written with the edits of its chain.
     fn end_unwritten(&mut self, now: Time, key: CallKey, error: &EditError) -> MessageOutcome {
         if matches!(error, EditError::Malformed(_)) {
             self.stats.refuse("grpc_malformed_message", 1);
@@ -145,7 +145,7 @@ impl Engine {
         MessageOutcome::Ended
     }
 
-    /// The message as the chain reads it, inflated if need be. One that cannot be inflated must not pass unread.
+    /// The message as the chain reads it, decompressed if necessary. If that fails, it must not pass unread.
     fn plain_payload<'a>(
         &self,
         key: CallKey,
@@ -168,8 +168,8 @@ impl Engine {
         Ok(Some(inflated))
     }
 
-    /// Ends a call whose message cannot be inflated. A client that has chosen an encoding that is unknown here is told
-    /// those that are not, so that it may choose another (gRPC's "Compression").
+    /// Ends a call whose message cannot be decompressed. If the client's encoding is unknown, the answer lists the
+    /// known ones, so that it may choose another (gRPC's "Compression").
     fn end_unread(&mut self, now: Time, key: CallKey, event: Event, error: &InflateError) {
         let text = error.to_string();
         let status = match error {
@@ -193,7 +193,7 @@ impl Engine {
         self.end(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
     }
 
-    /// Runs a segment on what is known of the call.
+    /// Runs a segment on the state of the call.
     fn run(
         &mut self,
         now: Time,
@@ -237,15 +237,14 @@ impl Engine {
         self.pass_scratch.run(live, segment, &facts, &mut call.row, opened)
     }
 
-    /// The endpoint that was chosen for a call; behind a filter, the one that answered a try, or that the last try
-    /// under way has.
+    /// The endpoint of a call. Behind a filter: the one that answered a try, or that of the latest open try.
     fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
         let call = self.calls.get(key)?;
         let of_try = || self.endpoint_of(call.filtered.as_ref()?.tries().last()?);
         call.endpoint.or(call.served_by).or_else(of_try)
     }
 
-    /// Carries out the verdict of the last pass. False if the call has ended.
+    /// Applies the outcome of the last pass. False if the call has ended.
     fn apply_outcome(&mut self, now: Time, key: CallKey, live: &Rc<ActiveChain>) -> bool {
         let element = usize::from(self.pass_scratch.outcome.element);
         let name = || Rc::clone(&live.names[element]);
@@ -353,7 +352,7 @@ impl Engine {
     }
 
     /// Sends copies of a message, and of its call's headers, to the targets of MIRROR, each as it was when the
-    /// statement ran; what comes back is let go.
+    /// statement ran. Responses are discarded.
     fn mirror(&mut self, now: Time, key: CallKey, live: &ActiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
         let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
@@ -405,8 +404,8 @@ impl Engine {
     }
 }
 
-/// How many elements let a call go on in this pass: those, and no others, see its end. OPEN and REQUEST of an element
-/// are two handlers of one pass, and an element whose REQUEST ended the call has let it begin.
+/// The number of elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
+/// are two handlers of one pass, and an element whose REQUEST ended the call has opened it.
 fn opened_by(live: &ActiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {
         Verdict::Forward | Verdict::Redirect => live.chain.program.elements.len(),

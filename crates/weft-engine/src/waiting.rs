@@ -1,20 +1,20 @@
-//! Calls that wait for a stream to one endpoint: in order for each client, and the clients in turn.
+//! Calls that wait for a stream to one endpoint: FIFO per client, round robin between clients.
 //!
-//! A client is a downstream connection. One that has a thousand calls waiting gets one stream in each round, as does
-//! one that has a single call, so that no client's call waits longer for the others than a round.
+//! A client is a downstream connection. A client with a thousand waiting calls gets one stream per round, as does a
+//! client with one call, so that no call waits longer than a round for other clients.
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::Time;
 
-/// Calls that may wait for a stream to one endpoint. Beyond it the client with the most gives up its last one.
+/// The most calls that wait for a stream to one endpoint. Beyond it, the client with the most loses its last one.
 pub(crate) const WAITING_MAX: usize = 16 << 10;
 
-/// Whose calls wait: a downstream connection, or none for copies and for clients that have left.
+/// The client of a call: a downstream connection, or None for copies and detached calls.
 type Client = Option<u64>;
 
-/// A call that waits, and since when.
+/// A waiting call, and since when it waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) call: CallKey,
@@ -22,12 +22,12 @@ pub(crate) struct Waiter {
     client: Client,
 }
 
-/// See the module. It may have calls that are gone; who takes one out looks.
+/// The waiting calls of an endpoint. Some may have ended; the caller of [`WaitingCalls::pop`] checks that.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingCalls {
-    /// None is empty.
+    /// No queue is empty.
     queues: BTreeMap<Client, VecDeque<Waiter>>,
-    /// The clients of `lines`, each once; the first is next.
+    /// The clients of `queues`, each once; the first is next.
     turns: VecDeque<Client>,
     len: usize,
 }
@@ -47,7 +47,7 @@ impl WaitingCalls {
         self.len == 0
     }
 
-    /// Adds a call behind all others of its client.
+    /// Adds a call behind the others of its client.
     pub(crate) fn push(&mut self, waiter: Waiter) {
         let line = self.queues.entry(waiter.client).or_default();
         if line.is_empty() {
@@ -57,7 +57,7 @@ impl WaitingCalls {
         self.len += 1;
     }
 
-    /// Takes the next call out.
+    /// Takes the next call.
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
         let client = self.turns.pop_front()?;
         let line = self.queues.get_mut(&client).expect("a client that has a turn has calls");
@@ -71,11 +71,11 @@ impl WaitingCalls {
         Some(waiter)
     }
 
-    /// Puts the call back that was taken out last, which is next again.
+    /// Puts the call that was taken last back as the next.
     pub(crate) fn put_back(&mut self, waiter: Waiter) {
         let line = self.queues.entry(waiter.client).or_default();
         if !line.is_empty() {
-            // Its client went to the end.
+            // Its client moved to the end.
             let at = self.turns.iter().rposition(|client| *client == waiter.client);
             self.turns.remove(at.expect("a client that has calls has a turn"));
         }
@@ -84,7 +84,7 @@ impl WaitingCalls {
         self.len += 1;
     }
 
-    /// Takes the last call of the client with the most, if that has at least two more than this one.
+    /// Takes the last call of the client with the most calls, if it has at least two more than this one.
     pub(crate) fn displace(&mut self, for_client: Option<ConnKey>) -> Option<Waiter> {
         let own = self.queues.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
         let (client, line) = self.queues.iter_mut().max_by_key(|(_, line)| line.len())?;
@@ -97,7 +97,7 @@ impl WaitingCalls {
         waiter
     }
 
-    /// Keeps those for which `keeps` says so.
+    /// Keeps the calls for which `keeps` is true.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
         self.queues.retain(|_, line| {
             line.retain(&mut keeps);
@@ -108,10 +108,10 @@ impl WaitingCalls {
         self.len = self.queues.values().map(VecDeque::len).sum();
     }
 
-    /// Takes those out that have waited since this time or longer, the longest first.
+    /// Takes the calls that have waited since this time or longer, the longest first.
     pub(crate) fn take_older(&mut self, since: Time) -> Vec<Waiter> {
         let mut older = Vec::new();
-        // A call that came later to its line has waited less.
+        // Later calls of a queue have waited less.
         for line in self.queues.values_mut() {
             while let Some(waiter) = line.pop_front_if(|waiter| waiter.since <= since) {
                 older.push(waiter);
@@ -122,12 +122,12 @@ impl WaitingCalls {
         older
     }
 
-    /// Since when the one waits that has waited longest.
+    /// When the longest-waiting call started to wait.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.queues.values().filter_map(|line| Some(line.front()?.since)).min()
     }
 
-    /// All of them, in the order of their turns.
+    /// Takes all calls, in round-robin order.
     pub(crate) fn drain(&mut self) -> Vec<Waiter> {
         core::iter::from_fn(|| self.pop()).collect()
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn clients_are_served_round_robin() {
-        // A client with many calls would keep one with a single call waiting for all of them.
+        // If it failed, a client with many calls would keep another client's only call waiting for all of them.
         let mut waiting = WaitingCalls::default();
         (0..4).for_each(|call| waiting.push(waiter(call, 1, 0)));
         waiting.push(waiter(10, 2, 5));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn newcomer_displaces_longest_queue() {
-        // A client that fills all the room would have every other client's calls refused.
+        // If it failed, a client that fills the limit would have every other client's calls refused.
         let mut waiting = WaitingCalls::default();
         (0..3).for_each(|call| waiting.push(waiter(call, 1, 0)));
         waiting.push(waiter(10, 2, 0));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn calls_are_not_lost_or_doubled() {
-        // A call that is lost here hears nothing of its end; one that is there twice takes two streams.
+        // A lost call would never get a result; a doubled one would take two streams.
         for seed in 0..200 {
             let mut rng = Rng::from_seed(seed);
             let (mut waiting, mut held) = (WaitingCalls::default(), Vec::new());

@@ -336,8 +336,8 @@ impl Compiler {
     /// A plan runs: its state is the node's from now on.
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;
-        let links = compiled.plan.links.iter();
-        let key = |link: &CallQueue| (link.name.clone(), matches!(link.of, CallsOf::Listener(_)));
+        let links = compiled.plan.call_queues.iter();
+        let key = |link: &CallQueue| (link.name.clone(), matches!(link.of, QueueScope::Listener(_)));
         self.links = links.map(|link| (key(link), Arc::clone(&link.shared))).collect();
         self.store.commit(compiled.state);
     }

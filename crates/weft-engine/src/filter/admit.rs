@@ -1,4 +1,5 @@
-//! What a call must pass before a filter sends it on: RELIABILITY, ORDER, RATE, CIRCUIT, CONGESTION, in this order.
+//! Admission: the checks that a call passes before a filter sends it: RELIABILITY, ORDER, RATE, CIRCUIT, CONGESTION, in
+//! this order.
 
 use super::circuit::{CallResult, PassKind, Rejection};
 use super::congestion::Sample;
@@ -17,7 +18,7 @@ use weft_core::{Status, Time};
 
 const TOO_MANY_WAIT: &str = "too many calls wait";
 
-/// What a call has to pass next.
+/// The next check of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     #[default]
@@ -26,11 +27,11 @@ pub(super) enum Stage {
     Rate,
     Circuit,
     Congestion,
-    /// Nothing more.
+    /// All checks are passed.
     Ready,
 }
 
-/// What a call has of a filter until it is over.
+/// What a call has acquired at a filter.
 #[derive(Debug, Default)]
 pub(super) struct AdmissionState {
     /// It is the first with its id.
@@ -41,28 +42,28 @@ pub(super) struct AdmissionState {
     waits: Option<WaitKind>,
 }
 
-/// How a call gets on.
+/// The result of a check.
 enum Step {
     On,
     Wait,
     Refuse(Status, &'static str),
-    /// It is answered as another with its id was.
+    /// It gets the answer of another call with its id.
     Repeat(Vec<u8>),
 }
 
-/// Calls of this worker that wait for others, by filter and key, in the order in which they came.
+/// Calls of this worker that wait for others, by filter and key, in order of arrival.
 #[derive(Default)]
 pub(crate) struct Waiters(BTreeMap<(u32, u64), VecDeque<Waiter>>);
 
 struct Waiter {
     call: CallKey,
     filter: Rc<ActiveFilter>,
-    /// Its place in a line; None if it waits for another call with its id.
+    /// Its ticket of ORDER; None if it waits for another call with its id.
     ticket: Option<Ticket>,
 }
 
 impl Engine {
-    /// A call has come to a filter: all that is left of it let the call pass.
+    /// A call has reached a filter: all elements in front of it have forwarded the call.
     pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<ActiveFilter>) {
         filter.count(|c| c.calls += 1);
         if filter.policies().retry.is_some_and(|retry| retry.budget.is_some()) {
@@ -79,8 +80,8 @@ impl Engine {
         wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
         let policies = wrap.filter.policies();
         let is_once = wrap.filter.is_once();
-        // The checker has seen to it that methods of the schemas have one request; what is known of no schema is sent
-        // once, as it comes.
+        // The checker ensures that methods of the schemas have one request. A method without a schema is sent once, as
+        // a stream.
         let call = self.call_mut(key);
         wrap.gathers = policies.gathers() && call.is_single_request();
         let gathers = wrap.gathers;
@@ -93,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Takes a call as far as it gets.
+    /// Runs the checks of a call as far as it gets.
     pub(crate) fn admit(&mut self, now: Time, key: CallKey) {
         loop {
             let Some(wrap) = self.wrap_mut(key) else { return };
@@ -135,7 +136,7 @@ impl Engine {
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let id = live.filter.key(&wrap.keys, id);
-        // One more would take the place of one that is under way, which would then be made twice.
+        // With one more, an id under way would be evicted, and its call made twice.
         let may_begin = || live.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
         match known.enter(now, id, may_begin) {
             IdStatus::First => {
@@ -167,7 +168,7 @@ impl Engine {
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let at = live.filter.state.stand_in(live.filter.key(&wrap.keys, order.key));
-        // A ticket must not be given to who may not wait for it: those behind would wait for nobody.
+        // Only a call that may wait gets a ticket: otherwise those behind it would wait forever.
         let counts = !lines.is_free(now, at);
         if counts && !self.may_wait_for_others(key, live, order.waiting_max) {
             return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
@@ -181,7 +182,7 @@ impl Engine {
             return Step::On;
         }
         if !counts {
-            // Another worker's call has come in between.
+            // Another worker's call was faster.
             self.may_wait_for_others(key, live, u32::MAX);
         }
         self.wait_for_others(now, key, live, at, Some(ticket))
@@ -206,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// Counts a call among those that wait for others. False if they are too many.
+    /// Counts a call that waits for others. False if there are too many.
     fn may_wait_for_others(&mut self, key: CallKey, live: &ActiveFilter, max: u32) -> bool {
         let fits = live.filter.state.note_waiting(WaitKind::ForOthers, true, max);
         let wrap = self.wrap_mut(key).expect("the caller has looked");
@@ -224,16 +225,16 @@ impl Engine {
     ) -> Step {
         let line = self.waiters.0.entry((live.filter.id, at)).or_default();
         line.push_back(Waiter { call, filter: Rc::clone(live), ticket });
-        // Another worker may have let go before it could see that somebody waits.
+        // Another worker may have finished before it could see this one wait.
         self.wake(now, (live.filter.id, at));
         Step::Wait
     }
 
-    /// A call waits, and what it has to pass then.
+    /// A call waits, before this check.
     fn note_waits(&mut self, key: CallKey, next: Stage) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         wrap.filter.count(|c| c.waited += 1);
-        // Who waits for a call with its id looks again when that is over; the others have what they waited for.
+        // A call that waits for another one with its id repeats the check; all others have what they waited for.
         if wrap.stage != Stage::Once {
             wrap.stage = next;
         }
@@ -246,7 +247,7 @@ impl Engine {
         self.admit(now, key);
     }
 
-    /// The time has come that a call waited for: its turn, or its next try.
+    /// The timer of a waiting call has fired: its turn, or its next try.
     pub(crate) fn turn_timeout(&mut self, now: Time, key: CallKey) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         wrap.turn = None;
@@ -257,7 +258,7 @@ impl Engine {
         }
     }
 
-    /// Other workers may have let go of what calls of this one wait for.
+    /// Other workers may have freed what calls of this one wait for.
     pub fn handle_wake(&mut self, now: Time) {
         let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
         all.into_iter().for_each(|at| self.wake(now, at));
@@ -265,7 +266,7 @@ impl Engine {
         self.run_pending(now);
     }
 
-    /// Lets those go on whose wait is over.
+    /// Continues with calls whose wait is over.
     fn wake(&mut self, now: Time, at: (u32, u64)) {
         let Some(mut line) = self.waiters.0.remove(&at) else { return };
         while let Some(first) = line.front() {
@@ -301,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Does what was put off so that calls do not end within each other.
+    /// Runs deferred actions. They are deferred so that calls do not end inside each other.
     pub(crate) fn run_pending(&mut self, now: Time) {
         while let Some(pending) = self.pending.pop_front() {
             match pending {
@@ -322,8 +323,8 @@ impl Engine {
         self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
     }
 
-    /// A call is over, or has no use for its filter any more: gives back what it had of it. `status` is None if it was
-    /// given up before anything was known.
+    /// A call is over, or needs its filter no longer: releases what it has acquired. `status` is None if it was
+    /// abandoned without a result.
     pub(super) fn leave_filter(&mut self, now: Time, wrap: &mut FilteredCall, status: Option<Status>) {
         let live = Rc::clone(&wrap.filter);
         let (policies, state) = (live.policies(), &live.filter.state);
@@ -346,7 +347,7 @@ impl Engine {
             state.limit(|limit| limit.leave(now, &congestion, wrap.sent, sample));
         }
         if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.orders, policies.order) {
-            // If it is not up, its entry among the waiters sees to it.
+            // If it is not its turn yet, its entry among the waiters handles it.
             if lines.is_up(now, ticket) {
                 lines.leave(now, ticket);
                 let at = state.stand_in(live.filter.key(&wrap.keys, order.key));
@@ -363,7 +364,7 @@ impl Engine {
         }
     }
 
-    /// Something is free that calls of this worker, or of others, may wait for.
+    /// Wakes calls that may wait for this, on this worker and on others.
     fn wake_all(&mut self, now: Time, live: &ActiveFilter, at: u64) {
         self.wake(now, (live.filter.id, at));
         if self.config.workers > 1 && live.filter.state.waiting(WaitKind::ForOthers) > 0 {
@@ -405,18 +406,18 @@ impl FilteredCall {
     }
 }
 
-/// What is done at the end of a turn.
+/// An action that runs at the end of a turn.
 #[derive(Clone, Debug)]
 pub(crate) enum DeferredAction {
     /// A call's wait is over.
     Admit(CallKey),
-    /// The next try of a call begins.
+    /// The next try of a call starts.
     Try(CallKey),
-    /// A link looks whether calls may go on.
+    /// A call queue checks whether calls may go on.
     CallQueue(u32),
-    /// A call goes on from its link.
+    /// A call has left its call queue.
     Pass(CallKey),
-    /// The queue of a link, by name, has dropped a call, and at which line.
+    /// The call queue with this name has dropped a call, at this line.
     Drop(CallKey, Rc<str>, u32),
 }
 

@@ -1,25 +1,25 @@
-//! CIRCUIT: a breaker that opens on errors, lets probes through after a while, and closes when they succeed.
+//! CIRCUIT: a circuit breaker. It opens on errors, later lets probes pass, and closes when they succeed.
 
 use super::cells::{Word, cells};
 use weft_core::Time;
 use weft_core::filter::Circuit;
 
 cells! {
-    /// Where a breaker stands.
+    /// The state of a breaker.
     struct Breaker {
         phase: Phase,
-        /// Errors in a row.
+        /// Consecutive errors.
         errors: u32,
         window_began: Time,
         window_calls: u32,
         window_errors: u32,
         /// When it opened.
         opened: Time,
-        /// Probes under way.
+        /// Probes in flight.
         probes: u32,
         /// Probes that succeeded.
         probes_good: u32,
-        /// Calls under way, probes included.
+        /// Calls in flight, probes included.
         in_flight: u32,
     }
 }
@@ -29,27 +29,27 @@ pub(super) enum Phase {
     #[default]
     Closed,
     Open,
-    /// Probes find out whether it may close.
+    /// Probes decide whether it closes.
     HalfOpen,
 }
 
-/// What became of a call that went through.
+/// The result of an admitted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallResult {
     Well,
     WithError,
-    /// The caller left before anything was known.
+    /// The caller left before there was a result.
     Unknown,
 }
 
-/// How a call was let through.
+/// How a call was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassKind {
     Ordinary,
     Probe,
 }
 
-/// Why a call is not let through.
+/// Why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
     Open,
@@ -76,13 +76,13 @@ impl Breaker {
         Ok(pass)
     }
 
-    /// A call that was let through has ended. True if the breaker opened.
+    /// An admitted call has ended. True if the breaker opened.
     pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: PassKind, ended: CallResult) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
         match (pass, self.phase) {
             (PassKind::Probe, Phase::HalfOpen) => self.probed(now, circuit, ended),
             (PassKind::Ordinary, Phase::Closed) => self.count(now, circuit, ended),
-            // It went through before the breaker changed, and says nothing of the servers as they are now.
+            // It was admitted before the breaker changed, and says nothing about the servers now.
             _ => false,
         }
     }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn consecutive_errors_open_breaker() {
-        // One that opened on scattered errors would refuse healthy servers; one that never closed, for ever.
+        // If it failed, scattered errors would open it, or it would never close.
         let mut breaker = Breaker::default();
         for ended in [
             CallResult::WithError,
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn failed_probe_reopens_breaker() {
-        // A probe whose caller went away must not keep the breaker half open for ever.
+        // If it failed, a probe whose caller left would keep the breaker half open forever.
         let circuit = Circuit { probes: 1, ..CIRCUIT };
         let mut breaker = Breaker::default();
         for _ in 0..3 {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn error_rate_opens_breaker() {
-        // Two errors of two calls say little; ten of twenty in a window say enough.
+        // Two errors in two calls are weak evidence; ten of twenty in a window are enough.
         let ratio = ErrorRatio { percent: 50.0, calls_min: 10, window: Interval::from_secs(10) };
         let circuit = Circuit { errors_max: None, ratio: Some(ratio), ..CIRCUIT };
         let mut breaker = Breaker::default();
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn calls_in_flight_are_bounded() {
-        // The bound is what keeps a slow server from taking all memory of its clients.
+        // The bound keeps a slow server from using up its clients' memory.
         let circuit = Circuit { in_flight_max: Some(2), ..CIRCUIT };
         let mut breaker = Breaker::default();
         let first = breaker.enter(after(0), &circuit).unwrap();

@@ -1,7 +1,7 @@
-//! RELIABILITY AT LEAST ONCE: calls with the same id are one call, on all workers.
+//! RELIABILITY AT LEAST ONCE: calls with the same id are one call, across all workers.
 //!
-//! A row for each id says whether the call is under way, or was answered and how. Who comes second waits for the first,
-//! or is given the same answer.
+//! A row per id has the state of its call: under way, or answered, with the answer. A second call with the id waits for
+//! the first, or gets the same answer.
 
 use super::state::with_row;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use weft_core::Time;
 use weft_core::filter::{ID_BYTES_MAX, INTERVAL_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 
-/// The calls that are known.
+/// The known ids of calls.
 #[derive(Clone, Debug)]
 pub(super) struct CallIds {
     rows: Arc<Table>,
@@ -17,20 +17,20 @@ pub(super) struct CallIds {
     answer: ColumnRef,
 }
 
-/// What is known of an id.
+/// The status of an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IdStatus {
-    /// Nothing; it is under way from now on.
+    /// Unknown; it is under way from now on.
     First,
     /// Another call with this id is under way.
     UnderWay,
-    /// It was answered like this.
+    /// It was answered with this.
     Answered(Vec<u8>),
-    /// It was answered, and the answer was too long to keep.
+    /// It was answered, but the answer was too long to keep.
     AnsweredAtLength,
-    /// Nothing, and it may not be under way.
+    /// Unknown, and too many ids are under way.
     TooMany,
-    /// Ids are no longer than [`weft_core::filter::ID_BYTES_MAX`].
+    /// Longer than [`weft_core::filter::ID_BYTES_MAX`].
     TooLong,
 }
 
@@ -47,7 +47,7 @@ impl CallIds {
         Self { rows, state, answer }
     }
 
-    /// A call has come. If it is the first with its id, `may_begin` says whether it may be under way.
+    /// Looks up the id of a new call. For an unknown id, `may_begin` decides whether it may be under way.
     pub(super) fn enter(&self, now: Time, id: &[u8], may_begin: impl FnOnce() -> bool) -> IdStatus {
         self.with(now, id, |row| {
             let Some(row) = row else {
@@ -60,11 +60,11 @@ impl CallIds {
                 return match self.rows.insert_bytes(id, now) {
                     Insert::New(row) => {
                         self.rows.set_word(row, self.state, UNDER_WAY);
-                        // The window begins with the answer: a call that takes longer is under way all the same.
+                        // The window starts with the answer: a longer call stays under way.
                         self.rows.touch(row, now + INTERVAL_MAX);
                         IdStatus::First
                     }
-                    // Nothing can be evicted, so nothing is remembered; the call itself need not suffer.
+                    // No row can be evicted, so the id is not kept; the call itself may still run.
                     Insert::Full | Insert::TooLong => IdStatus::First,
                 };
             };
@@ -80,12 +80,12 @@ impl CallIds {
         })
     }
 
-    /// Whether a call that waits for another one with its id need not wait any more.
+    /// Whether a call that waits for another one with its id may go on.
     pub(super) fn is_settled(&self, now: Time, id: &[u8]) -> bool {
         self.with(now, id, |row| row.is_none_or(|row| self.rows.word(row, self.state) != UNDER_WAY))
     }
 
-    /// The call was answered.
+    /// Keeps the answer of a call.
     pub(super) fn keep(&self, now: Time, id: &[u8], answer: &[u8]) {
         self.with(now, id, |row| {
             let Some(row) = row else { return };
@@ -95,7 +95,7 @@ impl CallIds {
         });
     }
 
-    /// The call came to nothing: who comes next is the first again.
+    /// The call had no effect: the next one with its id is the first again.
     pub(super) fn forget(&self, now: Time, id: &[u8]) {
         self.with(now, id, |row| {
             if let Some(row) = row.filter(|row| self.rows.word(*row, self.state) == UNDER_WAY) {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn id_is_remembered_for_its_window() {
-        // A call that were made twice would charge a card twice.
+        // If it failed, a repeated call would charge a card twice.
         let window = Interval::from_secs(10);
         let known =
             CallIds::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn call_may_outlast_the_window() {
-        // Whoever came after the window would be the first again, and the call made twice.
+        // If it failed, a call after the window would be the first again, and be made twice.
         let window = Interval::from_millis(1);
         let known =
             CallIds::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn failed_call_may_be_repeated() {
-        // It would else be refused as done although nothing was.
+        // Otherwise it would be refused as done although nothing was done.
         let known = CallIds::new(Arc::new(Table::new(
             once_spec(Interval::from_secs(1), 4, 8, false),
             HashKey::from_seed(1),

@@ -1,7 +1,7 @@
 //! RATE and PACE: the generic cell rate algorithm (ITU-T I.371, annex A).
 //!
-//! A key needs one number: the time at which the next call would come if calls came evenly. A call that waits has
-//! taken its turn when it begins to wait, so turns are in the order of arrival and nobody needs to be woken.
+//! A key needs one number: the time of the next call at an even rate. A waiting call takes its turn when it starts to
+//! wait, so turns are in order of arrival, and no call needs to be woken.
 
 use weft_core::filter::Rate;
 use weft_core::{Interval, Time};
@@ -10,14 +10,14 @@ use weft_core::{Interval, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RateDecision {
     Now,
-    /// Not before.
+    /// Not before this time.
     At(Time),
-    /// It came too early, and may not wait, or not so long.
+    /// It came too early, and may not wait, or not that long.
     Refused,
 }
 
-/// Takes a turn. `expected` is the time of the next call if they came evenly, and is moved on; any time that has
-/// passed will do for a key that is new.
+/// Takes a turn. `expected` is the time of the next call at an even rate, and is advanced. A new key may have any time
+/// in the past.
 pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> RateDecision {
     let step = Interval((1e9 / rate.per_second) as i64);
     let lead = Interval((1e9 / rate.per_second * (rate.burst - 1.0)) as i64);
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn burst_passes_then_rate_applies() {
-        // A limit that let more through would not be one.
+        // If it failed, the limit would let too many calls pass.
         let (mut expected, now) = (Time(0), Time(1_000_000_000));
         let turns: Vec<_> = (0..5).map(|_| take(&mut expected, now, &rate(10.0, 3.0), true)).collect();
         let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn refused_call_takes_no_turn() {
-        // A refused call that moved the schedule would keep others out.
+        // If it failed, refused calls would advance the schedule and keep others out.
         let (mut expected, now) = (Time(0), Time(5));
         let pace = rate(10.0, 1.0);
         assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Now);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn wait_stays_within_its_limit() {
-        // A queue without an end in time answers callers that have left.
+        // If it failed, callers that have left would get answers.
         let (mut expected, now) = (Time(0), Time(0));
         let pace = rate(2.0, 1.0);
         let turns: Vec<_> = (0..4).map(|_| take(&mut expected, now, &pace, true)).collect();
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn idle_time_earns_at_most_a_burst() {
-        // Credit without end would let a flood through after a quiet night.
+        // If it failed, a flood would pass after a quiet night.
         let mut expected = Time(0);
         let later = Time(3_600_000_000_000);
         let n_now = (0..100)

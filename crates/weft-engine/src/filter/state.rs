@@ -1,4 +1,4 @@
-//! What a filter remembers, carried by chain and instance name from version to version like the tables of elements.
+//! The state of filters, carried by chain and instance name from version to version like the tables of elements.
 
 use super::budget::Spent;
 use super::cells::Cells;
@@ -15,10 +15,10 @@ use weft_core::types::Type;
 use weft_core::{Interval, Time, Value};
 use weft_ir::program::{Realisation, TableDecl};
 
-/// Endpoints that OUTLIER tells apart.
+/// The most endpoints in OUTLIER.
 const ENDPOINTS_MAX: u64 = 4096;
 
-/// Words of the policies that need no table.
+/// The words of policies without a table.
 pub(crate) const CELLS: usize = AT_WAITING + 3;
 const AT_BREAKER: usize = 0;
 const AT_LIMIT: usize = AT_BREAKER + Breaker::WORDS;
@@ -26,7 +26,7 @@ const AT_RETRIES: usize = AT_LIMIT + Limit::WORDS;
 const AT_HEDGES: usize = AT_RETRIES + Spent::WORDS;
 /// The schedule of a RATE without a key.
 pub(super) const AT_EXPECTED: usize = AT_HEDGES + Spent::WORDS;
-/// Calls that wait, apart for ORDER, RATE and others.
+/// Waiting calls, counted separately for ORDER, RATE and others.
 const AT_WAITING: usize = AT_EXPECTED + 1;
 
 /// The state of one filter instance.
@@ -40,19 +40,19 @@ pub(crate) struct State {
     pub(crate) ejections: Option<Ejections>,
 }
 
-/// Calls that are counted apart, by what they wait for.
+/// What a counted call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitKind {
-    /// For their place in a line, or for another call with the same id.
+    /// For its turn in an order queue, or for another call with its id.
     ForOthers,
-    /// For the time of their turn.
+    /// For its time.
     ForTime,
-    /// For their own answer, as the first with their id.
+    /// For its own answer, as the first with its id.
     IsFirst,
 }
 
 impl State {
-    /// `tables` are those of [`table_decls`], bound, in their order; `hash` is the node's.
+    /// `tables` are the bound tables of [`table_decls`], in order; `hash` is the node's key.
     pub(crate) fn new(
         policies: &Policies,
         cells: Arc<Scalars>,
@@ -71,8 +71,8 @@ impl State {
         }
     }
 
-    /// What stands for a call's key or id, here and in the tables of policies. It is under the node's secret: with a
-    /// hash that can be computed, a peer could make keys that share the schedule or the line of another's.
+    /// The keyed hash of a call's key or id, here and in the tables of policies. With a known hash, a peer could
+    /// compute keys that share another's schedule or order queue.
     pub(super) fn stand_in(&self, key: &[u8]) -> u64 {
         self.hash.hash_bytes(key)
     }
@@ -93,7 +93,7 @@ impl State {
         Spent::change(&self.cells, AT_HEDGES, change)
     }
 
-    /// Changes the schedule of a RATE: the one of `key`, or the only one.
+    /// Changes the schedule of a RATE: that of `key`, or the only one.
     pub(super) fn schedule<R>(&self, now: Time, key: Option<u64>, change: impl FnOnce(&mut Time) -> R) -> R {
         match (&self.rate, key) {
             (Some(table), Some(key)) => keyed_schedule(table, now, key, change),
@@ -108,12 +108,12 @@ impl State {
         }
     }
 
-    /// How many calls wait on all workers.
+    /// The number of waiting calls on all workers.
     pub(crate) fn waiting(&self, what: WaitKind) -> u64 {
         self.cells.word(AT_WAITING + what as usize)
     }
 
-    /// One more, or less, waits. False if there would be more than `max`.
+    /// Adds or removes a waiting call. False if there would be more than `max`.
     pub(crate) fn note_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
         let at = AT_WAITING + what as usize;
         self.cells.lock();
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-/// The tables that the policies of a filter need. Their owner is the filter instance.
+/// The tables of a filter's policies. Their owner is the filter instance.
 pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> Vec<TableDecl> {
     let rate = policies.rate.as_ref().filter(|rate| rate.key.is_some());
     let specs = [
@@ -223,7 +223,7 @@ fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mu
     )
 }
 
-/// Works on the row of a key, or on its absence; no other worker sees or changes it meanwhile.
+/// Works on the row of a key, or on its absence, atomically.
 pub(super) fn with_row<R>(
     table: &Table,
     hash: u64,
@@ -242,13 +242,13 @@ mod tests {
     use super::*;
     use weft_core::hash;
 
-    /// Keys with one stand-in have one schedule and one line: whoever could compute them would use up the rate of
-    /// another tenant, or stand in front of all its calls.
+    /// If it failed, a tenant that computes keys with equal hashes could use up another's rate, or precede all its
+    /// calls.
     #[test]
     fn computed_keys_hash_apart() {
         let cells = Arc::new(Scalars::new(CELLS));
         let state = State::new(&Policies::default(), cells, Vec::new(), HashKey::from_seed(1));
-        // One factor is 0 under the hash that everybody knows.
+        // One factor is 0 under the public hash.
         let zero = hash::KEYS[0].to_le_bytes();
         let keys: Vec<Vec<u8>> = (0..100_u64).map(|n| [zero, n.to_le_bytes()].concat()).collect();
         assert!(keys.iter().all(|key| hash::hash_bytes(key) == 0));

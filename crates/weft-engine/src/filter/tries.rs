@@ -1,8 +1,8 @@
-//! The tries of a call at a filter: how one begins, and what its end decides.
+//! Tries of a call at a filter: how they start, and what their ends decide.
 //!
-//! A filter that only lets calls through has one try, and passes its answer on as it comes. One that may send a call
-//! again looks at the answer first: of a call with one answer until it is whole, of a stream until its first message,
-//! after which the client has seen something and there is no way back.
+//! A filter that never repeats a call has one try, and forwards its answer as it arrives. A filter that may repeat a
+//! call examines the answer first: a unary response until it is complete, a stream until its first message. After that
+//! the client has seen data, and the call cannot be repeated.
 
 use super::admit::DeferredAction;
 use super::{ActiveFilter, FilteredCall, endpoint_hash};
@@ -19,55 +19,55 @@ use weft_proto::session::grpc::HEADER_BYTES;
 use weft_proto::session::grpc::header::write_timeout;
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
-/// How long the caller waits (gRPC over HTTP/2).
+/// The caller's timeout (gRPC over HTTP/2).
 const TIMEOUT: &[u8] = b"grpc-timeout";
-/// How many tries before this one, as gRFC A6 tells servers.
+/// The number of earlier tries, for servers (gRFC A6).
 const PREVIOUS_ATTEMPTS: &[u8] = b"grpc-previous-rpc-attempts";
-/// What a server says about another try: milliseconds to wait, or a negative number for "none" (gRFC A6).
+/// The server's pushback: milliseconds until the next try, or a negative number for none (gRFC A6).
 const PUSHBACK: &[u8] = b"grpc-retry-pushback-ms";
 
-/// More than one filter begins of one call.
+/// Several filters may start tries of one call.
 const TRIES_OF_TRY: u32 = 2 * TRIES_MAX + 1;
 
-/// A try under way.
+/// An open try.
 pub(super) struct Try {
     pub(super) call: CallKey,
     answered: PartialResponse,
 }
 
-/// What a try, or a server, has answered so far.
+/// The response of a try, or of a server, so far.
 #[derive(Default)]
 pub(crate) struct PartialResponse {
     headers: Option<Rc<Headers>>,
     data: Vec<u8>,
 }
 
-/// A try that is over.
+/// An ended try.
 pub(super) struct TryResult {
     end: End,
     answered: PartialResponse,
 }
 
-/// What filters have to say about the choice of an endpoint.
+/// Constraints of filters on the choice of an endpoint.
 #[derive(Clone, Default)]
 pub(crate) struct EndpointConstraints {
-    /// Those whose OUTLIER looks at this call.
+    /// The filters whose OUTLIER counts this call.
     pub(crate) outliers: Vec<Rc<ActiveFilter>>,
-    /// The transport that it must be.
+    /// The required transport.
     pub(crate) over: Option<Transport>,
-    /// Endpoints that other tries had: others come first.
+    /// Endpoints of other tries: others are preferred.
     pub(crate) tried: Vec<EndpointKey>,
 }
 
-/// What becomes of a call after a try.
+/// What happens to a call after a try has ended.
 enum NextStep {
     /// This try's answer is the call's.
     Win,
     /// Another try may still answer.
     Await,
-    /// Another try begins now.
+    /// Another try starts now.
     Hedge,
-    /// Another try begins after this wait.
+    /// Another try starts after this time.
     Retry(Interval),
 }
 
@@ -78,7 +78,7 @@ impl Try {
 }
 
 impl Engine {
-    /// Bytes of the request, behind the elements left of the filter.
+    /// Bytes of the request, from the elements in front of the filter.
     pub(crate) fn filter_request(&mut self, now: Time, key: CallKey, data: &[u8], end: bool) {
         let Some(call) = self.calls.get(key) else { return };
         let bytes_max = call.request.deframer.limit() as usize + HEADER_BYTES;
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// The call may be sent on.
+    /// Starts to send an admitted call.
     pub(super) fn begin_tries(&mut self, now: Time, key: CallKey) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         if wrap.n_tries == 0 {
@@ -130,7 +130,7 @@ impl Engine {
         self.set_hedge_timer(now, key);
     }
 
-    /// The call of a try, and its entry among the tries.
+    /// Creates the call of a try, and its entry among the tries.
     fn make_try(&mut self, now: Time, key: CallKey) -> Option<CallKey> {
         let call = self.calls.get(key)?;
         let wrap = call.filtered.as_ref()?;
@@ -139,7 +139,7 @@ impl Engine {
         let nth = wrap.n_tries;
         let per_try = timeouts.per_try.map(|limit| now + limit);
         let total = timeouts.total.map(|limit| wrap.began + limit);
-        // A call that is to take effect once goes on when its caller's time is over, so the server is not told of that.
+        // A call that takes effect once continues after its caller's deadline, so the server does not get the deadline.
         let is_once = live.is_once();
         let due = [call.due.filter(|_| !is_once), per_try, total].into_iter().flatten().min();
         let mut headers = Rc::clone(&call.request_headers);
@@ -173,7 +173,7 @@ impl Engine {
             row,
             endpoint: call.endpoint.filter(|_| call.is_redirected),
             is_redirected: call.is_redirected,
-            // Tries of tries are all apart: each draws anew.
+            // Tries of tries all differ: each draws its own random numbers.
             nth_try: call.nth_try.wrapping_mul(TRIES_OF_TRY) + nth,
             due,
             marks: call.marks,
@@ -198,7 +198,7 @@ impl Engine {
         Some(child)
     }
 
-    // ---- what comes back ----
+    // ---- responses ----
 
     /// Response headers of a try.
     pub(crate) fn try_begun(&mut self, now: Time, key: CallKey, child: CallKey, headers: Rc<Headers>) {
@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// Bytes of a response of a try.
+    /// Response bytes of a try.
     pub(crate) fn try_data(&mut self, now: Time, key: CallKey, child: CallKey, prefix: &[u8], data: &[u8]) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let bytes_max = call.response.deframer.limit() as usize + HEADER_BYTES;
@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// A try is over.
+    /// A try has ended.
     pub(crate) fn try_ended(
         &mut self,
         now: Time,
@@ -284,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// What becomes of a call one of whose tries ended like this.
+    /// What happens to a call after this result of a try.
     fn next_after(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
         let seed = self.config.seed;
         let Some(call) = self.calls.get(key) else { return NextStep::Win };
@@ -322,7 +322,7 @@ impl Engine {
         )
     }
 
-    /// A stream's try has given its first message: the others are given up.
+    /// A stream's try has produced its first message: the other tries are cancelled.
     fn commit(&mut self, now: Time, key: CallKey, child: CallKey) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -340,7 +340,7 @@ impl Engine {
         self.hand_on(now, key, answered);
     }
 
-    /// The answer of a try that is over is the call's.
+    /// The answer of an ended try becomes the call's.
     fn win(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         let others: Vec<CallKey> = wrap.tries().collect();
@@ -361,14 +361,14 @@ impl Engine {
         }
     }
 
-    /// The end of a call as its filter gives it to the elements on its left.
+    /// Ends a call for the elements in front of its filter.
     fn finish(&mut self, now: Time, key: CallKey, ending: TryResult) {
         let Some(mut wrap) = self.calls.get_mut(key).and_then(|call| call.filtered.take()) else { return };
         self.leave_filter(now, &mut wrap, Some(ending.end.status()));
         match ending.end {
             End::Server { trailers, by } => self.response_ended(now, key, Some(trailers), by),
             End::Refused if wrap.filter.policies().once == Some(Reliability::AtMostOnce) => {
-                // A client that hears of a refused stream tries again by itself (RFC 9113 section 8.7).
+                // After a refused stream, the client's library would retry (RFC 9113 section 8.7).
                 let answer = Answer::Text(b"the server has refused the call".to_vec());
                 self.end(now, key, End::Here { status: Status::Unavailable, answer, by: None });
             }
@@ -376,7 +376,7 @@ impl Engine {
         }
     }
 
-    /// A call is over for another reason than its tries: they are given up, unless the call is to take effect once.
+    /// A call ends for another reason than its tries: they are cancelled, unless the call takes effect once.
     pub(crate) fn abandon_filter(
         &mut self,
         now: Time,
@@ -393,9 +393,9 @@ impl Engine {
         tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
     }
 
-    /// RELIABILITY AT LEAST ONCE: a call that was sent on goes to its end though its caller is gone, or the caller
-    /// would send it again while the first takes effect. A call without chain and caller takes its place at the filter.
-    /// It has the time of TIMEOUT TOTAL, or else that for which its answer would be kept.
+    /// RELIABILITY AT LEAST ONCE: a call that was sent continues without its caller. Otherwise the caller would repeat
+    /// it while the first takes effect. A call without chain and caller takes its place at the filter, with the time of
+    /// TIMEOUT TOTAL, or else the time for which its answer would be kept.
     fn detach(&mut self, now: Time, call: &Call, mut wrap: Box<FilteredCall>) {
         wrap.end_waiting();
         for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
@@ -453,7 +453,7 @@ impl Engine {
         self.wrap_mut(key).expect("it was there above").hedge = Some(timer);
     }
 
-    /// No try has answered yet: one more begins.
+    /// No try has answered yet: starts another one.
     pub(crate) fn hedge_passed(&mut self, now: Time, key: CallKey) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         wrap.hedge = None;
@@ -467,9 +467,9 @@ impl Engine {
         }
     }
 
-    // ---- what filters remember of calls ----
+    // ---- state of filters ----
 
-    /// OUTLIER looks at what endpoints do, not at what elements on the way decide.
+    /// OUTLIER counts what endpoints do, not what elements on the way decide.
     fn note_endpoint(
         &mut self,
         now: Time,
@@ -497,7 +497,7 @@ impl Engine {
         live.count(|c| c.ejected += u64::from(ejected));
     }
 
-    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be tried again.
+    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be retried.
     fn keep_answer(&mut self, now: Time, key: CallKey, ending: &TryResult) {
         let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.filtered.as_mut()) else { return };
         let live = Rc::clone(&wrap.filter);
@@ -514,7 +514,7 @@ impl Engine {
         }
     }
 
-    /// Answers a call as another with its id was answered.
+    /// Answers a call like an earlier one with its id.
     pub(super) fn repeat_answer(&mut self, now: Time, key: CallKey, answer: &[u8]) {
         let Some(wrap) = self.wrap_mut(key) else { return };
         let name = Rc::clone(&wrap.filter.name);
@@ -534,7 +534,7 @@ impl EndpointConstraints {
 }
 
 impl TryResult {
-    /// As [`Ending::from_bytes`] reads it: the message, then the headers, then the trailers.
+    /// The encoding that [`TryResult::from_bytes`] reads: the message, then the headers, then the trailers.
     fn to_bytes(&self, answers: &mut crate::headers::ResponseCache) -> Vec<u8> {
         let (headers, data, trailers) = match &self.end {
             End::Here { answer: Answer::Reply(message), .. } => {
@@ -604,7 +604,7 @@ fn within_budget<B>(live: &ActiveFilter, budget: Option<B>, take: impl FnOnce(&B
     has_room
 }
 
-/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs replay.
+/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs can be replayed.
 fn wait_before(retry: &Retry, nth: u32, draw: u64) -> Interval {
     let Backoff { first, max, jitter_percent } = retry.backoff;
     let plain = first.0.saturating_mul(1 << nth.min(30)).min(max.0);
@@ -620,7 +620,7 @@ mod tests {
 
     #[test]
     fn backoff_doubles_with_jitter() {
-        // Clients that came back all at once would be the next outage.
+        // If it failed, clients would all return at once and cause the next outage.
         let backoff =
             Backoff { first: Interval::from_millis(5), max: Interval::from_millis(30), jitter_percent: 0.0 };
         let retry = Retry { retries_max: 9, when: StatusSet::NONE, backoff, budget: None };
@@ -634,7 +634,7 @@ mod tests {
 
     #[test]
     fn kept_answer_round_trips() {
-        // Half an answer would be another one.
+        // If it failed, a repeated answer could be incomplete.
         let mut headers = HeadersBuilder::new();
         headers.push(b":status", b"200").unwrap().push(b"x-a", b"1").unwrap();
         let mut trailers = HeadersBuilder::new();

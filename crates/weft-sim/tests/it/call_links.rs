@@ -411,12 +411,12 @@ fn a_recorded_link_does_again_what_it_did() {
         let begun = world.engine().record_call_queue(START + begin, "line", Limits::NONE, &Arc::default());
         assert_eq!(begun, Some(true));
         let taken = Arc::default();
-        assert_eq!(world.engine().record_link(START + begin, "line", Limits::NONE, &taken), Some(false));
-        assert_eq!(world.engine().record_link(START + begin, "other", Limits::NONE, &taken), None);
+        assert_eq!(world.engine().record_call_queue(START + begin, "line", Limits::NONE, &taken), Some(false));
+        assert_eq!(world.engine().record_call_queue(START + begin, "other", Limits::NONE, &taken), None);
         world.run();
         let after = stats(&mut world).counts;
         let end = START + world.elapsed();
-        assert_eq!(world.engine().link_recordings(end)[0].1.ended, None);
+        assert_eq!(world.engine().call_queue_recordings(end)[0].1.ended, None);
         let recorder = world.engine().take_call_queue_recording("line").expect("it was begun");
         let told = ask_again(&library_queue(queue, args), &recorder);
         let n_waited = told.n_waited as u64;
@@ -460,6 +460,6 @@ fn another_queue_ends_a_recording() {
     let progress = |world: &mut World| world.engine().call_queue_recordings(START + ms(20))[0].1;
     assert_eq!(progress(&mut world).ended, None, "the queue is the same");
     world.apply(plan(3, Some(CallQueue { shared, ..link("fifo", "") })));
-    assert_eq!(progress(&mut world).ended, Some(Ended::Replaced));
+    assert_eq!(progress(&mut world).ended, Some(EndReason::Replaced));
     world.run();
 }

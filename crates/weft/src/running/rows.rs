@@ -365,7 +365,7 @@ fn age_once(parts: &Parts) -> Duration {
     let expired = control.compiler.store().expired(now);
     let took = begun.elapsed();
     for (name, changes) in expired {
-        let (pending, _) = control.compiler.store().change_what_goes(&name, changes, now);
+        let (pending, _) = control.compiler.store().change_where_possible(&name, changes, now);
         if pending.is_some_and(|pending| publish(parts, &mut control, pending).is_ok()) {
             let _ = parts.changed.try_send(());
         }

@@ -15,7 +15,7 @@ pub(super) struct Entry {
 
 /// Bits of an id: more than there may be partitions, or cache lines of packets.
 const ID_BITS: u32 = 24;
-/// Sequence numbers; after the last one they are assigned anew. The very last is reserved: see [`NOBODY`].
+/// Sequence numbers; after the last one they are assigned anew. The very last is reserved: see [`NO_ENTRY`].
 pub(super) const SEQS: u64 = (1 << (64 - ID_BITS)) - 1;
 /// Ids from here on are reserved: containers use them for their own purposes.
 pub(super) const IDS: u32 = (1 << ID_BITS) - 64;
