@@ -52,34 +52,34 @@ impl Engine {
         conn: ConnKey,
         headers: &Rc<Headers>,
     ) -> Result<RouteMatch, Refusal> {
-        let live = Rc::clone(&self.live);
-        if let Some(way) = live.cached_route(headers) {
-            return Ok(way);
+        let active = Rc::clone(&self.active);
+        if let Some(matched) = active.cached_route(headers) {
+            return Ok(matched);
         }
         let Some(Side::Downstream { listener, peer, .. }) = self.conns.get(conn).map(|c| &c.side) else {
             return Err(Refusal::NoRoute);
         };
         let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));
         let (path, codec) = check_request(headers)?;
-        for (index, route) in live.plan.routes.iter().enumerate() {
+        for (index, route) in active.plan.routes.iter().enumerate() {
             let is_near =
-                live.plan.listeners[route.listener].name == *listener && route.methods.contains(path);
+                active.plan.listeners[route.listener].name == *listener && route.methods.contains(path);
             if !is_near || !self.condition_holds(now, route.condition, headers, &peer) {
                 continue;
             }
             let chain = route.chain_for(path);
             // A schema cannot read a message that is not protobuf, so its method counts as unknown.
             let readable = chain.filter(|_| codec == Codec::Protobuf);
-            let method = readable.and_then(|c| live.plan.chains[c].method(path));
-            let reads_responses = chain.is_some_and(|c| live.chains[c].reads_responses());
+            let method = readable.and_then(|c| active.plan.chains[c].method(path));
+            let reads_responses = chain.is_some_and(|c| active.chains[c].reads_responses());
             let is_offer_narrowed = reads_responses && narrowed_offer(headers).is_some();
-            let way = RouteMatch { route: index, chain, method, is_offer_narrowed };
-            let reads = method.is_none() && chain.is_some_and(|c| reads_body(&live.plan.chains[c].program));
+            let matched = RouteMatch { route: index, chain, method, is_offer_narrowed };
+            let reads = method.is_none() && chain.is_some_and(|c| reads_body(&active.plan.chains[c].program));
             if reads {
                 return Err(Refusal::NoSchema);
             }
-            live.cache_route(headers, way);
-            return Ok(way);
+            active.cache_route(headers, matched);
+            return Ok(matched);
         }
         Err(Refusal::NoRoute)
     }
@@ -92,12 +92,12 @@ impl Engine {
         peer: &str,
     ) -> bool {
         let Some(condition) = condition else { return true };
-        let live_chain = Rc::clone(&self.live.chains[condition]);
-        let Some(open) = &live_chain.chain.segments.open else { return true };
+        let active_chain = Rc::clone(&self.active.chains[condition]);
+        let Some(open) = &active_chain.chain.segments.open else { return true };
         let path = headers.path().unwrap_or_default();
-        let facts = PassInputs { headers: Some(headers), peer, path, ..PassInputs::of_node(now, 0) };
-        let mut row = vec![0; live_chain.chain.program.call_words()];
-        let ran = self.pass_scratch.run(&live_chain, open, &facts, &mut row, usize::MAX);
+        let pass_inputs = PassInputs { headers: Some(headers), peer, path, ..PassInputs::of_node(now, 0) };
+        let mut row = vec![0; active_chain.chain.program.call_words()];
+        let ran = self.pass_scratch.run(&active_chain, open, &pass_inputs, &mut row, usize::MAX);
         ran.is_ok() && self.pass_scratch.outcome.verdict == Verdict::Forward
     }
 
@@ -105,17 +105,17 @@ impl Engine {
     /// or while its chain pins it, it stays.
     pub(crate) fn refresh_version(&mut self, now: Time, key: CallKey) {
         let call = self.calls.get_mut(key).expect("the caller has the call");
-        let Some(old) = call.chain.as_ref().filter(|c| c.chain.version != self.live.plan.version) else {
+        let Some(old) = call.chain.as_ref().filter(|c| c.chain.version != self.active.plan.version) else {
             return;
         };
         let is_stream = call.method().is_some_and(|m| m.client_streaming || m.server_streaming);
-        let is_pinned = old.chain.pin_stream.is_some_and(|drain| now - self.live.since < drain);
+        let is_pinned = old.chain.pin_stream.is_some_and(|drain| now - self.active.since < drain);
         if !is_stream || is_pinned {
             return;
         }
         let which = |c: &ActiveChain| (c.chain.program.name.clone(), c.chain.part);
         let same_name = |c: &&Rc<ActiveChain>| which(c) == which(old);
-        let Some(new) = self.live.chains.iter().find(same_name).filter(|new| old.can_become(new)) else {
+        let Some(new) = self.active.chains.iter().find(same_name).filter(|new| old.can_become(new)) else {
             return;
         };
         let Some(method) = new.chain.method(call.request_headers.path().unwrap_or_default()) else { return };
@@ -128,22 +128,22 @@ impl Engine {
 
     /// Drops chains of old versions without open calls.
     pub(crate) fn retire(&mut self) {
-        let current = self.live.plan.version;
-        let is_gone = |c: &mut Rc<ActiveChain>| c.chain.version != current && c.calls_open.get() == 0;
-        let gone: Vec<_> = self.chains.extract_if(.., is_gone).collect();
-        for chain in gone {
+        let current = self.active.plan.version;
+        let is_retired = |c: &mut Rc<ActiveChain>| c.chain.version != current && c.calls_open.get() == 0;
+        let retired: Vec<_> = self.chains.extract_if(.., is_retired).collect();
+        for chain in retired {
             self.count_retired(&chain);
         }
     }
 
-    fn count_retired(&mut self, gone: &ActiveChain) {
-        let program = &gone.chain.program;
+    fn count_retired(&mut self, retired: &ActiveChain) {
+        let program = &retired.chain.program;
         let at = self.retired.iter().position(|(name, _)| *name == program.name).unwrap_or_else(|| {
             self.retired.push((program.name.clone(), Vec::new()));
             self.retired.len() - 1
         });
         let totals = &mut self.retired[at].1;
-        for (element, counters) in program.elements.iter().zip(gone.counters.borrow().iter()) {
+        for (element, counters) in program.elements.iter().zip(retired.counters.borrow().iter()) {
             match totals.iter_mut().find(|(name, _)| *name == element.name) {
                 Some((_, total)) => add_counters(total, counters),
                 None => totals.push((element.name.clone(), *counters)),
@@ -151,15 +151,15 @@ impl Engine {
         }
     }
 
-    fn chain_stats(&self, live: &ActiveChain) -> ChainStats {
-        let program = &live.chain.program;
-        let counters = live.counters.borrow();
+    fn chain_stats(&self, active: &ActiveChain) -> ChainStats {
+        let program = &active.chain.program;
+        let counters = active.counters.borrow();
         let names = program.elements.iter().map(|e| e.name.clone());
         ChainStats {
             chain: program.name.clone(),
-            version: live.chain.version,
-            is_current: live.chain.version == self.live.plan.version,
-            calls_open: live.calls_open.get(),
+            version: active.chain.version,
+            is_current: active.chain.version == self.active.plan.version,
+            calls_open: active.calls_open.get(),
             elements: names.zip(counters.iter().map(|c| self.without_clock(c))).collect(),
         }
     }
@@ -167,11 +167,11 @@ impl Engine {
     /// Statistics of the running chains, with the parts of a chain combined.
     pub(crate) fn stats_of_chains(&self) -> Vec<ChainStats> {
         let mut all: Vec<ChainStats> = Vec::new();
-        for live in &self.chains {
-            let stats = self.chain_stats(live);
+        for active in &self.chains {
+            let stats = self.chain_stats(active);
             let first =
                 all.iter_mut().find(|known| known.chain == stats.chain && known.version == stats.version);
-            match first.filter(|_| live.chain.part > 0) {
+            match first.filter(|_| active.chain.part > 0) {
                 Some(first) => first.elements.extend(stats.elements),
                 None => all.push(stats),
             }
@@ -181,8 +181,9 @@ impl Engine {
 
     /// Statistics of the filters of the current plan.
     pub(crate) fn filter_stats(&self) -> Vec<FilterStats> {
-        let of_chain = |live: &Rc<ActiveChain>| Some(live.next.as_ref()?.stats(&live.chain.program.name));
-        self.live.chains.iter().filter_map(of_chain).collect()
+        let of_chain =
+            |active: &Rc<ActiveChain>| Some(active.next.as_ref()?.stats(&active.chain.program.name));
+        self.active.chains.iter().filter_map(of_chain).collect()
     }
 
     /// Counters without the time of the measurement itself.
@@ -230,11 +231,11 @@ impl ActivePlan {
     }
 
     /// Caches the route of a header list. A route with larger numbers than fit is matched each time.
-    pub(crate) fn cache_route(&self, headers: &Headers, way: RouteMatch) {
-        let [chain, method] = [way.chain, way.method].map(|index| index.map_or(0, |i| i as u64 + 1));
-        if way.route < 1 << 11 && chain < 1 << 10 && method < 1 << 10 {
-            let narrowed = u64::from(way.is_offer_narrowed) << 31;
-            let found = narrowed | (way.route as u64) << 20 | chain << 10 | method;
+    pub(crate) fn cache_route(&self, headers: &Headers, matched: RouteMatch) {
+        let [chain, method] = [matched.chain, matched.method].map(|index| index.map_or(0, |i| i as u64 + 1));
+        if matched.route < 1 << 11 && chain < 1 << 10 && method < 1 << 10 {
+            let narrowed = u64::from(matched.is_offer_narrowed) << 31;
+            let found = narrowed | (matched.route as u64) << 20 | chain << 10 | method;
             headers.tag.set(u64::from(self.id) << 32 | found);
         }
     }
@@ -279,18 +280,18 @@ impl ActiveChain {
     /// Creates the chains of a plan on one worker.
     pub(crate) fn all(chains: &[Arc<Chain>], worker: usize, before: &[Rc<Self>]) -> Vec<Rc<Self>> {
         let before: Vec<_> = before.iter().filter_map(|chain| chain.next.clone()).collect();
-        let mut live: Vec<Rc<Self>> = Vec::with_capacity(chains.len());
+        let mut active: Vec<Rc<Self>> = Vec::with_capacity(chains.len());
         // The chain behind a filter comes later in the list.
         for (at, chain) in chains.iter().enumerate().rev() {
             let next = chain.next.as_ref().map(|next| {
-                let wrapped = Rc::clone(&live[chains.len() - 1 - next.chain]);
+                let wrapped = Rc::clone(&active[chains.len() - 1 - next.chain]);
                 assert!(next.chain > at, "a filter wraps a chain that comes later");
                 Rc::new(ActiveFilter::new(&next.filter, wrapped, &before))
             });
-            live.push(Rc::new(Self::new(chain, next, worker)));
+            active.push(Rc::new(Self::new(chain, next, worker)));
         }
-        live.reverse();
-        live
+        active.reverse();
+        active
     }
 
     fn new(chain: &Arc<Chain>, next: Option<Rc<ActiveFilter>>, worker: usize) -> Self {

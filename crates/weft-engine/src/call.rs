@@ -231,7 +231,7 @@ impl Call {
 
     /// Whether its chain sees a unary response together with the status, which follows directly.
     pub(crate) fn awaits_status(&self) -> bool {
-        let chain = self.chain.as_ref().map(|live| &live.chain);
+        let chain = self.chain.as_ref().map(|active| &active.chain);
         let reads =
             chain.and_then(|chain| chain.segments.response.as_ref()).is_some_and(|of| of.reads_status);
         reads && self.method().is_some_and(|method| !method.server_streaming)

@@ -357,7 +357,7 @@ impl Engine {
     }
 
     pub(crate) fn call_queue_stats(&self) -> Vec<CallQueueStats> {
-        let plan = &self.live.plan;
+        let plan = &self.active.plan;
         let of = |line: &WorkerQueue| match line.plan.of {
             QueueScope::Listener(at) => plan.listeners[at].name.clone(),
             QueueScope::Cluster(at) => plan.clusters[at].name.clone(),
@@ -508,7 +508,7 @@ impl WorkerQueue {
             plan.shared.in_flight.fetch_add(self.n_own, Ordering::SeqCst);
         }
         if *plan.program != *self.plan.program {
-            self.recorder.iter_mut().for_each(|noted| noted.end());
+            self.recorder.iter_mut().for_each(|recorder| recorder.end());
             let packets = self.take_waiting();
             self.lines.replace(&self.queue, &plan.program, &plan.written);
             self.waited = Histogram::default();
@@ -528,15 +528,15 @@ impl WorkerQueue {
         self.plan.program.fields.contains(&Field::Remaining)
     }
 
-    fn note(&mut self, now_ns: u64, asked: &QueueEvent) {
-        if let Some(noted) = &mut self.recorder {
-            noted.note(now_ns, asked);
+    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(now_ns, event);
         }
     }
 
     fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
-        if let Some(noted) = &mut self.recorder {
-            noted.entered(packet, now_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.entered(packet, now_ns);
         }
         self.queue.enqueue(packet, now_ns);
     }
@@ -546,8 +546,8 @@ impl WorkerQueue {
         self.calls[handle as usize] = None;
         self.counts.taken += 1;
         self.n_left += 1;
-        if let Some(noted) = &mut self.recorder {
-            noted.left(handle, now_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.left(handle, now_ns);
         }
         self.remove_ended(now_ns);
     }
@@ -699,8 +699,8 @@ impl WorkerQueue {
         let queued = self.queue.counts().queued;
         if self.n_left == queued || self.n_left >= LEFT_MIN && self.n_left > queued / 2 {
             let packets = self.take_waiting();
-            if let Some(noted) = &mut self.recorder {
-                noted.refilled(&packets, now_ns);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.refilled(&packets, now_ns);
             }
             self.queue.adopt(&packets);
         }
@@ -857,7 +857,7 @@ mod tests {
     fn workers_share_all_slots() {
         let link = link();
         let (mut busy, mut other) = (line(&link, 50), line(&link, 3));
-        assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "what nobody else uses");
+        assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "slots that no other worker uses");
         assert!(other.turn.is_some() && busy.is_blocked && busy.turn.is_none());
         end_one(&mut busy);
         assert_eq!(serve(&mut busy), 0, "it has its part, and another worker has less");
@@ -872,7 +872,7 @@ mod tests {
         assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
         end_one(&mut other);
         end_one(&mut other);
-        assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "nobody waits at the other");
+        assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "no call waits at the other");
         assert_eq!(link.shared.in_flight.load(Ordering::SeqCst), 4);
         let of = |of: &AtomicU64| of.load(Ordering::SeqCst);
         assert_eq!((of(&link.shared.blocked), of(&link.shared.turns) - of(&link.shared.over)), (1, 0));
@@ -885,7 +885,7 @@ mod tests {
         let mut lines: Vec<WorkerQueue> =
             (0..7).map(|_| WorkerQueue { share: 1, ..line(&link, 12) }).collect();
         let mut passed: Vec<usize> = lines.iter_mut().map(serve).collect();
-        assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "what nobody else uses");
+        assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "slots that no other worker uses");
         let mut rng = Rng::from_seed(1);
         for _ in 0..60 {
             let busy: Vec<usize> = (0..7).filter(|at| lines[*at].n_own > 0).collect();

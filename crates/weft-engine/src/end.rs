@@ -75,7 +75,7 @@ impl Engine {
         let has_left = matches!(end, End::ClientLeft);
         let is_drop = matches!(end, End::Dropped { .. });
         call.is_ending = true;
-        let live = call.chain.clone();
+        let active = call.chain.clone();
         let form = if call.is_response_begun { Form::Trailers } else { Form::TrailersOnly };
         let mut reset = ErrorCode::Cancel;
         let (reply, mut last) = match end {
@@ -100,16 +100,16 @@ impl Engine {
             }
             End::Dropped { .. } | End::ClientLeft => (None, None),
         };
-        if let Some(live) = &live
-            && let Some(close) = &live.chain.segments.close
+        if let Some(active) = &active
+            && let Some(close) = &active.chain.segments.close
             && self.call_mut(key).opened > 0
         {
             let by = by.as_deref();
             // A failing CLOSE handler has no caller left to report to: it is counted, and the call ends normally.
-            let _ = self.pass(now, key, live, close, Tuple::End { status, by, trailers: last.as_deref() });
+            let _ = self.pass(now, key, active, close, Tuple::End { status, by, trailers: last.as_deref() });
             let edited = last.as_ref().and_then(|t| {
                 let n_edits = self.pass_scratch.outcome.edits.len();
-                self.pass_scratch.edit_headers(live, Event::Close, true, t, n_edits)
+                self.pass_scratch.edit_headers(active, Event::Close, true, t, n_edits)
             });
             last = edited.or(last);
         }

@@ -106,7 +106,7 @@ pub struct Engine {
     pub(crate) config: Config,
     /// The latest time from the driver.
     pub(crate) now: Time,
-    pub(crate) live: Rc<ActivePlan>,
+    pub(crate) active: Rc<ActivePlan>,
     /// The pools of the current plan, and of earlier plans while a call uses them.
     pub(crate) pools: Vec<Rc<Pool>>,
     pub(crate) endpoints: Slab<Endpoint>,
@@ -173,14 +173,14 @@ pub(crate) enum Timer {
         left: usize,
     },
     Every {
-        live: u32,
+        plan: u32,
         chain: usize,
         nth: usize,
         due: Time,
     },
     /// Rows of a table may have expired or been evicted.
     Expire {
-        live: u32,
+        plan: u32,
         chain: usize,
         nth: usize,
     },
@@ -192,7 +192,7 @@ impl Engine {
     pub fn new(now: Time, config: Config, plan: Arc<Plan>) -> Self {
         let mut engine = Self {
             now,
-            live: Rc::new(ActivePlan::empty()),
+            active: Rc::new(ActivePlan::empty()),
             pools: Vec::new(),
             endpoints: Slab::new(),
             conns: Slab::new(),
@@ -234,7 +234,7 @@ impl Engine {
     /// Applies a new plan: it applies to calls that start from now on. Open calls end under their own plan.
     pub fn apply(&mut self, now: Time, plan: Arc<Plan>) {
         let worker = self.config.worker;
-        let chains = ActiveChain::all(&plan.chains, worker, &self.live.chains);
+        let chains = ActiveChain::all(&plan.chains, worker, &self.active.chains);
         let pools: Vec<_> = plan.clusters.iter().map(|c| self.pool_for(c)).collect();
         let mut targets = FxHashMap::default();
         for (cluster, pool) in plan.clusters.iter().zip(&pools) {
@@ -251,8 +251,9 @@ impl Engine {
         self.chains.extend(chains.iter().cloned());
         self.stats.version = plan.version;
         self.apply_call_queues(now, &plan, &pools);
-        let has_other_options = has_other_options(&self.live.plan, &plan);
-        self.live = Rc::new(ActivePlan { plan, id: self.live.id + 1, since: now, chains, pools, targets });
+        let has_other_options = has_other_options(&self.active.plan, &plan);
+        self.active =
+            Rc::new(ActivePlan { plan, id: self.active.id + 1, since: now, chains, pools, targets });
         if worker == 0 {
             self.set_every_timers(now);
         }
@@ -270,8 +271,8 @@ impl Engine {
             let Some(conn) = self.conns.get_mut(key) else { continue };
             let config = match &mut conn.side {
                 Side::Downstream { listener, options, .. } => {
-                    let Some(at) = self.live.plan.listener(listener) else { continue };
-                    let new = &self.live.plan.listeners[at].options;
+                    let Some(at) = self.active.plan.listener(listener) else { continue };
+                    let new = &self.active.plan.listeners[at].options;
                     if Arc::ptr_eq(options, new) || **options == **new {
                         continue;
                     }
@@ -314,7 +315,7 @@ impl Engine {
 
     /// Drains the clients of listeners that are gone.
     fn remove_listeners(&mut self, now: Time) {
-        let plan = Arc::clone(&self.live.plan);
+        let plan = Arc::clone(&self.active.plan);
         self.go_away(now, |listener| plan.listener(listener).is_none());
     }
 
@@ -331,13 +332,13 @@ impl Engine {
 
     /// The plan that applies to new calls.
     pub fn plan(&self) -> &Arc<Plan> {
-        &self.live.plan
+        &self.active.plan
     }
 
     /// Accepts a client of this listener. Close the connection if the result is None: the engine is stopping, or the
     /// listener or the worker ([`CONNECTIONS_MAX`]) has no room.
     pub fn handle_accept(&mut self, now: Time, listener: &str, peer: &str) -> Option<ConnId> {
-        let wanted = self.live.plan.listener(listener).map(|at| &self.live.plan.listeners[at].options);
+        let wanted = self.active.plan.listener(listener).map(|at| &self.active.plan.listeners[at].options);
         let options = wanted.map(Arc::clone).unwrap_or_default();
         let n_clients = self.clients.get(listener).copied().unwrap_or(0);
         let is_full = self.n_downstream >= CONNECTIONS_MAX || n_clients >= options.connections_max as usize;
@@ -556,10 +557,12 @@ impl Engine {
             Timer::Hedge(call) => self.hedge_passed(now, call),
             Timer::HeldRequest(call) => self.flush_request(now, call),
             Timer::HeldResponse(call) => self.flush_response(now, call),
-            Timer::Every { live, chain, nth, due } if live == self.live.id => {
+            Timer::Every { plan, chain, nth, due } if plan == self.active.id => {
                 self.run_every(now, (chain, nth), due);
             }
-            Timer::Expire { live, chain, nth } if live == self.live.id => self.run_timeouts(now, chain, nth),
+            Timer::Expire { plan, chain, nth } if plan == self.active.id => {
+                self.run_timeouts(now, chain, nth)
+            }
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
             Timer::CallQueue(line) => self.call_queue_timeout(now, line),
@@ -579,60 +582,60 @@ impl Engine {
 
     /// Runs the n-th EVERY of a chain, which was due at a time, and sets its next timer.
     fn run_every(&mut self, now: Time, (chain, nth): (usize, usize), due: Time) {
-        let live = Rc::clone(&self.live);
-        let live_chain = &live.chains[chain];
-        let (interval, segment) = &live_chain.chain.segments.every[nth];
-        let facts = PassInputs::of_node(
+        let active = Rc::clone(&self.active);
+        let active_chain = &active.chains[chain];
+        let (interval, segment) = &active_chain.chain.segments.every[nth];
+        let pass_inputs = PassInputs::of_node(
             now,
             rand_base(self.config.seed, self.no_call(), 0, now.0 as u64, segment.event),
         );
         // EVERY reads no message, so nothing can be malformed. It uses no call's row, but the row's size is checked.
-        let mut row = vec![0; live_chain.chain.program.call_words()];
-        let _ = self.pass_scratch.run(live_chain, segment, &facts, &mut row, usize::MAX);
-        self.take_rows(now, live_chain);
+        let mut row = vec![0; active_chain.chain.program.call_words()];
+        let _ = self.pass_scratch.run(active_chain, segment, &pass_inputs, &mut row, usize::MAX);
+        self.take_rows(now, active_chain);
         let due = due.next_after(now, *interval);
-        self.timers.set(due, Timer::Every { live: live.id, chain, nth, due });
+        self.timers.set(due, Timer::Every { plan: active.id, chain, nth, due });
     }
 
     /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next timer.
     fn run_timeouts(&mut self, now: Time, chain: usize, nth: usize) {
-        let live = Rc::clone(&self.live);
-        let live_chain = &live.chains[chain];
-        let (departs, segment) = &live_chain.chain.segments.timeouts[nth];
-        let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(departs.table.0)]);
+        let active = Rc::clone(&self.active);
+        let active_chain = &active.chains[chain];
+        let (departs, segment) = &active_chain.chain.segments.timeouts[nth];
+        let table = Arc::clone(&active_chain.state.borrow().tables[usize::from(departs.table.0)]);
         let mut rows = core::mem::take(&mut self.expired_rows);
-        let mut call = vec![0; live_chain.chain.program.call_words()];
+        let mut call = vec![0; active_chain.chain.program.call_words()];
         let is_more = expiry::run_removed_rows((&table, departs.why), now, &mut rows, |at, row| {
             let rand = rand_base(self.config.seed, self.no_call(), at, now.0 as u64, segment.event);
-            let facts = PassInputs { expired_row: row, ..PassInputs::of_node(now, rand) };
+            let pass_inputs = PassInputs { expired_row: row, ..PassInputs::of_node(now, rand) };
             // As EVERY: there is no message.
-            let _ = self.pass_scratch.run(live_chain, segment, &facts, &mut call, usize::MAX);
-            self.take_rows(now, live_chain);
+            let _ = self.pass_scratch.run(active_chain, segment, &pass_inputs, &mut call, usize::MAX);
+            self.take_rows(now, active_chain);
         });
         self.expired_rows = rows;
         let next = expiry::next_removal_interval(departs.why, is_more);
-        self.timers.set(now + next, Timer::Expire { live: live.id, chain, nth });
+        self.timers.set(now + next, Timer::Expire { plan: active.id, chain, nth });
     }
 
     /// Takes the sink rows of the last pass.
-    pub(crate) fn take_rows(&mut self, now: Time, live: &ActiveChain) {
+    pub(crate) fn take_rows(&mut self, now: Time, active: &ActiveChain) {
         if !self.pass_scratch.outcome.rows.is_empty() {
-            let lost = self.batch.take(now, &live.chain.program, &self.pass_scratch.outcome);
+            let lost = self.batch.take(now, &active.chain.program, &self.pass_scratch.outcome);
             self.stats.rows_lost += lost as u64;
         }
     }
 
     fn set_every_timers(&mut self, now: Time) {
-        let live = Rc::clone(&self.live);
-        for (chain, live_chain) in live.chains.iter().enumerate() {
-            for (nth, (interval, _)) in live_chain.chain.segments.every.iter().enumerate() {
+        let active = Rc::clone(&self.active);
+        for (chain, active_chain) in active.chains.iter().enumerate() {
+            for (nth, (interval, _)) in active_chain.chain.segments.every.iter().enumerate() {
                 let due = now + *interval;
-                self.timers.set(due, Timer::Every { live: live.id, chain, nth, due });
+                self.timers.set(due, Timer::Every { plan: active.id, chain, nth, due });
             }
-            for (nth, (departs, _)) in live_chain.chain.segments.timeouts.iter().enumerate() {
+            for (nth, (departs, _)) in active_chain.chain.segments.timeouts.iter().enumerate() {
                 self.timers.set(
                     now + expiry::removal_interval(departs.why),
-                    Timer::Expire { live: live.id, chain, nth },
+                    Timer::Expire { plan: active.id, chain, nth },
                 );
             }
         }
@@ -648,8 +651,8 @@ impl Engine {
 
     fn sweep_tables(&self, now: Time) {
         // The parts of a chain have the same tables.
-        for live in self.live.chains.iter().filter(|live| live.chain.part == 0) {
-            expiry::sweep(now, &live.chain.program, &live.state.borrow(), self.config.worker == 0);
+        for active in self.active.chains.iter().filter(|active| active.chain.part == 0) {
+            expiry::sweep(now, &active.chain.program, &active.state.borrow(), self.config.worker == 0);
         }
     }
 }

@@ -379,13 +379,13 @@ impl Engine {
             return true;
         }
         let to = match (is_request, &call.filtered, call.caller) {
-            (true, Some(wrap), _) => {
-                return wrap.winner().is_some_and(|child| self.is_stuck(child, true));
+            (true, Some(filtered), _) => {
+                return filtered.winner().is_some_and(|child| self.is_stuck(child, true));
             }
             (true, None, _) => call.up,
             (false, _, Caller::Filter(outer)) => {
                 // An answer that is examined first is gathered, whether or not the client reads.
-                let wins = |wrap: &FilteredCall| wrap.winner() == Some(key);
+                let wins = |filtered: &FilteredCall| filtered.winner() == Some(key);
                 let outer_call = self.calls.get(outer);
                 let passes_on = outer_call.is_some_and(|call| call.filtered.as_deref().is_some_and(wins));
                 return passes_on && self.is_stuck(outer, false);

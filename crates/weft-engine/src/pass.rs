@@ -114,8 +114,8 @@ struct MessageView<'a> {
 }
 
 impl<'a> MessageView<'a> {
-    fn new(live: &'a ActiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
-        let (inputs, columns) = (inputs(&live.chain, event), columns(method, event));
+    fn new(active: &'a ActiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
+        let (inputs, columns) = (inputs(&active.chain, event), columns(method, event));
         Self { inputs, columns, payload, error: RefCell::new(None) }
     }
 
@@ -167,34 +167,35 @@ impl PassScratch {
     /// The message is malformed where the segment reads it; nothing has run.
     pub(crate) fn run(
         &mut self,
-        live: &ActiveChain,
+        active: &ActiveChain,
         segment: &Segment,
-        facts: &PassInputs<'_>,
+        pass_inputs: &PassInputs<'_>,
         call: &mut [u64],
         opened: usize,
     ) -> Result<(), Malformed> {
         self.outcome.clear();
-        let present = self.fill(live, segment, facts)?;
-        let message =
-            facts.payload.map(|payload| MessageView::new(live, segment.event, facts.method, payload));
-        let mut counters = live.counters.borrow_mut();
-        let state = live.state.borrow();
+        let present = self.fill(active, segment, pass_inputs)?;
+        let message = pass_inputs
+            .payload
+            .map(|payload| MessageView::new(active, segment.event, pass_inputs.method, payload));
+        let mut counters = active.counters.borrow_mut();
+        let state = active.state.borrow();
         let mut cx = Cx {
-            rand: facts.rand,
-            slots: &self.slots[..inputs(&live.chain, segment.event).len()],
+            rand: pass_inputs.rand,
+            slots: &self.slots[..inputs(&active.chain, segment.event).len()],
             present,
-            regions: regions(facts.payload.unwrap_or_default(), &self.text),
-            departed: facts.expired_row,
-            trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
+            regions: regions(pass_inputs.payload.unwrap_or_default(), &self.text),
+            departed: pass_inputs.expired_row,
+            trace: self.clock.filter(|_| self.tracing.begin(pass_inputs.now)),
             message: message.as_ref().map(|message| message as &dyn abi::Message),
-            ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
+            ..Cx::new(pass_inputs.now, &state, call, &mut self.outcome, &mut counters)
         };
-        let n_bytes = facts.payload.map_or(0, <[u8]>::len) + self.text.len();
+        let n_bytes = pass_inputs.payload.map_or(0, <[u8]>::len) + self.text.len();
         let is_timed = segment.may_be_slow || n_bytes >= TIMED_BYTES_MIN;
         let timed = self.clock.filter(|_| is_timed).map(|clock| (clock, clock()));
         segment.code.run(&mut cx, opened);
         if timed.is_some_and(|(clock, began)| clock().saturating_sub(began) > SLOW_PASS_NS) {
-            *self.slow.entry(live.chain.program.name.clone()).or_default() += 1;
+            *self.slow.entry(active.chain.program.name.clone()).or_default() += 1;
         }
         self.edit_error = message.and_then(|message| message.error.into_inner());
         Ok(())
@@ -203,17 +204,19 @@ impl PassScratch {
     /// Fills the slots that the segment reads; returns the inputs that are not NULL.
     fn fill(
         &mut self,
-        live: &ActiveChain,
+        active: &ActiveChain,
         segment: &Segment,
-        facts: &PassInputs<'_>,
+        pass_inputs: &PassInputs<'_>,
     ) -> Result<InputSet, Malformed> {
         let mut present = InputSet::EMPTY;
         self.text.clear();
         if segment.reads.is_empty() {
             return Ok(present);
         }
-        let inputs = inputs(&live.chain, segment.event);
-        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload) {
+        let inputs = inputs(&active.chain, segment.event);
+        if let (Some(columns), Some(payload)) =
+            (columns(pass_inputs.method, segment.event), pass_inputs.payload)
+        {
             let slots = &mut self.slots[..inputs.len()];
             if columns.walk.mask().intersects(segment.reads) {
                 columns.walk.run(payload, slots, &mut present)?;
@@ -226,13 +229,13 @@ impl PassScratch {
         for index in segment.reads {
             let slot = match &inputs[index].place {
                 Place::Body(path) if path.is_empty() => {
-                    facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
+                    pass_inputs.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
                 }
                 Place::Body(_) | Place::Entry(..) | Place::Present(_) | Place::List(_) => continue,
                 Place::Key(_) | Place::Frame(_) | Place::Layer(_) => continue,
-                Place::Header(name) => self.keep_header(facts.headers, name),
-                Place::Trailer(name) => self.keep_header(facts.trailers, name),
-                Place::Meta(meta) => self.meta(*meta, live, facts),
+                Place::Header(name) => self.keep_header(pass_inputs.headers, name),
+                Place::Trailer(name) => self.keep_header(pass_inputs.trailers, name),
+                Place::Meta(meta) => self.meta(*meta, active, pass_inputs),
             };
             present.set(index, slot.is_some());
             self.slots[index] = slot.unwrap_or_default();
@@ -256,19 +259,19 @@ impl PassScratch {
         (found && core::str::from_utf8(&self.text[start..]).is_ok()).then_some(slot)
     }
 
-    fn meta(&mut self, meta: Meta, live: &ActiveChain, facts: &PassInputs<'_>) -> Option<Slot> {
+    fn meta(&mut self, meta: Meta, active: &ActiveChain, pass_inputs: &PassInputs<'_>) -> Option<Slot> {
         let number = |n: u64| Some(Slot { a: n, b: 0 });
         match meta {
-            Meta::Method => self.keep(facts.path),
-            Meta::Peer => self.keep(facts.peer.as_bytes()),
-            Meta::Upstream => self.keep(facts.upstream?.as_bytes()),
-            Meta::EndedBy => self.keep(facts.ended_by?.as_bytes()),
-            Meta::Size => number(facts.size),
-            Meta::Index => number(facts.index),
-            Meta::CallId => number(facts.call_id),
-            Meta::Status => number(u64::from(facts.status?.code())),
-            Meta::Elapsed => number(facts.elapsed?.0 as u64),
-            Meta::Version => number(live.chain.version),
+            Meta::Method => self.keep(pass_inputs.path),
+            Meta::Peer => self.keep(pass_inputs.peer.as_bytes()),
+            Meta::Upstream => self.keep(pass_inputs.upstream?.as_bytes()),
+            Meta::EndedBy => self.keep(pass_inputs.ended_by?.as_bytes()),
+            Meta::Size => number(pass_inputs.size),
+            Meta::Index => number(pass_inputs.index),
+            Meta::CallId => number(pass_inputs.call_id),
+            Meta::Status => number(u64::from(pass_inputs.status?.code())),
+            Meta::Elapsed => number(pass_inputs.elapsed?.0 as u64),
+            Meta::Version => number(active.chain.version),
             Meta::Port | Meta::PacketSize | Meta::Flow => None,
             Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => None,
             Meta::Tag | Meta::Label | Meta::Path => None,
@@ -288,7 +291,7 @@ impl PassScratch {
     /// The message is malformed, or a value does not fit its field, which the checker excludes.
     pub(crate) fn rewrite(
         &self,
-        live: &ActiveChain,
+        active: &ActiveChain,
         event: Event,
         method: Option<&Method>,
         payload: &[u8],
@@ -307,15 +310,15 @@ impl PassScratch {
                 Some(Ok(()))
             }
             _ => {
-                let written = MessageView::new(live, event, method, payload);
+                let written = MessageView::new(active, event, method, payload);
                 written.rewrite(&outcome.edits[..n_edits], &outcome.scratch, out)
             }
         }
     }
 
     /// The keys that the last pass of the request set for the filter behind the chain.
-    pub(crate) fn take_keys(&self, live: &ActiveChain, keys: &mut Vec<Vec<u8>>) {
-        let inputs = &live.chain.program.request.inputs;
+    pub(crate) fn take_keys(&self, active: &ActiveChain, keys: &mut Vec<Vec<u8>>) {
+        let inputs = &active.chain.program.request.inputs;
         for edit in &self.outcome.edits {
             if let EditTarget::Input(id) = edit.target
                 && let Place::Key(nth) = inputs[usize::from(id)].place
@@ -337,7 +340,7 @@ impl PassScratch {
     /// none.
     pub(crate) fn edit_headers(
         &self,
-        live: &ActiveChain,
+        active: &ActiveChain,
         event: Event,
         trailers: bool,
         headers: &Headers,
@@ -346,7 +349,7 @@ impl PassScratch {
         if n_edits == 0 {
             return None;
         }
-        let inputs = inputs(&live.chain, event);
+        let inputs = inputs(&active.chain, event);
         let mut builder: Option<HeadersBuilder> = None;
         for edit in &self.outcome.edits[..n_edits] {
             let EditTarget::Input(id) = edit.target else { continue };

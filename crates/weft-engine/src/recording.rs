@@ -11,8 +11,8 @@
 //!
 //! | line | meaning |
 //! | --- | --- |
-//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, see [`RowKind`](crate::queue::snapshot::RowKind) |
-//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | enqueue; trailing zeros are omitted |
+//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, see [`RowKind`] |
+//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | enqueue, no trailing zeros |
 //! | `d T` | dequeue |
 //! | `t T` | timeout |
 //! | `r T RATE` | the rate of the link in bits per second |
@@ -196,13 +196,13 @@ impl Recorder {
     }
 
     /// Records an operation.
-    pub fn note(&mut self, now_ns: u64, asked: &QueueEvent) {
-        let is_packet = matches!(asked, QueueEvent::Enqueue(_));
+    pub fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+        let is_packet = matches!(event, QueueEvent::Enqueue(_));
         if now_ns.saturating_sub(self.begun_ns) > self.limits.ns {
             self.ended.get_or_insert(EndReason::Time);
             return;
         }
-        let bytes = line_bytes(asked);
+        let bytes = line_bytes(event);
         if self.ended.is_none() && !self.take(bytes, is_packet) {
             self.ended = Some(EndReason::Full);
         }
@@ -215,7 +215,7 @@ impl Recorder {
         self.last_ns = self.last_ns.max(now_ns);
         let before = self.text.len();
         // Writing to a string does not fail.
-        let _ = write_line(&mut self.text, passed, asked);
+        let _ = write_line(&mut self.text, passed, event);
         let left = bytes - (self.text.len() - before) as u64;
         self.taken.bytes.fetch_sub(left, Relaxed);
     }
@@ -237,24 +237,24 @@ impl Recorder {
 }
 
 /// The upper bound of the length of an operation's line.
-fn line_bytes(asked: &QueueEvent) -> u64 {
+fn line_bytes(event: &QueueEvent) -> u64 {
     /// The longest line of an operation without a list.
     const LINE_BYTES: u64 = 320;
     /// A number and a space.
     const NUMBER_BYTES: u64 = 21;
-    match asked {
+    match event {
         QueueEvent::Refilled(numbers) => LINE_BYTES + NUMBER_BYTES * numbers.len() as u64,
         _ => LINE_BYTES,
     }
 }
 
-fn write_line(text: &mut String, passed: u64, asked: &QueueEvent) -> fmt::Result {
+fn write_line(text: &mut String, passed: u64, event: &QueueEvent) -> fmt::Result {
     let with_numbers = |text: &mut String, letter: char, numbers: &[u64]| {
         write!(text, "{letter} {passed}")?;
         numbers.iter().try_for_each(|number| write!(text, " {number}"))?;
         writeln!(text)
     };
-    match asked {
+    match event {
         QueueEvent::Dequeue => with_numbers(text, 'd', &[]),
         QueueEvent::Timeout => with_numbers(text, 't', &[]),
         QueueEvent::Rate(rate) => with_numbers(text, 'r', &[*rate]),
@@ -324,9 +324,9 @@ impl RecordingProgress {
 pub fn ask<C: QueueCode>(
     queue: &mut Queue<C>,
     now_ns: u64,
-    asked: &QueueEvent,
+    event: &QueueEvent,
 ) -> Result<Option<Sent>, &'static str> {
-    match asked {
+    match event {
         QueueEvent::Enqueue(packet) => queue.enqueue(packet, now_ns),
         QueueEvent::Dequeue => return Ok(queue.dequeue(now_ns)),
         QueueEvent::Timeout => queue.handle_timeout(now_ns),
@@ -380,7 +380,7 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Queu
         let passed = number()?.ok_or_else(|| fault("it has no time"))?;
         let is_time = |at: &u64| *at <= i64::MAX as u64;
         now_ns = now_ns.checked_add(passed).filter(is_time).ok_or_else(|| fault("the time is too long"))?;
-        let asked = match kind {
+        let event = match kind {
             "d" => QueueEvent::Dequeue,
             "t" => QueueEvent::Timeout,
             "r" => QueueEvent::Rate(number()?.ok_or_else(|| fault("it has no rate"))?),
@@ -403,7 +403,7 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Queu
             _ => return Err(fault("it begins with none of e, d, t, r, l, f, w")),
         };
         match number()? {
-            None => Ok((now_ns, asked)),
+            None => Ok((now_ns, event)),
             Some(_) => Err(fault("it has too many numbers")),
         }
     })
@@ -484,7 +484,7 @@ mod tests {
             framing: 18,
             ..Packet::default()
         };
-        let asked = [
+        let event = [
             (1_000, QueueEvent::Enqueue(packet)),
             (1_000, QueueEvent::Dequeue),
             (5_000, QueueEvent::Rate(u64::MAX)),
@@ -503,9 +503,9 @@ mod tests {
             (5_001, QueueEvent::Refilled(Vec::new())),
             (9_000, QueueEvent::Enqueue(Packet { len: 60, ..Packet::default() })),
         ];
-        asked.iter().for_each(|(now, asked)| recorder.note(*now, asked));
+        event.iter().for_each(|(now, event)| recorder.note(*now, event));
         let found: Result<Vec<_>, _> = read(recorder.text(), 1_000).collect();
-        assert_eq!(found, Ok(asked.to_vec()));
+        assert_eq!(found, Ok(event.to_vec()));
         assert!(recorder.text().ends_with("e 3999 60\n"), "{}", recorder.text());
         let text = recorder.text().to_owned();
         recorder.end();
@@ -552,16 +552,16 @@ mod tests {
     /// If it failed, a damaged file would end the command.
     #[test]
     fn damaged_line_is_named_by_number() {
-        let told = |text| read(text, 0).find_map(Result::err).expect("it is wrong").to_string();
-        assert_eq!(told("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f, w");
-        assert_eq!(told("d\n"), "line 1: it has no time");
-        assert_eq!(told("d one\n"), "line 1: a word is no number");
-        assert_eq!(told("d 1 2\n"), "line 1: it has too many numbers");
-        assert_eq!(told("r 1\n"), "line 1: it has no rate");
-        assert_eq!(told("l 1\n"), "line 1: it names no packet");
-        assert_eq!(told("f 1 0 x\n"), "line 1: a word is no number");
-        assert_eq!(told("e 1 1500 4\n"), "line 1: a number is too great for its place");
-        assert_eq!(told("d 9223372036854775807\nd 1\n"), "line 2: the time is too long");
+        let message = |text| read(text, 0).find_map(Result::err).expect("it is wrong").to_string();
+        assert_eq!(message("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f, w");
+        assert_eq!(message("d\n"), "line 1: it has no time");
+        assert_eq!(message("d one\n"), "line 1: a word is no number");
+        assert_eq!(message("d 1 2\n"), "line 1: it has too many numbers");
+        assert_eq!(message("r 1\n"), "line 1: it has no rate");
+        assert_eq!(message("l 1\n"), "line 1: it names no packet");
+        assert_eq!(message("f 1 0 x\n"), "line 1: a word is no number");
+        assert_eq!(message("e 1 1500 4\n"), "line 1: a number is too great for its place");
+        assert_eq!(message("d 9223372036854775807\nd 1\n"), "line 2: the time is too long");
         let rows = |text| read_snapshot(text).err().map(|error| error.to_string());
         assert_eq!(rows("E 1 2\nX 1\n").as_deref(), Some("line 2: it is no row"));
         assert_eq!(rows("E 1 2\nP one\n").as_deref(), Some("line 2: a word is no number"));

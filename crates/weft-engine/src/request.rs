@@ -32,16 +32,16 @@ impl Engine {
         let peer = Rc::clone(peer);
         let RouteMatch { route, chain, method, is_offer_narrowed } =
             match self.match_route(now, conn, &headers) {
-                Ok(way) => way,
+                Ok(matched) => matched,
                 Err(refusal) => return self.refuse(conn, stream, refusal),
             };
         let headers = match is_offer_narrowed {
             true => narrowed_offer(&headers).unwrap_or(headers),
             false => headers,
         };
-        let live = Rc::clone(&self.live);
-        let chain = chain.map(|c| Rc::clone(&live.chains[c]));
-        let pool = &live.pools[live.plan.routes[route].cluster];
+        let active = Rc::clone(&self.active);
+        let chain = chain.map(|c| Rc::clone(&active.chains[c]));
+        let pool = &active.pools[active.plan.routes[route].cluster];
         let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout).or(pool.cluster.options.deadline);
         let id = self.next_call;
         self.next_call += 1;
@@ -76,7 +76,7 @@ impl Engine {
     /// Refuses a stream that is not a call.
     fn refuse(&mut self, conn: ConnKey, stream: StreamId, refusal: Refusal) {
         self.stats.refuse(refusal.reason(), 1);
-        let answer = match refusal.told() {
+        let answer = match refusal.response() {
             RefusalResponse::Grpc(status, text) => {
                 self.responses.end(Form::TrailersOnly, status, text.as_bytes())
             }
@@ -92,8 +92,8 @@ impl Engine {
     pub(crate) fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
         let call = self.call_mut(key);
         call.request.is_ended = ended;
-        if let Some(live) = call.chain.clone() {
-            let segments = &live.chain.segments;
+        if let Some(active) = call.chain.clone() {
+            let segments = &active.chain.segments;
             if call.is_single_request() && segments.open_request.is_some() {
                 if ended {
                     // A chain that reads messages must not be bypassed.
@@ -103,7 +103,7 @@ impl Engine {
                 return;
             }
             if let Some(open) = &segments.open {
-                let passed = self.pass_request(now, key, &live, open, Tuple::Headers);
+                let passed = self.pass_request(now, key, &active, open, Tuple::Headers);
                 if matches!(passed, MessageOutcome::Ended) {
                     return;
                 }
@@ -114,7 +114,7 @@ impl Engine {
                 call.request.is_end_queued = ended;
                 call.request.hold(now + delay, HeldItem::Data(Vec::new(), ended));
             }
-            call.opened = live.chain.program.elements.len();
+            call.opened = active.chain.program.elements.len();
             let decides = segments.request.as_ref().is_some_and(|s| s.redirects || s.sets_headers);
             let gives_keys = segments.request.as_ref().is_some_and(|s| s.sets_keys);
             let is_asked_first = call.method().is_some_and(|m| !m.server_streaming);
@@ -191,13 +191,13 @@ impl Engine {
     fn request_message(&mut self, now: Time, key: CallKey, message: Message<'_>, last: bool) -> bool {
         self.refresh_version(now, key);
         let call = self.call_mut(key);
-        let Some(live) = call.chain.clone() else { return true };
-        let segments = &live.chain.segments;
+        let Some(active) = call.chain.clone() else { return true };
+        let segments = &active.chain.segments;
         let is_first = call.phase == Phase::AwaitMessage;
         let segment = if is_first && call.opened == 0 { &segments.open_request } else { &segments.request };
         let mut passed = MessageOutcome::On;
         if let Some(segment) = segment {
-            passed = self.pass_request(now, key, &live, segment, Tuple::Message(message));
+            passed = self.pass_request(now, key, &active, segment, Tuple::Message(message));
         }
         if matches!(passed, MessageOutcome::Ended) {
             return false;
@@ -210,7 +210,7 @@ impl Engine {
         let call = self.call_mut(key);
         call.request.index += 1;
         if is_first {
-            call.opened = live.chain.program.elements.len();
+            call.opened = active.chain.program.elements.len();
             call.phase = Phase::AwaitUpstream;
             self.dispatch(now, key);
         }

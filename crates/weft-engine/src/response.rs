@@ -101,9 +101,9 @@ impl Engine {
     /// One message of the response. False if the call has ended.
     fn response_message(&mut self, now: Time, key: CallKey, message: Message<'_>) -> bool {
         self.refresh_version(now, key);
-        let Some(live) = self.call_mut(key).chain.clone() else { return true };
-        let Some(segment) = &live.chain.segments.response else { return true };
-        let passed = self.pass(now, key, &live, segment, Tuple::Message(message));
+        let Some(active) = self.call_mut(key).chain.clone() else { return true };
+        let Some(segment) = &active.chain.segments.response else { return true };
+        let passed = self.pass(now, key, &active, segment, Tuple::Message(message));
         if matches!(passed, MessageOutcome::Ended) {
             return false;
         }
@@ -114,7 +114,7 @@ impl Engine {
         let n_edits = self.pass_scratch.outcome.edits.len();
         if let Some(headers) = &call.response_headers
             && let Some(edited) =
-                self.pass_scratch.edit_headers(&live, Event::Response, false, headers, n_edits)
+                self.pass_scratch.edit_headers(&active, Event::Response, false, headers, n_edits)
         {
             call.response_headers = Some(edited);
         }

@@ -35,7 +35,7 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn told(self) -> RefusalResponse {
+    pub(crate) fn response(self) -> RefusalResponse {
         match self {
             Self::NotPost => RefusalResponse::Http(b"405"),
             // gRPC over HTTP/2, "Requests".

@@ -845,15 +845,15 @@ fn change_copies(
         look_over(table, run);
         let found: Vec<Row> =
             run.iter().map(|change| table.find_values(change.key(table), Time(0))).collect();
-        let gone: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
-        let live = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
-        live.for_each(|(matcher, _)| matcher.remove(&gone));
+        let removed: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
+        let active = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
+        active.for_each(|(matcher, _)| matcher.remove(&removed));
         let mut came = Vec::with_capacity(run.len());
         for (at, (change, found)) in (begin..).zip(run.iter().zip(found)) {
             came.extend(change_copies_at_once(table, change, found, now).map_err(|TableFull| at)?);
         }
-        let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
-        live.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
+        let active = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
+        active.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
         begin += run.len();
     }
     matchers.into_iter().for_each(Matcher::publish);

@@ -135,10 +135,10 @@ impl Histogram {
     /// The time that the share `q` (0 to 1) of all times does not exceed; 0 if nothing was recorded.
     pub fn quantile(&self, q: f64) -> Interval {
         let rank = (q.clamp(0.0, 1.0) * self.total as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
+        let mut count = 0;
         for (bucket, n) in self.counts.iter().enumerate() {
-            seen += n;
-            if seen >= rank && *n > 0 {
+            count += n;
+            if count >= rank && *n > 0 {
                 return Interval(upper_bound(bucket) as i64);
             }
         }
@@ -300,8 +300,8 @@ mod tests {
         for ns in [0u64, 1, 15, 16, 17, 31, 32, 1_000, 65_535, 123_456_789, u64::MAX >> 1] {
             let mut histogram = Histogram::default();
             histogram.record(Interval(ns as i64));
-            let told = histogram.quantile(0.5).0 as u64;
-            assert!(told >= ns && told - ns <= ns / 16, "{ns} was told as {told}");
+            let quantile = histogram.quantile(0.5).0 as u64;
+            assert!(quantile >= ns && quantile - ns <= ns / 16, "{ns} has the quantile {quantile}");
         }
     }
 

@@ -466,7 +466,7 @@ impl Engine {
             members.push(key);
         }
         // Continues the round robin of the earlier pool. Otherwise each worker and node starts with another endpoint.
-        let before = self.live.pools.iter().find(|pool| pool.cluster.name == cluster.name);
+        let before = self.active.pools.iter().find(|pool| pool.cluster.name == cluster.name);
         let draw = hash::stream(self.config.seed, &cluster.name, 0);
         let first = || (draw as u32 as usize).wrapping_add(self.config.worker);
         let turn = before.map_or_else(first, |pool| pool.turn());
@@ -477,8 +477,8 @@ impl Engine {
 
     /// Drops pools of old versions without calls, and the endpoints that only they had.
     pub(crate) fn retire_pools(&mut self, now: Time) {
-        let live = Rc::clone(&self.live);
-        let is_live = |pool: &Rc<Pool>| live.pools.iter().any(|p| Rc::ptr_eq(p, pool));
+        let active = Rc::clone(&self.active);
+        let is_live = |pool: &Rc<Pool>| active.pools.iter().any(|p| Rc::ptr_eq(p, pool));
         let n_pools = self.pools.len();
         self.pools.retain(|pool| is_live(pool) || Rc::strong_count(pool) > 1);
         if self.pools.len() == n_pools {
@@ -519,7 +519,7 @@ impl Engine {
             });
             stats.collect::<Vec<_>>()
         };
-        self.live.pools.iter().flat_map(of_pool).collect()
+        self.active.pools.iter().flat_map(of_pool).collect()
     }
 }
 

@@ -50,11 +50,11 @@ impl Engine {
         &mut self,
         now: Time,
         key: CallKey,
-        live: &Rc<ActiveChain>,
+        active: &Rc<ActiveChain>,
         segment: &Segment,
         tuple: Tuple<'_>,
     ) -> MessageOutcome {
-        let passed = self.pass(now, key, live, segment, tuple);
+        let passed = self.pass(now, key, active, segment, tuple);
         if matches!(passed, MessageOutcome::Ended) {
             return passed;
         }
@@ -63,16 +63,16 @@ impl Engine {
         if !self.pass_scratch.outcome.mirrors.is_empty()
             && let Tuple::Message(message) = tuple
         {
-            self.mirror(now, key, live, segment.event, message);
+            self.mirror(now, key, active, segment.event, message);
         }
         let n_edits = self.pass_scratch.outcome.edits.len();
         let call = self.calls.get_mut(key).expect("the call has not ended");
-        if live.next.is_some() {
-            self.pass_scratch.take_keys(live, &mut call.keys);
+        if active.next.is_some() {
+            self.pass_scratch.take_keys(active, &mut call.keys);
         }
         if call.phase == Phase::AwaitMessage
             && let Some(edited) =
-                self.pass_scratch.edit_headers(live, segment.event, false, &call.request_headers, n_edits)
+                self.pass_scratch.edit_headers(active, segment.event, false, &call.request_headers, n_edits)
         {
             call.request_headers = edited;
         }
@@ -84,7 +84,7 @@ impl Engine {
         &mut self,
         now: Time,
         key: CallKey,
-        live: &Rc<ActiveChain>,
+        active: &Rc<ActiveChain>,
         segment: &Segment,
         tuple: Tuple<'_>,
     ) -> MessageOutcome {
@@ -97,14 +97,14 @@ impl Engine {
                 return MessageOutcome::Ended;
             }
         };
-        let ran = self.run(now, key, live, segment, tuple, payload);
+        let ran = self.run(now, key, active, segment, tuple, payload);
         let rewritten = match (&ran, payload) {
             (Ok(()), Some(payload)) => {
                 self.rewritten.clear();
                 let method = self.calls.get(key).and_then(|call| call.method);
-                let method = method.map(|m| &live.chain.methods[m]);
+                let method = method.map(|m| &active.chain.methods[m]);
                 let n_edits = self.pass_scratch.outcome.edits.len();
-                self.pass_scratch.rewrite(live, event, method, payload, n_edits, &mut self.rewritten)
+                self.pass_scratch.rewrite(active, event, method, payload, n_edits, &mut self.rewritten)
             }
             _ => None,
         };
@@ -114,7 +114,7 @@ impl Engine {
             self.end_here(now, key, Status::Internal, &format!("the message is malformed: {malformed}"));
             return MessageOutcome::Ended;
         }
-        self.take_rows(now, live);
+        self.take_rows(now, active);
         if event == Event::Close {
             return MessageOutcome::On;
         }
@@ -124,9 +124,9 @@ impl Engine {
             return self.end_unwritten(now, key, &error);
         }
         if event == Event::OpenRequest || event == Event::Open {
-            self.call_mut(key).opened = opened_by(live, &self.pass_scratch.outcome);
+            self.call_mut(key).opened = opened_by(active, &self.pass_scratch.outcome);
         }
-        if !self.apply_outcome(now, key, live) {
+        if !self.apply_outcome(now, key, active) {
             return MessageOutcome::Ended;
         }
         match rewritten {
@@ -198,7 +198,7 @@ impl Engine {
         &mut self,
         now: Time,
         key: CallKey,
-        live: &ActiveChain,
+        active: &ActiveChain,
         segment: &Segment,
         tuple: Tuple<'_>,
         payload: Option<&[u8]>,
@@ -215,12 +215,12 @@ impl Engine {
             Tuple::Message(_) => (call.answer_status.filter(|_| is_response), None, None),
             Tuple::Headers => (None, None, None),
         };
-        let facts = PassInputs {
+        let pass_inputs = PassInputs {
             now,
             rand: rand_base(self.config.seed, call.id, call.nth_try, flow.index, event),
             expired_row: Row::NONE,
             payload,
-            method: call.method.map(|m| &live.chain.methods[m]),
+            method: call.method.map(|m| &active.chain.methods[m]),
             path: call.request_headers.path().unwrap_or_default(),
             peer: &call.peer,
             headers: headers.map(|h| &**h),
@@ -233,8 +233,8 @@ impl Engine {
             upstream,
             ended_by,
         };
-        let opened = if event == Event::Close { call.opened } else { live.chain.program.elements.len() };
-        self.pass_scratch.run(live, segment, &facts, &mut call.row, opened)
+        let opened = if event == Event::Close { call.opened } else { active.chain.program.elements.len() };
+        self.pass_scratch.run(active, segment, &pass_inputs, &mut call.row, opened)
     }
 
     /// The endpoint of a call. Behind a filter: the one that answered a try, or that of the latest open try.
@@ -245,21 +245,21 @@ impl Engine {
     }
 
     /// Applies the outcome of the last pass. False if the call has ended.
-    fn apply_outcome(&mut self, now: Time, key: CallKey, live: &Rc<ActiveChain>) -> bool {
+    fn apply_outcome(&mut self, now: Time, key: CallKey, active: &Rc<ActiveChain>) -> bool {
         let element = usize::from(self.pass_scratch.outcome.element);
-        let name = || Rc::clone(&live.names[element]);
+        let name = || Rc::clone(&active.names[element]);
         let end = match self.pass_scratch.outcome.verdict {
             Verdict::Forward => return true,
             Verdict::Redirect => return self.redirect(now, key),
             Verdict::Drop => End::Dropped { by: name() },
             Verdict::Abort(status) => {
-                End::Here { status, answer: self.abort_answer(live, status), by: Some(name()) }
+                End::Here { status, answer: self.abort_answer(active, status), by: Some(name()) }
             }
             Verdict::Failed(fault) => {
                 let text = format!("element `{}` failed: {}", name(), fault.name()).into_bytes();
                 End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(name()) }
             }
-            Verdict::Reply => match self.reply(key, live) {
+            Verdict::Reply => match self.reply(key, active) {
                 Ok(message) => {
                     End::Here { status: Status::Ok, answer: Answer::Reply(message), by: Some(name()) }
                 }
@@ -281,7 +281,7 @@ impl Engine {
 
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
         self.pass_scratch.outcome.spell();
-        let Some((pool, endpoint)) = self.live.target(&self.pass_scratch.outcome.text) else {
+        let Some((pool, endpoint)) = self.active.target(&self.pass_scratch.outcome.text) else {
             let target = String::from_utf8_lossy(&self.pass_scratch.outcome.text).into_owned();
             let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");
             self.end_here(now, key, Status::Unavailable, &text);
@@ -295,10 +295,10 @@ impl Engine {
         true
     }
 
-    fn abort_answer(&self, live: &ActiveChain, status: Status) -> Answer {
+    fn abort_answer(&self, active: &ActiveChain, status: Status) -> Answer {
         let outcome = &self.pass_scratch.outcome;
         let answers = outcome.edits.iter().filter_map(|edit| match edit.target {
-            EditTarget::Answer(id) => Some((&live.chain.program.answers[usize::from(id)].name, edit.value)),
+            EditTarget::Answer(id) => Some((&active.chain.program.answers[usize::from(id)].name, edit.value)),
             _ => None,
         });
         let mut builders = None;
@@ -317,18 +317,18 @@ impl Engine {
     }
 
     /// The message of a REPLY, with its prefix.
-    fn reply(&self, key: CallKey, live: &ActiveChain) -> Result<Vec<u8>, Vec<u8>> {
+    fn reply(&self, key: CallKey, active: &ActiveChain) -> Result<Vec<u8>, Vec<u8>> {
         let call = self.calls.get(key).expect("the caller has the call");
         let outcome = &self.pass_scratch.outcome;
         let is_whole = |edit: &&Edit| match edit.target {
-            EditTarget::Reply(id) => live.chain.program.replies[usize::from(id)].path.is_empty(),
+            EditTarget::Reply(id) => active.chain.program.replies[usize::from(id)].path.is_empty(),
             _ => false,
         };
         if let Some(Edit { value: Cell::Bytes(start, len), .. }) = outcome.edits.iter().find(is_whole) {
             return Ok([&prefix_of(false, *len)[..], outcome.kept(*start, *len)].concat());
         }
         let method = call.method().ok_or_else(|| b"REPLY: the method is not in the schemas".to_vec())?;
-        let replies = &live.chain.program.replies;
+        let replies = &active.chain.program.replies;
         let paths: Vec<Vec<&str>> =
             replies.iter().map(|r| r.path.iter().map(String::as_str).collect()).collect();
         let values: Vec<_> = self
@@ -353,9 +353,9 @@ impl Engine {
 
     /// Sends copies of a message, and of its call's headers, to the targets of MIRROR, each as it was when the
     /// statement ran. Responses are discarded.
-    fn mirror(&mut self, now: Time, key: CallKey, live: &ActiveChain, event: Event, message: Message<'_>) {
+    fn mirror(&mut self, now: Time, key: CallKey, active: &ActiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
-        let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
+        let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &active.chain.methods[m]));
         let peer = Rc::clone(&call.peer);
         let original = Rc::clone(&call.request_headers);
         let limit = call.request.deframer.limit();
@@ -363,17 +363,18 @@ impl Engine {
             let outcome = &self.pass_scratch.outcome;
             let mirror = outcome.mirrors[nth];
             let name = outcome.kept(mirror.target.0, mirror.target.1);
-            let Some((pool, endpoint)) = self.live.target(name) else { continue };
+            let Some((pool, endpoint)) = self.active.target(name) else { continue };
             if self.n_mirrors >= MIRRORS_MAX {
                 self.stats.refuse("mirrors_max", 1);
                 continue;
             }
             let n_edits = mirror.edits as usize;
-            let edited = self.pass_scratch.edit_headers(live, event, false, &original, n_edits);
+            let edited = self.pass_scratch.edit_headers(active, event, false, &original, n_edits);
             let headers = edited.unwrap_or_else(|| Rc::clone(&original));
             let plain = if message.compressed { &self.inflated[..] } else { message.payload };
             let mut rewritten = Vec::new();
-            let bytes = match self.pass_scratch.rewrite(live, event, method, plain, n_edits, &mut rewritten) {
+            let bytes = match self.pass_scratch.rewrite(active, event, method, plain, n_edits, &mut rewritten)
+            {
                 Some(Ok(())) => [&prefix_of(false, rewritten.len() as u32)[..], &rewritten].concat(),
                 // The pass fails for the same reason, and the call ends.
                 Some(Err(_)) => continue,
@@ -406,9 +407,9 @@ impl Engine {
 
 /// The number of elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
 /// are two handlers of one pass, and an element whose REQUEST ended the call has opened it.
-fn opened_by(live: &ActiveChain, outcome: &Outcome) -> usize {
+fn opened_by(active: &ActiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {
-        Verdict::Forward | Verdict::Redirect => live.chain.program.elements.len(),
+        Verdict::Forward | Verdict::Redirect => active.chain.program.elements.len(),
         _ => usize::from(outcome.element) + usize::from(!outcome.opening),
     }
 }

@@ -24,7 +24,7 @@ use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Cluster, Listener, Plan};
-use weft_engine::recording::{Limits, RecordingProgress, Recorder, SharedUsage};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress, SharedUsage};
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 

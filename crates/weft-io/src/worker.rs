@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
 use weft_engine::plan::{Address, Listener, Plan};
-use weft_engine::recording::{Limits, RecordingProgress, Recorder, SharedUsage};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress, SharedUsage};
 use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};

@@ -74,42 +74,42 @@ pub trait Program: Send + Sync + fmt::Debug {
         self.run(&mut cx.on(frame), usize::MAX);
     }
 
-    /// Parses frames of a batch ([`Program::run`]), each into its slots; which of them break a check. The caller has
-    /// cleared `cx.out`, which is clear again then.
+    /// Parses the frames of a batch ([`Program::run`]), each into its slots; returns the frames that break a check. The
+    /// caller has cleared `cx.out`, and it is clear afterwards.
     fn parse_batch<'a>(&self, cx: &mut Cx<'a>, batch: ParseBatch<'a>) -> u64 {
         batch.each(cx, |cx| self.run(cx, usize::MAX))
     }
 
-    /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than
-    /// is taken. How many did before that. The caller has cleared `cx.out`.
-    fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, leave: &mut dyn OutcomeSink) -> usize {
+    /// Runs the passes of a batch of frames ([`Program::run_on`]) in order, until the sink does not accept an outcome.
+    /// Returns the number of frames before that. The caller has cleared `cx.out`.
+    fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, sink: &mut dyn OutcomeSink) -> usize {
         let notes = batch.notes;
-        batch.each(cx, leave, |cx, frame, nth| {
+        batch.each(cx, sink, |cx, frame, nth| {
             cx.noted = notes.0.of(notes.1 + nth);
             self.run_on(cx, frame);
         })
     }
 
-    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]).
+    /// Whether it has a fast path: code that parses common frames and runs them at once ([`Program::run_fused`]).
     fn has_fast_path(&self) -> bool {
         false
     }
 
-    /// As [`Program::look_ahead_all`], for frames that are not parsed; of those that are not usual, nothing is noted.
+    /// As [`Program::look_ahead_all`], for frames that are not parsed; frames off the fast path get no prefetch slots.
     fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut Notes) {
         let _ = (cx, batch, notes);
     }
 
-    /// Has each frame pass before the next is parsed; those that are not usual are parsed by `parser`. Nobody asks for
-    /// it where there is no such code.
+    /// Runs each frame before the next one is parsed. Frames that leave the fast path are parsed by `parser`. Never called
+    /// for code without a fast path.
     fn run_fused<'a>(
         &self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
         batch: FusedBatch<'a, '_>,
-        leave: &mut dyn OutcomeSink,
+        sink: &mut dyn OutcomeSink,
     ) -> Progress {
-        batch.each(parser, cx, leave, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
+        batch.each(parser, cx, sink, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
     /// Whether it may change the frames that it is given.
@@ -117,7 +117,7 @@ pub trait Program: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether it pays to look ahead in this state as it is now.
+    /// Whether prefetching pays in this state as it is now.
     fn prefetch_pays(&self, state: &State) -> bool {
         let _ = state;
         false

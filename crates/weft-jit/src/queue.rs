@@ -50,9 +50,9 @@ impl Jit {
         let short = RoundRobin::of(program).map(|short| {
             let words = self.vec_words;
             let enter =
-                self.append(&mut machine_code, |b, target| round_robin::enter(&short, words, b, target))?;
+                self.append(&mut machine_code, |b, target| round_robin::enqueue(&short, words, b, target))?;
             let leave =
-                self.append(&mut machine_code, |b, target| round_robin::leave(&short, words, b, target))?;
+                self.append(&mut machine_code, |b, target| round_robin::dequeue(&short, words, b, target))?;
             Ok((enter, leave))
         });
         let short = short.transpose()?;

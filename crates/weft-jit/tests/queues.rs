@@ -98,7 +98,7 @@ fn turns_touch_no_record_that_is_not_there() {
         partitions
     };
     let enter = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut tags: Vec<u32>, mut packets, slot| {
-        let mut aside = FastPathState { event: &mut [0; 6], lines: None };
+        let mut aside = FastPathState { event: &mut [0; 6], fifos: None };
         (turns.enqueue)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
     };
     // The tag that is the lower half of the hash of key 0.
@@ -118,7 +118,7 @@ fn turns_touch_no_record_that_is_not_there() {
     }
 
     let leave = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut packets, first| {
-        let mut aside = FastPathState { event: &mut [0; 6], lines: None };
+        let mut aside = FastPathState { event: &mut [0; 6], fifos: None };
         if let [line, ..] = &mut node[..] {
             line[kept::FIRSTS] = paired(first, NONE);
         }

@@ -22,7 +22,7 @@ use weft_engine::plan::{
     Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route,
 };
 use weft_engine::rules::TableView;
-use weft_engine::state::{Staged, StateStore, StateMismatch};
+use weft_engine::state::{Staged, StateMismatch, StateStore};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;

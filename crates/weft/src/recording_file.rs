@@ -269,7 +269,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use weft_engine::queue::snapshot::RowKind;
     use weft_engine::queue::{FAR_NS, NEVER_DUE_NS, Packet};
-    use weft_engine::recording::{QueueEvent, Limits, PathEvents, read};
+    use weft_engine::recording::{Limits, PathEvents, QueueEvent, read};
 
     const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
 

@@ -40,17 +40,17 @@ impl Engine {
 
     /// The progress of all recordings, by the names of the call queues.
     pub fn call_queue_recordings(&self, now: Time) -> Vec<(String, RecordingProgress)> {
-        let told = |line: &WorkerQueue| {
-            let noted = line.recorder.as_ref()?;
-            Some((line.plan.name.clone(), noted.recorder.progress(nanos(now))))
+        let progress = |line: &WorkerQueue| {
+            let recorder = line.recorder.as_ref()?;
+            Some((line.plan.name.clone(), recorder.recorder.progress(nanos(now))))
         };
-        self.call_queues.values().filter_map(told).collect()
+        self.call_queues.values().filter_map(progress).collect()
     }
 
     /// Takes this worker's recording of a call queue, and stops it.
     pub fn take_call_queue_recording(&mut self, name: &str) -> Option<Recorder> {
         let line = self.call_queues.values_mut().find(|line| line.plan.name == name)?;
-        line.recorder.take().map(|noted| noted.recorder)
+        line.recorder.take().map(|recorder| recorder.recorder)
     }
 }
 
@@ -58,18 +58,18 @@ impl QueueRecorder {
     /// A recorder for a queue in its current state.
     fn of(line: &WorkerQueue, now_ns: u64, limits: Limits, taken: &Arc<SharedUsage>) -> Self {
         let recorder = Recorder::resuming(now_ns, &line.queue.snapshot(), limits).sharing(taken);
-        let mut noted = Self { recorder, numbers: Vec::new(), n: 0 };
+        let mut recorder = Self { recorder, numbers: Vec::new(), n: 0 };
         for handle in line.queue.waiting() {
-            noted.number(handle as u32);
+            recorder.number(handle as u32);
             if line.calls[handle as usize].is_none() {
-                noted.left(handle as u32, now_ns);
+                recorder.left(handle as u32, now_ns);
             }
         }
-        noted
+        recorder
     }
 
-    pub(super) fn note(&mut self, now_ns: u64, asked: &QueueEvent) {
-        self.recorder.note(now_ns, asked);
+    pub(super) fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+        self.recorder.note(now_ns, event);
     }
 
     /// A call enters the queue as this packet.
@@ -86,8 +86,8 @@ impl QueueRecorder {
     /// The queue was refilled with these.
     pub(super) fn refilled(&mut self, packets: &[(Packet, u64)], now_ns: u64) {
         let number = |(packet, _): &(Packet, u64)| self.numbers[packet.handle as usize];
-        let asked = QueueEvent::Refilled(packets.iter().map(number).collect());
-        self.note(now_ns, &asked);
+        let event = QueueEvent::Refilled(packets.iter().map(number).collect());
+        self.note(now_ns, &event);
     }
 
     /// Stops: later operations are on another queue.

@@ -76,16 +76,16 @@ impl Engine {
         let call = self.call_mut(key);
         call.phase = Phase::AwaitUpstream;
         let keys = core::mem::take(&mut call.keys);
-        let mut wrap = Box::new(FilteredCall::new(filter, keys, now));
-        wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
-        let policies = wrap.filter.policies();
-        let is_once = wrap.filter.is_once();
+        let mut filtered = Box::new(FilteredCall::new(filter, keys, now));
+        filtered.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
+        let policies = filtered.filter.policies();
+        let is_once = filtered.filter.is_once();
         // The checker ensures that methods of the schemas have one request. A method without a schema is sent once, as
         // a stream.
         let call = self.call_mut(key);
-        wrap.gathers = policies.gathers() && call.is_single_request();
-        let gathers = wrap.gathers;
-        call.filtered = Some(wrap);
+        filtered.gathers = policies.gathers() && call.is_single_request();
+        let gathers = filtered.gathers;
+        call.filtered = Some(filtered);
         if is_once && !gathers {
             let why = "no schema says that the call's method has one request, so it cannot be kept";
             self.refuse_call(now, key, Status::Unimplemented, why);
@@ -97,8 +97,8 @@ impl Engine {
     /// Runs the checks of a call as far as it gets.
     pub(crate) fn admit(&mut self, now: Time, key: CallKey) {
         loop {
-            let Some(wrap) = self.wrap_mut(key) else { return };
-            let next = match wrap.stage {
+            let Some(filtered) = self.filtered_mut(key) else { return };
+            let next = match filtered.stage {
                 Stage::Once => Stage::Order,
                 Stage::Order => Stage::Rate,
                 Stage::Rate => Stage::Circuit,
@@ -107,7 +107,7 @@ impl Engine {
                 Stage::Ready => return self.begin_tries(now, key),
             };
             match self.pass_stage(now, key) {
-                Step::On => self.wrap_mut(key).expect("it has passed a stage").stage = next,
+                Step::On => self.filtered_mut(key).expect("it has passed a stage").stage = next,
                 Step::Wait => return self.note_waits(key, next),
                 Step::Refuse(status, why) => return self.refuse_call(now, key, status, why),
                 Step::Repeat(answer) => return self.repeat_answer(now, key, &answer),
@@ -116,39 +116,39 @@ impl Engine {
     }
 
     fn pass_stage(&mut self, now: Time, key: CallKey) -> Step {
-        let Some(wrap) = self.wrap_mut(key) else { return Step::Wait };
-        let live = Rc::clone(&wrap.filter);
-        match wrap.stage {
-            Stage::Once => self.pass_once(now, key, &live),
-            Stage::Order => self.pass_order(now, key, &live),
-            Stage::Rate => self.pass_rate(now, key, &live),
-            Stage::Circuit => wrap.pass_circuit(now),
-            Stage::Congestion => wrap.pass_congestion(),
+        let Some(filtered) = self.filtered_mut(key) else { return Step::Wait };
+        let active = Rc::clone(&filtered.filter);
+        match filtered.stage {
+            Stage::Once => self.pass_once(now, key, &active),
+            Stage::Order => self.pass_order(now, key, &active),
+            Stage::Rate => self.pass_rate(now, key, &active),
+            Stage::Circuit => filtered.pass_circuit(now),
+            Stage::Congestion => filtered.pass_congestion(),
             Stage::Ready => Step::On,
         }
     }
 
-    fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<ActiveFilter>) -> Step {
+    fn pass_once(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
-            (&live.filter.state.call_ids, live.policies().once)
+            (&active.filter.state.call_ids, active.policies().once)
         else {
             return Step::On;
         };
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let id = live.filter.key(&wrap.keys, id);
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        let id = active.filter.key(&filtered.keys, id);
         // With one more, an id under way would be evicted, and its call made twice.
-        let may_begin = || live.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
+        let may_begin = || active.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
         match known.enter(now, id, may_begin) {
             IdStatus::First => {
-                wrap.admission.is_first = true;
+                filtered.admission.is_first = true;
                 Step::On
             }
             IdStatus::UnderWay => {
-                let at = live.filter.state.stand_in(id);
-                if !self.may_wait_for_others(key, live, WAITING_DEFAULT) {
+                let at = active.filter.state.stand_in(id);
+                if !self.may_wait_for_others(key, active, WAITING_DEFAULT) {
                     return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
                 }
-                self.wait_for_others(now, key, live, at, None)
+                self.wait_for_others(now, key, active, at, None)
             }
             IdStatus::Answered(answer) => Step::Repeat(answer),
             IdStatus::AnsweredAtLength => Step::Refuse(
@@ -162,37 +162,37 @@ impl Engine {
         }
     }
 
-    fn pass_order(&mut self, now: Time, key: CallKey, live: &Rc<ActiveFilter>) -> Step {
-        let (Some(lines), Some(order)) = (&live.filter.state.orders, live.policies().order) else {
+    fn pass_order(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
+        let (Some(lines), Some(order)) = (&active.filter.state.orders, active.policies().order) else {
             return Step::On;
         };
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let at = live.filter.state.stand_in(live.filter.key(&wrap.keys, order.key));
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        let at = active.filter.state.stand_in(active.filter.key(&filtered.keys, order.key));
         // Only a call that may wait gets a ticket: otherwise those behind it would wait forever.
         let counts = !lines.is_free(now, at);
-        if counts && !self.may_wait_for_others(key, live, order.waiting_max) {
+        if counts && !self.may_wait_for_others(key, active, order.waiting_max) {
             return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
         }
         let ticket = lines.join(now, at);
         let is_up = lines.is_up(now, ticket);
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        wrap.admission.ticket = Some(ticket);
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        filtered.admission.ticket = Some(ticket);
         if is_up {
-            wrap.end_waiting();
+            filtered.end_waiting();
             return Step::On;
         }
         if !counts {
             // Another worker's call was faster.
-            self.may_wait_for_others(key, live, u32::MAX);
+            self.may_wait_for_others(key, active, u32::MAX);
         }
-        self.wait_for_others(now, key, live, at, Some(ticket))
+        self.wait_for_others(now, key, active, at, Some(ticket))
     }
 
-    fn pass_rate(&mut self, now: Time, key: CallKey, live: &Rc<ActiveFilter>) -> Step {
-        let Some(rate) = live.policies().rate else { return Step::On };
-        let state = &live.filter.state;
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let at = rate.key.map(|key| state.stand_in(live.filter.key(&wrap.keys, key)));
+    fn pass_rate(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
+        let Some(rate) = active.policies().rate else { return Step::On };
+        let state = &active.filter.state;
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        let at = rate.key.map(|key| state.stand_in(active.filter.key(&filtered.keys, key)));
         let may_wait = state.waiting(WaitKind::ForTime) < u64::from(rate.waiting_max);
         match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
             RateDecision::Now => Step::On,
@@ -200,18 +200,18 @@ impl Engine {
             RateDecision::At(at) => {
                 state.note_waiting(WaitKind::ForTime, true, u32::MAX);
                 let timer = self.timers.set(at, Timer::Turn(key));
-                let wrap = self.wrap_mut(key).expect("the caller has looked");
-                (wrap.admission.waits, wrap.turn) = (Some(WaitKind::ForTime), Some(timer));
+                let filtered = self.filtered_mut(key).expect("the caller has looked");
+                (filtered.admission.waits, filtered.turn) = (Some(WaitKind::ForTime), Some(timer));
                 Step::Wait
             }
         }
     }
 
     /// Counts a call that waits for others. False if there are too many.
-    fn may_wait_for_others(&mut self, key: CallKey, live: &ActiveFilter, max: u32) -> bool {
-        let fits = live.filter.state.note_waiting(WaitKind::ForOthers, true, max);
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        wrap.admission.waits = fits.then_some(WaitKind::ForOthers);
+    fn may_wait_for_others(&mut self, key: CallKey, active: &ActiveFilter, max: u32) -> bool {
+        let fits = active.filter.state.note_waiting(WaitKind::ForOthers, true, max);
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        filtered.admission.waits = fits.then_some(WaitKind::ForOthers);
         fits
     }
 
@@ -219,39 +219,39 @@ impl Engine {
         &mut self,
         now: Time,
         call: CallKey,
-        live: &Rc<ActiveFilter>,
+        active: &Rc<ActiveFilter>,
         at: u64,
         ticket: Option<Ticket>,
     ) -> Step {
-        let line = self.waiters.0.entry((live.filter.id, at)).or_default();
-        line.push_back(Waiter { call, filter: Rc::clone(live), ticket });
+        let line = self.waiters.0.entry((active.filter.id, at)).or_default();
+        line.push_back(Waiter { call, filter: Rc::clone(active), ticket });
         // Another worker may have finished before it could see this one wait.
-        self.wake(now, (live.filter.id, at));
+        self.wake(now, (active.filter.id, at));
         Step::Wait
     }
 
     /// A call waits, before this check.
     fn note_waits(&mut self, key: CallKey, next: Stage) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.filter.count(|c| c.waited += 1);
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.filter.count(|c| c.waited += 1);
         // A call that waits for another one with its id repeats the check; all others have what they waited for.
-        if wrap.stage != Stage::Once {
-            wrap.stage = next;
+        if filtered.stage != Stage::Once {
+            filtered.stage = next;
         }
     }
 
     /// The wait of a call is over.
     fn end_wait(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.end_waiting();
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.end_waiting();
         self.admit(now, key);
     }
 
     /// The timer of a waiting call has fired: its turn, or its next try.
     pub(crate) fn turn_timeout(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.turn = None;
-        if wrap.stage == Stage::Ready && wrap.admission.waits.is_none() {
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.turn = None;
+        if filtered.stage == Stage::Ready && filtered.admission.waits.is_none() {
             self.begin_try(now, key);
         } else {
             self.end_wait(now, key);
@@ -293,10 +293,12 @@ impl Engine {
     }
 
     fn is_settled(&self, now: Time, call: CallKey, known: &super::once::CallIds) -> bool {
-        let Some(wrap) = self.calls.get(call).and_then(|call| call.filtered.as_ref()) else { return true };
-        match wrap.filter.policies().once {
+        let Some(filtered) = self.calls.get(call).and_then(|call| call.filtered.as_ref()) else {
+            return true;
+        };
+        match filtered.filter.policies().once {
             Some(Reliability::AtLeastOnce { id, .. }) => {
-                known.is_settled(now, wrap.filter.filter.key(&wrap.keys, id))
+                known.is_settled(now, filtered.filter.filter.key(&filtered.keys, id))
             }
             _ => true,
         }
@@ -316,23 +318,25 @@ impl Engine {
     }
 
     pub(super) fn refuse_call(&mut self, now: Time, key: CallKey, status: Status, why: &str) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.filter.count(|c| c.refused += 1);
-        let name = Rc::clone(&wrap.filter.name);
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.filter.count(|c| c.refused += 1);
+        let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: {why}").into_bytes();
         self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
     }
 
     /// A call is over, or needs its filter no longer: releases what it has acquired. `status` is None if it was
     /// abandoned without a result.
-    pub(super) fn leave_filter(&mut self, now: Time, wrap: &mut FilteredCall, status: Option<Status>) {
-        let live = Rc::clone(&wrap.filter);
-        let (policies, state) = (live.policies(), &live.filter.state);
-        for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
+    pub(super) fn leave_filter(&mut self, now: Time, filtered: &mut FilteredCall, status: Option<Status>) {
+        let active = Rc::clone(&filtered.filter);
+        let (policies, state) = (active.policies(), &active.filter.state);
+        for timer in
+            [filtered.total.take(), filtered.turn.take(), filtered.hedge.take()].into_iter().flatten()
+        {
             self.timers.cancel(timer);
         }
-        wrap.end_waiting();
-        let held = core::mem::take(&mut wrap.admission);
+        filtered.end_waiting();
+        let held = core::mem::take(&mut filtered.admission);
         if let (Some(circuit), Some(pass)) = (policies.circuit, held.pass) {
             let ended = match status {
                 None => CallResult::Unknown,
@@ -340,39 +344,39 @@ impl Engine {
                 Some(_) => CallResult::Well,
             };
             let opened = state.breaker(|breaker| breaker.leave(now, &circuit, pass, ended));
-            live.count(|c| c.opened += u64::from(opened));
+            active.count(|c| c.opened += u64::from(opened));
         }
         if let Some(congestion) = policies.congestion.filter(|_| held.is_in_limit) {
-            let sample = sample(congestion.errors, status, now - wrap.sent);
-            state.limit(|limit| limit.leave(now, &congestion, wrap.sent, sample));
+            let sample = sample(congestion.errors, status, now - filtered.sent);
+            state.limit(|limit| limit.leave(now, &congestion, filtered.sent, sample));
         }
         if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.orders, policies.order) {
             // If it is not its turn yet, its entry among the waiters handles it.
             if lines.is_up(now, ticket) {
                 lines.leave(now, ticket);
-                let at = state.stand_in(live.filter.key(&wrap.keys, order.key));
-                self.wake_all(now, &live, at);
+                let at = state.stand_in(active.filter.key(&filtered.keys, order.key));
+                self.wake_all(now, &active, at);
             }
         }
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
             (held.is_first, &state.call_ids, policies.once)
         {
             state.note_waiting(WaitKind::IsFirst, false, 0);
-            let id = live.filter.key(&wrap.keys, id);
+            let id = active.filter.key(&filtered.keys, id);
             known.forget(now, id);
-            self.wake_all(now, &live, state.stand_in(id));
+            self.wake_all(now, &active, state.stand_in(id));
         }
     }
 
     /// Wakes calls that may wait for this, on this worker and on others.
-    fn wake_all(&mut self, now: Time, live: &ActiveFilter, at: u64) {
-        self.wake(now, (live.filter.id, at));
-        if self.config.workers > 1 && live.filter.state.waiting(WaitKind::ForOthers) > 0 {
+    fn wake_all(&mut self, now: Time, active: &ActiveFilter, at: u64) {
+        self.wake(now, (active.filter.id, at));
+        if self.config.workers > 1 && active.filter.state.waiting(WaitKind::ForOthers) > 0 {
             self.actions.push_back(Action::Wake);
         }
     }
 
-    pub(super) fn wrap_mut(&mut self, key: CallKey) -> Option<&mut FilteredCall> {
+    pub(super) fn filtered_mut(&mut self, key: CallKey) -> Option<&mut FilteredCall> {
         self.calls.get_mut(key)?.filtered.as_deref_mut()
     }
 }

@@ -23,7 +23,7 @@ cells! {
         /// When the limit last fell: calls sent before say nothing about the current limit.
         fell: Time,
         /// The long-term mean of call durations, in nanoseconds.
-        usual_ns: f64,
+        mean_ns: f64,
     }
 }
 
@@ -92,15 +92,15 @@ impl Limit {
 
     fn follow(&mut self, tolerance: f64, took: Interval, is_used: bool) {
         let took = (took.0 as f64).max(1.0);
-        self.usual_ns = match self.usual_ns {
+        self.mean_ns = match self.mean_ns {
             0.0 => took,
-            usual => usual + (took - usual) * LONG_SHARE,
+            mean => mean + (took - mean) * LONG_SHARE,
         };
-        if self.usual_ns / took > RECOVERED {
-            self.usual_ns *= RECOVERY;
+        if self.mean_ns / took > RECOVERED {
+            self.mean_ns *= RECOVERY;
         }
         if is_used {
-            let gradient = (tolerance * self.usual_ns / took).clamp(GRADIENT_MIN, 1.0);
+            let gradient = (tolerance * self.mean_ns / took).clamp(GRADIENT_MIN, 1.0);
             let wanted = self.limit * gradient + self.limit.sqrt();
             self.limit += (wanted - self.limit) * STEP;
         }

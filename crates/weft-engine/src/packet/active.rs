@@ -217,7 +217,7 @@ impl Code {
         let begins = frames.map_or_else(LinkFraming::default, begins);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.map(|(at, _)| at).collect();
-        let said = |(at, input): (usize, &Input)| match input.place {
+        let user_metadata = |(at, input): (usize, &Input)| match input.place {
             Place::Meta(meta) => Some((at, meta.user_metadata_index()?)),
             _ => None,
         };
@@ -241,16 +241,16 @@ impl Code {
                 .any(|op| matches!(op, Op::Emit(..) | Op::Mark(..) | Op::Mirror(_) | Op::Delay(_))),
             request: request.transpose()?,
             version,
-            user_metadata: inputs.iter().enumerate().filter_map(said).collect(),
+            user_metadata: inputs.iter().enumerate().filter_map(user_metadata).collect(),
         })
     }
 
     /// Adds the user metadata that a pass has set on its frame.
-    pub(super) fn record_user_metadata(&self, edits: &[Edit], said: &mut UserMetadata) {
+    pub(super) fn record_user_metadata(&self, edits: &[Edit], user_metadata: &mut UserMetadata) {
         for edit in edits {
             let is_it = |(input, _): &&(usize, usize)| edit.target == EditTarget::Input(*input as u16);
             if let (Cell::Int(n), Some((_, at))) = (edit.value, self.user_metadata.iter().find(is_it)) {
-                said[*at] = n as u32;
+                user_metadata[*at] = n as u32;
             }
         }
     }
@@ -516,7 +516,7 @@ impl ActivePacketChain {
             counters: vec![Counters::default(); condition.program.elements.len() + 1],
             malformed: vec![0; checks(&condition.program)],
         });
-        let mut live = Self {
+        let mut active = Self {
             state: chain.state.for_worker(worker),
             counters: vec![Counters::default(); program.elements.len() + 1],
             ends: Ends::default(),
@@ -529,9 +529,9 @@ impl ActivePacketChain {
             chain: Arc::clone(chain),
         };
         if let Some(before) = before.iter().find(|before| before.chain.program.name == program.name) {
-            live.inherit_counters(before);
+            active.inherit_counters(before);
         }
-        live
+        active
     }
 
     /// Its code, or that of its condition.
@@ -698,7 +698,7 @@ impl ActivePacketChain {
         (out, call): (&mut Outcome, &mut [u64]),
     ) -> (u64, u64) {
         let Some(condition) = &self.chain.condition else { return (open, 0) };
-        let (live, mut met, mut decided) = (&mut self.condition, 0, 0);
+        let (active, mut met, mut decided) = (&mut self.condition, 0, 0);
         let slots = finds.slots.chunks_exact_mut(finds.stride);
         for (nth, (frame, slots)) in batch.frames.iter().zip(slots).enumerate() {
             if open >> nth & 1 == 0 {
@@ -707,7 +707,7 @@ impl ActivePacketChain {
             let mut cx = Cx {
                 given: slots,
                 regions: [batch.port; REGIONS],
-                ..Cx::new(batch.now, &live.state, &mut *call, &mut *out, &mut live.counters)
+                ..Cx::new(batch.now, &active.state, &mut *call, &mut *out, &mut active.counters)
             };
             cx.regions[REGION_BODY] = batch.pool.bytes(frame);
             match condition.code.meets(cx, batch, nth) {

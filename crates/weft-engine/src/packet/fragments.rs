@@ -49,7 +49,7 @@ const LABEL_OF_ENTROPY: u32 = 7;
 
 /// What all fragments of a packet have in common, and no other packet in flight has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct FragmentKey {
     addresses: [u8; 32],
     id: [u8; 4],
     port: u16,
@@ -63,7 +63,7 @@ pub(super) struct Key {
     tunnels: [Option<Tunnel>; CARRIED_MAX],
 }
 
-impl Key {
+impl FragmentKey {
     /// The drop of a fragment that overlaps others of this packet.
     fn overlaps(&self) -> FragmentDrop {
         FragmentDrop::Overlaps { port: self.port, version: if self.protocol.is_some() { 4 } else { 6 } }
@@ -107,7 +107,7 @@ pub(super) struct FragmentInfo {
 /// A fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fragment {
-    key: Key,
+    key: FragmentKey,
     /// The range of the packet's payload in it, in bytes.
     from: u32,
     to: u32,
@@ -134,11 +134,11 @@ pub(super) enum FragmentDrop {
 /// The tracked packets.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
-    packets: BTreeMap<Key, Packet>,
+    packets: BTreeMap<FragmentKey, Packet>,
     /// The same, oldest first; entries of removed packets are skipped. The number tells apart packets with one key.
-    by_age: VecDeque<(Key, u64)>,
+    by_age: VecDeque<(FragmentKey, u64)>,
     /// The packets with waiting fragments, in the same form.
-    waiting: VecDeque<(Key, u64)>,
+    waiting: VecDeque<(FragmentKey, u64)>,
     n_waiting: usize,
     n_packets: u64,
     /// Dropped fragments with the reason, until their buffers are given back.
@@ -149,10 +149,10 @@ pub(super) struct Fragments {
 /// checked.
 #[derive(Debug)]
 pub(super) struct FirstFragments<T> {
-    known: BTreeMap<Key, FirstFragment<T>>,
+    known: BTreeMap<FragmentKey, FirstFragment<T>>,
     /// The same by number, oldest first.
-    by_age: BTreeMap<u64, Key>,
-    n_said: u64,
+    by_age: BTreeMap<u64, FragmentKey>,
+    n_recorded: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -261,7 +261,8 @@ impl Fragment {
         let Part { id, protocol, offset, bytes, has_more, holds_another } = part;
         let protocol = packet.is_v4().then_some(protocol);
         let (addresses, tags, session) = (padded(packet.addresses()), tags_of(link), session_in_front(link));
-        let key = Key { addresses, id, port, protocol, tags, session, labels: [0; _], tunnels: [None; _] };
+        let key =
+            FragmentKey { addresses, id, port, protocol, tags, session, labels: [0; _], tunnels: [None; _] };
         let fragment = Self { key, from: offset, to: offset + bytes, is_last: !has_more, holds_another };
         packet.is_complete().then_some(fragment)
     }
@@ -405,7 +406,7 @@ impl Fragments {
     }
 
     /// The number of the packet with this key; begins to track it if necessary.
-    fn begin(&mut self, now: Time, key: Key) -> u64 {
+    fn begin(&mut self, now: Time, key: FragmentKey) -> u64 {
         self.expire(now);
         if let Some(packet) = self.packets.get(&key) {
             return packet.number;
@@ -417,7 +418,8 @@ impl Fragments {
         // Most packets are complete at once, so entries at the front are stale, and few are live.
         if self.by_age.len() >= 2 * FRAGMENTED_MAX {
             let packets = &self.packets;
-            let is_there = |(key, number): &(Key, u64)| packets.get(key).is_some_and(|p| p.number == *number);
+            let is_there =
+                |(key, number): &(FragmentKey, u64)| packets.get(key).is_some_and(|p| p.number == *number);
             self.by_age.retain(is_there);
         }
         let number = self.n_packets;
@@ -446,14 +448,14 @@ impl Fragments {
         }
         if self.waiting.len() >= 2 * FRAGMENTS_WAITING_MAX {
             let packets = &self.packets;
-            let waits = |(key, number): &(Key, u64)| {
+            let waits = |(key, number): &(FragmentKey, u64)| {
                 packets.get(key).is_some_and(|p| p.number == *number && !p.waiting.is_empty())
             };
             self.waiting.retain(waits);
         }
     }
 
-    fn give_up(&mut self, of: (Key, u64), reason: DropReason) {
+    fn give_up(&mut self, of: (FragmentKey, u64), reason: DropReason) {
         if self.get(&of).is_none() {
             return;
         }
@@ -463,7 +465,7 @@ impl Fragments {
         self.forget_oldest();
     }
 
-    fn get(&self, (key, number): &(Key, u64)) -> Option<&Packet> {
+    fn get(&self, (key, number): &(FragmentKey, u64)) -> Option<&Packet> {
         self.packets.get(key).filter(|packet| packet.number == *number)
     }
 
@@ -481,17 +483,17 @@ impl Fragments {
 
 impl<T> Default for FirstFragments<T> {
     fn default() -> Self {
-        Self { known: BTreeMap::new(), by_age: BTreeMap::new(), n_said: 0 }
+        Self { known: BTreeMap::new(), by_age: BTreeMap::new(), n_recorded: 0 }
     }
 }
 
 impl<T: Copy> FirstFragments<T> {
     /// Records a value for the first fragment of a packet, and replaces an earlier one with the same key. Holds at most
     /// [`FRAGMENTED_MAX`] values; when full, the oldest one is evicted.
-    pub(super) fn note(&mut self, now: Time, first: &Fragment, said: T) {
-        let number = self.n_said;
-        self.n_said += 1;
-        if let Some(before) = self.known.insert(first.key, FirstFragment { number, at: now, what: said }) {
+    pub(super) fn note(&mut self, now: Time, first: &Fragment, value: T) {
+        let number = self.n_recorded;
+        self.n_recorded += 1;
+        if let Some(before) = self.known.insert(first.key, FirstFragment { number, at: now, what: value }) {
             self.by_age.remove(&before.number);
         }
         self.by_age.insert(number, first.key);
@@ -504,8 +506,8 @@ impl<T: Copy> FirstFragments<T> {
 
     /// The value recorded for the first fragment of this one's packet, if that arrived within [`FRAGMENTS_TIME`].
     pub(super) fn of(&self, now: Time, later: &Fragment) -> Option<T> {
-        let said = self.known.get(&later.key)?;
-        (now < said.at + FRAGMENTS_TIME).then_some(said.what)
+        let first = self.known.get(&later.key)?;
+        (now < first.at + FRAGMENTS_TIME).then_some(first.what)
     }
 }
 
@@ -573,10 +575,10 @@ mod tests {
         let at = |seconds| Time::default() + Interval::from_secs(seconds);
         firsts.note(at(0), &of_id(1), 11);
         firsts.note(at(1), &of_id(1), 12);
-        assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was said anew");
+        assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was recorded again");
         assert_eq!((firsts.of(at(31), &of_id(1)), firsts.of(at(2), &of_id(2))), (None, None));
         (2..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(2), &of_id(id), id));
-        assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "what it said first has given way");
+        assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "the first value was replaced");
         // A known packet replaces only itself, also at the same instant.
         firsts.note(at(2), &of_id(2), 13);
         firsts.note(at(2), &of_id(2), 14);
@@ -584,7 +586,7 @@ mod tests {
         firsts.note(at(3), &of_id(0), 10);
         assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(3))), (None, Some(3)));
         (3..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(3), &of_id(id), id));
-        assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "one that it said before has given way for it");
+        assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "its earlier value was replaced");
         assert!(firsts.known.len() == FRAGMENTED_MAX && firsts.by_age.len() == FRAGMENTED_MAX);
     }
 

@@ -170,12 +170,12 @@ impl Group {
     /// Computes the table for the links that are up now.
     pub(super) fn choose(&mut self, names: &[String], up: &[bool]) {
         let is_up = |member: &&Member| up[usize::from(member.port)];
-        let live: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
-        self.slots = match (self.plan.choice, live.first()) {
+        let active: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
+        self.slots = match (self.plan.choice, active.first()) {
             (_, None) => vec![NO_MEMBER],
             (Choice::All | Choice::First, Some(first)) => vec![first.port],
             (Choice::Flow | Choice::Key, Some(_)) => {
-                let seeds: Vec<(u64, Member)> = live
+                let seeds: Vec<(u64, Member)> = active
                     .iter()
                     .map(|member| (hash_bytes(names[usize::from(member.port)].as_bytes()), *member))
                     .collect();
@@ -247,10 +247,10 @@ impl GroupStats {
 }
 
 /// The port that a class of flows prefers: each port draws once per unit of its weight.
-fn best(live: &[(u64, Member)], slot: u64) -> u16 {
+fn best(active: &[(u64, Member)], slot: u64) -> u16 {
     // Neighbouring slots differ in few bits, and after one hash step two ports would draw alike for them.
     let slot = hash_word(slot);
-    let draws = live.iter().flat_map(|(seed, member)| {
+    let draws = active.iter().flat_map(|(seed, member)| {
         (0..u64::from(member.weight)).map(move |nth| (hash_word(mix(mix(*seed, nth), slot)), member.port))
     });
     draws.max().map_or(NO_MEMBER, |(_, port)| port)

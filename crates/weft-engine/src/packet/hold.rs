@@ -133,7 +133,7 @@ impl PacketEngine {
         pool: &Pool,
     ) -> Result<(), (DropReason, Frame)> {
         let tails = &self.chains[pass.at].chain.code.tails;
-        assert!(!tails.is_empty(), "the caller has asked whether one holds frames");
+        assert!(!tails.is_empty(), "the caller checks that an element holds frames");
         let tail = tails.iter().position(|tail| tail.element == self.outcome.element).unwrap_or(0);
         let History { times, is_copy: was_copy } = self.holds.history;
         if times >= HOLD_TIMES_MAX {
@@ -157,10 +157,10 @@ impl PacketEngine {
             self.holds.history = history;
             self.fragment_info.extend(followed);
             self.chunk_at = 0;
-            let way = StageCursor::of_tail(Pass { port, nth: 0, at }, tail);
+            let cursor = StageCursor::of_tail(Pass { port, nth: 0, at }, tail);
             let mut unwatched = None;
             let watch = if history.is_copy { &mut unwatched } else { &mut *watch };
-            self.resume_stages(now, way, frame, pool, watch);
+            self.resume_stages(now, cursor, frame, pool, watch);
             self.fragment_info.clear();
             self.holds.history = History::default();
         }
@@ -177,7 +177,7 @@ impl PacketEngine {
         for (due, held) in self.holds.take_all() {
             let old = &before[held.at].chain;
             let element = &old.program.elements[usize::from(old.code.tails[held.tail].element)].name;
-            let at = self.chains.iter().position(|live| live.chain.program.name == old.program.name);
+            let at = self.chains.iter().position(|active| active.chain.program.name == old.program.name);
             let tail = at.and_then(|at| {
                 let chain = &self.chains[at].chain;
                 let mut tails = chain.code.tails.iter();

@@ -240,9 +240,9 @@ impl Link {
         }
         self.handle_changes(now);
         while let Some((frame, left_ns)) = self.send(pool, now) {
-            let way = self.wire.as_mut()?.enter(frame, left_ns, pool);
-            if !way.is_plain() {
-                self.note(now, &QueueEvent::Path(way));
+            let events = self.wire.as_mut()?.enter(frame, left_ns, pool);
+            if !events.is_plain() {
+                self.note(now, &QueueEvent::Path(events));
             }
         }
         self.wire.as_mut()?.poll_frame(now)
@@ -466,9 +466,9 @@ impl Link {
         self.recorder.take()
     }
 
-    fn note(&mut self, now_ns: u64, asked: &QueueEvent) {
+    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(now_ns, asked);
+            recorder.note(now_ns, event);
         }
     }
 
@@ -563,8 +563,8 @@ fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
     let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
     let packet = &frame[at..];
     let short = IpPacket::of_frame(frame, is_ip).filter(|_| packet.len() <= PADDED_TO);
-    let said = short.and_then(IpPacket::length).unwrap_or(packet.len());
-    (frame.len() - said.min(packet.len())) as u32
+    let length = short.and_then(IpPacket::length).unwrap_or(packet.len());
+    (frame.len() - length.min(packet.len())) as u32
 }
 
 /// Writes the codepoints of an IP packet; None keeps its DSCP.

@@ -109,7 +109,7 @@ pub enum Disposition<'a> {
 /// reported when the first fragment of its packet has arrived, and an abandoned fragment before its batch passes.
 pub trait Watch {
     /// Reports a frame with its bytes: as they leave, or as they are when the frame ends.
-    fn frame(&mut self, fate: Disposition<'_>, frame: &Frame, bytes: &[u8]);
+    fn frame(&mut self, disposition: Disposition<'_>, frame: &Frame, bytes: &[u8]);
 }
 
 /// One worker of the packet path.
@@ -267,12 +267,12 @@ impl OutcomeSink for EgressSink<'_> {
                 let slots = &cx.slots[..code.inputs];
                 match edit::make_all(changes, slots, cx.present, cx.out, frame, pool) {
                     Ok(()) => exit,
-                    Err(undone) => match self.chain.mismatch_origin(undone, cx.out.element) {
+                    Err(error) => match self.chain.mismatch_origin(error, cx.out.element) {
                         Some((element, line)) => {
                             self.ends.count(element, line, EndKind::LengthMismatch);
                             Egress::Ended
                         }
-                        None => Egress::Dropped(undone.why),
+                        None => Egress::Dropped(error.why),
                     },
                 }
             }
@@ -349,20 +349,20 @@ impl PacketEngine {
 
     /// Makes all chains use other copies of tables from now on.
     pub fn apply_swap(&mut self, swap: &Swap) {
-        self.chains.iter_mut().for_each(|live| live.apply_swap(swap));
+        self.chains.iter_mut().for_each(|active| active.apply_swap(swap));
     }
 
     /// Replaces the code of the current plan and keeps its state, counters and timers. Ignores the code of another
     /// plan.
     pub fn apply_code(&mut self, plan: &Arc<PacketPlan>) {
-        let is_same = |(live, chain): (&ActivePacketChain, &Arc<plan::PacketChain>)| live.is_of(chain);
+        let is_same = |(active, chain): (&ActivePacketChain, &Arc<plan::PacketChain>)| active.is_of(chain);
         let mut pairs = self.chains.iter().zip(&plan.chains);
         if plan.version != self.plan.version || plan.chains.len() != self.chains.len() || !pairs.all(is_same)
         {
             return;
         }
-        for (live, chain) in self.chains.iter_mut().zip(&plan.chains) {
-            live.chain = Arc::clone(chain);
+        for (active, chain) in self.chains.iter_mut().zip(&plan.chains) {
+            active.chain = Arc::clone(chain);
         }
         self.plan = Arc::clone(plan);
     }
@@ -503,9 +503,9 @@ impl PacketEngine {
             Timer::Every { plan, .. } => (plan == self.plan_id).then_some((at, true)),
             Timer::Sweep { .. } => None,
             Timer::Expire { plan, chain, nth, look } if plan == self.plan_id => {
-                let live = &self.chains[chain];
-                let (departs, _) = &live.chain.timeouts[nth];
-                let table = &live.state.tables[usize::from(departs.table.0)];
+                let active = &self.chains[chain];
+                let (departs, _) = &active.chain.timeouts[nth];
+                let table = &active.state.tables[usize::from(departs.table.0)];
                 expiry::next_removal((table, departs.why), look).map(|at| (at, false))
             }
             Timer::Expire { .. } => None,
@@ -599,7 +599,7 @@ impl PacketEngine {
             version: self.plan.version,
             ports: self.egress.ports.clone(),
             groups: self.egress.group_stats(self.plan.ports.clone()),
-            chains: self.chains.iter().map(|live| live.stats(self.clock_ns)).collect(),
+            chains: self.chains.iter().map(|active| active.stats(self.clock_ns)).collect(),
             drops: self.egress.drops(self.fragments.given_up()),
             copies: self.egress.copies,
             rows_lost: self.rows_lost,
@@ -619,9 +619,9 @@ impl PacketEngine {
         let mut gone = Vec::new();
         self.egress.apply(&plan, &mut gone);
         let before = core::mem::take(&mut self.chains);
-        let live = |chain| ActivePacketChain::new(chain, self.config.worker, &before);
-        self.chains = plan.chains.iter().map(live).collect();
-        let ended = before.iter().map(|live| live.ended_by_removed(&self.chains)).sum();
+        let active = |chain| ActivePacketChain::new(chain, self.config.worker, &before);
+        self.chains = plan.chains.iter().map(active).collect();
+        let ended = before.iter().map(|active| active.ended_by_removed(&self.chains)).sum();
         self.egress.count_all(DropReason::ByGone, ended);
         self.framing_of_port =
             (0..plan.ports.len()).map(|port| plan.follows_fragments(port as u16)).collect();
@@ -640,12 +640,12 @@ impl PacketEngine {
         let plan = self.plan_id;
         // ON EVERY, ON TIMEOUT and ON EVICT run once per node.
         let every = self.chains.iter().enumerate().filter(|_| self.config.worker == self.config.first);
-        for (chain, live) in every {
-            for (nth, (interval, _)) in live.chain.every.iter().enumerate() {
+        for (chain, active) in every {
+            for (nth, (interval, _)) in active.chain.every.iter().enumerate() {
                 let due = now + *interval;
                 self.timers.set(due, Timer::Every { plan, chain, nth, due });
             }
-            for (nth, (departs, _)) in live.chain.timeouts.iter().enumerate() {
+            for (nth, (departs, _)) in active.chain.timeouts.iter().enumerate() {
                 let at = now + expiry::removal_interval(departs.why);
                 self.timers.set(at, Timer::Expire { plan, chain, nth, look: goes_off(at) });
             }
@@ -785,25 +785,25 @@ impl PacketEngine {
     /// Runs between the phases: looks up rows for all frames at once, as far as their keys are known already.
     fn look_ahead(&mut self, port: u16, frames: &[Frame], pool: &Pool) {
         for &at in &self.chains_of_port[usize::from(port)].0 {
-            let live = &mut self.chains[usize::from(at)];
-            let code = &live.chain.code;
-            live.notes.clear();
-            let Some(request) = code.request.as_ref().filter(|request| request.prefetch_pays(&live.state))
+            let active = &mut self.chains[usize::from(at)];
+            let code = &active.chain.code;
+            active.notes.clear();
+            let Some(request) = code.request.as_ref().filter(|request| request.prefetch_pays(&active.state))
             else {
                 continue;
             };
-            request.start_ahead(&live.state, frames.len(), &mut live.notes);
+            request.start_ahead(&active.state, frames.len(), &mut active.notes);
             let bit = |(nth, found): (usize, &ChainMatch)| u64::from(found.is_of(usize::from(at))) << nth;
             let wanted = self.matches.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
             self.outcome.clear();
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
-                ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+                ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
             };
             let (slots, stride, present) = (&self.slots[..], self.stride, &self.present[..]);
             let batch = PrefetchBatch { frames, pool, wanted, slots, stride, present };
-            request.look_ahead_all(&mut cx, batch, &mut live.notes);
-            request.fetch(&live.state, &mut live.notes);
+            request.look_ahead_all(&mut cx, batch, &mut active.notes);
+            request.fetch(&active.state, &mut active.notes);
         }
     }
 
@@ -819,15 +819,15 @@ impl PacketEngine {
         is_watched: bool,
     ) -> bool {
         let Pass { port, nth, at } = first;
-        let live = &mut self.chains[at];
-        let chain = &*live.chain;
+        let active = &mut self.chains[at];
+        let chain = &*active.chain;
         let forward = chain.to.map_or(Egress::Dropped(DropReason::NoPort), Egress::from);
         self.egresses.clear();
         let found = &self.matches[nth..][..frames.len()];
         let mine = found.iter().take_while(|found| found.is_of(at)).count();
         self.egresses.resize(mine, forward);
         let Some(request) = &chain.code.request else {
-            live.frames += mine as u64;
+            active.frames += mine as u64;
             return false;
         };
         self.outcome.clear();
@@ -835,13 +835,13 @@ impl PacketEngine {
         let mut done = 0;
         while done < mine {
             // A timed pass is a batch of its own.
-            let n = live.tracing.untraced(now, mine - done);
+            let n = active.tracing.untraced(now, mine - done);
             let (is_traced, n) = (n == 0, n.max(1));
             let (from, stride) = (nth + done, self.stride);
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
                 trace: self.config.clock.filter(|_| is_traced),
-                ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+                ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
             };
             let batch = ExecBatch {
                 frames: &mut frames[done..done + n],
@@ -849,20 +849,20 @@ impl PacketEngine {
                 slots: &self.slots[from * stride..],
                 stride,
                 present: &self.present[from..],
-                notes: (&live.notes, from),
+                notes: (&active.notes, from),
                 now,
                 seed,
                 leaves_more: chain.code.leaves_more,
             };
-            let (exits, ends, passed) = (&mut self.egress, &mut live.ends, &mut self.egresses[done..]);
+            let (exits, ends, passed) = (&mut self.egress, &mut active.ends, &mut self.egresses[done..]);
             let mut leaving =
                 EgressSink { chain, forward, egress: exits, ends, egresses: passed, is_watched };
             let passing = request.run_batch(&mut cx, batch, &mut leaving);
             self.now = cx.now;
             // The frame with the further outcome has passed, too.
             let begun = n.min(passing + 1);
-            live.frames += begun as u64;
-            live.tracing.began(now, begun, is_traced);
+            active.frames += begun as u64;
+            active.tracing.began(now, begun, is_traced);
             done += passing;
             if passing < n {
                 self.egresses.truncate(done);
@@ -894,21 +894,15 @@ impl PacketEngine {
     fn run_fused(&mut self, now: Time, first: Pass, n: usize, frames: &mut Vec<Frame>, pool: &mut Pool) {
         let Pass { port, at, .. } = first;
         let name = self.plan.ports[usize::from(port)].as_bytes();
-        let live = &mut self.chains[at];
-        let chain = &*live.chain;
+        let active = &mut self.chains[at];
+        let chain = &*active.chain;
         let code = &chain.code;
         let Some((parser, request)) = code.parse.as_ref().zip(code.request.as_ref()) else {
             unreachable!("a chain that frames go through has both")
         };
-        let (stride, said) = (self.stride, UserMetadata::default());
-        let arrived = ArrivedBatch {
-            now,
-            frames: &frames[..n],
-            port: name,
-            pool,
-            fragment_info: &[],
-            user_metadata: said,
-        };
+        let (stride, user_metadata) = (self.stride, UserMetadata::default());
+        let arrived =
+            ArrivedBatch { now, frames: &frames[..n], port: name, pool, fragment_info: &[], user_metadata };
         let mut finds = ParseOutput {
             matches: &mut [],
             slots: &mut self.slots,
@@ -918,26 +912,26 @@ impl PacketEngine {
         };
         let always = code.fill_known(&arrived, &mut finds);
         self.outcome.clear();
-        live.notes.clear();
-        if request.prefetch_pays(&live.state) {
-            request.start_ahead(&live.state, n, &mut live.notes);
+        active.notes.clear();
+        if request.prefetch_pays(&active.state) {
+            request.start_ahead(&active.state, n, &mut active.notes);
             let mut cx = Cx {
                 regions: [name; REGIONS],
-                ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+                ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
             };
             let batch = RawBatch { frames: &frames[..n], pool, slots: &mut self.slots, stride, always };
-            request.look_through(&mut cx, batch, &mut live.notes);
-            request.fetch(&live.state, &mut live.notes);
+            request.look_through(&mut cx, batch, &mut active.notes);
+            request.fetch(&active.state, &mut active.notes);
         }
         let forward = chain.to.map_or(Egress::Dropped(DropReason::NoPort), Egress::from);
         self.egresses.clear();
         self.egresses.resize(n, forward);
         let mut cx = Cx {
             regions: [name; REGIONS],
-            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+            ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         let batch = FusedBatch {
-            notes: &live.notes,
+            notes: &active.notes,
             frames: &mut frames[..n],
             pool: &mut *pool,
             slots: &mut self.slots,
@@ -948,18 +942,18 @@ impl PacketEngine {
             seed: code.draws.then(|| hash::hash_word(self.config.seed)),
             leaves_more: code.leaves_more,
         };
-        let (exits, ends, passed) = (&mut self.egress, &mut live.ends, &mut *self.egresses);
+        let (exits, ends, passed) = (&mut self.egress, &mut active.ends, &mut *self.egresses);
         let mut leaving =
             EgressSink { chain, forward, egress: exits, ends, egresses: passed, is_watched: false };
         let Progress { passed, n_slow_path: unusual, stop: halt } =
             request.run_fused(&**parser, &mut cx, batch, &mut leaving);
         self.now = cx.now;
         if unusual > n / 2 {
-            live.batches_in_phases = SLOW_PATH_BATCHES;
+            active.batches_in_phases = SLOW_PATH_BATCHES;
         }
         let begun = passed + usize::from(halt == Some(StopReason::Unhandled));
-        live.frames += begun as u64;
-        live.tracing.began(now, begun, false);
+        active.frames += begun as u64;
+        active.tracing.began(now, begun, false);
         self.egresses.truncate(passed);
         self.send_passed(frames, pool);
         match halt {
@@ -1014,7 +1008,7 @@ impl PacketEngine {
         }
         match self.apply_outcome(pass, present, &mut frame, pool) {
             Ok(()) => self.apply_verdict(pass, frame, pool, watch),
-            Err(undone) => self.fail_edit(pass, undone, frame, pool, watch),
+            Err(error) => self.fail_edit(pass, error, frame, pool, watch),
         }
     }
 
@@ -1122,7 +1116,7 @@ impl PacketEngine {
 
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         self.outcome.spell();
-        let (outcome, live) = (&self.outcome, &self.chains[pass.at]);
+        let (outcome, active) = (&self.outcome, &self.chains[pass.at]);
         let to = match self.egress.target(&outcome.text) {
             RedirectTarget::By(to) => Some(to),
             RedirectTarget::Others => None,
@@ -1145,13 +1139,13 @@ impl PacketEngine {
             let Some(to) = name else {
                 return self.drop_frame(DropReason::GroupDown, frame, pool, watch);
             };
-            let by = live.name(outcome.element);
+            let by = active.name(outcome.element);
             watcher.frame(Disposition::Redirected { to, by, line: outcome.line }, &frame, bytes);
         }
         match to {
             Some(to) => self.egress.send_to(to, self.now, outcome.delay, frame, pool),
             None => {
-                let others = live.chain.other_ports(pass.port);
+                let others = active.chain.other_ports(pass.port);
                 self.egress.send_to_all(others, self.now, outcome.delay, frame, pool);
             }
         }
@@ -1162,27 +1156,28 @@ impl PacketEngine {
     fn fail_edit(
         &mut self,
         pass: Pass,
-        undone: EditError,
+        error: EditError,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        match self.chains[pass.at].chain.mismatch_origin(undone, self.outcome.element) {
+        match self.chains[pass.at].chain.mismatch_origin(error, self.outcome.element) {
             Some((element, line)) => {
                 (self.outcome.element, self.outcome.line) = (element, line);
                 self.end(pass, EndKind::LengthMismatch, frame, pool, watch);
             }
-            None => self.drop_frame(undone.why, frame, pool, watch),
+            None => self.drop_frame(error.why, frame, pool, watch),
         }
     }
 
     /// Ends a frame on behalf of an element.
     fn end(&mut self, pass: Pass, how: EndKind, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        let (live, outcome) = (&mut self.chains[pass.at], &self.outcome);
-        live.ends.count(outcome.element, outcome.line, how);
+        let (active, outcome) = (&mut self.chains[pass.at], &self.outcome);
+        active.ends.count(outcome.element, outcome.line, how);
         if let Some(watch) = watch {
-            let fate = Disposition::Ended { how, by: live.name(outcome.element), line: outcome.line };
-            watch.frame(fate, &frame, pool.bytes(&frame));
+            let disposition =
+                Disposition::Ended { how, by: active.name(outcome.element), line: outcome.line };
+            watch.frame(disposition, &frame, pool.bytes(&frame));
         }
         pool.give(frame);
     }
@@ -1193,9 +1188,9 @@ impl PacketEngine {
         let ChainMatch::Malformed { at, in_condition, check } = found else {
             return self.drop_frame(DropReason::NoChain, frame, pool, watch);
         };
-        let live = &mut self.chains[usize::from(at)];
-        live.frames += 1;
-        let check = live.count_malformed(in_condition, check);
+        let active = &mut self.chains[usize::from(at)];
+        active.frames += 1;
+        let check = active.count_malformed(in_condition, check);
         if let Some(watch) = watch {
             watch.frame(Disposition::Malformed(check), &frame, pool.bytes(&frame));
         }
@@ -1249,14 +1244,14 @@ impl PacketEngine {
     /// beside the row.
     fn run_timed(&mut self, now: Time, at: usize, code: &dyn Program, (drawn_from, departed): (u64, Row)) {
         self.now = self.now.max(now);
-        let live = &mut self.chains[at];
+        let active = &mut self.chains[at];
         self.outcome.clear();
         let drawn_from = hash::stream(drawn_from, "worker", self.config.worker as u64);
         let mut cx = Cx {
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
-            slots: &self.slots[..live.chain.code.inputs],
+            slots: &self.slots[..active.chain.code.inputs],
             departed,
-            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+            ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         code.run(&mut cx, usize::MAX);
         self.keep_rows(at);
@@ -1264,8 +1259,8 @@ impl PacketEngine {
 
     fn sweep(&self, now: Time) {
         let is_first = self.config.worker == self.config.first;
-        for live in &self.chains {
-            expiry::sweep(now, &live.chain.program, &live.state, is_first);
+        for active in &self.chains {
+            expiry::sweep(now, &active.chain.program, &active.state, is_first);
         }
     }
 }
@@ -1294,8 +1289,8 @@ impl fmt::Display for Disposition<'_> {
 }
 
 /// The egress of a frame that no element redirects.
-fn chain_to(live: &[ActivePacketChain], pass: Pass) -> Option<Outlet> {
-    live[pass.at].chain.to
+fn chain_to(active: &[ActivePacketChain], pass: Pass) -> Option<Outlet> {
+    active[pass.at].chain.to
 }
 
 /// The base of `rand()` in a pass.

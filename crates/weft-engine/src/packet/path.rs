@@ -19,12 +19,12 @@ pub struct Path {
     /// When a frame can leave; None: by the rate of the link.
     pub trace: Option<Arc<Trace>>,
     /// Its changes, in order of time.
-    pub changes: Arc<[Change]>,
+    pub changes: Arc<[PathChange]>,
 }
 
 /// A change of a path.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct PathChange {
     /// Nanoseconds after the path started.
     pub after_ns: u64,
     /// The link's rate in bits per second. None: as fast as the port accepts frames, or by the trace.
@@ -92,7 +92,7 @@ impl Wire {
         if self.begun_ns + change.after_ns > now_ns {
             return None;
         }
-        let Change { rate, impair, .. } = change.clone();
+        let PathChange { rate, impair, .. } = change.clone();
         self.n_changed += 1;
         self.path.impair = impair;
         Some(rate)
@@ -122,30 +122,30 @@ impl Wire {
     /// Takes a frame whose last bit has left the link, and returns its fate.
     pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
         let passage = self.chances.next(&self.path.impair, left_ns);
-        let mut way = PathEvents {
+        let mut events = PathEvents {
             is_lost: passage.is_lost,
             is_reordered: passage.is_reordered,
             ..PathEvents::default()
         };
-        if way.is_lost {
+        if events.is_lost {
             self.counts.lost += 1;
             pool.give(frame);
-            return way;
+            return events;
         }
         if let Some(drawn) = passage.corrupt {
-            way.is_corrupted = flip(&mut frame, drawn, pool);
-            self.counts.corrupted += u64::from(way.is_corrupted);
+            events.is_corrupted = flip(&mut frame, drawn, pool);
+            self.counts.corrupted += u64::from(events.is_corrupted);
         }
         let copy = if passage.is_duplicated { pool.copy(&frame) } else { None };
-        way.is_duplicated = copy.is_some();
-        self.counts.duplicated += u64::from(way.is_duplicated);
-        self.counts.uncopied += u64::from(passage.is_duplicated && !way.is_duplicated);
-        way.is_reordered &= self.pipe.enter(frame, &passage);
-        self.counts.reordered += u64::from(way.is_reordered);
+        events.is_duplicated = copy.is_some();
+        self.counts.duplicated += u64::from(events.is_duplicated);
+        self.counts.uncopied += u64::from(passage.is_duplicated && !events.is_duplicated);
+        events.is_reordered &= self.pipe.enter(frame, &passage);
+        self.counts.reordered += u64::from(events.is_reordered);
         if let Some(copy) = copy {
             self.pipe.enter(copy, &passage);
         }
-        way
+        events
     }
 
     /// A frame that has arrived.

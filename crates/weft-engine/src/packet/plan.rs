@@ -102,7 +102,7 @@ impl PacketPlan {
     /// If a chain is shared.
     pub fn forget_rules(&mut self) {
         for chain in &mut self.chains {
-            let chain = Arc::get_mut(chain).expect("nobody else has it yet");
+            let chain = Arc::get_mut(chain).expect("it is not shared yet");
             chain.state.forget_rules(&chain.program);
         }
     }
@@ -125,25 +125,25 @@ impl PacketPlan {
         let of_port = self.chains.iter().filter(|chain| chain.ports.contains(&port));
         let conditions = |chain: &PacketChain| chain.condition.as_ref().map(|c| Arc::clone(&c.program));
         let programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
-        let asked = programs.flatten().filter_map(|program| {
+        let framings = programs.flatten().filter_map(|program| {
             let frames = program.frames.as_ref()?;
             (!frames.inherited.is_empty() || !frames.carried.is_empty()).then(|| begins(frames))
         });
-        asked.reduce(|all, more| LinkFraming { has_labels: all.has_labels | more.has_labels, ..all })
+        framings.reduce(|all, more| LinkFraming { has_labels: all.has_labels | more.has_labels, ..all })
     }
 }
 
 impl PacketChain {
     /// The element and the line of the statement that caused an edit with a wrong length, if the elements behind `last`
     /// have not passed. None for other reasons, and where several statements may be the cause.
-    pub(super) fn mismatch_origin(&self, undone: EditError, last: u16) -> Option<(u16, u32)> {
-        let is_it = |op: &Op| match (op, undone.change) {
+    pub(super) fn mismatch_origin(&self, error: EditError, last: u16) -> Option<(u16, u32)> {
+        let is_it = |op: &Op| match (op, error.change) {
             (Op::SetInput(input, _), EditTarget::Input(of)) => input.0 == of,
             (Op::Reshape(reshape, _), EditTarget::Reshape(of)) => reshape.0 == of,
             _ => false,
         };
         let mut parts = self.program.parts(Event::Request);
-        parts.retain(|part| undone.why == DropReason::LengthMismatch && part.element <= last);
+        parts.retain(|part| error.why == DropReason::LengthMismatch && part.element <= last);
         let places = parts.iter().flat_map(|part| {
             let insts = part.function.blocks.iter().flat_map(|block| &block.insts);
             insts.filter(|inst| is_it(&inst.op)).map(|inst| (part.element, inst.line))

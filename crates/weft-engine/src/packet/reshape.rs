@@ -48,14 +48,15 @@ pub(super) fn reshape(
             let stack = stack_for(stacks, pool.bytes(frame)).ok_or(DropReason::LengthMismatch)?;
             let header = usize::from(*header);
             let lower = header.checked_sub(usize::from(relink.back)).ok_or(DropReason::LengthMismatch)?;
-            let said = lower..lower + usize::from(relink.bytes);
+            let covered = lower..lower + usize::from(relink.bytes);
             // Checksums of the new headers cover values that the header in front has of those behind it.
             let mut room = [0; 8];
-            let told = room.get_mut(..said.len()).ok_or(DropReason::LengthMismatch)?;
-            told.copy_from_slice(pool.bytes(frame).get(said.clone()).ok_or(DropReason::LengthMismatch)?);
-            let told = Some((usize::from(relink.within), &*told));
-            put(stack, (header, told), values(parts, outcome), frame, pool)?;
-            put_number(&mut pool.bytes_mut(frame)[said], relink.value);
+            let in_front = room.get_mut(..covered.len()).ok_or(DropReason::LengthMismatch)?;
+            in_front
+                .copy_from_slice(pool.bytes(frame).get(covered.clone()).ok_or(DropReason::LengthMismatch)?);
+            let in_front = Some((usize::from(relink.within), &*in_front));
+            put(stack, (header, in_front), values(parts, outcome), frame, pool)?;
+            put_number(&mut pool.bytes_mut(frame)[covered], relink.value);
             Ok(())
         }
     }
@@ -139,11 +140,11 @@ fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     }
 }
 
-/// Writes headers into new room in front of byte `at`; `told` as for [`Stack::write`].
+/// Writes headers into new room in front of byte `at`; `in_front` as for [`Stack::write`].
 #[inline]
 fn put<'v>(
     stack: &Stack,
-    (at, told): (usize, Option<(usize, &[u8])>),
+    (at, in_front): (usize, Option<(usize, &[u8])>),
     values: impl Iterator<Item = Given<'v>>,
     frame: &mut Frame,
     pool: &mut Pool,
@@ -159,7 +160,7 @@ fn put<'v>(
         }
         Checksum::Unknown | Checksum::Valid => None,
     };
-    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial, told)?)
+    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial, in_front)?)
 }
 
 /// Removes the header at `at`, and updates the header below, which says what follows it.

@@ -71,32 +71,32 @@ impl PacketEngine {
         self.chains[pass.at].frames += 1;
         self.now = frame.arrived(now).max(self.now);
         let is_traced = self.chains[pass.at].tracing.begin(now);
-        let said = UserMetadata::default();
-        let way = StageCursor {
+        let user_metadata = UserMetadata::default();
+        let cursor = StageCursor {
             pass,
             tail: None,
             nth: 0,
             present,
             is_traced,
             delay: Interval::ZERO,
-            user_metadata: said,
+            user_metadata,
             redirect: None,
         };
-        self.run_stages(now, way, frame, pool, watch);
+        self.run_stages(now, cursor, frame, pool, watch);
     }
 
     /// Runs a held frame through the tail of its chain.
     pub(super) fn resume_stages(
         &mut self,
         now: Time,
-        way: StageCursor,
+        cursor: StageCursor,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        match self.parse_again(now, &way, &frame, pool) {
-            Ok(present) => self.run_stages(now, StageCursor { present, ..way }, frame, pool, watch),
-            Err(check) => self.malformed(way.pass, check, frame, pool, watch),
+        match self.parse_again(now, &cursor, &frame, pool) {
+            Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, frame, pool, watch),
+            Err(check) => self.malformed(cursor.pass, check, frame, pool, watch),
         }
     }
 
@@ -215,34 +215,34 @@ impl PacketEngine {
     fn run_stages(
         &mut self,
         now: Time,
-        mut way: StageCursor,
+        mut cursor: StageCursor,
         mut frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let pass = way.pass;
-        let n = way.stages(&self.chains[pass.at].chain.code).len();
-        while way.nth < n {
-            let may_have_changed = self.run_stage(&way, &frame, pool);
+        let pass = cursor.pass;
+        let n = cursor.stages(&self.chains[pass.at].chain.code).len();
+        while cursor.nth < n {
+            let may_have_changed = self.run_stage(&cursor, &frame, pool);
             if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
-                return self.run_stages_in_parts(now, way, frame, pool, watch);
+                return self.run_stages_in_parts(now, cursor, frame, pool, watch);
             }
-            if let Err(undone) = self.apply_outcome(pass, way.present, &mut frame, pool) {
-                return self.fail_edit(pass, undone, frame, pool, watch);
+            if let Err(error) = self.apply_outcome(pass, cursor.present, &mut frame, pool) {
+                return self.fail_edit(pass, error, frame, pool, watch);
             }
-            if !self.continue_to_next_stage(&mut way) {
+            if !self.continue_to_next_stage(&mut cursor) {
                 return self.apply_verdict(pass, frame, pool, watch);
             }
             if may_have_changed || !self.outcome.edits.is_empty() {
-                match self.parse_again(now, &way, &frame, pool) {
-                    Ok(present) => way.present = present,
+                match self.parse_again(now, &cursor, &frame, pool) {
+                    Ok(present) => cursor.present = present,
                     Err(check) => return self.malformed(pass, check, frame, pool, watch),
                 }
             }
         }
         self.outcome.clear();
-        self.outcome.delay = way.delay;
-        if let Some((element, line)) = way.redirect {
+        self.outcome.delay = cursor.delay;
+        if let Some((element, line)) = cursor.redirect {
             (self.outcome.element, self.outcome.line) = (element, line);
             self.outcome.verdict = Verdict::Redirect;
             core::mem::swap(&mut self.outcome.text, &mut self.target);
@@ -255,25 +255,25 @@ impl PacketEngine {
     fn run_stages_in_parts(
         &mut self,
         now: Time,
-        mut way: StageCursor,
+        mut cursor: StageCursor,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let changed = self.apply_outcome_in_parts(way.pass, way.present, frame, pool, watch);
-        if !self.continue_to_next_stage(&mut way) {
+        let changed = self.apply_outcome_in_parts(cursor.pass, cursor.present, frame, pool, watch);
+        if !self.continue_to_next_stage(&mut cursor) {
             return changed
                 .into_iter()
-                .for_each(|segment| self.apply_verdict(way.pass, segment, pool, watch));
+                .for_each(|segment| self.apply_verdict(cursor.pass, segment, pool, watch));
         }
         // A later stage may redirect some of the packets and not others.
         let (target, call) = (self.target.clone(), self.call.clone());
         for segment in changed {
             self.target.clone_from(&target);
             self.call.clone_from(&call);
-            match self.parse_again(now, &way, &segment, pool) {
-                Ok(present) => self.run_stages(now, StageCursor { present, ..way }, segment, pool, watch),
-                Err(check) => self.malformed(way.pass, check, segment, pool, watch),
+            match self.parse_again(now, &cursor, &segment, pool) {
+                Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, segment, pool, watch),
+                Err(check) => self.malformed(cursor.pass, check, segment, pool, watch),
             }
         }
     }
@@ -297,7 +297,7 @@ impl PacketEngine {
             match (self.apply_outcome(pass, present, &mut segment, pool), to) {
                 (Ok(()), None) => changed.push(segment),
                 (Ok(()), Some(to)) => self.fragment(pass, to, segment, &mut changed, pool, watch),
-                (Err(undone), _) => self.fail_edit(pass, undone, segment, pool, watch),
+                (Err(error), _) => self.fail_edit(pass, error, segment, pool, watch),
             }
         }
         self.segments = segments;
@@ -305,10 +305,13 @@ impl PacketEngine {
     }
 
     /// Completes a stage and returns whether the frame goes on to the next one.
-    fn continue_to_next_stage(&mut self, way: &mut StageCursor) -> bool {
-        way.nth += 1;
-        way.delay = self.outcome.delay;
-        self.chains[way.pass.at].chain.code.record_user_metadata(&self.outcome.edits, &mut way.user_metadata);
+    fn continue_to_next_stage(&mut self, cursor: &mut StageCursor) -> bool {
+        cursor.nth += 1;
+        cursor.delay = self.outcome.delay;
+        self.chains[cursor.pass.at]
+            .chain
+            .code
+            .record_user_metadata(&self.outcome.edits, &mut cursor.user_metadata);
         match self.outcome.verdict {
             Verdict::Forward => true,
             Verdict::Redirect => {
@@ -316,7 +319,7 @@ impl PacketEngine {
                 if self.outcome.text == HOLD.as_bytes() {
                     return false;
                 }
-                way.redirect = Some((self.outcome.element, self.outcome.line));
+                cursor.redirect = Some((self.outcome.element, self.outcome.line));
                 core::mem::swap(&mut self.outcome.text, &mut self.target);
                 true
             }
@@ -326,11 +329,11 @@ impl PacketEngine {
 
     /// Runs the code of a stage; returns whether it may have changed the frame. Its outcome counts as one of the whole
     /// chain.
-    fn run_stage(&mut self, way: &StageCursor, frame: &Frame, pool: &mut Pool) -> bool {
-        let StageCursor { pass, nth, present, is_traced, delay, .. } = *way;
-        let live = &mut self.chains[pass.at];
-        let code = &live.chain.code;
-        let Stage { code: stage, first } = &way.stages(code)[nth];
+    fn run_stage(&mut self, cursor: &StageCursor, frame: &Frame, pool: &mut Pool) -> bool {
+        let StageCursor { pass, nth, present, is_traced, delay, .. } = *cursor;
+        let active = &mut self.chains[pass.at];
+        let code = &active.chain.code;
+        let Stage { code: stage, first } = &cursor.stages(code)[nth];
         self.outcome.clear();
         let mut cx = Cx {
             rand: if code.draws { rand_base(self.config.seed, frame.id()) } else { 0 },
@@ -338,14 +341,14 @@ impl PacketEngine {
             present,
             regions: [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS],
             offload: frame.meta.offload,
-            egress: if way.redirect.is_some() { &self.target } else { &[] },
+            egress: if cursor.redirect.is_some() { &self.target } else { &[] },
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,
-                &live.state,
+                &active.state,
                 &mut self.call,
                 &mut self.outcome,
-                &mut live.counters[usize::from(*first)..],
+                &mut active.counters[usize::from(*first)..],
             )
         };
         stage.run_on(&mut cx, pool.bytes_mut(frame));
@@ -359,16 +362,16 @@ impl PacketEngine {
     fn parse_again(
         &mut self,
         now: Time,
-        way: &StageCursor,
+        cursor: &StageCursor,
         frame: &Frame,
         pool: &Pool,
     ) -> Result<InputSet, u32> {
-        let pass = way.pass;
-        if way.nth == way.stages(&self.chains[pass.at].chain.code).len() {
-            return Ok(way.present);
+        let pass = cursor.pass;
+        if cursor.nth == cursor.stages(&self.chains[pass.at].chain.code).len() {
+            return Ok(cursor.present);
         }
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();
-        let live = &mut self.chains[pass.at];
+        let active = &mut self.chains[pass.at];
         let followed =
             self.fragment_info.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
         let batch = ArrivedBatch {
@@ -377,16 +380,16 @@ impl PacketEngine {
             port,
             pool,
             fragment_info: followed,
-            user_metadata: way.user_metadata,
+            user_metadata: cursor.user_metadata,
         };
         self.outcome.clear();
         let mut cx = Cx {
             given: &mut self.slots[pass.nth * self.stride..][..self.stride],
             regions: [port; REGIONS],
-            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+            ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         cx.regions[REGION_BODY] = pool.bytes(frame);
-        live.chain.code.parse(&mut cx, &batch, 0)?;
+        active.chain.code.parse(&mut cx, &batch, 0)?;
         Ok(cx.present)
     }
 

@@ -309,14 +309,14 @@ mod tests {
     /// If it failed, the error would not name the broken line.
     #[test]
     fn bad_line_is_named_with_reason() {
-        let told = |text| Trace::parse(text).unwrap_err().to_string();
-        assert_eq!(told("1\n2\nfast\n"), "line 3: `fast` is not a whole number of milliseconds");
-        assert_eq!(told("1\n\n2\n"), "line 2: `` is not a whole number of milliseconds");
-        assert_eq!(told("1\n-2\n"), "line 2: `-2` is not a whole number of milliseconds");
-        assert_eq!(told("7\n3\n"), "line 2: time goes back from 7 ms to 3 ms");
-        assert_eq!(told("99999999999999999999\n"), "line 1: no time beyond 86400000 ms, which is a day");
+        let message = |text| Trace::parse(text).unwrap_err().to_string();
+        assert_eq!(message("1\n2\nfast\n"), "line 3: `fast` is not a whole number of milliseconds");
+        assert_eq!(message("1\n\n2\n"), "line 2: `` is not a whole number of milliseconds");
+        assert_eq!(message("1\n-2\n"), "line 2: `-2` is not a whole number of milliseconds");
+        assert_eq!(message("7\n3\n"), "line 2: time goes back from 7 ms to 3 ms");
+        assert_eq!(message("99999999999999999999\n"), "line 1: no time beyond 86400000 ms, which is a day");
         for empty in ["", "0\n0\n"] {
-            assert_eq!(told(empty), "the trace has no length: its last line must name a time above 0");
+            assert_eq!(message(empty), "the trace has no length: its last line must name a time above 0");
         }
     }
 

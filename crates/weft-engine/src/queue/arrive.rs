@@ -3,7 +3,7 @@
 use super::handlers::Handlers;
 use super::level::{Level, Shape, begin, count, kept};
 use super::packets::{Record, head_word};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::shared::Shared;
 use super::tally::TallyTarget;
 use super::{DropCause, Packet, QueueCode};
@@ -183,7 +183,7 @@ impl<C: QueueCode> Shared<C> {
             if level.shape.counts
                 && let Some(in_use) = &mut self.in_use
             {
-                in_use.enter(level, node, partition, self.packets.seen(slot));
+                in_use.enter(level, node, partition, self.packets.handler_words(slot));
             }
             let packet = self.packets.record(slot);
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
@@ -344,7 +344,11 @@ pub(super) fn partition_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> 
             let set = first + (((hash >> 32) * shape.n_sets) >> 32) as u32 * ways;
             let tag = hash as u32;
             let own = set + own_way(tag, ways);
-            if tags[own as usize] == tag { PartitionLookup::Known(own) } else { way(tags, set, ways, tag) }
+            if tags[own as usize] == tag {
+                PartitionLookup::Known(own)
+            } else {
+                find_way(tags, set, ways, tag)
+            }
         }
     }
 }
@@ -357,7 +361,7 @@ fn own_way(tag: u32, ways: u32) -> u32 {
 
 /// Looks up a key in its set, beyond the preferred way.
 #[inline(never)]
-fn way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
+fn find_way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
     match way_of(&tags[set as usize..(set + ways) as usize], tag) {
         Some(own) => PartitionLookup::Known(set + own),
         None => PartitionLookup::New { set, ways, tag },
@@ -373,9 +377,9 @@ fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u3
     let Some(free) = core::iter::once(own).chain(set..set + ways).find(is_free) else { return own };
     level.tags[free as usize] = tag;
     level.partitions.head_mut(free)[kept::RANK] = 0;
-    begin(level.partitions.seen(free), word::PARTITION_VARS, &level.partition_starts);
+    begin(level.partitions.handler_words(free), word::PARTITION_VARS, &level.partition_starts);
     if let Some(below) = levels.get_mut(at + 1) {
-        begin(below.nodes.seen(free), word::NODE_VARS, &below.node_starts);
+        begin(below.nodes.handler_words(free), word::NODE_VARS, &below.node_starts);
     }
     free
 }

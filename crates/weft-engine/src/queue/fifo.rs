@@ -94,9 +94,9 @@ impl<C: QueueCode> Queue<C> {
     }
 
     #[cold]
-    fn dequeue_rest_of_fifo(&mut self, asked: (u32, u64)) -> Option<Sent> {
+    fn dequeue_rest_of_fifo(&mut self, progress: (u32, u64)) -> Option<Sent> {
         let served = match &mut self.levels[..] {
-            [line] => self.shared.serve_rest_of_fifo(line, 0, asked),
+            [line] => self.shared.serve_rest_of_fifo(line, 0, progress),
             _ => ServeResult::Empty,
         };
         self.sent(served)

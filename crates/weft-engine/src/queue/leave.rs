@@ -2,7 +2,7 @@
 
 use super::level::{Level, Visit, count, kept, uncount};
 use super::packets::{bytes, leave};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::records::{Head, Records};
 use super::shared::Shared;
 use super::{NONE, QueueCode, TURNS_MAX};
@@ -174,16 +174,18 @@ impl<C: QueueCode> Shared<C> {
         below: &mut [Level],
         node: u32,
         partition: u32,
-        mut asked: DequeueProgress,
+        mut progress: DequeueProgress,
     ) -> Option<ServeResult> {
         let at = level.shape.at;
         let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
         let (slot, verdict) = loop {
-            let (slot, end) = if let DequeueProgress::Here(asked) = asked {
-                asked
+            let (slot, end) = if let DequeueProgress::Here(progress) = progress {
+                progress
             } else {
-                let served = match (asked, &mut *below) {
-                    (DequeueProgress::Fifo(asked), [line]) => self.serve_rest_of_fifo(line, partition, asked),
+                let served = match (progress, &mut *below) {
+                    (DequeueProgress::Fifo(progress), [line]) => {
+                        self.serve_rest_of_fifo(line, partition, progress)
+                    }
                     (_, [line]) if LINES => self.serve_single::<false>(line, partition),
                     (_, below) => self.serve(below, partition),
                 };
@@ -203,7 +205,7 @@ impl<C: QueueCode> Shared<C> {
                 let packet = self.packets.record(slot);
                 (slot, self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet)))
             };
-            asked = DequeueProgress::Nothing;
+            progress = DequeueProgress::Nothing;
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
@@ -228,21 +230,23 @@ impl<C: QueueCode> Shared<C> {
         &mut self,
         levels: &mut [Level],
         partition: u32,
-        asked: DequeueProgress,
+        progress: DequeueProgress,
         turns_left: u32,
     ) -> ServeResult {
         self.left = partition;
         let turns = TURNS_MAX + turns_left.saturating_sub(1);
-        match (levels, asked) {
-            ([leaf], DequeueProgress::Here(asked)) => match self.serve_rest(leaf, 0, partition, asked) {
-                Some((slot, verdict)) => {
-                    leaf.served(0, partition, verdict);
-                    ServeResult::Sent(slot.into())
+        match (levels, progress) {
+            ([leaf], DequeueProgress::Here(progress)) => {
+                match self.serve_rest(leaf, 0, partition, progress) {
+                    Some((slot, verdict)) => {
+                        leaf.served(0, partition, verdict);
+                        ServeResult::Sent(slot.into())
+                    }
+                    None => self.serve_partitions(leaf, 0, turns),
                 }
-                None => self.serve_partitions(leaf, 0, turns),
-            },
-            ([level, below @ ..], asked) => {
-                match self.serve_partition::<false, true>(level, below, 0, partition, asked) {
+            }
+            ([level, below @ ..], progress) => {
+                match self.serve_partition::<false, true>(level, below, 0, partition, progress) {
                     Some(served) => served,
                     None => self.serve_partitions_above::<false, true>(level, below, 0, turns),
                 }
@@ -401,9 +405,9 @@ impl<C: QueueCode> Shared<C> {
         &mut self,
         leaf: &mut Level,
         node: u32,
-        asked: (u32, u64),
+        progress: (u32, u64),
     ) -> ServeResult {
-        if let Some((slot, _)) = self.serve_rest(leaf, node, node, asked) {
+        if let Some((slot, _)) = self.serve_rest(leaf, node, node, progress) {
             return ServeResult::Sent(slot.into());
         }
         match leaf.nodes.head(node)[kept::PLACE] {
@@ -420,11 +424,11 @@ impl<C: QueueCode> Shared<C> {
         leaf: &mut Level,
         node: u32,
         partition: u32,
-        asked: (u32, u64),
+        progress: (u32, u64),
     ) -> Option<(u32, Verdict)> {
         let at = leaf.shape.at;
         self.left = partition;
-        let (mut slot, mut end) = asked;
+        let (mut slot, mut end) = progress;
         loop {
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),

@@ -163,7 +163,7 @@ impl Level {
         nodes.grow(n_nodes);
         for nth in 0..n_nodes as u32 {
             nodes.head_mut(nth)[kept::LINE] = if shape.is_ring { 0 } else { NO_PACKETS };
-            begin(nodes.seen(nth), word::NODE_VARS, &node_starts);
+            begin(nodes.handler_words(nth), word::NODE_VARS, &node_starts);
         }
         let mut partitions = Records::new(level.partition_words());
         if !shape.is_one {
@@ -172,7 +172,7 @@ impl Level {
                 let head = partitions.head_mut(nth);
                 head[kept::LINE] = NO_PACKETS;
                 head[kept::INDEX] = u64::from(nth % shape.n);
-                begin(partitions.seen(nth), word::PARTITION_VARS, &partition_starts);
+                begin(partitions.handler_words(nth), word::PARTITION_VARS, &partition_starts);
             }
         }
         let packet_bits = match level.packets {

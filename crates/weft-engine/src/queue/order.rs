@@ -1,7 +1,7 @@
 //! The order of the partitions in a node, and the partitions that are held.
 
 use super::level::{Level, kept};
-use super::ranked::{Few, Places, Ranked};
+use super::ranked::{Few, RankSlots, Ranked};
 use super::records::Records;
 use core::cmp::Reverse;
 use weft_ir::queue::layout::{pair, paired};
@@ -153,7 +153,7 @@ impl Level {
 }
 
 /// The records of partitions hold their positions in the order.
-impl Places for Records {
+impl RankSlots for Records {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)

@@ -1,7 +1,7 @@
 //! Overflow: a node that exceeds its limit makes room.
 
 use super::level::{Level, kept, uncount};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::shared::Shared;
 use super::tally::TallyTarget;
 use super::{DropCause, NONE, QueueCode};

@@ -4,7 +4,7 @@
 //! packet has are in that line, one bounds check away.
 
 use super::level::{Level, kept};
-use super::ranked::Places;
+use super::ranked::RankSlots;
 use super::records::{Head, LINE_WORDS, window};
 use super::{NONE, Packet};
 use weft_ir::queue::direct::PacketWords;
@@ -228,7 +228,7 @@ impl Packets {
     }
 
     /// The words of a packet that handlers see.
-    pub(super) fn seen(&mut self, slot: u32) -> &mut [u64] {
+    pub(super) fn handler_words(&mut self, slot: u32) -> &mut [u64] {
         &mut self.record(slot).as_flattened_mut()[KEPT..]
     }
 
@@ -360,7 +360,7 @@ pub(super) fn leave(packet: &Head, line: &mut u64) {
 }
 
 /// Packets hold the positions of ranked packets in their own words.
-impl Places for Packets {
+impl RankSlots for Packets {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[LINK])

@@ -60,7 +60,7 @@ impl Records {
 
     /// The words that handlers see.
     #[inline(always)]
-    pub(super) fn seen(&mut self, id: u32) -> &mut [u64] {
+    pub(super) fn handler_words(&mut self, id: u32) -> &mut [u64] {
         &mut self.record(id).as_flattened_mut()[kept::WORDS..]
     }
 

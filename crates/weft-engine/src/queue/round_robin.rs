@@ -56,7 +56,7 @@ impl<C: QueueCode> Queue<C> {
     fn enter_fast<const LINES: bool>(&mut self, slot: u32) -> Option<u64> {
         let Self { levels, shared, fast: turns, .. } = self;
         let (Level { nodes, partitions, tags, .. }, lines) = root::<LINES>(levels)?;
-        let mut aside = FastPathState { event: &mut shared.handlers.event, lines };
+        let mut aside = FastPathState { event: &mut shared.handlers.event, fifos: lines };
         let packets = &mut shared.packets.lines;
         Some((turns.enqueue)(
             &mut nodes.lines,
@@ -102,7 +102,7 @@ impl<C: QueueCode> Queue<C> {
         let Self { levels, shared, fast: turns, .. } = self;
         let (root, lines) = root::<LINES>(levels)?;
         let first = if FEW { NONE } else { root.first(0)? };
-        let mut aside = FastPathState { event: &mut shared.handlers.event, lines };
+        let mut aside = FastPathState { event: &mut shared.handlers.event, fifos: lines };
         let packets = &mut shared.packets.lines;
         let Level { nodes, partitions, .. } = root;
         let turn = (turns.dequeue)(
@@ -144,14 +144,14 @@ impl<C: QueueCode> Queue<C> {
                 FastStop::Nothing => return self.dequeue_forced(),
                 FastStop::Sent => return self.send_from_fast(&turn),
                 FastStop::Placed => return self.send_and_reorder(&turn, first),
-                FastStop::Asked => {
+                FastStop::HandlerRan => {
                     return self.dequeue_after_handlers(
                         first,
                         DequeueProgress::Here((slot, end)),
                         turn.left(),
                     );
                 }
-                FastStop::AskedBelow => {
+                FastStop::HandlerRanBelow => {
                     return self.dequeue_after_handlers(
                         first,
                         DequeueProgress::Fifo((slot, end)),
@@ -180,10 +180,10 @@ impl<C: QueueCode> Queue<C> {
     fn dequeue_after_handlers(
         &mut self,
         partition: u32,
-        asked: DequeueProgress,
+        progress: DequeueProgress,
         turns_left: u32,
     ) -> Option<Sent> {
-        let served = self.shared.serve_after_handlers(&mut self.levels, partition, asked, turns_left);
+        let served = self.shared.serve_after_handlers(&mut self.levels, partition, progress, turns_left);
         self.sent(served)
     }
 }

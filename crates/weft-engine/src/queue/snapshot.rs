@@ -7,7 +7,7 @@
 
 use super::handlers::Random;
 use super::level::{Level, count};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::{Packet, Queue, QueueCode, QueueProgram, kept, levels};
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,7 @@ impl<C: QueueCode> Queue<C> {
         queue.shared.stop_timers();
         queue.levels.iter_mut().for_each(|level| level.is_started.fill(false));
         let n_packets = snapshot.n_packets() as u64;
-        let mut waits = Waits::new();
+        let mut waits = HeldUntil::new();
         for (nth, (kind, numbers)) in snapshot.rows.iter().enumerate() {
             let done = match (nth, kind) {
                 (0, RowKind::Event) => queue.restore_event(numbers),
@@ -232,11 +232,11 @@ impl<C: QueueCode> Queue<C> {
         if level.shape.is_one {
             level.nodes.head_mut(node)[kept::PLACE] = *until;
         }
-        level.nodes.seen(node)[usize::from(word::NODE_VARS)..][..vars.len()].copy_from_slice(vars);
+        level.nodes.handler_words(node)[usize::from(word::NODE_VARS)..][..vars.len()].copy_from_slice(vars);
         Ok(())
     }
 
-    fn restore_partition(&mut self, numbers: &[u64], waits: &mut Waits) -> Result<(), &'static str> {
+    fn restore_partition(&mut self, numbers: &[u64], waits: &mut HeldUntil) -> Result<(), &'static str> {
         let [at, partition, rank, stands, until, tag, vars @ ..] = numbers else { return Err(LENGTH) };
         let (at, partition) = self.partition_named(*at, *partition)?;
         let level = &mut self.levels[at];
@@ -249,7 +249,7 @@ impl<C: QueueCode> Queue<C> {
         }
         (head[kept::RANK], head[kept::STANDS]) = (*rank, *stands);
         waits.insert((at, partition), *until);
-        let words = level.partitions.seen(partition);
+        let words = level.partitions.handler_words(partition);
         words[usize::from(word::PARTITION_VARS)..][..vars.len()].copy_from_slice(vars);
         if let Some(own) = level.tags.get_mut(partition as usize) {
             *own = *tag as u32;
@@ -291,7 +291,7 @@ impl<C: QueueCode> Queue<C> {
             }
             _ => packets.store(&packet, 0, &[]),
         };
-        packets.seen(slot)[first..own].copy_from_slice(words);
+        packets.handler_words(slot)[first..own].copy_from_slice(words);
         let mut inside = partition;
         for level in self.levels.iter_mut().rev() {
             let node = level.shape.node_of(inside);
@@ -313,7 +313,12 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// Restores an order, or held partitions.
-    fn restore_order(&mut self, numbers: &[u64], waits: &Waits, is_held: bool) -> Result<(), &'static str> {
+    fn restore_order(
+        &mut self,
+        numbers: &[u64],
+        waits: &HeldUntil,
+        is_held: bool,
+    ) -> Result<(), &'static str> {
         let [at, node, ids @ ..] = numbers else { return Err(LENGTH) };
         let (at, node) = self.node_named(*at, *node)?;
         for id in ids {
@@ -382,7 +387,7 @@ impl<C: QueueCode> Queue<C> {
 }
 
 /// By level and partition: held until.
-type Waits = BTreeMap<(usize, u32), u64>;
+type HeldUntil = BTreeMap<(usize, u32), u64>;
 
 /// The variables among the words.
 fn vars(words: &[u64], first: u16, n: usize) -> Vec<u64> {

@@ -341,9 +341,9 @@ impl<C: QueueCode> Queue<C> {
         let is_all = at == 0 && level.shape.is_one;
         let in_use = (0..level.n_partitions()).filter(|nth| is_all || level.is_in_use(*nth));
         let mut listed: BTreeSet<u32> = in_use.take(at_most).collect();
-        let told: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.above(of, at)).collect();
+        let with_tally: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.above(of, at)).collect();
         let n_more = at_most - listed.len();
-        let more: Vec<u32> = told.difference(&listed).copied().take(n_more).collect();
+        let more: Vec<u32> = with_tally.difference(&listed).copied().take(n_more).collect();
         listed.extend(more);
         let mut tallies: BTreeMap<u32, Tally> = BTreeMap::new();
         for (of, tally) in self.tallies() {

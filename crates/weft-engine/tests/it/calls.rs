@@ -158,7 +158,7 @@ fn slow_reader_bounds_held_bytes() {
     }
 }
 
-/// A server that does not read would fill the memory of the node, or its window be lost for good.
+/// If it failed, a server that does not read would fill the node's memory, or lose its window for good.
 #[test]
 fn streams_share_connection_window() {
     for seed in 0..6 {
@@ -190,7 +190,7 @@ fn streams_share_connection_window() {
     }
 }
 
-/// What clients had sent before they left would count against their connection for ever.
+/// If it failed, data that clients sent before they left would count against their connection forever.
 #[test]
 fn client_reset_returns_window() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
@@ -206,7 +206,7 @@ fn client_reset_returns_window() {
     assert_eq!(world.answer(call).messages, [Message::new(large)]);
 }
 
-/// What servers had sent before they reset a stream would count against their connection for ever.
+/// If it failed, data that servers sent before a reset would count against their connection forever.
 #[test]
 fn server_reset_returns_window() {
     let mut net = Net::new();
@@ -250,8 +250,8 @@ fn ping_is_acked_with_next_output() {
     assert!(received.ends_with(&pong), "{received:?}");
 }
 
-/// A server would answer in an encoding that its client and itself know and the chain between cannot read, and a call
-/// whose work is done would fail.
+/// If it failed, a server would use an encoding that the client and itself know but the chain cannot read, and a
+/// completed call would fail.
 #[test]
 fn unreadable_encodings_are_not_offered() {
     let offer = "grpc-accept-encoding";
@@ -289,7 +289,7 @@ fn unreadable_encodings_are_not_offered() {
     }
 }
 
-/// A client that has compressed its message in a way that the chain cannot read would not know in which it may.
+/// If it failed, a client whose encoding the chain cannot read would not learn which ones it can.
 #[test]
 fn unknown_encoding_lists_known_ones() {
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))

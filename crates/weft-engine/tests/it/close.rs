@@ -159,7 +159,7 @@ fn refusing_element_sees_no_close() {
     assert_eq!(var_values(&mut world, 2), [0, 0]);
 }
 
-/// An element whose REQUEST ends the call the way that its OPEN could have would not see the end of it.
+/// If it failed, an element whose REQUEST ends the call as its OPEN could have would not see its end.
 #[test]
 fn ended_by_is_exact() {
     let open = "block0:\nlock_vars\nv0: int = var_get var0\nv1: int = int 1\nv2: int = add v0, v1\n\
@@ -194,8 +194,7 @@ fn failed_close_stops_no_other() {
     assert_eq!(world.engine().stats().chains[0].elements[1].1.failed, 4);
 }
 
-/// What an element counts by the client or the server of a call in OPEN it would never count down in CLOSE, if the call
-/// ended otherwise than it should.
+/// If it failed, a count by client or server in OPEN would not be undone in CLOSE, if the call ended unexpectedly.
 #[test]
 fn close_sees_the_caller() {
     let inputs = "input \"peer\" TEXT meta peer\ninput \"method\" TEXT meta method\n";
@@ -297,7 +296,7 @@ fn close_sees_the_caller() {
     }
 }
 
-/// An element that looks at the status of an answer would be told none, or a stream would wait for its end.
+/// If it failed, an element that reads the status of an answer would get none, or a stream would wait for its end.
 #[test]
 fn unary_response_sees_its_status() {
     let inputs = "input \"status\" STATUS nullable meta status\n\

@@ -69,7 +69,7 @@ fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) 
     core::array::from_fn(|nth| Seen { sizes: vars[2 * nth], payloads: vars[2 * nth + 1] })
 }
 
-/// A digest would be that of a message which nobody is sent, or another where a filter stands before its element.
+/// If it failed, a digest would be of a message that is not sent, or differ if a filter precedes its element.
 #[test]
 fn derived_values_follow_edits() {
     for path in [ADD, BOTH] {
@@ -102,7 +102,7 @@ fn rewritten(nth: usize) -> Vec<u8> {
     [&kept[..], &item("bobby", 0, b"")].concat()
 }
 
-/// The size of a compressed message would be that of something which was never on the wire.
+/// If it failed, the size of a compressed message would be that of bytes that were never on the wire.
 #[test]
 fn size_is_the_compressed_length() {
     for (changed, n_sent) in [(true, 7), (false, 8)] {
@@ -121,7 +121,7 @@ fn size_is_the_compressed_length() {
     }
 }
 
-/// An element would take what nobody has sent for a message, and keep it in its state.
+/// If it failed, an element would take malformed bytes for a message, and keep them in its state.
 #[test]
 fn malformed_message_derives_nothing() {
     let inputs = "input \"user\" TEXT body \"user\" written\ninput \"size\" SIZE meta size\n";

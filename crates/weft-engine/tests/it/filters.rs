@@ -114,8 +114,8 @@ fn unknown_method_is_streamed_once() {
     }
 }
 
-/// Elements right of a filter that did not run for each try would let a retried call pass them by; those left of it
-/// would see one call as several.
+/// If elements behind a filter did not run per try, a retried call would bypass them; elements in front must see one
+/// call.
 #[test]
 fn inner_elements_run_per_try() {
     let count = |name: &str, var| {
@@ -153,12 +153,15 @@ fn try_and_total_timeouts_apply() {
         assert_eq!(answer.text(), format!("filter `limit`: {text} taken too long"));
         assert!((ms(took)..ms(took + 5)).contains(&answer.took()), "{}", answer.took());
         assert_eq!(world.received().len(), n_tries);
-        assert!(world.received().iter().all(|r| r.is_cancelled), "the server is told that nobody waits");
+        assert!(
+            world.received().iter().all(|r| r.is_cancelled),
+            "the server learns that its caller has left"
+        );
         assert!(stats(&mut world, "limit").counts.timeouts > 0);
     }
 }
 
-/// A server that is not told how long its caller waits works for nobody.
+/// If it failed, a server would work on calls whose caller has given up.
 #[test]
 fn grpc_timeout_is_forwarded() {
     let mut policies = retry(1);
@@ -302,7 +305,7 @@ fn order_serializes_calls_per_key() {
     assert_eq!(stats(&mut world, "order").waiting, 0);
 }
 
-/// The key of a stream is in its first message; a stream that went on without it would stand in the wrong line.
+/// The key of a stream is in its first message; without it the stream would join the wrong order queue.
 #[test]
 fn stream_waits_for_key_message() {
     let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 100 };
@@ -332,7 +335,7 @@ fn stream_waits_for_key_message() {
     );
 }
 
-/// A line without an end would hold as many calls as a client cares to send.
+/// Without a limit, an order queue would hold as many calls as a client sends.
 #[test]
 fn order_queue_is_bounded() {
     let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 3 };
@@ -498,7 +501,7 @@ fn detached_call_has_an_end() {
     assert!(world.received().len() == 2 && world.received()[0].is_cancelled);
 }
 
-/// A node that stops would wait for a call that nobody waits for, or leave it behind.
+/// If it failed, a stopping node would wait for a detached call, or leave it behind.
 #[test]
 fn detached_call_ends_with_node() {
     let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "once", once())], &[CART]))
@@ -535,7 +538,7 @@ fn ids_under_way_are_not_evicted() {
     assert_eq!(world.received().len(), 4);
 }
 
-/// A second call with an id that waits for a first which comes to nothing would wait for ever.
+/// If it failed, a second call with an id would wait forever for a first one that had no effect.
 #[test]
 fn waiter_takes_over_abandoned_id() {
     let rate =
@@ -545,7 +548,7 @@ fn waiter_takes_over_abandoned_id() {
         .server(CART, |_| Behaviour::default());
     let client = world.client("front");
     add(&mut world, client, "bob", 0);
-    // It has not been sent on: it waits for its turn.
+    // It has not been sent: it waits for its turn.
     world.call(client, Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30)));
     let second = add(&mut world, client, "ann", 10);
     world.run();
@@ -574,7 +577,7 @@ fn congestion_bounds_calls_in_flight() {
     assert!(filter.limit > 5.0 && filter.in_flight == 0, "{filter:?}");
 }
 
-/// A filter that cut, doubled or garbled streams could stand before no method but the simplest.
+/// If it failed, a filter could only be used with simple methods.
 #[test]
 fn filter_leaves_streams_unchanged() {
     for seed in 0..30 {

@@ -27,7 +27,7 @@ fn marks(name: &str) -> String {
     element(name, "block0:\n v0: int = int 7\n mark.class v0\n forward")
 }
 
-/// Lets time pass up to this, by what the engine asks for.
+/// Advances time to this, by the engine's timeouts.
 fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> Left {
     let mut left = Vec::new();
     while let Some(at) = engine.poll_timeout().filter(|at| *at <= end) {
@@ -37,8 +37,7 @@ fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> Left {
     left
 }
 
-/// A packet to a neighbour that is not known yet would be lost, or changed by the elements in front as often as it
-/// waits.
+/// If it failed, a packet to an unknown neighbour would be lost, or edited by the elements in front once per wait.
 #[test]
 fn held_frame_returns_to_its_element() {
     for backend in [&Interp as &dyn Backend, &jit()] {
@@ -63,7 +62,7 @@ fn held_frame_returns_to_its_element() {
     }
 }
 
-/// A router asks for a neighbour with the frame that came, and would have nothing to send when the answer is there.
+/// A router asks for a neighbour with a copy of the frame, and would have nothing to send when the answer arrives.
 #[test]
 fn copy_is_held_while_frame_passes() {
     let until = (START + Interval::from_millis(6)).0;
@@ -86,7 +85,7 @@ fn copy_is_held_while_frame_passes() {
     }
 }
 
-/// Whoever sends to neighbours that are not there would take all buffers, or for ever.
+/// If it failed, frames to missing neighbours would use up all buffers, or be held forever.
 #[test]
 fn hold_limits_bound_count_and_time() {
     let mut pool = Pool::new(PoolConfig { small: 4096, large: 1 });
@@ -105,7 +104,7 @@ fn hold_limits_bound_count_and_time() {
     assert_eq!((engine.held(), pool.in_use()), (0, 0));
 }
 
-/// A row that names it where a port is meant would end a worker.
+/// If it failed, a row with this name in place of a port would end a worker.
 #[test]
 fn computed_hold_needs_hold_element() {
     let computed = |what: &str| {
@@ -128,7 +127,7 @@ fn computed_hold_needs_hold_element() {
     }
 }
 
-/// A change of the network would lose what waits, or take it to another element.
+/// If it failed, an update would lose waiting frames, or take them to another element.
 #[test]
 fn held_frames_survive_updates() {
     let (jit, until) = (jit(), Interval::from_millis(40));
@@ -148,7 +147,7 @@ fn held_frames_survive_updates() {
     assert_eq!((engine.held(), engine.stats().drops, pool.in_use()), (0, vec![(DropReason::PortGone, 1)], 0));
 }
 
-/// A capture over days would be a walk through all of its seconds.
+/// If it failed, a capture of days would take a step for each of its seconds.
 #[test]
 fn poll_effect_skips_quiet_time() {
     let counts = |with_timeout: bool| {
@@ -162,7 +161,7 @@ fn poll_effect_skips_quiet_time() {
     for with_timeout in [false, true] {
         let plan = Rig::new(1).plan(&jit(), vec![(counts(with_timeout), None)]);
         let (mut engine, mut pool, mut others) = (engine(&plan), pool(), pool());
-        // What is not known of a table yet is looked for once.
+        // What is unknown about a table is checked once.
         let (end, mut n) = (START + Interval::from_secs(86_400), 0);
         let mut step = |engine: &mut PacketEngine| {
             while let Some(at) = engine.poll_effect().map(|(at, _)| at).filter(|at| *at <= end) {

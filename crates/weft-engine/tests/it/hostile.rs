@@ -64,14 +64,14 @@ fn frames(mut bytes: &[u8], kind: u8) -> Vec<Vec<u8>> {
     found
 }
 
-/// The codes of the GOAWAYs that were received.
+/// The codes of the received GOAWAYs.
 fn go_aways(raw: &Raw) -> Vec<u32> {
     let code = |p: Vec<u8>| u32::from_be_bytes(p[4..8].try_into().expect("four bytes"));
     frames(&raw.received, 7).into_iter().map(code).collect()
 }
 
-/// Has a peer send `attack` beside a good client that calls every millisecond. The peer's connection must end with
-/// `code` and be counted as `reason`; the good client must not notice.
+/// A peer sends `attack` beside a good client that calls every millisecond. The peer's connection must end with `code`
+/// and be counted as `reason`; the good client must not notice.
 #[track_caller]
 fn ends_with(attack: Vec<u8>, code: u32, reason: &str) {
     for chunk in [1u64, 97, 100_000] {
@@ -247,7 +247,7 @@ fn window_overrun_is_refused() {
     assert!(world.bytes_held_max() < 256 << 10);
 }
 
-/// A peer that leaves no window would keep its answers in our memory for ever.
+/// A peer that leaves no window would keep its answers in our memory forever.
 #[test]
 fn shut_window_bounds_held_bytes() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
@@ -263,7 +263,7 @@ fn shut_window_bounds_held_bytes() {
     assert_eq!(refusals(&mut world, "window_stall"), 50);
 }
 
-/// A peer that says nothing, or a byte from time to time, would hold a connection for ever.
+/// A silent peer, or one that sends a byte now and then, would hold a connection forever.
 #[test]
 fn slow_preface_times_out() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
@@ -298,7 +298,7 @@ fn unread_output_closes_connection() {
     assert!(world.engine().calls_open() > 0, "the peer is only slow so far");
 }
 
-/// A stream that is let go on by the same frame as another would stand still until the peer speaks again.
+/// A stream resumed by the same frame as another would stall until the peer sends more.
 #[test]
 fn window_update_resumes_all_streams() {
     let answer = vec![Message::new(item("ann", 1, &[7; 1 << 20]))];
@@ -315,8 +315,8 @@ fn window_update_resumes_all_streams() {
     assert_eq!(world.engine().calls_open(), 0);
 }
 
-/// Whoever holds a worker up must be seen: nobody finds a pass that takes long among a million that do not. Passes over
-/// few bytes must not pay for that.
+/// If it failed, a pass that blocks its worker would not be found among a million short ones. Passes over few bytes
+/// must not pay for that.
 #[test]
 fn slow_passes_are_counted_per_chain() {
     thread_local! {
@@ -340,7 +340,7 @@ fn slow_passes_are_counted_per_chain() {
     assert_eq!(world.engine().stats().slow_passes, [("c".to_owned(), 2)].into());
 }
 
-/// Messages that never become whole would fill the memory.
+/// Messages that never become complete would fill the memory.
 #[test]
 fn gathered_bytes_stay_in_limit() {
     let config = weft_engine::Config { held_bytes_max: 2 << 20, ..weft_engine::Config::default() };
@@ -372,7 +372,7 @@ fn gathered_bytes_stay_in_limit() {
     }
 }
 
-/// A peer that does not read what a closing connection still has to say would hold it for ever.
+/// A peer that does not read the output of a closing connection would hold it forever.
 #[test]
 fn closing_connection_times_out() {
     let mut world = World::new(1, Net::new().plan(None, &[CART]))
@@ -387,8 +387,8 @@ fn closing_connection_times_out() {
     assert_eq!(world.engine().clients_open(), 0);
 }
 
-/// A path that a server takes for another, because it cuts off a query or decodes what is escaped, would pass by the
-/// chain that guards the method.
+/// A path that a server reads differently, because it removes a query or decodes escapes, would bypass the chain that
+/// guards the method.
 #[test]
 fn invalid_path_passes_no_element() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());

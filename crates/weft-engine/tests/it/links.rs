@@ -10,7 +10,7 @@ use weft_core::marks::Mark;
 use weft_engine::call_queue::{CallFlow, CallQueue, QueueScope, SharedSlots};
 use weft_engine::packet::impair::{Impairments, Loss, Reorder};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
-use weft_engine::packet::path::{Change, Path, PathCounts};
+use weft_engine::packet::path::{Path, PathChange, PathCounts};
 use weft_engine::packet::trace::Trace;
 use weft_engine::queue::{Counts, ProgramText};
 use weft_ir::queue::run::Interpreted;
@@ -117,7 +117,7 @@ fn missing_device_counts_as_dropped() {
     assert_eq!(link.stats().counts.sent, 2);
 }
 
-/// A rate that was a slip, and is mended, would hold the link for as long as the last frame takes by it.
+/// If it failed, a link would keep a wrong rate for as long as the last frame takes at it.
 #[test]
 fn new_rate_applies_at_once() {
     let mut pool = Pool::new(PoolConfig::default());
@@ -209,7 +209,8 @@ fn flow_key_is_the_five_tuple() {
     (0..60).for_each(|bytes| assert_eq!(describe(KEY, &udp(7, 0, 60)[..bytes], false).len, bytes as u32));
 }
 
-/// If this fails, flows of IPv6 with options before their ports are one, or fragments of a packet wait in two lines.
+/// If it failed, flows of IPv6 with options before their ports would be one, or fragments of a packet wait in two
+/// queues.
 #[test]
 fn ports_follow_extension_headers() {
     let flow = |first: u8, extensions: &[u8], port: u8| {
@@ -231,7 +232,7 @@ fn ports_follow_extension_headers() {
     assert_eq!(flow(0, &long, 7), flow(0, &long, 8));
 }
 
-/// If this fails, a change of the queue loses frames without a word, or keeps buffers of frames that are gone.
+/// If it failed, a change of the queue would lose frames silently, or leak buffers.
 #[test]
 fn new_queue_adopts_waiting_frames() {
     let mut pool = Pool::new(PoolConfig::default());
@@ -245,7 +246,7 @@ fn new_queue_adopts_waiting_frames() {
     running.replace(link(fifo(50), None), &mut pool, Time(START.0 + 200), 1);
     let stats = running.stats();
     assert_eq!((stats.counts.queued, stats.swap_overflow, pool.in_use()), (50, 29, 50));
-    assert_eq!(stats.swap_kept, 50, "whatever waits when somebody asks");
+    assert_eq!(stats.swap_kept, 50, "it counts all that wait");
     assert_eq!((stats.counts.arrived, stats.counts.sent, stats.counts.dropped()), (80, 1, 29), "{stats:?}");
     running.replace(link(fifo(10), None), &mut pool, Time(START.0 + 250), 1);
     let lines = running.stats().lines;
@@ -260,8 +261,8 @@ fn new_queue_adopts_waiting_frames() {
     assert!(running.stats().counts.is_conserved() && pool.in_use() == 0);
 }
 
-/// If this fails, what a line did before its queue was edited counts for what stands in that line now; or counts are
-/// begun anew though only an argument was changed, or forgotten once the first words are back.
+/// If it failed, counts of a line would move to the line that replaces it; or be reset by a change of an argument, or
+/// forgotten once the first text is back.
 #[test]
 fn edited_program_lines_count_apart() {
     let mut pool = Pool::new(PoolConfig::default());
@@ -284,7 +285,7 @@ fn edited_program_lines_count_apart() {
     assert_eq!(told(&running), (vec![(3, 1, 11)], vec![3]), "another argument");
     running.replace(plan(70, 5, 8), &mut pool, START, 1);
     assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 20)], vec![5]), "other words");
-    // A comment was added: that is no other queue.
+    // A comment was added: the queue is the same.
     running.replace(plan(70, 6, 9), &mut pool, START, 1);
     running.replace(plan(60, 7, 9), &mut pool, START, 1);
     assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 30)], vec![5]));
@@ -292,7 +293,7 @@ fn edited_program_lines_count_apart() {
     assert_eq!(told(&running), (vec![(3, 1, 21), (5, 1, 30)], vec![3]), "the first words are back");
 }
 
-/// Whoever has the least left goes first.
+/// The shortest remaining flow goes first.
 fn shortest_first() -> QueueProgram {
     least_first(Field::Remaining)
 }
@@ -307,8 +308,8 @@ fn least_first(field: Field) -> QueueProgram {
     program
 }
 
-/// If this fails, a call with one message whose length has not come with its headers goes first as if it had none, be
-/// it that its chain looks at the message or not.
+/// If it failed, a unary call whose length has not arrived with its headers would go first, as if it had none, whether
+/// or not its chain reads the message.
 #[test]
 fn unary_call_waits_for_its_length() {
     ["open", "close"].into_iter().for_each(shortest_go_first_behind_a_handler);
@@ -350,8 +351,8 @@ fn shortest_go_first_behind_a_handler(handler: &str) {
     assert!(world.check().is_empty());
 }
 
-/// If this fails, nothing ranks the frames of a port: what an element has said of them does not come to the queue, or
-/// is lost when another queue takes over.
+/// If it failed, frames of a port would not be ranked: user metadata would not reach the queue, or be lost when another
+/// queue replaces it.
 #[test]
 fn frames_rank_by_user_metadata() {
     let mut pool = Pool::new(PoolConfig::default());
@@ -370,11 +371,11 @@ fn frames_rank_by_user_metadata() {
         left.push(u16::from_be_bytes([pool.bytes(&frame)[34], pool.bytes(&frame)[35]]));
         pool.give(frame);
     }
-    // Of the third nobody has said anything.
+    // The third has no user metadata.
     assert_eq!(left, [2, 4, 1, 0, 3]);
 }
 
-/// If this fails, a shaper of its own rate sees 64 KiB at once, and adds the overhead of its line to them once.
+/// If it failed, a shaper with its own rate would see 64 KiB at once, and add the per-packet overhead once.
 #[test]
 fn held_back_gso_frame_is_cut_first() {
     let mut holding = fifo(9);
@@ -400,8 +401,8 @@ fn held_back_gso_frame_is_cut_first() {
     }
 }
 
-/// If this fails, the overhead of a line is added to the header of Ethernet, to its tags or to what fills short frames
-/// up; or a sender hides bytes from a shaper by what it says of its length.
+/// If it failed, the per-packet overhead would be added to Ethernet headers, tags or padding; or a sender could hide
+/// bytes from a shaper by a wrong length.
 #[test]
 fn network_length_excludes_framing() {
     let frame = |n_tags: usize, said: u16, bytes: usize| {
@@ -445,7 +446,7 @@ fn network_length_excludes_framing() {
     }
 }
 
-/// If this fails, a queue that takes over takes what packets have waited off their slack, and so ranks them too early.
+/// If it failed, a new queue would subtract the waiting time from the slack, and rank packets too early.
 #[test]
 fn slack_counts_from_arrival() {
     let mut pool = Pool::new(PoolConfig::default());
@@ -462,7 +463,7 @@ fn slack_counts_from_arrival() {
     pool.give(frame);
 }
 
-/// If this fails, what a chain says of a call is lost on its way to the queue: here that of long ones less is left.
+/// If it failed, the marks of a chain would not reach the call queue: here, long calls are the shorter ones.
 #[test]
 fn calls_rank_by_user_metadata() {
     let text = chain(
@@ -510,7 +511,7 @@ fn path(impair: Impairments) -> Path {
     Path { impair, ..Path::default() }
 }
 
-/// If this fails, a program that is tried behind a link sees another delay, loss or rate than was asked for.
+/// If it failed, a program tested behind a link would see another delay, loss or rate than requested.
 #[test]
 fn path_delays_and_loses_frames() {
     let with = |rate, path| LinkPlan { path: Some(path), ..link(fifo(5_000), rate) };
@@ -559,7 +560,7 @@ fn small_frames_share_opportunities() {
     assert_eq!([5, 10, 35, 40].map(&mut arrived), [0, 0, 30, 1], "fifteen frames of 100 bytes each");
 }
 
-/// If this fails, frames keep an order that netem does not keep, or lose one that was asked for.
+/// If it failed, frames would keep an order that netem does not keep, or lose a requested one.
 #[test]
 fn path_jitters_and_reorders_frames() {
     let with = |impair| LinkPlan { path: Some(path(impair)), ..link(fifo(5_000), Some(10_000_000)) };
@@ -601,7 +602,7 @@ fn path_jitters_and_reorders_frames() {
     assert!(n_of(3) >= stats.path.reordered - 12 && n_of(1) + n_of(2) < 5, "{} {}", n_of(3), n_of(2));
 }
 
-/// If this fails, frames are doubled or damaged in silence, or their damage is repaired by a device on its way.
+/// If it failed, frames would be doubled or damaged without a count, or a device would repair their damage.
 #[test]
 fn path_duplicates_and_corrupts() {
     let impair = Impairments { duplicate: 0.2, corrupt: 0.1, ..Impairments::default() };
@@ -610,7 +611,7 @@ fn path_duplicates_and_corrupts() {
     let (mut n_flipped, mut n_twice, sent) = (0, 0, udp(7, 0, 200));
     for nth in 0..2_000 {
         let mut frame = pool.take_filled(&sent).expect("a buffer");
-        // The device is to add up the rest of the checksum.
+        // A device is to complete the checksum.
         frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         let now = Time(START.0 + nth * MS);
         link.handle_frame(frame, &mut pool, now);
@@ -629,7 +630,11 @@ fn path_duplicates_and_corrupts() {
         Offload { checksum: Checksum::Partial { start: 34, offset: 6 }, gso: None }
             .finish_checksum(&mut meant);
         let flipped: u32 = first.iter().zip(&meant).map(|(a, b)| (a ^ b).count_ones()).sum();
-        assert_eq!(flipped, u32::from(!is_left_to_do), "a bit, and nobody writes a new checksum over it");
+        assert_eq!(
+            flipped,
+            u32::from(!is_left_to_do),
+            "one bit, and no device writes a new checksum over it"
+        );
         assert_eq!(first[0] >> 4, meant[0] >> 4, "of what no device takes");
         n_flipped += u64::from(flipped);
         out.into_iter().for_each(|frame| pool.give(frame));
@@ -641,10 +646,10 @@ fn path_duplicates_and_corrupts() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// If this fails, a link does not change when its schedule says so, or its queue and its recording do not hear of it.
+/// If it failed, a link would not follow its schedule, or its queue and recording would miss the change.
 #[test]
 fn path_changes_while_in_use() {
-    let change = |ms: u64, rate, delay_ms: u64| Change {
+    let change = |ms: u64, rate, delay_ms: u64| PathChange {
         after_ns: ms * MS as u64,
         rate: Some(rate),
         impair: Impairments::delay(delay_ms * MS as u64),
@@ -672,7 +677,7 @@ fn path_changes_while_in_use() {
     assert_eq!(recorded.text(), "r 0 10000000\nr 50000000 1000000\nr 200000000 10000000\n");
 }
 
-/// If this fails, a recording does not say what became of packets behind the queue.
+/// If it failed, a recording would not show what became of packets behind the queue.
 #[test]
 fn path_events_are_recorded() {
     let impair = Impairments {

@@ -29,7 +29,7 @@ fn add(world: &mut World, client: ClientId, bytes: usize, at: i64) -> CallId {
     world.call(client, Call::unary(ADD, item("ann", 1, &vec![7; bytes])).at(ms(at)))
 }
 
-/// A connection that nobody uses would be kept for ever, or one with a long call be closed under it.
+/// If it failed, an unused connection would be kept forever, or one with a long call be closed under it.
 #[test]
 fn idle_timeout_spares_busy_connection() {
     let limit = |options: &mut ListenerOptions| options.idle_timeout = Some(ms(500));
@@ -47,7 +47,7 @@ fn idle_timeout_spares_busy_connection() {
     assert_eq!(world.engine().connections_open(), 0);
 }
 
-/// Clients that never go would stay with one node whatever is added beside it.
+/// If it failed, clients would stay with one node whatever is added beside it.
 #[test]
 fn aged_connection_drains() {
     let limit = |options: &mut ListenerOptions| options.connection_age_max = Some(ms(1_000));
@@ -78,7 +78,7 @@ fn age_grace_ends_calls() {
     assert_eq!(world.engine().clients_open(), 0);
 }
 
-/// Servers behind one address would keep the connections that they were made with.
+/// If it failed, new servers behind one address would get no connections.
 #[test]
 fn aged_upstream_is_replaced() {
     let limit = |options: &mut ClusterOptions| options.connection_age_max = Some(ms(1_000));
@@ -92,7 +92,7 @@ fn aged_upstream_is_replaced() {
     assert!((3..=4).contains(&made), "three seconds, one each: {made}");
 }
 
-/// A larger message than was asked for would fill memory; one that was asked for be refused.
+/// If it failed, a message above the limit would fill memory, or one within it be refused.
 #[test]
 fn message_limit_is_per_side() {
     let plan = |request: u32, response: u32| {
@@ -115,7 +115,7 @@ fn message_limit_is_per_side() {
     assert_eq!(codes(plan(32 << 20, 32 << 20), 24 << 20), Some(0));
 }
 
-/// One listener's clients would take the places of another's, or of all memory.
+/// If it failed, one listener's clients would use the connections of another's, or all memory.
 #[test]
 fn full_listener_refuses_clients() {
     let limit = |options: &mut ListenerOptions| options.connections_max = 2;
@@ -129,7 +129,7 @@ fn full_listener_refuses_clients() {
     assert!(engine.handle_accept(Time(0), "front", "d").is_some());
 }
 
-/// A change of a limit would close the connections that it is for, or hold for new ones alone.
+/// If it failed, a change of a limit would close connections, or apply only to new ones.
 #[test]
 fn options_apply_to_open_connections() {
     let mut net = Net::new();
@@ -151,7 +151,7 @@ fn options_apply_to_open_connections() {
     assert_eq!(world.engine().connections_open(), 1, "the server's had no call for long");
 }
 
-/// A server that answers again would be tried too late, or one that is gone too often.
+/// If it failed, a recovered server would be tried too late, or a dead one too often.
 #[test]
 fn backoff_follows_cluster_options() {
     let attempts = |base: i64, max: i64| {

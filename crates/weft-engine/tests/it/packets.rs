@@ -107,7 +107,7 @@ impl Rig {
         let mut staged = self.store.stage();
         staged.keep_rows();
         let mut plan = self.build(&mut staged, backend, chains);
-        Arc::get_mut(&mut plan).expect("nobody else has it").forget_rules();
+        Arc::get_mut(&mut plan).expect("it is not shared").forget_rules();
         self.store.note_coded();
         plan
     }
@@ -149,8 +149,8 @@ impl Watch for Seen {
 }
 
 impl Seen {
-    /// What may be held against others: a frame that is lost since a value does not fit has those that were written by
-    /// then, and code writes them in another order.
+    /// What may be compared: a frame dropped for a length mismatch has the edits applied by then, and code applies them
+    /// in another order.
     fn settled(&self) -> Vec<(&str, &[u8])> {
         let mut all = Vec::with_capacity(self.0.len());
         for (fate, bytes) in &self.0 {
@@ -273,7 +273,7 @@ fn chain_stats(stats: &PacketStats) -> &weft_engine::packet::stats::PacketChainS
 
 #[test]
 fn chain_rewrites_and_counts_drops() {
-    // A router that wrote the TTL beside its place, or lost count of what it drops, would break every network.
+    // If it failed, a router would write the TTL to a wrong place, or miscount its drops.
     for backend in [&Interp as &dyn Backend, &jit()] {
         let (mut engine, mut pool) = (one(backend, &[ttl()]), pool());
         let (left, seen) = run(&mut engine, &mut pool, &[packet(64), packet(1), packet(2)], 2);
@@ -291,7 +291,7 @@ fn chain_rewrites_and_counts_drops() {
 
 #[test]
 fn timing_samples_each_chain() {
-    // Batches of all ports of a worker come at one time: with one turn for all, only the first port's chain would ever
+    // All ports of a worker deliver batches at one time: with one timer for all, only the first port's chain would ever
     // be timed under load.
     let jit = jit();
     let rig = Rig::new(1);
@@ -368,7 +368,8 @@ fn formats_of_errors() -> Formats {
 
 #[test]
 fn raw_byte_reads_need_no_parser() {
-    // A router would spread flows by chance, answer errors, or hold fragments whose first goes another way.
+    // If it failed, a router would spread flows at random, answer errors, or hold fragments whose first goes another
+    // way.
     let whole = |from| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (from, 53), &[0x5a; 200]);
     let icmp = |kind: u16| {
         let mut packet = whole(kind << 8);
@@ -440,7 +441,7 @@ fn no_nine() -> String {
 
 #[test]
 fn later_fragment_inherits_ports() {
-    // A firewall would let through all of a datagram but its first part, or nothing of one that it is to let through.
+    // If it failed, a firewall would pass all of a datagram except its first fragment, or nothing of a permitted one.
     let datagram = |port| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[0x5a; 200]);
     let (good, bad) = (fragments(&datagram(53), 1, 64), fragments(&datagram(9), 2, 64));
     let mut wanted = fragments(&datagram(53), 1, 64);
@@ -477,11 +478,11 @@ fn later_fragment_inherits_ports() {
 
 #[test]
 fn lying_fragments_are_dropped() {
-    // A header could be hidden from a firewall by one that is written over it, as RFC 1858 and RFC 3128 tell.
+    // If it failed, a header could be hidden from a firewall by an overlapping fragment (RFC 1858, RFC 3128).
     let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     let parts = |id, bytes| fragments(&udp(9, [1; 4], [2; 4], (7, 53), &[1; 200]), id, bytes);
-    // The second lies over the end of the first, so all behind it is lost too.
+    // The second overlaps the end of the first, so all fragments behind it are lost, too.
     let mut hidden = parts(1, 64);
     hidden[1] = parts(1, 56)[1].clone();
     let (left, seen) = run(&mut engine, &mut pool, &hidden, 64);
@@ -491,17 +492,17 @@ fn lying_fragments_are_dropped() {
             == "malformed by ipv4 line 18: overlaps another fragment, or ends where none may"),
         "{seen:?}"
     );
-    // One that comes twice is looked at once, and the rest passes.
+    // A duplicate passes once, and the rest passes.
     let mut twice = parts(2, 64);
     twice.insert(1, twice[1].clone());
     let (left, _) = run(&mut engine, &mut pool, &twice, 64);
     assert_eq!(left.len(), 4);
-    // A first that is malformed takes the others with it.
+    // A malformed first fragment takes the others with it.
     let mut broken = parts(3, 64);
     broken[0][25] ^= 1;
     let (left, seen) = run(&mut engine, &mut pool, &broken, 64);
     assert!(left.is_empty() && seen.iter().all(|(fate, _)| fate.contains("checksum")), "{seen:?}");
-    // What never gets its first is given up in time.
+    // Fragments without the first are dropped in time.
     run(&mut engine, &mut pool, &parts(4, 64)[1..], 64);
     assert_eq!((engine.held(), pool.in_use()), (3, 3));
     engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1), &mut pool, None);
@@ -514,18 +515,18 @@ fn lying_fragments_are_dropped() {
 
 #[test]
 fn fragment_flood_stays_in_limits() {
-    // Anybody could take all buffers of a firewall.
+    // If it failed, anyone could use up all buffers of a firewall.
     let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     let datagram =
         |from: u16| udp(9, from.to_be_bytes().repeat(2).try_into().expect("4"), [2; 4], (7, 53), &[1; 99]);
     for from in 0..6_000_u16 {
         let parts = fragments(&datagram(from), from, 64);
-        // Those of firsts alone fill the table, those of others wait.
+        // First fragments alone fill the table; all others wait.
         run(&mut engine, &mut pool, &parts[usize::from(from % 2)..][..1], 1);
         assert!(engine.held() <= FRAGMENTS_WAITING_MAX && pool.in_use() <= FRAGMENTS_WAITING_MAX + 1);
     }
-    // One that is whole passes at once all the same, in both orders.
+    // A complete packet still passes at once, in both orders.
     for back in [false, true] {
         let mut parts = fragments(&datagram(9_000), 7, 64);
         if back {
@@ -543,7 +544,7 @@ fn fragment_flood_stays_in_limits() {
 
 #[test]
 fn malformed_frames_count_by_check() {
-    // Nobody could tell an attack from a bad cable.
+    // If it failed, an attack would look like a bad cable.
     let (mut engine, mut pool) = (one(&jit(), &[ttl()]), pool());
     let good = packet(9);
     let mut bad_version = good.clone();
@@ -564,7 +565,7 @@ fn malformed_frames_count_by_check() {
         "malformed by ipv4 line 21: checksum",
         "malformed by udp line 30: truncated",
         "malformed by ipv4 line 11: truncated",
-        // It has no TTL, which counts as none left.
+        // It has no TTL, which counts as zero.
         "drop by hop line 7",
     ];
     assert_eq!(fates, wanted);
@@ -576,7 +577,7 @@ fn malformed_frames_count_by_check() {
 
 #[test]
 fn verdicts_select_the_egress() {
-    // A frame in the wrong network is a leak; one that is lost without a count cannot be found.
+    // A frame in the wrong network is a leak; an uncounted loss cannot be found.
     let verdict = |end: &str| {
         let body = format!(
             "block0:\n v0: bytes = bytes \"c\"\n v1: bytes = bytes \"*\"\n v2: bytes = bytes \"x\"\n {end} ; line 5"
@@ -605,7 +606,7 @@ fn verdicts_select_the_egress() {
 
 #[test]
 fn mirror_copies_frame_at_its_point() {
-    // A monitor would see packets that were never on the wire.
+    // If it failed, a monitor would see packets that were never on the wire.
     let body = "block0:\n v0: bytes = bytes \"c\"\n v1: int = int 7\n set_input in2, v1\n mirror v0\n \
                 v2: int = int 8\n set_input in2, v2\n v3: int = int 77\n mark.class v3\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
@@ -619,7 +620,7 @@ fn mirror_copies_frame_at_its_point() {
 
 #[test]
 fn delayed_frame_leaves_when_due() {
-    // A delay that lost, doubled or reordered packets would be no delay.
+    // If it failed, DELAY would lose, double or reorder packets.
     let body = "block0:\n v0: int = int 5000000\n delay v0\n forward";
     let (mut engine, mut pool) = (one(&Interp, &[element("e", body)]), pool());
     let packets = [packet(3), packet(4), packet(5)];
@@ -639,13 +640,13 @@ fn delayed_frame_leaves_when_due() {
 
 #[test]
 fn delay_limit_counts_drops() {
-    // A delay that anybody can fill would take all buffers, or frames would go without a word.
+    // If it failed, delayed frames could use up all buffers, or frames would be lost without a count.
     let body =
         "block0:\n v0: int = input in2\n v1: int = int 1000000\n v2: int = mul v0, v1\n delay v2\n forward";
     let mut pool = Pool::new(PoolConfig { small: 8192, large: 1 });
     for backend in [&Interp as &dyn Backend, &jit()] {
         let mut engine = one(backend, &[element("e", body)]);
-        // What waits longer was first, and is last to leave.
+        // The one with the longest delay arrived first and leaves last.
         run(&mut engine, &mut pool, &[packet(9), packet(3), packet(3), packet(6)], 4);
         let mut left = Vec::new();
         for _ in 0..20 {
@@ -666,7 +667,7 @@ fn delay_limit_counts_drops() {
 
 #[test]
 fn first_matching_chain_takes_frame() {
-    // A rule for DNS would be applied to other traffic, or to none.
+    // If it failed, a rule for DNS would apply to other traffic, or to none.
     let body = "block0:\n v0: int = input in7\n v1: int = int 53\n v2: bool = icmp.eq v0, v1\n \
                 branch v2, block1, block2\nblock1:\n forward\nblock2:\n drop ; line 1";
     let mut condition = program(&[element("when", body)]);
@@ -712,7 +713,7 @@ fn rewriter(rng: &mut Rng) -> Vec<String> {
 
 #[test]
 fn slow_path_keeps_frame_order() {
-    // One among usual frames would pass twice, or not at all, or those behind it with what was known of it.
+    // If it failed, a frame on the slow path would pass twice or not at all, or frames behind it would get its inputs.
     let jit = jit();
     let elements = [
         ttl(),
@@ -733,8 +734,8 @@ fn slow_path_keeps_frame_order() {
         let port = rng.pick(&[9, 53]);
         let mut frame = udp(rng.pick(&[1, 64]), [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[nth as u8; 9]);
         match rng.below(8) {
-            // A tag, which the parser of these frames does not know; options; a checksum that does not hold; too
-            // short; a first fragment, a later one; a length beyond the end.
+            // A tag, which the parser of these frames does not know; options; a wrong checksum; too short; a first
+            // fragment, a later one; a length beyond the end.
             0 => drop(frame.splice(12..12, [0x81, 0, 0, 7])),
             1 => {
                 frame[14] = 0x46;
@@ -767,7 +768,7 @@ fn slow_path_keeps_frame_order() {
 
 #[test]
 fn updated_checksum_equals_recomputed() {
-    // Receivers would throw away what passed a NAT.
+    // If it failed, receivers would discard what passed a NAT.
     let jit = jit();
     for seed in 0..if cfg!(debug_assertions) { 15 } else { 600 } {
         let mut rng = Rng::from_seed(seed);
@@ -801,7 +802,7 @@ fn updated_checksum_equals_recomputed() {
 
 #[test]
 fn offloaded_checksum_follows_pseudo_header() {
-    // Packets of a host that offloads checksums would leave a NAT with wrong ones.
+    // If it failed, packets of a host that offloads checksums would leave a NAT with wrong ones.
     let body = "block0:\n v0: bytes = bytes \"\\x7f\\x00\\x00\\x01\"\n set_input in3, v0\n v1: int = int 5353\n \
                 set_input in6, v1\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("nat", body)]), pool());
@@ -824,7 +825,7 @@ fn offloaded_checksum_follows_pseudo_header() {
 
 #[test]
 fn program_set_checksum_is_kept() {
-    // A test that sends broken packets on purpose could not.
+    // If it failed, a test could not send broken packets on purpose.
     let body =
         "block0:\n v0: int = int 4660\n set_input in8, v0\n v1: int = int 99\n set_input in6, v1\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
@@ -835,7 +836,7 @@ fn program_set_checksum_is_kept() {
 
 #[test]
 fn length_mismatch_ends_frame() {
-    // An IPv6 address in an IPv4 header would overwrite what is behind it.
+    // If it failed, an IPv6 address in an IPv4 header would overwrite the bytes behind it.
     let body = "block0:\n v0: bytes = bytes \"12345\"\n set_input in3, v0\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
@@ -843,7 +844,7 @@ fn length_mismatch_ends_frame() {
     let stats = engine.stats();
     let ends = chain_stats(&stats).ends.iter().map(|end| (&*end.element, end.how, end.n)).collect::<Vec<_>>();
     assert_eq!((&stats.drops[..], &ends[..]), (&[][..], &[("e", EndKind::LengthMismatch, 1)][..]));
-    // Of two that may have done it, nobody is named.
+    // If two elements may be the cause, none is named.
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body), element("f", body)]), self::pool());
     run(&mut engine, &mut pool, &[packet(9)], 1);
     assert_eq!(engine.stats().drops, [(DropReason::LengthMismatch, 1)]);
@@ -876,7 +877,7 @@ fn counts(plan: &PacketPlan) -> Vec<(u64, u64)> {
 
 #[test]
 fn engines_share_state_across_threads() {
-    // A limit on a flow would be as many limits as there are workers.
+    // If it failed, a limit per flow would apply once per worker.
     for workers in [1, 4] {
         let plan = Rig::new(workers).plan(&jit(), vec![(program(&[counter()]), None)]);
         let mut stats = PacketStats::default();
@@ -899,7 +900,7 @@ fn engines_share_state_across_threads() {
     }
 }
 
-/// Takes the row of the packet's destination port out, or puts it in where there is none.
+/// Removes the row of the packet's destination port, or inserts it if there is none.
 fn toggle() -> String {
     element(
         "toggle",
@@ -912,8 +913,8 @@ fn toggle() -> String {
 
 #[test]
 fn prefetch_changes_no_result() {
-    // With many flows rows are looked up before the frames pass; one that came or went meanwhile, with a frame of the
-    // same batch, would be missed, or be there still.
+    // With many flows, rows are prefetched before the frames pass. If it failed, a row inserted or removed by a frame
+    // of the same batch would be missed, or still found.
     for elements in [vec![counter()], vec![toggle()], vec![toggle(), counter()]] {
         let mut chain = program(&elements);
         chain.tables[0].spec.max_rows = 16_000;
@@ -941,7 +942,7 @@ fn prefetch_changes_no_result() {
 
 #[test]
 fn update_keeps_state_and_waiting_frames() {
-    // A change of the rules would forget the flows.
+    // If it failed, a change of the rules would forget the flows.
     let mut rig = Rig::new(1);
     let jit = jit();
     let first = rig.plan(&jit, vec![(program(&[counter()]), None)]);
@@ -971,7 +972,7 @@ fn update_keeps_state_and_waiting_frames() {
 
 #[test]
 fn removed_element_drops_stay_counted() {
-    // What came in and what went out would not add up behind an update.
+    // If it failed, frames in and out would not add up after an update.
     let mut rig = Rig::new(1);
     let jit = jit();
     let both = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
@@ -988,7 +989,7 @@ fn removed_element_drops_stay_counted() {
 
 #[test]
 fn every_runs_on_worker_0_only() {
-    // A report once a node would come once a worker.
+    // If it failed, a report per node would be sent once per worker.
     let every = "element \"tick\" \"tick\"\nhandler every 1000000000 function \"every\" {\nblock0:\n \
                  v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
     let plan = Rig::new(2).plan(&jit(), vec![(program(&[every.to_owned()]), None)]);
@@ -1004,7 +1005,7 @@ fn every_runs_on_worker_0_only() {
 
 #[test]
 fn late_every_keeps_its_pace() {
-    // Each run a tick late would set the next one from there: rates that a program takes by its ticks would be too low.
+    // If each late run set the next one from its own time, rates that a program computes by its ticks would be too low.
     let every = "element \"tick\" \"tick\"\nhandler every 10000000 function \"every\" {\nblock0:\n \
                  v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
     let plan = Rig::new(2).plan(&jit(), vec![(program(&[every.to_owned()]), None)]);
@@ -1016,7 +1017,7 @@ fn late_every_keeps_its_pace() {
     assert_eq!(engine.rows().len(), 100);
 }
 
-/// As [`counter`], with a TIMEOUT that tells how many frames a port had in all.
+/// As [`counter`], with a TIMEOUT that emits the total of a port's frames.
 fn counter_with_timeout() -> String {
     let timeout = "handler departed t0 function \"gone\" {\nblock0:\n v0: row = departed t0\n \
                    v1: bytes = bytes \"gone\"\n v2: int = column t0, v0, c1\n emit s0, v1, v2\n forward\n}\n";
@@ -1031,7 +1032,7 @@ fn expiring(elements: &[String]) -> ChainProgram {
     program
 }
 
-/// Runs the engine's timers up to this time, and gives the rows that came out.
+/// Runs the engine's timers up to this time; returns the number of emitted rows.
 fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
     while let Some(at) = engine.poll_timeout().filter(|at| *at < end) {
         engine.handle_timeout(at, &mut pool(), None);
@@ -1043,7 +1044,7 @@ fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
 
 #[test]
 fn expired_row_runs_timeout_once() {
-    // A flow record would be missing, or there twice, whenever a network is changed or has several workers.
+    // If it failed, a flow record would be missing or doubled when a network changes or has several workers.
     let mut rig = Rig::new(2);
     let jit = jit();
     let first = rig.plan(&jit, vec![(expiring(&[counter_with_timeout()]), None)]);
@@ -1057,8 +1058,8 @@ fn expired_row_runs_timeout_once() {
     }
     let soon = START + Interval::from_millis(900);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, soon)), [0, 0]);
-    // More rows than one sweep takes have expired. Half of the keys come again before anybody has looked, and an
-    // update comes before that, too.
+    // More rows than one sweep takes have expired. Half of the keys return before the check, and an update comes before
+    // that, too.
     let late = START + Interval::from_millis(1090);
     let again: Vec<_> = (0..350).map(|n| udp(9, [1; 4], [2; 4], (7, 50 + n), b"")).collect();
     for packet in &again {
@@ -1072,21 +1073,21 @@ fn expired_row_runs_timeout_once() {
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later)), [700, 0]);
     let end = late + Interval::from_millis(1500);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end)), [350, 0]);
-    // A version without the handler keeps nothing back.
+    // A version without the handler keeps no rows back.
     let third = rig.plan(&jit, vec![(expiring(&[counter()]), None)]);
     engines.iter_mut().for_each(|engine| engine.apply(end, Arc::clone(&third), &mut pool));
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end + Interval::from_secs(1))), [0, 0]);
     assert_eq!(counts(&third), []);
 }
 
-/// As [`counter`], with an EVICT that tells how many frames a port had in all.
+/// As [`counter`], with an EVICT that emits the total of a port's frames.
 fn counter_with_evict() -> String {
     counter_with_timeout().replace("handler departed", "handler evicted")
 }
 
 #[test]
 fn evicted_row_runs_evict_once() {
-    // A flow that made room for another would be missing of what is billed, or be billed twice.
+    // If it failed, an evicted flow would be missing from a bill, or be billed twice.
     let mut rig = Rig::new(2);
     let jit = jit();
     let crowded = |elements: &[String]| {
@@ -1107,13 +1108,13 @@ fn evicted_row_runs_evict_once() {
     run(&mut engines[1], &mut pool, &ports(250, 150), 64);
     let soon = START + Interval::from_millis(15);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, soon)), [150, 0]);
-    // What waits at an update is told to the handler of the next version.
+    // Rows that wait at an update go to the handler of the next version.
     run(&mut engines[1], &mut pool, &ports(400, 30), 64);
     let second = rig.plan(&jit, vec![(crowded(&[ttl(), counter_with_evict()]), None)]);
     engines.iter_mut().for_each(|engine| engine.apply(soon, Arc::clone(&second), &mut pool));
     let later = soon + Interval::from_millis(15);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later)), [30, 0]);
-    // A version without the handler keeps nothing back.
+    // A version without the handler keeps no rows back.
     run(&mut engines[1], &mut pool, &ports(430, 30), 64);
     let third = rig.plan(&jit, vec![(crowded(&[counter()]), None)]);
     engines.iter_mut().for_each(|engine| engine.apply(later, Arc::clone(&third), &mut pool));
@@ -1122,10 +1123,10 @@ fn evicted_row_runs_evict_once() {
     assert_eq!(counts(&third).len(), 200);
 }
 
-/// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.
+/// A chain of random elements on frames: each input lies somewhere in the frame, and all writable ones are written.
 fn random_chain(rng: &mut Rng) -> ChainProgram {
     let mut chain = generate::chain(rng);
-    // Fields lie one behind the other, at even and at odd places.
+    // Fields lie one behind the other, at even and at odd offsets.
     let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, rng.below(2));
     let sum_at = chain.request.inputs.len();
     let sum =
@@ -1156,7 +1157,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
         };
         parse.push_str(&read);
         if input.ty.repr() == Repr::Bool {
-            // A truth is one bit.
+            // A boolean is one bit.
             parse.push_str(&format!(" v{next}: int = int 1\n v{}: int = and v{a}, v{next}\n", next + 1));
             parse.push_str(&format!(" give in{at}, v{}, v{b}\n", next + 1));
             next += 2;
@@ -1208,7 +1209,8 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
 
 #[test]
 fn compiled_chain_matches_interpreter() {
-    // A chain would mean one thing in a replay with the interpreter, which is watched, and another in traffic.
+    // If it failed, a chain would behave differently in a replay with the interpreter, which is observed, and in
+    // traffic.
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
     for seed in 0..if cfg!(debug_assertions) { 60 } else { 1500 } {
@@ -1292,8 +1294,8 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
     all
 }
 
-/// A chain whose first element, with this body, may put (r0) a link header with the length behind it in front of a
-/// frame, cut (r1) it, or have it go on in fragments (r2). It has a cell for the way on which a frame is.
+/// A chain whose first element, with this body, may add (r0) a link header with the length behind it in front of a
+/// frame, cut (r1) it, or fragment (r2) it. It has a cell that tells which branch a frame took.
 fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
     let decls = format!(
@@ -1311,8 +1313,8 @@ fn wrapped(behind: &[String]) -> ChainProgram {
     wrapped_by("block0:\n reshape r0\n forward", behind)
 }
 
-/// Frames that an engine gives for one of 2542 bytes: port and length. It may be one that stands for several packets.
-/// It may be fragmented (DF is not set).
+/// The frames that an engine makes of one of 2542 bytes: port and length. It may be a GSO frame. It may be fragmented
+/// (DF is not set).
 fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> Vec<(u16, usize)> {
     let mut bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
     (bytes[20], bytes[24], bytes[25]) = (0, 0, 0);
@@ -1332,7 +1334,7 @@ fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> V
 
 #[test]
 fn gso_frame_is_cut_before_push() {
-    // A device would cut the outer packet as if it were the inner one, and all that came through a tunnel was broken.
+    // If it failed, a device would cut the outer packet like the inner one, and break everything in a tunnel.
     let payload: Vec<u8> = (0..2500).map(|at| at as u8).collect();
     let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &payload);
     for behind in [vec![], vec![element("again", "block0:\n forward")]] {
@@ -1355,7 +1357,7 @@ fn gso_frame_is_cut_before_push() {
             pool.give(frame);
         }
         assert_eq!(pool.in_use(), 0);
-        // What is none that can be cut is lost, and counted.
+        // A frame that cannot be cut is dropped and counted.
         let mut frame = pool.take_filled(&bytes).expect("a buffer");
         frame.meta.offload.gso = Some(Gso { kind: GsoKind::TcpV6, size: 1000, has_ecn: false });
         engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
@@ -1420,7 +1422,7 @@ fn long_packet_leaves_as_fragments() {
         assert_eq!(parts(&mut engine, &mut pool, None), whole, "to {to}");
         assert_eq!(engine.stats().drops, vec![]);
     }
-    // Not in any fragment is there room for a header; what is dropped is not cut.
+    // No fragment has room for a header; a dropped frame is not cut.
     for (to, verdict, lost) in
         [(20, "forward", vec![(DropReason::NotCut, 1)]), (1000, "drop ; line 2", vec![])]
     {
@@ -1434,7 +1436,7 @@ fn long_packet_leaves_as_fragments() {
 
 #[test]
 fn gso_packets_take_their_own_egress() {
-    // The last packet would follow the one before it to another network.
+    // If it failed, the last packet would follow the one before it to another network.
     let to_c = "block0:\n v0: bytes = bytes \"c\"\n reshape r0\n redirect v0 ; line 3";
     let long_to_b = element(
         "long",
@@ -1448,7 +1450,7 @@ fn gso_packets_take_their_own_egress() {
 
 #[test]
 fn gso_packets_resume_at_frame_stage() {
-    // The last packet would be steered where those before it were.
+    // If it failed, the last packet would be steered like those before it.
     let first = "block0:\n v0: int = int 0\n call_set call0, v0\n reshape r0\n forward";
     let sort = "block0:\n v0: int = input in10\n v1: int = int 1000\n v2: bool = icmp.ult v0, v1\n \
                 branch v2, block1, block2\nblock1:\n forward\nblock2:\n v3: int = int 1\n \
@@ -1475,7 +1477,7 @@ fn gso_packets_resume_at_frame_stage() {
 
 #[test]
 fn fail_open_element_passes_frame() {
-    // `FAIL OPEN` is what keeps a monitor from stopping the traffic that it watches.
+    // If it failed, a monitor with `FAIL OPEN` could stop the traffic that it watches.
     let mut chain = program(&[element("e", "block0:\n v0: int = int 2\n fail v0 ; line 4"), ttl()]);
     chain.elements[0].fail_open = true;
     let plan = Rig::new(1).plan(&jit(), vec![(chain, None)]);
@@ -1503,7 +1505,7 @@ fn to_group(
     engine(&Arc::new(PacketPlan { version: 1, ports, groups, chains, ..PacketPlan::default() }))
 }
 
-/// By which port each of 500 flows leaves, and how many frames left; a watcher is told the same.
+/// The port of each of 500 flows, and the number of frames that left; an observer sees the same.
 fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) {
     let flow = |port: u16| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (port, 53), b"hello");
     let packets: Vec<Vec<u8>> = (1..=500).map(flow).collect();
@@ -1519,7 +1521,7 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
     };
     let ways = of(run_watched(engine, &mut pool, &packets, 64, None));
     let (left, seen) = run(engine, &mut pool, &packets, 64);
-    assert_eq!(of(left), ways, "whether somebody watches is not seen");
+    assert_eq!(of(left), ways, "an observer changes nothing");
     for ((fate, _), way) in seen.iter().zip(&ways) {
         let told = match way[..] {
             [port] if !fate.contains("to g") => ["a", "b", "c"][usize::from(port)],
@@ -1535,7 +1537,8 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
 
 #[test]
 fn group_uses_ports_that_are_up() {
-    // Frames for a link that is down are lost, and a flow that changes its way without need comes out of order.
+    // If it failed, frames for a link that is down would be lost, or flows would move without need and arrive out of
+    // order.
     let jit = jit();
     let redirect = element("to", "block0:\n v0: bytes = bytes \"g\"\n redirect v0 ; line 3");
     let with_delay = element("hop", "block0:\n v0: int = int 0\n forward");
@@ -1551,7 +1554,7 @@ fn group_uses_ports_that_are_up() {
         assert_eq!(ways_of_flows(&mut all), (vec![vec![1, 2]; 500], vec![(1, 1000), (1, 1000)]));
         all.set_port_up(1, false);
         assert_eq!(ways_of_flows(&mut all).0, vec![vec![2]; 500]);
-        // A frame does not go back by the port by which it came.
+        // A frame does not return by its ingress port.
         let mut back = to_group(*backend, elements, Choice::All, [0, 2], [1, 1]);
         assert_eq!(ways_of_flows(&mut back).0, vec![vec![2]; 500]);
 

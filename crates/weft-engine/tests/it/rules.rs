@@ -92,7 +92,7 @@ fn random_rule(rng: &mut Rng) -> (u8, u8, Option<[u8; 5]>, bool) {
     (rng.below(6) as u8, 1 + rng.below(6) as u8, net, rng.below(2) == 0)
 }
 
-/// A rule that is put in and does not count, or is taken out and still does, is a hole in a firewall.
+/// A new rule that does not apply, or a removed one that does, is a hole in a firewall.
 #[test]
 fn row_changes_apply_at_once() {
     for backend in [&Interp as &dyn Backend, &jit()] {
@@ -188,8 +188,7 @@ fn partial_failure_changes_nothing() {
     assert_eq!(passing(&mut engine), expected(&Rules::new()));
 }
 
-/// A program that is applied again would forget what was learned since; one whose text has changed would not be what
-/// is written.
+/// If it failed, a program that is applied again would forget learned rows, or a changed text would not apply.
 #[test]
 fn update_keeps_controller_rows() {
     let mut rig = Rig::new(1);
@@ -236,7 +235,7 @@ fn update_keeps_controller_rows() {
 
 #[test]
 fn possible_changes_apply_rest_count() {
-    // One row that does not fit would keep out all that came with it, or go in and be matched as another.
+    // If it failed, one row that does not fit would keep out all others, or be inserted and matched as another.
     let rows: Rules = (0..48).map(|rank| (rank, (1, 6, None, rank == 0))).collect();
     let jit = jit();
     let mut rig = Rig::new(1);
@@ -246,7 +245,7 @@ fn possible_changes_apply_rest_count() {
     let put = |rank: u32| Change::Put(row(&BTreeMap::from([(rank, (1, 6, None, false))]), rank));
     let gone = |rank: i64| Change::Remove(vec![Value::Int(rank)]);
     let same = Change::Put(row(&rows, 7));
-    // Nothing to do is no change, and nothing is refused.
+    // A change without effect is none, and nothing is refused.
     let (pending, refused) = store.change_where_possible(&name(), vec![same.clone(), same.clone()], START);
     assert!(pending.is_none() && refused == 0);
     let odd = Change::Put(vec![Value::Int(90), Value::Int(1), Value::Null, Value::Null, Value::Bool(true)]);
@@ -267,7 +266,7 @@ fn possible_changes_apply_rest_count() {
     assert!(pending.is_none() && refused == 2);
 }
 
-/// A rule that outlives its time lets pass what it must not; one that goes sooner cuts off who is at work.
+/// A rule that outlives its time passes what it must not; one that is removed too early cuts off its users.
 #[test]
 fn aged_rows_are_removed() {
     let seconds = |n: i64| START + Interval(n * 1_000_000_000);
@@ -317,7 +316,7 @@ fn aged_rows_are_removed() {
             }
             ranks
         };
-        // The age of a row of the text counts from the first look, wherever a clock has begun.
+        // The age of a row of the text starts at the first check, whatever the clock shows.
         assert!(pass(&mut engine, seconds(-1), 5));
         assert_eq!(gone(store, &mut engine, seconds(0)), [0; 0]);
         assert!(give(store, &mut engine, seconds(4)));
@@ -325,18 +324,18 @@ fn aged_rows_are_removed() {
         assert_eq!(gone(store, &mut engine, seconds(9)), [0; 0]);
         assert_eq!(gone(store, &mut engine, seconds(10)), if is_idle { vec![] } else { vec![10] });
         assert_eq!(pass(&mut engine, seconds(10), 5), is_idle);
-        // What is given again is as young as new, and nothing is swapped for it.
+        // A row given again gets the age of a new one, without a swap.
         assert!(!give(store, &mut engine, seconds(13)));
         assert_eq!(gone(store, &mut engine, seconds(19)), [0; 0]);
         assert!(pass(&mut engine, seconds(19), 2));
         assert_eq!(gone(store, &mut engine, seconds(20)), if is_idle { vec![10] } else { vec![] });
-        // What workers have used of one copy is known to the one that they get.
+        // The copy that workers get next knows the uses of the current one.
         let used = |store: &StateStore| {
             let now = &store.table(&name()).expect("it is there").tables[0];
             now.age(now.find_int(5, Time(0))).used
         };
         assert_eq!(used(store), seconds(if is_idle { 19 } else { 13 }));
-        // The other copy counts from now on, as if it had been the only one.
+        // The other copy continues as if it had been the only one.
         assert!(pass(&mut engine, seconds(21), 2) && !pass(&mut engine, seconds(21), 5));
         assert_eq!(gone(store, &mut engine, seconds(23)), if is_idle { vec![] } else { vec![5] });
         assert_eq!(gone(store, &mut engine, seconds(31)), if is_idle { vec![5] } else { vec![] });
@@ -363,7 +362,7 @@ fn row_age_survives_update() {
     assert_eq!(rig.store.expired(at(10)), [(name(), vec![Change::Remove(vec![Value::Int(10)])])]);
 }
 
-// A rule that packets use all the time would never go, or one that is given again would begin anew.
+// If it failed, a rule in constant use would never expire, or one that is given again would start anew.
 #[test]
 fn hard_timeout_removes_used_rule() {
     let rules: Rules = [(5, (1, 9, None, true)), (10, (1, 9, None, true))].into();
@@ -392,7 +391,7 @@ fn hard_timeout_removes_used_rule() {
     assert_eq!(gone(&mut rig.store, 24), [vec![remove(10), remove(5)]]);
 }
 
-// An update that adds an idle timeout would take out rules that packets use, for nobody had noted that they do.
+// If it failed, an update that adds an idle timeout would remove rules in use, since their use was not tracked before.
 #[test]
 fn new_timeout_starts_at_update() {
     let rules: Rules = [(10, (1, 9, None, true))].into();
@@ -409,7 +408,7 @@ fn new_timeout_starts_at_update() {
     }
 }
 
-// A rule that packets use would go with the next update, for the copy that was changed last does not know that they do.
+// If it failed, a rule in use would be removed by the next update, since only the other copy has its last use.
 #[test]
 fn update_merges_both_copies_ages() {
     let of_text: Rules = [(10, (1, 9, None, true))].into();

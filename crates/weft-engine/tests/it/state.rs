@@ -1,4 +1,4 @@
-//! What a node remembers, and what an update may do to it.
+//! The state of a node, and what an update may do to it.
 
 use weft_core::Time;
 use weft_core::hash::HashKey;
@@ -54,8 +54,8 @@ fn lossy_realisation_is_refused() {
     }
 }
 
-/// An element that comes back would find what another of its name left long ago; and tables of elements that are gone
-/// would fill the memory.
+/// If it failed, a returning element would find the state of an earlier one with its name; and removed elements would
+/// fill the memory.
 #[test]
 fn unknown_state_is_dropped() {
     let mut store = StateStore::new(1, HashKey::from_seed(1));
@@ -69,7 +69,7 @@ fn unknown_state_is_dropped() {
     assert_eq!(back.scalars.word(0), 5, "its start");
 }
 
-/// Chains that name one table would each have their own, and a limit for a tenant hold once for each chain.
+/// If it failed, chains that name one table would each have their own, and a tenant's limit would apply once per chain.
 #[test]
 fn shared_table_is_one_for_all_chains() {
     let mut store = StateStore::new(1, HashKey::from_seed(1));
@@ -85,7 +85,7 @@ fn shared_table_is_one_for_all_chains() {
     assert_eq!(second.tables[0].len(), 1);
 }
 
-/// With another secret for each version, code would look for rows of the last one where they do not stand.
+/// With a new secret per version, code would look for old rows in the wrong slots.
 #[test]
 fn update_finds_rows_under_any_secret() {
     for seed in 0..4 {

@@ -114,7 +114,7 @@ fn versions_of_stream(text: &str, pin: Option<weft_core::Interval>) -> (Vec<Stri
     (versions, var_values(&mut world, 2))
 }
 
-/// A stream would stay on old code for ever, or lose its counts when it moves.
+/// If it failed, a stream would stay on old code forever, or lose its counts when it moves.
 #[test]
 fn stream_moves_between_messages() {
     let (versions, counts) = versions_of_stream(&stamped(2, "s"), None);
@@ -238,7 +238,7 @@ fn member_change_keeps_connections() {
     assert_eq!((stats.upstream.total, stats.upstream.open), (3, 2));
 }
 
-/// A call that waits when its server is taken out of the program would be lost.
+/// If it failed, a waiting call would be lost when its server is removed from the program.
 #[test]
 fn waiting_call_keeps_its_cluster() {
     let mut net = Net::new();

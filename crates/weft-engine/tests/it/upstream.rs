@@ -57,7 +57,7 @@ fn deadline_applies_while_waiting() {
         assert!((ms(200)..ms(205)).contains(&world.answer(id).took()), "{}", world.answer(id).took());
     }
     assert_eq!(world.answer(patient).code(), Some(14), "the connect timeout ends a call without a deadline");
-    assert!(world.received().iter().all(|r| r.is_cancelled), "the server is told that nobody waits");
+    assert!(world.received().iter().all(|r| r.is_cancelled), "the server learns that its caller has left");
 }
 
 /// A server that dies would take its calls with it without a word.
@@ -111,7 +111,8 @@ fn calls_avoid_connecting_endpoint() {
     }
 }
 
-/// A server that takes connections and says nothing would have calls wait for it again and again, though another is up.
+/// If it failed, calls would wait again and again for a server that accepts connections and stays silent, though
+/// another is up.
 #[test]
 fn hung_endpoint_is_probed() {
     for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
@@ -140,7 +141,8 @@ fn hung_endpoint_is_probed() {
     }
 }
 
-/// Workers, or nodes, with a stream each would all be at one server; and each update would bring them together again.
+/// If it failed, all workers or nodes with one stream each would use one server; and each update would align them
+/// again.
 #[test]
 fn workers_start_at_other_endpoints() {
     let servers = [CART, CART_2, CART_3];
@@ -216,7 +218,7 @@ fn calls_wait_for_a_stream() {
     }
 }
 
-/// A server that restarts in good order would cost calls, or hold up those that wait behind a long stream.
+/// If it failed, a graceful restart of a server would lose calls, or delay those behind a long stream.
 #[test]
 fn goaway_moves_new_calls() {
     let mut net = Net::new();
@@ -238,8 +240,8 @@ fn goaway_moves_new_calls() {
     }
 }
 
-/// Calls that a stopping server has not touched would fail, or never be answered, though nothing speaks against sending
-/// them again. Of a request that is too long to be kept the client is told that it may try again.
+/// If it failed, calls that a stopping server has not processed would fail or hang, though they can be resent. A client
+/// is told that it may retry a request that is too long to be kept.
 #[test]
 fn goaway_resends_unprocessed_calls() {
     for text in [None, Some(reading_chain())] {
@@ -266,7 +268,7 @@ fn goaway_resends_unprocessed_calls() {
     }
 }
 
-/// A call that its server has not touched would fail, or be sent for ever, or take from what retries may.
+/// If it failed, an unprocessed call would fail, be sent forever, or use up the retry budget.
 #[test]
 fn refused_call_is_resent_elsewhere() {
     use weft_core::filter::{Backoff, Budget, Policies, Reliability, Retry, StatusSet};
@@ -329,7 +331,8 @@ fn refused_call_is_resent_elsewhere() {
     }
 }
 
-/// A call of which nothing had left when its connection was lost would fail, though no server can have seen it.
+/// If it failed, a call of which nothing had left when its connection was lost would fail, though no server has seen
+/// it.
 #[test]
 fn unsent_call_is_resent() {
     let mut net = Net::new();
@@ -385,7 +388,7 @@ fn oversize_headers_end_call() {
     assert_eq!(world.answer(call).code(), Some(8));
 }
 
-/// A server would be blamed for a reset that it has not sent, and nobody would know what it did.
+/// If it failed, a server would be blamed for a reset that it has not sent, and its fault would not be named.
 #[test]
 fn server_fault_is_named() {
     for text in [None, Some(reading_chain())] {
@@ -417,7 +420,7 @@ fn timed_out_waiters_are_freed() {
     assert!(world.elapsed() < Interval::from_secs(60));
 }
 
-/// A node that stops would lose the calls that are on their way to it, or never let go of its connections.
+/// If it failed, a stopping node would lose calls in flight, or never close its connections.
 #[test]
 fn graceful_stop_finishes_calls() {
     for seed in 0..10 {
@@ -441,7 +444,7 @@ fn graceful_stop_finishes_calls() {
     }
 }
 
-/// A cluster's further connections would stay unused while calls wait for a stream of the first.
+/// If it failed, further connections of a cluster would stay unused while calls wait for a stream of the first.
 #[test]
 fn waiting_calls_add_connections() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo().after(ms(100)));
@@ -479,7 +482,7 @@ fn http_status_maps_to_grpc_status() {
     }
 }
 
-/// A call whose deadline nobody can tell would have none.
+/// If it failed, a call with an unreadable deadline would have none.
 #[test]
 fn malformed_timeout_is_refused() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
@@ -506,7 +509,7 @@ fn stop_survives_silent_client() {
     assert_eq!(world.engine().clients_open(), 0);
 }
 
-/// A call that has not finished when a node stops would end without a word, and without its CLOSE.
+/// If it failed, an unfinished call would end silently when a node stops, and without its CLOSE.
 #[test]
 fn cut_ends_unfinished_calls() {
     let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
@@ -555,7 +558,7 @@ fn endpoint(world: &mut World) -> weft_engine::stats::EndpointStats {
     world.engine().stats().endpoints[0].clone()
 }
 
-/// A call would wait for as long as others hold all streams, and nobody could tell why.
+/// If it failed, a call would wait for as long as others hold all streams, without a reason in its answer.
 #[test]
 fn queue_overflow_names_the_limit() {
     let mut world = narrow(1, 1, 3);
@@ -581,7 +584,7 @@ fn queue_overflow_names_the_limit() {
     assert_eq!(endpoint(&mut world).waiting, 0);
 }
 
-/// A client with many calls would have all others wait until those are done.
+/// If it failed, a client with many calls would make all others wait until those are done.
 #[test]
 fn client_flood_starves_no_other() {
     let mut world = narrow(1, 6, 2);
@@ -599,7 +602,7 @@ fn client_flood_starves_no_other() {
     assert_eq!(world.engine().stats().upstream.total, 1, "streams that are given back make no connections");
 }
 
-/// Streams that are held for long would take the place of all other calls, though the server has nothing to do.
+/// If it failed, long streams would block all other calls, though the server is idle.
 #[test]
 fn long_streams_add_connections() {
     let mut world = narrow(2, 6, 2);
@@ -621,7 +624,7 @@ fn long_streams_add_connections() {
     assert_eq!(world.engine().stats().upstream, weft_engine::stats::Connections { open: 2, total: 5 });
 }
 
-/// A cluster of which the program says how many connections it has would be given more.
+/// If it failed, a cluster would get more connections than its program allows.
 #[test]
 fn connections_max_is_respected() {
     let mut world = narrow(2, 3, 1);
@@ -634,7 +637,7 @@ fn connections_max_is_respected() {
     assert_eq!(refusals(&mut world, "waiting_time_max"), 3);
 }
 
-/// Calls would wait at a server of which all streams are held, though another has some.
+/// If it failed, calls would wait at a server without free streams, though another has some.
 #[test]
 fn full_endpoint_is_skipped() {
     for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {

@@ -30,7 +30,7 @@ use weft_engine::packet::impair::Impairments;
 use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
-use weft_engine::recording::{Limits, RecordingProgress, Recorder};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress};
 use weft_engine::rules::Swap;
 
 /// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.

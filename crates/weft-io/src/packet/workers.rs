@@ -18,7 +18,7 @@ use std::time::Duration;
 use weft_core::Interval;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::recording::{Limits, RecordingProgress, Recorder};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress};
 use weft_engine::rules::Swap;
 
 /// The way to all workers.

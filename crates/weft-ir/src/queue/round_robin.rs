@@ -1,12 +1,12 @@
-//! The short way through a queue of partitions that take turns, as code of its own.
+//! The fast path through a queue whose partitions take turns, as compiled code.
 //!
-//! Most packets have nothing in their way: what comes goes behind the others of a partition that is known, and what
-//! leaves is sent as it is. [`Turns`] tells for which programs there is such a way, and of what it
-//! is made; a back end compiles it as a whole, handlers and what the queue does between them alike ([`CompiledTurns`]).
-//! All else is left to the queue. What comes has changed nothing until it is known that there is nothing in its way,
-//! and what leaves tells how far it came ([`Stop`]), so that the queue goes on from there.
+//! Most packets need no decision: an arriving packet is appended to a known partition, and a departing one is sent
+//! unchanged. [`RoundRobin`] describes the programs with such a fast path. A back end compiles it as a whole, with the
+//! handlers and the queue operations between them ([`CompiledRoundRobin`]). The queue handles everything else. An
+//! enqueue changes nothing before it is certain to succeed, and a dequeue reports how far it came ([`FastStop`]), so
+//! that the queue continues from there.
 //!
-//! The queue's own long way is what all this means.
+//! The slow path of the queue defines the meaning.
 
 use super::layout::{Line, NONE, SEEN_IN_HEAD, record_lines};
 use super::{
@@ -17,35 +17,35 @@ use core::any::Any;
 use core::fmt;
 use std::sync::Arc;
 
-/// Ways of a key, at most, that are looked through all at once.
+/// The most ways of a set that are compared at once.
 pub const WAYS_MAX: u32 = 16;
 
-/// A program whose packets have a short way.
+/// A program with a fast path.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundRobin<'p> {
     /// The level of the partitions.
     pub level: &'p Level,
-    /// Where each of them is a queue of its own: its level, which is of lines of packets as they came.
-    pub line: Option<&'p Level>,
-    /// The word of a packet that is its key.
+    /// If each partition is a node with a FIFO: the level of these nodes.
+    pub fifo: Option<&'p Level>,
+    /// The packet word that is its key.
     pub key_word: u16,
-    /// A partition may have another rank than that under which it stands, after a handler of this way.
+    /// A handler of the fast path may change the rank of a partition.
     pub ranks: bool,
-    /// As above, when a turn begins.
+    /// As above, at the start of a turn.
     pub reranks: bool,
-    /// The order is by two ranks at most: code finds the first, and keeps the order, by itself.
+    /// The order has at most two ranks: the code finds the first partition and keeps the order itself.
     pub finds_first: bool,
-    /// Lines of a record.
+    /// Cache lines of a node's record.
     pub node_lines: usize,
-    /// As above.
+    /// Cache lines of a partition's record.
     pub partition_lines: usize,
-    /// As above, of [`Turns::line`].
-    pub line_lines: usize,
+    /// Cache lines of a record of [`RoundRobin::fifo`].
+    pub fifo_lines: usize,
 }
 
 impl<'p> RoundRobin<'p> {
-    /// That of a program, if it has one: the root has partitions in an order, packets know their own by a word, and
-    /// nothing waits, is ranked by packets or is asked when it comes. A packet is one line.
+    /// The fast path of a program, if it has one. The root must order its partitions, the key must be a packet word,
+    /// and no handler may HOLD, rank packets or run at enqueue. A packet must fit one cache line.
     pub fn of(program: &'p QueueProgram) -> Option<Self> {
         let (level, line) = match &program.levels[..] {
             [level] => (level, None),
@@ -65,13 +65,13 @@ impl<'p> RoundRobin<'p> {
                 .all(|(_, h)| may_take_fast_path(h));
         is_short.then(|| Self {
             level,
-            line,
+            fifo: line,
             key_word,
             ranks: [&level.handlers.dequeue, &level.handlers.select]
                 .into_iter()
                 .flatten()
                 .any(Handler::ranks),
-            // ACTIVATE ranks what is put into the order behind it.
+            // ACTIVATE sets the rank before the partition enters the order.
             reranks: level
                 .handlers
                 .iter()
@@ -79,43 +79,43 @@ impl<'p> RoundRobin<'p> {
             finds_first: matches!(level.order.bits, Some(0..=1)),
             node_lines: record_lines(level.node_words()),
             partition_lines: record_lines(level.partition_words()),
-            line_lines: line.map_or(0, |line| record_lines(line.node_words())),
+            fifo_lines: line.map_or(0, |line| record_lines(line.node_words())),
         })
     }
 
-    /// The code takes packets of partitions that are not in the order, too: no timers begin with one.
+    /// Whether the code handles packets of partitions outside the order, too: no timers start with such a partition.
     pub fn activates(&self) -> bool {
-        self.line.is_none_or(|line| line.handlers.every.is_empty())
+        self.fifo.is_none_or(|line| line.handlers.every.is_empty())
     }
 }
 
-/// Whether a root has turns that packets go a short way through.
+/// Whether the partitions of a root can take turns on a fast path.
 fn may_round_robin(level: &Level) -> bool {
     let ways = match level.partitions {
         Partitions::One => return false,
         Partitions::Hash { ways, .. } => ways,
         Partitions::Direct { .. } => 1,
     };
-    ways <= WAYS_MAX && takes_packets_as_they_come(level)
+    ways <= WAYS_MAX && is_arrival_order(level)
 }
 
-/// Whether a level is of lines of packets as they came, of which nothing is asked before they leave.
+/// Whether a level consists of FIFOs without handlers that run before a dequeue.
 fn is_plain_fifo(line: &Level) -> bool {
     line.partitions == Partitions::One
-        && takes_packets_as_they_come(line)
+        && is_arrival_order(line)
         && line.handlers.select.is_none()
         && line.handlers.iter().all(|(_, handler)| !handler.touches(Scope::Partition))
 }
 
-/// Whether packets that come are not asked, and ranked nowhere.
-fn takes_packets_as_they_come(level: &Level) -> bool {
+/// Whether packets keep their order of arrival, and no handler runs at enqueue.
+fn is_arrival_order(level: &Level) -> bool {
     level.packets == PacketOrder::Arrival
         && !level.order.by_least_packet
         && level.handlers.enqueue.is_none()
         && level.handlers.packet_rank.is_none()
 }
 
-/// Whether a handler lets nothing wait and does not ask for chance.
+/// Whether a handler neither holds packets nor draws random numbers.
 fn may_take_fast_path(handler: &Handler) -> bool {
     !handler.may_end_with(Verdict::Hold) && !handler.stores(Slot::new(Scope::Event, word::DRAWN))
 }
@@ -144,12 +144,12 @@ impl Handler {
         })
     }
 
-    /// Whether a path of it ends so.
+    /// Whether one of its paths ends with this verdict.
     pub fn may_end_with(&self, wanted: Verdict) -> bool {
         any(&self.body, &mut |step| matches!(step, Step::End(verdict, _) if *verdict == wanted))
     }
 
-    /// The word of the packet that it gives, if it does no more than that.
+    /// The packet word that it returns, if it does nothing else.
     pub fn given_word(&self) -> Option<u16> {
         match self.body[..] {
             [Step::Let(loaded, Op::Load(Slot { scope: Scope::Packet, word })), Step::Give(given)]
@@ -162,7 +162,7 @@ impl Handler {
     }
 }
 
-/// Whether this is so of some step.
+/// Whether the predicate is true for some step.
 fn any(steps: &[Step], is_it: &mut impl FnMut(&Step) -> bool) -> bool {
     steps.iter().any(|step| match step {
         Step::If { then, otherwise, .. } => is_it(step) || any(then, is_it) || any(otherwise, is_it),
@@ -170,44 +170,44 @@ fn any(steps: &[Step], is_it: &mut impl FnMut(&Step) -> bool) -> bool {
     })
 }
 
-// ---- the code ----------------------------------------------------------------------------------------------------
+// ---- compiled code -----------------------------------------------------------------------------------------------
 
-/// Where the turns of partitions stopped, of which the one that is first stays so.
+/// Where a dequeue stopped; the first partition is still the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FastStop {
     /// No partition is in the order.
     Nothing = 0,
-    /// A packet of the first partition, which is [`Turn::end`], is sent. It has left its line and all counts; its place
-    /// is still its own.
+    /// A packet of the first partition, [`FastDequeue::end`], is sent. It has left its list and all counts. The
+    /// partition keeps its position.
     Sent = 1,
-    /// As above, and the partition is not where it belongs any more: DEQUEUE ended with [`Turn::end`].
+    /// As above, but the partition's position has changed: DEQUEUE ended with [`FastDequeue::end`].
     Placed = 2,
-    /// As above, but the packet is not to be sent as it is: that of the partition ended so, or that of the line below
-    /// it. There are [`Turn::left`] turns left, this one included.
-    Asked = 3,
+    /// As above, but the packet is not sent unchanged: the partition's handler ended with that verdict, or the one of
+    /// the FIFO below. [`FastDequeue::left`] turns are left, this one included.
+    HandlerRan = 3,
     /// As above.
-    AskedBelow = 4,
-    /// The first partition has no packet. There are [`Turn::end`] turns left.
+    HandlerRanBelow = 4,
+    /// The first partition has no packet. [`FastDequeue::end`] turns are left.
     Empty = 5,
-    /// SELECT passes the first partition over. There are [`Turn::end`] turns left.
+    /// SELECT skips the first partition. [`FastDequeue::end`] turns are left.
     Next = 6,
-    /// There are fewer records than the program has, or an id is that of none: an error of the queue itself.
+    /// There are fewer records than the program has, or an id has no record: an internal error of the queue.
     Missing = 7,
 }
 
-/// What came of partitions that took turns.
+/// The result of a dequeue on the fast path.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FastDequeue {
-    /// The packet, and the turns that are left where it was asked for.
+    /// The packet, and the turns that are left after its handler.
     slot: u64,
-    /// The stop, and the end behind it.
+    /// The stop, and the end in the higher bits.
     how: u64,
 }
 
 impl FastDequeue {
-    /// Bits of the second word that are the stop.
+    /// Bits of the second word that hold the stop.
     pub const STOP_BITS: u8 = 8;
 
     /// Where it stopped.
@@ -217,65 +217,65 @@ impl FastDequeue {
             0 => FastStop::Nothing,
             1 => FastStop::Sent,
             2 => FastStop::Placed,
-            3 => FastStop::Asked,
-            4 => FastStop::AskedBelow,
+            3 => FastStop::HandlerRan,
+            4 => FastStop::HandlerRanBelow,
             5 => FastStop::Empty,
             6 => FastStop::Next,
             _ => FastStop::Missing,
         }
     }
 
-    /// The packet.
+    /// The slot of the packet.
     #[inline(always)]
     pub fn slot(&self) -> u32 {
         self.slot as u32
     }
 
-    /// Turns that are left, where the packet was asked for.
+    /// The turns that are left after the packet's handler.
     #[inline(always)]
     pub fn left(&self) -> u32 {
         (self.slot >> 32) as u32
     }
 
-    /// The word with which a handler ended, or turns that are left, or a partition.
+    /// The word with which a handler ended, or the turns that are left, or a partition.
     #[inline(always)]
     pub fn end(&self) -> u64 {
         self.how >> Self::STOP_BITS
     }
 }
 
-/// What the code asks for beside the records of the root, as it lies in memory.
+/// The state that the code uses beside the records of the root, in a fixed layout.
 #[derive(Debug)]
 #[repr(C)]
 pub struct FastPathState<'q> {
     /// [`Scope::Event`]
     pub event: &'q mut EventWords,
-    /// Where each partition is a queue of its own: the records of these.
-    pub lines: Option<&'q mut Vec<Line>>,
+    /// The records of the FIFOs, if each partition is one.
+    pub fifos: Option<&'q mut Vec<Line>>,
 }
 
-/// What [`Enter`] gives.
+/// The results of [`EnqueueFn`].
 pub mod entered {
-    /// The packet needs more than that, and nothing has changed.
+    /// The packet needs the slow path, and nothing has changed.
     pub const NOT: u64 = 0;
-    /// It was put behind those of its partition.
+    /// It was appended to its partition.
     pub const DONE: u64 = 4;
-    /// There are fewer records than the program has, or an id is that of none: an error of the queue itself.
+    /// There are fewer records than the program has, or an id has no record: an internal error of the queue.
     pub const MISSING: u64 = 2;
-    /// It was put there, and its partition, which is [`partition`], is to be put into the order.
+    /// It was appended, and its partition, [`partition`], must enter the order.
     pub const NEW: u64 = 1;
-    /// Bits of these.
+    /// Bits of the result code.
     pub const BITS: u8 = 8;
 
-    /// The partition that is new.
+    /// The partition that must enter the order.
     #[inline(always)]
     pub const fn partition(entered: u64) -> Option<u32> {
         if entered as u8 as u64 == NEW { Some((entered >> BITS) as u32) } else { None }
     }
 }
 
-/// Puts a packet, whose words are in its place, behind those of its partition: the records of the root and of its
-/// partitions, the keys that these are for where keys have ways, all packets, and the place.
+/// Appends a stored packet to its partition. Parameters: the records of the root and of its partitions, the tags of the
+/// partitions, all packets, and the slot.
 pub type EnqueueFn = extern "C" fn(
     &mut Vec<Line>,
     &mut Vec<Line>,
@@ -284,8 +284,8 @@ pub type EnqueueFn = extern "C" fn(
     usize,
     &mut FastPathState<'_>,
 ) -> u64;
-/// Lets partitions take so many turns at most, of which there is one at least, until a packet leaves: the records of
-/// the root and of its partitions, all packets, the first partition if not [`Turns::finds_first`], and the turns.
+/// Runs up to that many turns, at least one, until a packet leaves. Parameters: the records of the root and of its
+/// partitions, all packets, the first partition unless [`RoundRobin::finds_first`], and the turns.
 pub type DequeueFn = extern "C" fn(
     &mut Vec<Line>,
     &mut Vec<Line>,
@@ -295,25 +295,25 @@ pub type DequeueFn = extern "C" fn(
     &mut FastPathState<'_>,
 ) -> FastDequeue;
 
-/// The short way of a program as machine code.
+/// The fast path of a program as machine code.
 #[derive(Clone)]
 pub struct CompiledRoundRobin {
-    /// How packets come.
+    /// Enqueues a packet.
     pub enqueue: EnqueueFn,
-    /// How they leave.
+    /// Dequeues a packet.
     pub dequeue: DequeueFn,
-    /// What the code lies in.
+    /// Owns the memory of the code.
     _code: Arc<dyn Any + Send + Sync>,
 }
 
 impl CompiledRoundRobin {
-    /// That of two functions, and what has to be kept as long as they may be called.
+    /// Creates it from two functions, and the owner of their code.
     pub fn new(enter: EnqueueFn, leave: DequeueFn, code: Arc<dyn Any + Send + Sync>) -> Self {
         Self { enqueue: enter, dequeue: leave, _code: code }
     }
 }
 
-/// That of a program that has none: nobody goes it.
+/// For a program without a fast path; never called.
 impl Default for CompiledRoundRobin {
     fn default() -> Self {
         Self::new(enters_not, nothing, Arc::new(()))

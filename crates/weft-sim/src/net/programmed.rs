@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_engine::queue::{Packet, Queue, QueueCode, QueueProgram, DropCause};
+use weft_engine::queue::{DropCause, Packet, Queue, QueueCode, QueueProgram};
 
 use super::discipline::{Backlog, Discipline, DropReason, Dropped, Item};
 

@@ -9,8 +9,8 @@ use weft_core::options::ClusterOptions;
 use weft_core::rng::Rng;
 use weft_engine::call_queue::{CallFlow, CallQueue, CallQueueStats, QueueScope, SharedSlots};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
-use weft_engine::queue::{Queue, ProgramText};
-use weft_engine::recording::{QueueEvent, EndReason, Limits, Recorder, ask, read, read_snapshot};
+use weft_engine::queue::{ProgramText, Queue};
+use weft_engine::recording::{EndReason, Limits, QueueEvent, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
 use weft_sim::{Behaviour, Call, CallId, ClientId, START, World};
@@ -411,7 +411,10 @@ fn a_recorded_link_does_again_what_it_did() {
         let begun = world.engine().record_call_queue(START + begin, "line", Limits::NONE, &Arc::default());
         assert_eq!(begun, Some(true));
         let taken = Arc::default();
-        assert_eq!(world.engine().record_call_queue(START + begin, "line", Limits::NONE, &taken), Some(false));
+        assert_eq!(
+            world.engine().record_call_queue(START + begin, "line", Limits::NONE, &taken),
+            Some(false)
+        );
         assert_eq!(world.engine().record_call_queue(START + begin, "other", Limits::NONE, &taken), None);
         world.run();
         let after = stats(&mut world).counts;

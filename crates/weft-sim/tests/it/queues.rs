@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::rng::Rng;
 use weft_core::schema::Schema;
-use weft_engine::queue::{Packet, Queue, Sent, DropCause};
+use weft_engine::queue::{DropCause, Packet, Queue, Sent};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Field, QueueProgram, verify};
 use weft_lang::diagnostic::{RenderOptions, render};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_core::rng::Rng;
 use weft_engine::queue::snapshot::RowKind;
 use weft_engine::queue::{Dropped, Packet, Queue, QueueProgram, Sent};
-use weft_engine::recording::{QueueEvent, Limits, Recorder, ask, read, read_snapshot};
+use weft_engine::recording::{Limits, QueueEvent, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::run::Interpreted;
 
 /// Queues within queues: what waits below waits above, and timers of inner nodes begin as packets come.
@@ -113,7 +113,8 @@ fn timers_run_on_all_levels() {
         let mut queue = queue(&program);
         let mut rng = Rng::from_seed(5);
         (0..20).for_each(|handle| queue.enqueue(&packet(&mut rng, handle, 10), 10));
-        let is_of_level = |(kind, row): &(RowKind, Vec<u64>)| *kind == RowKind::Timer && row[1] == level as u64;
+        let is_of_level =
+            |(kind, row): &(RowKind, Vec<u64>)| *kind == RowKind::Timer && row[1] == level as u64;
         assert!(queue.snapshot().rows.iter().any(is_of_level), "{name}: no timer of level {level} runs");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use weft_core::table::{Insert, Row, Table};
 use weft_core::{Time, Value};
-use weft_engine::rules::{Change, ChangeError, Counts, TableView, ChangeErrorKind, check_row};
+use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, TableView, check_row};
 use weft_io::{Errand, clock};
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::StatementKind;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
 use weft_core::Value;
-use weft_engine::rules::{Change, ChangeError, Counts, PendingChange, TableName, TableView, ChangeErrorKind};
+use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, PendingChange, TableName, TableView};
 use weft_io::clock;
 use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold_at};
@@ -289,7 +289,9 @@ impl NotDone {
         };
         let (code, help) = match why {
             ChangeErrorKind::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
-            ChangeErrorKind::Full { .. } => (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`"),
+            ChangeErrorKind::Full { .. } => {
+                (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`")
+            }
             _ => (code::BAD_LITERAL, "give a value that its type takes"),
         };
         let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");

@@ -1,6 +1,6 @@
 //! Ranks of few bits: one list per rank.
 
-use super::{NONE, Places};
+use super::{NONE, RankSlots};
 use weft_ir::queue::RANK_BITS_MAX;
 use weft_ir::queue::layout::{pair, paired};
 
@@ -67,7 +67,7 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         let word = &mut self.low[list / 64];
         let (known, bit) = (*word, 1 << (list % 64));
         if known & bit != 0 {
@@ -89,7 +89,7 @@ impl Buckets {
     }
 
     /// Adds an id in front of a list.
-    pub(super) fn prepend(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    pub(super) fn prepend(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         if self.low[list / 64] & 1 << (list % 64) == 0 {
             return self.append(list, id, places);
         }
@@ -100,7 +100,7 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         let (first, last) = pair(self.lists[list]);
         let (before, next) = places.links(id);
         self.lists[list] = match (id == first, id == last) {
@@ -118,7 +118,7 @@ impl Buckets {
     }
 
     /// Moves an id of a list behind the others.
-    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         if pair(self.lists[list]).1 != id {
             self.unlink(list, id, places);
             self.append(list, id, places);
@@ -139,7 +139,7 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         let list = self.first()?;
         let (first, last) = pair(self.lists[list]);
         if first == last {
@@ -151,7 +151,7 @@ impl Buckets {
     }
 
     /// All ids, first to last.
-    pub(super) fn each(&self, places: &impl Places, ids: &mut Vec<u32>) {
+    pub(super) fn each(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
         for (nth, word) in self.low.iter().enumerate().filter(|(_, word)| **word != 0) {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
                 let (mut at, last) = pair(self.lists[nth * 64 + bit]);

@@ -1,7 +1,7 @@
 //! One or two ranks: a list for each. The owner keeps the first ids of both lists in one word, next to the data that it
 //! uses at the same time.
 
-use super::{NONE, Places};
+use super::{NONE, RankSlots};
 use weft_ir::queue::layout::{pair, paired};
 
 /// The order of ids with at most two ranks. The word holds the first id of the low rank and of the high one,
@@ -20,20 +20,20 @@ impl Few {
 
     /// Adds an id behind those of its rank. It must not be in the order.
     #[inline]
-    pub(in super::super) fn insert(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn insert(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         places.set_rank(id, rank);
         self.change(firsts, rank, |list| append(list, id, places));
     }
 
     /// Removes an id.
     #[inline]
-    pub(in super::super) fn remove(self, firsts: &mut u64, id: u32, places: &mut impl Places) {
+    pub(in super::super) fn remove(self, firsts: &mut u64, id: u32, places: &mut impl RankSlots) {
         self.change(firsts, places.rank(id), |list| unlink(list, id, places));
     }
 
     /// Moves an id behind those of its new rank.
     #[inline(never)]
-    pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
             self.remove(firsts, id, places);
             self.insert(firsts, id, rank, places);
@@ -45,7 +45,7 @@ impl Few {
 
     /// As above, if its position changes.
     #[inline(always)]
-    pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
             self.move_to(firsts, id, rank, places);
         }
@@ -53,7 +53,7 @@ impl Few {
 
     /// Moves the first id behind those of its new rank.
     #[inline(always)]
-    pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if places.rank(id) == rank {
             let (_, next) = places.links(id);
             self.change(firsts, rank, |list| *list = next);
@@ -63,7 +63,7 @@ impl Few {
     }
 
     /// Whether an id's position changes with this rank.
-    fn would_move(self, id: u32, rank: i64, places: &impl Places) -> bool {
+    fn would_move(self, id: u32, rank: i64, places: &impl RankSlots) -> bool {
         self.is_high(places.rank(id)) != self.is_high(rank)
     }
 
@@ -81,7 +81,7 @@ impl Few {
     }
 
     /// All ids, first to last.
-    pub(in super::super) fn ids(firsts: u64, places: &impl Places) -> Vec<u32> {
+    pub(in super::super) fn ids(firsts: u64, places: &impl RankSlots) -> Vec<u32> {
         let (low, high) = pair(firsts);
         let mut ids = Vec::new();
         each(low, places, &mut ids);
@@ -116,7 +116,7 @@ type List = u32;
 
 /// Appends an id to a list.
 #[inline(always)]
-fn append(list: &mut List, id: u32, places: &mut impl Places) {
+fn append(list: &mut List, id: u32, places: &mut impl RankSlots) {
     let first = *list;
     if first == NONE {
         places.set_links(id, (id, id));
@@ -136,7 +136,7 @@ fn append(list: &mut List, id: u32, places: &mut impl Places) {
 
 /// Removes an id from its list.
 #[inline(always)]
-fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
+fn unlink(list: &mut List, id: u32, places: &mut impl RankSlots) {
     let (prev, next) = places.links(id);
     if next == id {
         *list = NONE;
@@ -154,7 +154,7 @@ fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
 
 /// Moves an id of a list behind the others.
 #[inline(always)]
-fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
+fn to_the_end(list: &mut List, id: u32, places: &mut impl RankSlots) {
     if *list == id {
         *list = places.links(id).1;
     } else if places.links(*list).0 != id {
@@ -164,7 +164,7 @@ fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
 }
 
 /// All ids of a list.
-fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
+fn each(list: List, places: &impl RankSlots, ids: &mut Vec<u32>) {
     let mut at = list;
     while at != NONE {
         ids.push(at);

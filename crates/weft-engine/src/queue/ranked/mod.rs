@@ -3,7 +3,8 @@
 //! For ranks of few bits there is one list per rank, and a tree of bitmaps finds the first list that is not empty: no
 //! step depends on the number of ids. Wider ranks use a [`Tournament`] if ids leave from anywhere or change their
 //! ranks, as partitions do, and [`Runs`] if the first leaves, as packets do. The state per id is with its owner
-//! ([`Places`]): packets have room for it in their words. Partitions of at most two ranks need only a word ([`Few`]).
+//! ([`RankSlots`]): packets have room for it in their words. Partitions of at most two ranks need only a word
+//! ([`Few`]).
 
 mod buckets;
 mod entry;
@@ -29,7 +30,7 @@ pub(super) enum Ranked {
 }
 
 /// The state per id: one word, and its rank. The owner of the ids stores both.
-pub(super) trait Places {
+pub(super) trait RankSlots {
     /// Two numbers: the neighbours in the list of a rank, or the leaf in a tournament.
     fn links(&self, id: u32) -> (u32, u32);
     /// Sets both.
@@ -59,7 +60,7 @@ impl Ranked {
 
     /// Adds an id behind those of its rank. It must not be in the container.
     #[inline]
-    pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         places.set_rank(id, rank);
         match self {
             Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
@@ -69,7 +70,7 @@ impl Ranked {
     }
 
     /// Puts an id that was taken as the first back in front of its rank. It must not be in the container.
-    pub(super) fn put_back(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn put_back(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         places.set_rank(id, rank);
         match self {
             Self::Buckets(buckets) => buckets.prepend(buckets.list(rank), id, places),
@@ -80,7 +81,7 @@ impl Ranked {
 
     /// Removes an id.
     #[inline]
-    pub(super) fn remove(&mut self, id: u32, places: &mut impl Places) {
+    pub(super) fn remove(&mut self, id: u32, places: &mut impl RankSlots) {
         match self {
             Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
             Self::Tournament(tournament) => tournament.remove(id, places),
@@ -90,7 +91,7 @@ impl Ranked {
 
     /// Removes the first id.
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.pop(places),
             Self::Tournament(tournament) => {
@@ -104,7 +105,7 @@ impl Ranked {
 
     /// Moves an id behind those of its new rank.
     #[inline(never)]
-    pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         let known = places.rank(id);
         match self {
             Self::Buckets(buckets) => {
@@ -124,7 +125,7 @@ impl Ranked {
 
     /// As above, if its position changes.
     #[inline(always)]
-    pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         if let Self::Tournament(tournament) = self {
             places.set_rank(id, rank);
             tournament.move_to(rank, id, places);
@@ -135,7 +136,7 @@ impl Ranked {
 
     /// Whether an id's position changes with this rank.
     #[inline]
-    pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl Places) -> bool {
+    pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl RankSlots) -> bool {
         let known = places.rank(id);
         known != rank
             && match self {
@@ -183,7 +184,7 @@ impl Ranked {
     }
 
     /// All ids, first to last.
-    pub(super) fn ids(&self, places: &impl Places) -> Vec<u32> {
+    pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
         let mut ids = Vec::new();
         match self {
             Self::Buckets(buckets) => buckets.each(places, &mut ids),
@@ -197,27 +198,27 @@ impl Ranked {
 #[cfg(test)]
 mod tests {
     use super::entry::SEQS;
-    use super::{Few, NONE, Places, Ranked};
+    use super::{Few, NONE, RankSlots, Ranked};
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
     use weft_ir::queue::layout::NO_PACKETS;
 
-    /// Places for ids from 0 on.
-    struct Table(Vec<Place>);
+    /// RankSlots for ids from 0 on.
+    struct Table(Vec<RankSlot>);
 
     #[derive(Clone, Copy, Debug)]
-    struct Place {
+    struct RankSlot {
         rank: i64,
         links: (u32, u32),
     }
 
     impl Table {
         fn new(n: usize) -> Self {
-            Self(vec![Place { rank: 0, links: (NONE, NONE) }; n])
+            Self(vec![RankSlot { rank: 0, links: (NONE, NONE) }; n])
         }
     }
 
-    impl Places for Table {
+    impl RankSlots for Table {
         fn links(&self, id: u32) -> (u32, u32) {
             self.0[id as usize].links
         }

@@ -14,7 +14,7 @@
 //! all entries moves to a heap of its own, whose root is the last of all. The others are not searched until that heap
 //! is empty: one scan pays for an eighth as many removals.
 
-use super::Places;
+use super::RankSlots;
 use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NO_ENTRY, SEQS};
 use super::sort::sort_from_last;
 use core::hint::select_unpredictable;
@@ -100,7 +100,7 @@ impl Runs {
 
     /// Removes the first id.
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         if self.has_hole() {
             self.fill();
         }
@@ -123,7 +123,7 @@ impl Runs {
 
     /// Removes the first id, which is that of a run.
     #[inline(always)]
-    fn pop_of_run(&mut self, named: u32, places: &mut impl Places) -> u32 {
+    fn pop_of_run(&mut self, named: u32, places: &mut impl RankSlots) -> u32 {
         let nth = (named - entry::IDS) as usize;
         let run = &mut self.runs[nth];
         let first = run.pop().unwrap_or(NO_ENTRY);

@@ -7,7 +7,7 @@
 //! one takes its leaf, and one path up serves both.
 
 use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NO_ENTRY, SEQS};
-use super::{NONE, Places};
+use super::{NONE, RankSlots};
 use weft_ir::queue::PARTITIONS_MAX;
 
 /// Two opponents, in one cache line.
@@ -69,18 +69,18 @@ impl Tournament {
     }
 
     #[inline(always)]
-    pub(super) fn insert(&mut self, rank: i64, id: u32, places: &mut impl Places) {
+    pub(super) fn insert(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
         let new = self.new_entry(rank, id);
         self.take_in(new, id, places);
     }
 
     /// Puts an id that was the first back in front of its rank.
-    pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl Places) {
+    pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl RankSlots) {
         self.take_in(Entry::new(rank, BACK, id), id, places);
     }
 
     #[inline(always)]
-    fn take_in(&mut self, new: Entry, id: u32, places: &mut impl Places) {
+    fn take_in(&mut self, new: Entry, id: u32, places: &mut impl RankSlots) {
         if self.free == NO_LEAF {
             self.grow();
         }
@@ -91,7 +91,7 @@ impl Tournament {
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, id: u32, places: &impl Places) {
+    pub(super) fn remove(&mut self, id: u32, places: &impl RankSlots) {
         let leaf = places.links(id).0;
         if self.has_hole() || self.first.id() != id {
             self.settle();
@@ -104,7 +104,7 @@ impl Tournament {
     }
 
     #[inline(always)]
-    pub(super) fn move_to(&mut self, rank: i64, id: u32, places: &impl Places) {
+    pub(super) fn move_to(&mut self, rank: i64, id: u32, places: &impl RankSlots) {
         self.settle();
         let new = self.new_entry(rank, id);
         self.set(places.links(id).0, new);

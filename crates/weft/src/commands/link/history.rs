@@ -3,8 +3,8 @@
 use crate::fault::Fault;
 use crate::recording_file::{EndedEarly, Head, Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
-use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, DropCause};
-use weft_engine::recording::{self, QueueEvent, PathEvents};
+use weft_engine::queue::{Counts, DropCause, Packet, Queue, QueueCode, QueueProgram};
+use weft_engine::recording::{self, PathEvents, QueueEvent};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weft_engine::recording::{QueueEvent, Limits, Recorder};
+use weft_engine::recording::{Limits, QueueEvent, Recorder};
 use weft_sim::net::{Backlog, Discipline, Dropped, Item, packet_of};
 
 /// What is recorded of a simulated link, at most: its first minute.
