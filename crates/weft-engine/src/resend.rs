@@ -1,7 +1,7 @@
 //! Resending: a call that a server has not processed is sent again, once.
 //!
 //! A server reports this by a reset with REFUSED_STREAM, or by a GOAWAY whose last stream is below the call's (RFC 9113
-//! section 8.7). It also holds for a call of which no byte had left when its connection was lost. Neither the chain nor
+//! section 8.7). It is also true if no byte of the call had left when its connection was lost. Neither the chain nor
 //! its filters notice: it is the same try, with the same random numbers. The sent part of a request is kept for this
 //! while it is short and no response has arrived.
 

@@ -367,12 +367,12 @@ pub enum Meta {
 static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() };
 
 /// What elements say of a frame to those behind them.
-pub const USER_METADATA: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
+pub const USER_META: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
 
 impl Meta {
-    /// Which of [`SAID`] it is: elements set it, and it is nowhere in the frame.
-    pub fn user_metadata_index(self) -> Option<usize> {
-        USER_METADATA.iter().position(|meta| *meta == self)
+    /// Which of [`USER_META`] it is: elements set it, and it is nowhere in the frame.
+    pub fn user_meta_index(self) -> Option<usize> {
+        USER_META.iter().position(|meta| *meta == self)
     }
 
     /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it

@@ -23,7 +23,7 @@ use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::batch::ParseBatch;
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{
-    Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, Store, USER_METADATA, overlaps_at,
+    Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, Store, USER_META, overlaps_at,
 };
 
 /// The compiled code of a chain or of a condition, and its inputs.
@@ -61,7 +61,7 @@ pub(super) struct Code {
     /// Inputs of type bytes.
     bytes: InputSet,
     version: u64,
-    /// Inputs that are user metadata, and the index of each in [`SAID`].
+    /// Inputs that are user metadata, and the index of each in [`USER_META`].
     user_metadata: Vec<(usize, usize)>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct ActivePacketChain {
     /// The number of frames that took the chain.
     pub(super) frames: u64,
     /// The prefetch slots of the batch.
-    pub(super) notes: Notes,
+    pub(super) prefetch_slots: Notes,
     /// The number of batches that still run in two phases, because most frames took the slow path.
     pub(super) batches_in_phases: u32,
     /// Selects the passes that are timed. Each chain has its own: all batches of a worker may arrive at the same time.
@@ -121,8 +121,8 @@ pub(super) struct ArrivedBatch<'a> {
     pub(super) user_metadata: UserMetadata,
 }
 
-/// User metadata that elements of earlier stages set on a frame, in the order of [`SAID`].
-pub(super) type UserMetadata = [u32; USER_METADATA.len()];
+/// User metadata that elements of earlier stages set on a frame, in the order of [`USER_META`].
+pub(super) type UserMetadata = [u32; USER_META.len()];
 
 impl ArrivedBatch<'_> {
     /// For a later fragment: the first fragment of its packet, and the number of tunnels around it.
@@ -218,7 +218,7 @@ impl Code {
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.map(|(at, _)| at).collect();
         let user_metadata = |(at, input): (usize, &Input)| match input.place {
-            Place::Meta(meta) => Some((at, meta.user_metadata_index()?)),
+            Place::Meta(meta) => Some((at, meta.user_meta_index()?)),
             _ => None,
         };
         Ok(Self {
@@ -499,7 +499,7 @@ impl Code {
             | Meta::IsIntact
             | Meta::TunnelDepth => None,
             Meta::Tag | Meta::Label | Meta::Path => {
-                meta.user_metadata_index().and_then(|at| number(batch.user_metadata[at].into()))
+                meta.user_meta_index().and_then(|at| number(batch.user_metadata[at].into()))
             }
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
@@ -521,7 +521,7 @@ impl ActivePacketChain {
             counters: vec![Counters::default(); program.elements.len() + 1],
             ends: Ends::default(),
             frames: 0,
-            notes: Notes::default(),
+            prefetch_slots: Notes::default(),
             batches_in_phases: 0,
             tracing: Tracing::default(),
             malformed: vec![0; checks(program)],

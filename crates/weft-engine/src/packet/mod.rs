@@ -283,7 +283,7 @@ impl OutcomeSink for EgressSink<'_> {
     }
 }
 
-/// After a batch of which most frames take the slow path, a chain runs so many batches in two phases.
+/// If most frames of a batch take the slow path, the next batches of the chain run in two phases: that many.
 const SLOW_PATH_BATCHES: u32 = 64;
 
 /// The observer of dispositions, if there is one.
@@ -425,7 +425,7 @@ impl PacketEngine {
                 continue;
             }
             self.parse(now, port, &frames[..n], pool);
-            self.look_ahead(port, &frames[..n], pool);
+            self.prefetch(port, &frames[..n], pool);
             let mut nth = 0;
             // The frames before `nth` have left the vector, several at a time where possible.
             while nth < n {
@@ -783,16 +783,16 @@ impl PacketEngine {
     }
 
     /// Runs between the phases: looks up rows for all frames at once, as far as their keys are known already.
-    fn look_ahead(&mut self, port: u16, frames: &[Frame], pool: &Pool) {
+    fn prefetch(&mut self, port: u16, frames: &[Frame], pool: &Pool) {
         for &at in &self.chains_of_port[usize::from(port)].0 {
             let active = &mut self.chains[usize::from(at)];
             let code = &active.chain.code;
-            active.notes.clear();
+            active.prefetch_slots.clear();
             let Some(request) = code.request.as_ref().filter(|request| request.prefetch_pays(&active.state))
             else {
                 continue;
             };
-            request.start_ahead(&active.state, frames.len(), &mut active.notes);
+            request.start_ahead(&active.state, frames.len(), &mut active.prefetch_slots);
             let bit = |(nth, found): (usize, &ChainMatch)| u64::from(found.is_of(usize::from(at))) << nth;
             let wanted = self.matches.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
             self.outcome.clear();
@@ -802,8 +802,8 @@ impl PacketEngine {
             };
             let (slots, stride, present) = (&self.slots[..], self.stride, &self.present[..]);
             let batch = PrefetchBatch { frames, pool, wanted, slots, stride, present };
-            request.look_ahead_all(&mut cx, batch, &mut active.notes);
-            request.fetch(&active.state, &mut active.notes);
+            request.look_ahead_all(&mut cx, batch, &mut active.prefetch_slots);
+            request.fetch(&active.state, &mut active.prefetch_slots);
         }
     }
 
@@ -849,7 +849,7 @@ impl PacketEngine {
                 slots: &self.slots[from * stride..],
                 stride,
                 present: &self.present[from..],
-                notes: (&active.notes, from),
+                notes: (&active.prefetch_slots, from),
                 now,
                 seed,
                 leaves_more: chain.code.leaves_more,
@@ -912,16 +912,16 @@ impl PacketEngine {
         };
         let always = code.fill_known(&arrived, &mut finds);
         self.outcome.clear();
-        active.notes.clear();
+        active.prefetch_slots.clear();
         if request.prefetch_pays(&active.state) {
-            request.start_ahead(&active.state, n, &mut active.notes);
+            request.start_ahead(&active.state, n, &mut active.prefetch_slots);
             let mut cx = Cx {
                 regions: [name; REGIONS],
                 ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
             };
             let batch = RawBatch { frames: &frames[..n], pool, slots: &mut self.slots, stride, always };
-            request.look_through(&mut cx, batch, &mut active.notes);
-            request.fetch(&active.state, &mut active.notes);
+            request.look_through(&mut cx, batch, &mut active.prefetch_slots);
+            request.fetch(&active.state, &mut active.prefetch_slots);
         }
         let forward = chain.to.map_or(Egress::Dropped(DropReason::NoPort), Egress::from);
         self.egresses.clear();
@@ -931,7 +931,7 @@ impl PacketEngine {
             ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         let batch = FusedBatch {
-            notes: &active.notes,
+            notes: &active.prefetch_slots,
             frames: &mut frames[..n],
             pool: &mut *pool,
             slots: &mut self.slots,

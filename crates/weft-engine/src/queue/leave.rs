@@ -165,7 +165,7 @@ impl<C: QueueCode> Shared<C> {
         ServeResult::Empty
     }
 
-    /// Serves a partition of a node above other levels, or continues where `asked` stopped. None if the node's first
+    /// Serves a partition of a node above other levels, or continues from `progress`. None if the node's first
     /// partition may be another one now.
     #[inline(always)]
     fn serve_partition<const ONE: bool, const LINES: bool>(
@@ -223,8 +223,9 @@ impl<C: QueueCode> Shared<C> {
         Some(ServeResult::Sent(slot.into()))
     }
 
-    /// Continues to serve the first partition of the root, which is a FIFO or above one: `asked` has left its list and
-    /// all counts. That many turns, this one included, are left before partitions are served unconditionally.
+    /// Continues to serve the first partition of the root, which is a FIFO or above one. The packet of `progress` has
+    /// left its list and all counts. That many turns, this one included, are left before partitions are served
+    /// unconditionally.
     #[inline(never)]
     pub(super) fn serve_after_handlers(
         &mut self,
