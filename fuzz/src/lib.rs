@@ -22,7 +22,7 @@ use weft_core::native::{
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
 use weft_core::{Interval, Time, Type, Value};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
-use weft_engine::packet::stats::Lost;
+use weft_engine::packet::stats::DropReason;
 use weft_engine::packet::{FRAGMENTS_WAITING_MAX, PacketConfig, PacketEngine};
 use weft_engine::state::StateStore;
 use weft_import::{FAULTS_MAX, Format, Hook, ROWS_MAX, import, insert};
@@ -472,12 +472,12 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
             }
         }
     }
-    // What still waits for the first of its packet is lost now.
+    // What still waits for the first of its packet is dropped now.
     engine.close(&mut pool);
     let stats = engine.stats();
     let ended: u64 = stats.chains[0].ends.iter().map(|end| end.n).sum();
     let malformed: u64 = stats.chains[0].malformed.iter().map(|(_, n)| n).sum();
-    let lost: u64 = stats.lost.iter().filter(|(why, _)| *why != Lost::NoBuffer).map(|(_, n)| n).sum();
+    let lost: u64 = stats.drops.iter().filter(|(why, _)| *why != DropReason::NoBuffer).map(|(_, n)| n).sum();
     let sent: u64 = stats.ports.iter().map(|port| port.sent).sum();
     let all = sent - stats.copies + ended + malformed + lost;
     assert!(if are_single { all == n } else { all >= n }, "a frame is not accounted for: {all} of {n}");

@@ -27,12 +27,12 @@ pub mod offloaded;
 pub mod options;
 pub mod prefetch;
 pub mod rng;
+pub mod round_robin;
 pub mod schema;
 pub mod status;
 pub mod table;
 pub mod text;
 pub mod time;
-pub mod turns;
 pub mod types;
 pub mod wire;
 

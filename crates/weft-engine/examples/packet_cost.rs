@@ -1,9 +1,9 @@
-//! What the packet engine costs a packet, around the compiled code of a chain.
+//! Measures the cost of the packet engine per packet, around the compiled code of a chain.
 //!
-//! Batches of 64 go from a port to a port, and their buffers round and round. Beside each chain runs its code alone, on
-//! the same frames with all else prepared; the difference is the engine. Run it with
-//! `cargo run --release -p weft-engine --example packet_cost`. Times are the least of many rounds in which both take
-//! turns, so that what else the machine does hits both.
+//! Batches of 64 go from a port to a port, and their buffers are reused. For each chain its code also runs alone, on
+//! the same frames with everything else prepared; the difference is the engine. Run it with `cargo run --release -p
+//! weft-engine --example packet_cost`. Times are the minimum of many rounds in which both alternate, so that other load
+//! on the machine affects both.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures time")]
 #![allow(clippy::print_stdout, reason = "it prints a table")]

@@ -1,10 +1,10 @@
-//! Calls under way.
+//! Open calls.
 
-use crate::call_link::AtLink;
+use crate::call_queue::QueueSlot;
 use crate::conn::ConnKey;
 use crate::end::End;
-use crate::filter::{Choice, Wrap};
-use crate::pass::LiveChain;
+use crate::filter::{EndpointConstraints, FilteredCall};
+use crate::pass::ActiveChain;
 use crate::plan::Method;
 use crate::pool::{EndpointKey, Pool};
 use crate::slab::Key;
@@ -25,154 +25,153 @@ pub(crate) struct Leg {
     pub(crate) stream: StreamId,
 }
 
-/// Who made a call, and hears of its end.
+/// The maker of a call, which gets its result.
 #[derive(Clone, Copy)]
 pub(crate) enum Caller {
     /// A client, on a stream.
     Stream(Leg),
     /// A filter of another call: this is one of its tries.
     Filter(CallKey),
-    /// The client has left, or nobody ever waited: it is a mirrored or a detached call.
-    Nobody,
+    /// None: the client has left, or never waited for a result. It is a mirrored or a detached call.
+    Detached,
 }
 
-/// One gRPC call: a stream of a client, the chain that it passes, and the stream that answers it.
+/// One gRPC call: a client's stream, the chain that it passes, and the server's stream.
 pub(crate) struct Call {
     pub(crate) id: u64,
     pub(crate) began: Time,
     pub(crate) caller: Caller,
-    /// The client's address. It outlives the client's connection, so that CLOSE has it whatever ended the call.
+    /// The client's address. It outlives the client's connection, so that CLOSE always sees it.
     pub(crate) peer: Rc<str>,
     pub(crate) up: Option<Leg>,
-    /// It has come to the filter behind its chain.
-    pub(crate) wrap: Option<Box<Wrap>>,
+    /// Its state at the filter behind its chain, once it has reached that.
+    pub(crate) filtered: Option<Box<FilteredCall>>,
     pub(crate) pool: Rc<Pool>,
-    /// The endpoint that was chosen, or that a REDIRECT named.
+    /// The endpoint that was chosen, or named by a REDIRECT.
     pub(crate) endpoint: Option<EndpointKey>,
     /// The endpoint that answered its last try, behind a filter.
     pub(crate) served_by: Option<EndpointKey>,
-    /// What filters have to say about the choice.
-    pub(crate) choice: Option<Box<Choice>>,
-    pub(crate) chain: Option<Rc<LiveChain>>,
+    /// Constraints of filters on the choice of an endpoint.
+    pub(crate) choice: Option<Box<EndpointConstraints>>,
+    pub(crate) chain: Option<Rc<ActiveChain>>,
     /// The method's index in the chain's list.
     pub(crate) method: Option<usize>,
     pub(crate) request_headers: Rc<Headers>,
-    /// What the chain has said of it to the links behind.
+    /// The marks that the chain has set for call queues.
     pub(crate) marks: Marks,
     pub(crate) phase: Phase,
-    /// Elements whose OPEN forwarded: those with a lower index.
+    /// The number of elements whose OPEN forwarded.
     pub(crate) opened: usize,
     /// The `CALL` cells of all elements.
     pub(crate) row: Vec<u64>,
-    /// What the chain said to the filter behind it.
+    /// The keys that the chain has set for the filter behind it.
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) request: Flow,
     pub(crate) response: Flow,
-    /// The one message of an answer, as long as its chain waits for the status.
-    pub(crate) answer: Option<HeldAnswer>,
-    /// The status that came behind that message.
+    /// The only message of a response, while its chain waits for the status.
+    pub(crate) answer: Option<HeldMessage>,
+    /// The status that followed that message.
     pub(crate) answer_status: Option<Status>,
-    /// Response headers that wait for the first message, because the chain may change them.
+    /// Response headers held for the first message, because the chain may change them.
     pub(crate) response_headers: Option<Rc<Headers>>,
     pub(crate) is_response_begun: bool,
-    /// Its end is decided, and perhaps delayed: nothing more of it is passed on.
+    /// Its end is decided, and perhaps delayed: nothing more passes.
     pub(crate) is_ending: bool,
-    /// A copy that MIRROR made; what comes back is let go.
+    /// A copy made by MIRROR; its response is discarded.
     pub(crate) is_mirror: bool,
-    /// Its caller has left, and was counted; it goes on because it is to take effect once.
+    /// Its caller has left and was counted; it continues because it is to take effect once.
     pub(crate) is_detached: bool,
-    /// A REDIRECT named its endpoint: no other will do.
+    /// A REDIRECT named its endpoint: no other one may be used.
     pub(crate) is_redirected: bool,
-    /// Where it stands in the link of its listener, and in that of its cluster; None: it has not come to it, or there
-    /// is none.
-    pub(crate) at_links: [Option<AtLink>; 2],
-    /// Whether a link that asks how long its request is may be told now.
-    pub(crate) weighed: Weighed,
+    /// Its slots in the call queue of its listener, and of its cluster; None: it has not entered it, or there is none.
+    pub(crate) queue_slots: [Option<QueueSlot>; 2],
+    /// Whether the length of its request is known, for a call queue that uses it.
+    pub(crate) length_probe: LengthProbe,
     pub(crate) deadline: Option<TimerKey>,
-    /// When it must be over, as far as its callers have said.
+    /// Its deadline, as far as its callers have set one.
     pub(crate) due: Option<Time>,
-    /// Which try of the client's call it is; what `rand()` gives depends on it.
+    /// The number of this try of the client's call; `rand()` depends on it.
     pub(crate) nth_try: u32,
-    /// Times that an endpoint was tried.
+    /// The number of endpoints that were tried.
     pub(crate) attempts: u32,
-    /// What was sent of its request, as long as that could be sent again.
-    pub(crate) sent: Option<Sent>,
+    /// The sent part of its request, while it may be sent again.
+    pub(crate) sent: Option<SentRequest>,
     /// It was sent again.
     pub(crate) is_resent: bool,
 }
 
-/// A message of a response that has not passed its chain.
+/// A response message that has not passed its chain.
 #[derive(Debug)]
-pub(crate) struct HeldAnswer {
+pub(crate) struct HeldMessage {
     pub(crate) compressed: bool,
     pub(crate) payload: Vec<u8>,
 }
 
-/// What was sent of a request behind its headers.
+/// The part of a request that was sent behind its headers.
 #[derive(Default)]
-pub(crate) struct Sent {
-    /// The place of the headers in the output of the connection.
+pub(crate) struct SentRequest {
+    /// The position of the headers in the connection's output.
     pub(crate) at: u64,
     pub(crate) body: Vec<u8>,
     /// The end was sent as well, if not with the headers.
     pub(crate) is_ended: bool,
 }
 
-/// How far the request is.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The headers are held: the chain may change them, and where they go, until it has seen OPEN, and the first
-    /// message if that is to decide.
+    /// The headers are held: the chain may change or redirect them until it has seen OPEN, and the first message if it
+    /// reads that.
     AwaitMessage,
-    /// All is decided, and an upstream stream is to be found.
+    /// All is decided; it waits for an upstream stream.
     AwaitUpstream,
-    /// The headers have left.
+    /// The headers were sent.
     Open,
 }
 
-/// What is done to know how long a request is, before the call comes to a link whose queue asks for that.
+/// The progress of finding the length of a request before the call enters a queue that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weighed {
+pub(crate) enum LengthProbe {
     NotYet,
-    /// What its client has sent with the headers is looked at first.
-    Soon,
-    /// Its client sends a message before anybody answers, and that has yet to come.
+    /// Data that the client has sent with the headers will be examined first.
+    Scheduled,
+    /// The client sends a message without waiting for a response, and it has not arrived.
     AwaitsMessage,
-    /// What is known now is what there is to know.
+    /// No more will be known before the call is queued.
     Done,
 }
 
-/// Messages of one direction of a call.
+/// The messages of one direction of a call.
 pub(crate) struct Flow {
     pub(crate) deframer: Deframer,
     pub(crate) index: u64,
-    /// What may not leave yet: it is delayed, or has nowhere to go.
-    pub(crate) held: VecDeque<Held>,
+    /// Data that may not leave yet: it is delayed, or has no stream.
+    pub(crate) held: VecDeque<HeldEntry>,
     pub(crate) timer: Option<TimerKey>,
-    /// Bytes of flow control that its sender is owed.
+    /// Flow-control credit that its sender is owed, in bytes.
     pub(crate) owed: u32,
     /// The sender has ended it.
     pub(crate) is_ended: bool,
-    /// Its end was handed on, or is held.
+    /// Its end was forwarded, or is held.
     pub(crate) is_end_queued: bool,
 }
 
-/// Something that waits in a [`Flow`].
-pub(crate) struct Held {
-    /// Not before.
+/// An entry that waits in a [`Flow`].
+pub(crate) struct HeldEntry {
+    /// The earliest time to leave.
     pub(crate) due: Time,
     pub(crate) what: HeldItem,
 }
 
 pub(crate) enum HeldItem {
-    /// Bytes of DATA, and whether they are the last of the stream.
+    /// Bytes of DATA, and whether they end the stream.
     Data(Vec<u8>, bool),
     /// The end of the call.
     End(Box<End>),
 }
 
 impl Call {
-    /// A call that has begun, without a client, a chain and an upstream.
+    /// A new call without a client, a chain and an upstream.
     pub(crate) fn new(
         id: u64,
         began: Time,
@@ -185,10 +184,10 @@ impl Call {
         Self {
             id,
             began,
-            caller: Caller::Nobody,
+            caller: Caller::Detached,
             peer,
             up: None,
-            wrap: None,
+            filtered: None,
             pool,
             endpoint: None,
             served_by: None,
@@ -211,8 +210,8 @@ impl Call {
             is_mirror: false,
             is_detached: false,
             is_redirected: false,
-            at_links: [None; 2],
-            weighed: Weighed::NotYet,
+            queue_slots: [None; 2],
+            length_probe: LengthProbe::NotYet,
             deadline: None,
             due: None,
             nth_try: 0,
@@ -226,13 +225,13 @@ impl Call {
     pub(crate) fn down(&self) -> Option<Leg> {
         match self.caller {
             Caller::Stream(leg) => Some(leg),
-            Caller::Filter(_) | Caller::Nobody => None,
+            Caller::Filter(_) | Caller::Detached => None,
         }
     }
 
-    /// Whether its chain sees the one message of its answer together with the status, which comes right behind it.
+    /// Whether its chain sees a unary response together with the status, which follows directly.
     pub(crate) fn awaits_status(&self) -> bool {
-        let chain = self.chain.as_ref().map(|live| &live.chain);
+        let chain = self.chain.as_ref().map(|active| &active.chain);
         let reads =
             chain.and_then(|chain| chain.segments.response.as_ref()).is_some_and(|of| of.reads_status);
         reads && self.method().is_some_and(|method| !method.server_streaming)
@@ -244,8 +243,8 @@ impl Call {
     }
 
     /// Whether bytes of its request can leave.
-    pub(crate) fn has_way_on(&self) -> bool {
-        match &self.wrap {
+    pub(crate) fn can_send_request(&self) -> bool {
+        match &self.filtered {
             Some(wrap) => wrap.gathers() || wrap.winner().is_some(),
             None => self.phase == Phase::Open && self.up.is_some(),
         }
@@ -255,7 +254,7 @@ impl Call {
         Some(&self.chain.as_ref()?.chain.methods[self.method?])
     }
 
-    /// Whether the client sends one message: its OPEN and REQUEST are one pass.
+    /// Whether the client sends one message: OPEN and REQUEST are one pass then.
     pub(crate) fn is_single_request(&self) -> bool {
         self.method().is_some_and(|m| !m.client_streaming)
     }
@@ -274,13 +273,13 @@ impl Flow {
         }
     }
 
-    /// Whether it has ended without anything but its headers.
-    pub(crate) fn is_bare(&self) -> bool {
+    /// Whether it has ended with nothing but headers.
+    pub(crate) fn is_empty(&self) -> bool {
         self.is_ended && self.index == 0 && self.held.is_empty() && self.deframer.is_empty() && self.owed == 0
     }
 
-    /// How many bytes of it are known: those that are held, and what the prefix of the first message promises. None if
-    /// that has yet to come. Nothing of it has left.
+    /// The known length: held bytes, and the length in the prefix of the first message. None before that has arrived.
+    /// Nothing may have left yet.
     pub(crate) fn bytes_known(&self) -> Option<u64> {
         let data = self.held.iter().filter_map(|held| match &held.what {
             HeldItem::Data(bytes, _) => Some(bytes),
@@ -290,20 +289,20 @@ impl Flow {
         let mut first = [0; HEADER_BYTES];
         let prefix = first.iter_mut().zip(data.flatten()).map(|(to, byte)| *to = *byte).count();
         if prefix < HEADER_BYTES {
-            return (self.is_bare() || self.is_end_queued).then_some(n);
+            return (self.is_empty() || self.is_end_queued).then_some(n);
         }
         let [_, length @ ..] = first;
         Some(n.max(HEADER_BYTES as u64 + u64::from(u32::from_be_bytes(length))))
     }
 
-    /// Holds bytes in front of all that is held.
+    /// Holds bytes in front of all held entries.
     pub(crate) fn hold_first(&mut self, now: Time, bytes: Vec<u8>, end: bool) {
-        self.held.push_front(Held { due: now, what: HeldItem::Data(bytes, end) });
+        self.held.push_front(HeldEntry { due: now, what: HeldItem::Data(bytes, end) });
     }
 
-    /// Holds something until `due`, and until all that was held before has left.
+    /// Holds an entry until `due`, and until all earlier ones have left.
     pub(crate) fn hold(&mut self, due: Time, what: HeldItem) {
         let due = self.held.back().map_or(due, |last| last.due.max(due));
-        self.held.push_back(Held { due, what });
+        self.held.push_back(HeldEntry { due, what });
     }
 }

@@ -1,7 +1,7 @@
-//! Connections of one engine.
+//! The connections of an engine.
 
 use crate::call::CallKey;
-use crate::pool::{Down, EndpointKey};
+use crate::pool::{DownReason, EndpointKey};
 use crate::slab::Key;
 use crate::timers::TimerKey;
 use rustc_hash::FxHashMap;
@@ -11,15 +11,15 @@ use weft_core::options::ListenerOptions;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{Connection, StreamId, Violation};
 
-/// Bytes of output beyond which a connection takes no more from its peers' senders until it has drained.
+/// Output bytes above which a connection stops the senders of its peers until it has drained.
 pub(crate) const OUTPUT_BYTES_HIGH: usize = 256 << 10;
-/// Bytes of output at which they may go on.
+/// Output bytes at which they continue.
 pub(crate) const OUTPUT_BYTES_LOW: usize = 64 << 10;
-/// Bytes of a frame that is not whole yet; a connection that sends more without an end is at fault. It is above
-/// the largest frame, because frames of messages are taken in pieces.
+/// The most bytes of an incomplete frame; a connection that exceeds it is at fault. It is above the largest frame,
+/// since DATA frames are taken in pieces.
 pub(crate) const PARTIAL_BYTES_MAX: usize = 128 << 10;
 
-/// A connection of an engine. Drivers carry it; a stale one is ignored.
+/// The id of an engine's connection, for drivers. A stale id is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
@@ -32,17 +32,17 @@ pub enum CloseReason {
     Eof,
     /// The peer reset it, or the network failed.
     Reset,
-    /// It could not be made: refused, unreachable.
+    /// It could not be made: refused or unreachable.
     Refused,
 }
 
 impl CloseReason {
-    /// What it says of an endpoint; None if its connection has ended in good order.
-    pub(crate) fn why_down(self) -> Option<Down> {
+    /// What it means for the endpoint; None if the connection ended in good order.
+    pub(crate) fn why_down(self) -> Option<DownReason> {
         match self {
             Self::Eof => None,
-            Self::Reset => Some(Down::Lost),
-            Self::Refused => Some(Down::Refused),
+            Self::Reset => Some(DownReason::Lost),
+            Self::Refused => Some(DownReason::Refused),
         }
     }
 }
@@ -51,33 +51,33 @@ pub(crate) struct Conn {
     pub(crate) h2: Connection,
     pub(crate) side: Side,
     pub(crate) streams: FxHashMap<StreamId, CallKey>,
-    /// The begin of a frame whose rest has not come.
+    /// The beginning of an incomplete frame.
     pub(crate) partial: Vec<u8>,
     /// It is in the engine's list of connections with output.
     pub(crate) is_dirty: bool,
-    /// A timer will see to its output.
+    /// A timer for its output is set.
     pub(crate) is_flush_set: bool,
     /// Calls whose senders wait until this connection's output has drained.
     pub(crate) waiting: Vec<CallKey>,
     pub(crate) timer: Option<(Time, TimerKey)>,
-    /// No more input is taken; it closes when its output is out.
+    /// No more input is accepted; it closes after its output.
     pub(crate) is_closing: bool,
-    /// What its peer did, if this node ended it for that.
+    /// The peer's violation, if this node closed it for that.
     pub(crate) fault: Option<Violation>,
     pub(crate) life: Life,
 }
 
-/// How old a connection is, and since when no call is on it.
+/// The age of a connection, and how long it has been idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) opened: Time,
-    /// None while a call is on it.
+    /// None while it has calls.
     pub(crate) idle_since: Option<Time>,
-    /// It takes no further calls because of its age, since then.
+    /// When it stopped to take calls because of its age.
     pub(crate) aged_at: Option<Time>,
 }
 
-/// What a connection's options say about its life.
+/// The lifetime options of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LifeLimits {
     pub(crate) idle_timeout: Option<Interval>,
@@ -85,12 +85,12 @@ pub(crate) struct LifeLimits {
     pub(crate) age_grace: Option<Interval>,
 }
 
-/// What is to be done about a connection at the end of a part of its life.
+/// The action at the end of a phase of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifeEnd {
-    /// It is idle, or old: it takes no further calls.
+    /// It is idle or old: it takes no further calls.
     Leaves,
-    /// It is old, and its calls have had their time.
+    /// It is old, and the grace period of its calls is over.
     Cut,
 }
 
@@ -99,8 +99,8 @@ impl Life {
         Self { opened, idle_since: Some(opened), aged_at: None }
     }
 
-    /// What is due next, and when. `spread` in 0..=2000 makes its age 10 % more or less, so that connections which were
-    /// made together do not leave together.
+    /// The next action and its time. `spread` in 0..=2000 varies the age by 10 %, so that connections that were made
+    /// together do not leave together.
     pub(crate) fn next_end(&self, limits: &LifeLimits, spread: u64) -> Option<(Time, LifeEnd)> {
         if let Some(aged_at) = self.aged_at {
             return limits.age_grace.map(|grace| (aged_at + grace, LifeEnd::Cut));
@@ -120,7 +120,7 @@ pub(crate) enum Side {
         peer: Rc<str>,
         options: Arc<ListenerOptions>,
     },
-    /// It is ready once the server's settings are here.
+    /// It is ready once the server's settings have arrived.
     Upstream {
         endpoint: EndpointKey,
         is_ready: bool,

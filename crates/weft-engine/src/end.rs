@@ -1,4 +1,4 @@
-//! The end of a call: each has exactly one, whatever happens.
+//! The end of a call: each call has exactly one.
 
 use crate::call::{CallKey, Caller, Leg};
 use crate::engine::Engine;
@@ -10,25 +10,25 @@ use weft_ir::program::Event;
 use weft_proto::session::grpc::MessageError;
 use weft_proto::session::http2::{ErrorCode, Headers, HeadersBuilder};
 
-/// Rows of ended calls that are kept for their memory.
+/// Rows of ended calls that are kept for reuse.
 const SPARE_ROWS_MAX: usize = 4096;
 
 /// How a call ends.
 pub(crate) enum End {
-    /// The server ended it with these trailers, which may be its whole response. They may also be those that an
-    /// element or a filter gave, `by`, which stands behind another filter.
+    /// The server ended it with these trailers, which may be its whole response. They may also come from an element or
+    /// a filter behind another filter, `by`.
     Server { trailers: Rc<Headers>, by: Option<Rc<str>> },
     /// This node ends it.
     Here { status: Status, answer: Answer, by: Option<Rc<str>> },
-    /// This node resets it without a word (`DROP`).
+    /// This node resets it without an answer (`DROP`).
     Dropped { by: Rc<str> },
-    /// The server has not touched it: the client may try again.
+    /// The server has not processed it: the client may retry.
     Refused,
     /// The client has left.
     ClientLeft,
 }
 
-/// What this node says when it ends a call.
+/// This node's answer when it ends a call.
 pub(crate) enum Answer {
     /// A message.
     Text(Vec<u8>),
@@ -46,7 +46,8 @@ impl Engine {
             return self.end_here(now, key, Status::DeadlineExceeded, "the call's deadline has passed");
         };
         // TIMEOUT TRY.
-        let by = self.calls.get(outer).and_then(|outer| Some(Rc::clone(&outer.wrap.as_ref()?.filter.name)));
+        let by =
+            self.calls.get(outer).and_then(|outer| Some(Rc::clone(&outer.filtered.as_ref()?.filter.name)));
         let name = by.as_deref().unwrap_or_default();
         let answer = Answer::Text(format!("filter `{name}`: a try has taken too long").into_bytes());
         self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by });
@@ -66,7 +67,7 @@ impl Engine {
         self.end(now, key, End::Here { status, answer, by: None });
     }
 
-    /// Ends a call: CLOSE of what was opened, the last bytes to the client, and everything that it held.
+    /// Ends a call: runs CLOSE of the opened elements, sends the last bytes to the client, and releases its resources.
     pub(crate) fn end(&mut self, now: Time, key: CallKey, end: End) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let status = end.status();
@@ -74,13 +75,13 @@ impl Engine {
         let has_left = matches!(end, End::ClientLeft);
         let is_drop = matches!(end, End::Dropped { .. });
         call.is_ending = true;
-        let live = call.chain.clone();
+        let active = call.chain.clone();
         let form = if call.is_response_begun { Form::Trailers } else { Form::TrailersOnly };
         let mut reset = ErrorCode::Cancel;
         let (reply, mut last) = match end {
             End::Server { trailers, .. } => (None, Some(trailers)),
             End::Here { answer: Answer::Text(text), .. } => {
-                (None, Some(self.answers.end(form, status, &text)))
+                (None, Some(self.responses.end(form, status, &text)))
             }
             End::Here { answer: Answer::Edited(builders), .. } => {
                 let (only, trailers) = *builders;
@@ -88,10 +89,10 @@ impl Engine {
                 (None, Some(builder.build()))
             }
             End::Here { answer: Answer::Reply(message), .. } => {
-                (Some(message), Some(self.answers.end(Form::Trailers, Status::Ok, b"")))
+                (Some(message), Some(self.responses.end(Form::Trailers, Status::Ok, b"")))
             }
             End::Refused if form == Form::Trailers => {
-                (None, Some(self.answers.end(form, status, b"the server has refused the stream")))
+                (None, Some(self.responses.end(form, status, b"the server has refused the stream")))
             }
             End::Refused => {
                 reset = ErrorCode::RefusedStream;
@@ -99,16 +100,16 @@ impl Engine {
             }
             End::Dropped { .. } | End::ClientLeft => (None, None),
         };
-        if let Some(live) = &live
-            && let Some(close) = &live.chain.segments.close
+        if let Some(active) = &active
+            && let Some(close) = &active.chain.segments.close
             && self.call_mut(key).opened > 0
         {
             let by = by.as_deref();
-            // A CLOSE handler that fails has no one left to tell: it is counted, and the call ends as it would.
-            let _ = self.pass(now, key, live, close, Tuple::End { status, by, trailers: last.as_deref() });
+            // A failing CLOSE handler has no caller left to report to: it is counted, and the call ends normally.
+            let _ = self.pass(now, key, active, close, Tuple::End { status, by, trailers: last.as_deref() });
             let edited = last.as_ref().and_then(|t| {
-                let n_edits = self.passes.outcome.edits.len();
-                self.passes.edit_headers(live, Event::Close, true, t, n_edits)
+                let n_edits = self.pass_scratch.outcome.edits.len();
+                self.pass_scratch.edit_headers(active, Event::Close, true, t, n_edits)
             });
             last = edited.or(last);
         }
@@ -118,9 +119,9 @@ impl Engine {
                 self.send_end(now, key, down, reply, last, reset);
                 self.release_call(now, key, status, has_left);
             }
-            Caller::Nobody => self.release_call(now, key, status, has_left),
+            Caller::Detached => self.release_call(now, key, status, has_left),
             Caller::Filter(outer) => {
-                let served = call.endpoint.filter(|_| call.wrap.is_none()).or(call.served_by);
+                let served = call.endpoint.filter(|_| call.filtered.is_none()).or(call.served_by);
                 self.release_call(now, key, status, has_left);
                 let end = match (reply, last, by) {
                     (Some(message), _, by) => End::Here { status, answer: Answer::Reply(message), by },
@@ -134,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// The last bytes to the client: trailers, or a reset where there are none.
+    /// Sends the last bytes to the client: trailers, or a reset.
     fn send_end(
         &mut self,
         now: Time,
@@ -145,17 +146,17 @@ impl Engine {
         reset: ErrorCode,
     ) {
         if let Some(message) = reply {
-            let headers = self.answers.response();
+            let headers = self.responses.response();
             self.call_mut(key).response_headers = Some(headers);
             self.send_response_headers(now, key);
             self.write(down, &[], &message, false);
         } else if last.as_ref().is_some_and(|l| l.status().is_none()) {
-            // Response headers that were held for a message that did not come.
+            // Response headers were held for a message that did not arrive.
             self.send_response_headers(now, key);
         }
         let call = self.call_mut(key);
         let is_request_over = call.request.is_ended;
-        // No server was chosen for it: it was refused on its way.
+        // No server was chosen: it was refused before.
         let is_early = call.endpoint.is_none() && call.served_by.is_none() && !call.is_response_begun;
         let Some(conn) = self.conns.get_mut(down.conn) else { return };
         match last {
@@ -172,7 +173,7 @@ impl Engine {
         self.after_change(down.conn);
     }
 
-    /// Lets go of everything that a call holds, and counts it.
+    /// Releases the resources of a call, and counts it.
     fn release_call(&mut self, now: Time, key: CallKey, status: Status, has_left: bool) {
         let Some(mut call) = self.calls.remove(key) else { return };
         if let Some(down) = call.down()
@@ -183,15 +184,15 @@ impl Engine {
             self.after_change(down.conn);
             self.close_if_drained(now, down.conn);
         }
-        for at in core::mem::take(&mut call.at_links).into_iter().flatten() {
-            self.leave_link(now, at);
+        for at in core::mem::take(&mut call.queue_slots).into_iter().flatten() {
+            self.leave_call_queue(now, at);
         }
         if let Some(up) = call.up {
             self.leave_upstream(now, up, call.endpoint, call.response.owed);
-        } else if let Some(wrap) = call.wrap.take() {
+        } else if let Some(wrap) = call.filtered.take() {
             self.abandon_filter(now, &call, wrap, (!has_left).then_some(status));
         } else if let Some(endpoint) = call.endpoint.and_then(|e| self.endpoints.get_mut(e)) {
-            // It may be among those that wait.
+            // It may be among the waiting calls.
             endpoint.n_gone += 1;
         }
         for timer in [call.deadline, call.request.timer, call.response.timer].into_iter().flatten() {
@@ -216,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// Whether the end of a call is decided, and only held for a delay.
+    /// Whether the end of a call is decided, and only delayed.
     pub(crate) fn has_answer(&self, key: CallKey) -> bool {
         self.calls.get(key).is_some_and(|call| call.is_ending)
     }
@@ -239,7 +240,7 @@ impl End {
         }
     }
 
-    /// The element, or the filter, that ended the call.
+    /// The element or the filter that ended the call.
     pub(crate) fn ended_by(&self) -> Option<&Rc<str>> {
         match self {
             Self::Server { by, .. } | Self::Here { by, .. } => by.as_ref(),
@@ -248,7 +249,7 @@ impl End {
         }
     }
 
-    /// Whether this filter has ended it because it took too long.
+    /// Whether this filter's timeout ended it.
     pub(crate) fn is_timeout_of(&self, filter: &Rc<str>) -> bool {
         self.status() == Status::DeadlineExceeded && self.ended_by() == Some(filter)
     }

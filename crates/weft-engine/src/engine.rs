@@ -1,17 +1,17 @@
-//! One worker: what comes in, what goes out, and what it holds.
+//! The engine: one worker, with its inputs, its outputs and its state.
 //!
-//! What a driver does with an engine is here. Connections are handled in [`crate::session`], calls in
-//! [`crate::request`], [`crate::upstream`], [`crate::response`] and [`crate::end`], with [`crate::verdict`] for what
-//! chains decide.
+//! This module has the driver's interface. [`crate::http2_events`] handles connections. [`crate::request`],
+//! [`crate::upstream`], [`crate::response`] and [`crate::end`] handle calls, and [`crate::verdict`] applies what chains
+//! decide.
 
+use crate::active_plan::ActivePlan;
 use crate::call::{Call, CallKey};
-use crate::call_link::Line;
+use crate::call_queue::WorkerQueue;
 use crate::conn::{CloseReason, Conn, ConnId, ConnKey, OUTPUT_BYTES_LOW, PARTIAL_BYTES_MAX, Side};
 use crate::expiry::{self, SWEEP_EVERY};
-use crate::filter::{Pending, Waiters};
-use crate::headers::Answers;
-use crate::live::Live;
-use crate::pass::{Facts, LiveChain, Passes, rand_base};
+use crate::filter::{DeferredAction, Waiters};
+use crate::headers::ResponseCache;
+use crate::pass::{ActiveChain, PassInputs, PassScratch, rand_base};
 use crate::plan::{Address, Plan};
 use crate::pool::{Endpoint, EndpointKey, Pool};
 use crate::resend::Spare;
@@ -31,32 +31,31 @@ use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::http2::{self, Connection, ErrorCode, Keepalive};
 
-/// Downstream connections of one worker; further ones are refused.
+/// The most downstream connections of one worker; further ones are refused.
 pub const CONNECTIONS_MAX: usize = CLIENTS_MAX as usize;
-/// Bytes of messages that the calls of one worker may hold together ([`Engine::bytes_held`]), unless it is
-/// configured otherwise.
+/// The default for the bytes of messages that the calls of one worker may hold together ([`Engine::bytes_held`]).
 pub const HELD_BYTES_MAX: usize = 256 << 20;
-/// How often expired table rows are swept, memory is looked at, and what has had its day is let go.
+/// The period of housekeeping: it sweeps expired table rows, checks memory, and releases retired chains and pools.
 const HOUSEKEEPING_EVERY: Interval = SWEEP_EVERY;
 
-/// How an engine is set up.
+/// The configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which worker this is, from 0. Worker 0 runs `ON EVERY`.
+    /// The index of this worker, from 0. Worker 0 runs `ON EVERY`.
     pub worker: usize,
-    /// How many there are.
+    /// The number of workers.
     pub workers: usize,
-    /// What `rand()` draws from. The same seed and the same input give the same run.
+    /// The seed of `rand()`. The same seed and the same input give the same run.
     pub seed: u64,
-    /// What is placed by keys of peers is placed by this, beside the tables of [`crate::state::StateStore`].
+    /// Hashes keys that peers choose, except in the tables of [`crate::state::StateStore`].
     pub hash: HashKey,
-    /// Nanoseconds for timing elements; None leaves them untimed.
+    /// A clock in nanoseconds that times elements; None disables timing.
     pub clock: Option<fn() -> u64>,
-    /// Bytes that calls may hold together. Beyond, those that hold most end with RESOURCE_EXHAUSTED.
+    /// The most bytes that calls may hold together. Beyond it, the calls that hold most end with RESOURCE_EXHAUSTED.
     pub held_bytes_max: usize,
-    /// Limits of connections from clients; the options of a listener override some.
+    /// Limits of connections from clients; the options of a listener override some of them.
     pub downstream: http2::Config,
-    /// Limits of connections to servers; the options of a cluster override some.
+    /// Limits of connections to servers; the options of a cluster override some of them.
     pub upstream: http2::Config,
 }
 
@@ -75,40 +74,40 @@ impl Default for Config {
     }
 }
 
-/// Something that a driver must do.
+/// A task for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Make a connection, and report it by `handle_connected` or `handle_closed`.
     Connect {
-        /// Under which id.
+        /// Its id.
         conn: ConnId,
-        /// Where to.
+        /// The address to connect to.
         address: Address,
     },
-    /// Write what [`Engine::output`] still holds, tell the peer that no more comes, and close once it has closed, too;
-    /// then report it by `handle_released`. What it still sends is let go.
+    /// Write the rest of [`Engine::output`], shut down the sending side, and close after the peer has closed, too. Then
+    /// report `handle_released`. Discard further input.
     Close {
         /// Which.
         conn: ConnId,
     },
-    /// Close now, whatever is left. It is not reported back.
+    /// Close now, without writing the rest. Do not report it back.
     Abort {
         /// Which.
         conn: ConnId,
     },
-    /// Have the other workers do [`Engine::handle_wake`] soon: calls of theirs may wait for what is free now.
+    /// Make the other workers call [`Engine::handle_wake`] soon: their calls may wait for a resource that is free now.
     Wake,
 }
 
 /// One worker of the data plane.
 ///
-/// Every `handle_*` may make output, actions and timeouts; poll for them after a batch of calls, not after each.
+/// Each `handle_*` may produce output, actions and timeouts; poll for them after a batch of calls, not after each.
 pub struct Engine {
     pub(crate) config: Config,
-    /// What the driver's clock said last.
+    /// The latest time from the driver.
     pub(crate) now: Time,
-    pub(crate) live: Rc<Live>,
-    /// Those of the current plan, and of earlier ones as long as a call has them.
+    pub(crate) active: Rc<ActivePlan>,
+    /// The pools of the current plan, and of earlier plans while a call uses them.
     pub(crate) pools: Vec<Rc<Pool>>,
     pub(crate) endpoints: Slab<Endpoint>,
     pub(crate) conns: Slab<Conn>,
@@ -116,8 +115,8 @@ pub struct Engine {
     pub(crate) spare_rows: Vec<Vec<u64>>,
     pub(crate) spare_bodies: Spare,
     pub(crate) timers: Timers<Timer>,
-    pub(crate) passes: Passes,
-    pub(crate) answers: Answers,
+    pub(crate) pass_scratch: PassScratch,
+    pub(crate) responses: ResponseCache,
     pub(crate) rewritten: Vec<u8>,
     pub(crate) inflated: Vec<u8>,
     pub(crate) batch: Batch,
@@ -127,25 +126,25 @@ pub struct Engine {
     pub(crate) actions: VecDeque<Action>,
     due: Vec<Timer>,
     /// Rows that have left a table, while ON TIMEOUT or ON EVICT runs.
-    departed: Vec<Row>,
-    /// Chains of all versions that still have calls, the current ones included.
-    pub(crate) chains: Vec<Rc<LiveChain>>,
-    /// What elements of retired versions counted.
+    expired_rows: Vec<Row>,
+    /// Chains with open calls of all versions, and all current chains.
+    pub(crate) chains: Vec<Rc<ActiveChain>>,
+    /// Counters of elements of retired versions.
     pub(crate) retired: Vec<(String, Vec<(String, Counters)>)>,
     pub(crate) n_downstream: usize,
-    /// Of them, those of each listener that has some.
+    /// Per listener: the number of its downstream connections, if any.
     pub(crate) clients: BTreeMap<Rc<str>, usize>,
     pub(crate) n_mirrors: usize,
-    /// Calls that are tries of others.
+    /// Calls that are tries of other calls.
     pub(crate) n_tries: usize,
     pub(crate) waiters: Waiters,
-    pub(crate) pending: VecDeque<Pending>,
-    /// The links on clusters, by their ids.
-    pub(crate) lines: BTreeMap<u32, Line>,
-    /// Those of listeners, by their names.
-    pub(crate) lines_of_listeners: BTreeMap<String, u32>,
-    pub(crate) next_line: u32,
-    /// It takes no connections any more.
+    pub(crate) pending: VecDeque<DeferredAction>,
+    /// The call queues, by id.
+    pub(crate) call_queues: BTreeMap<u32, WorkerQueue>,
+    /// The ids of listeners' call queues, by the listener's name.
+    pub(crate) queues_of_listeners: BTreeMap<String, u32>,
+    pub(crate) next_queue: u32,
+    /// No further connections are accepted.
     pub(crate) is_stopping: bool,
 }
 
@@ -153,20 +152,20 @@ pub struct Engine {
 pub(crate) enum Timer {
     Conn(ConnKey),
     Connect(ConnKey),
-    /// An endpoint that has failed may be back.
+    /// Probe a failed endpoint.
     Probe(EndpointKey),
     Deadline(CallKey),
     /// TIMEOUT TOTAL of the call's filter.
     Total(CallKey),
     /// A call's turn at its filter, or its next try.
     Turn(CallKey),
-    /// The next try of a call that has no answer yet.
+    /// The next hedged try of a call without an answer.
     Hedge(CallKey),
     HeldRequest(CallKey),
     HeldResponse(CallKey),
     Flush(ConnKey),
-    /// A link on a cluster, or its queue, has something to do.
-    Link(u32),
+    /// A call queue has work to do.
+    CallQueue(u32),
     /// Calls wait for a stream to an endpoint.
     Waiting(EndpointKey),
     Linger {
@@ -174,26 +173,26 @@ pub(crate) enum Timer {
         left: usize,
     },
     Every {
-        live: u32,
+        plan: u32,
         chain: usize,
         nth: usize,
         due: Time,
     },
-    /// Rows of a table have expired or were evicted, perhaps.
+    /// Rows of a table may have expired or been evicted.
     Expire {
-        live: u32,
+        plan: u32,
         chain: usize,
         nth: usize,
     },
-    KeepHouse,
+    Housekeeping,
 }
 
 impl Engine {
-    /// An engine that runs `plan`.
+    /// Creates an engine that runs `plan`.
     pub fn new(now: Time, config: Config, plan: Arc<Plan>) -> Self {
         let mut engine = Self {
             now,
-            live: Rc::new(Live::empty()),
+            active: Rc::new(ActivePlan::empty()),
             pools: Vec::new(),
             endpoints: Slab::new(),
             conns: Slab::new(),
@@ -201,18 +200,18 @@ impl Engine {
             spare_rows: Vec::new(),
             spare_bodies: Spare::default(),
             timers: Timers::new(now),
-            passes: Passes::new(config.clock),
-            answers: Answers::default(),
+            pass_scratch: PassScratch::new(config.clock),
+            responses: ResponseCache::default(),
             rewritten: Vec::new(),
             inflated: Vec::new(),
             batch: Batch::default(),
             stats: Stats::default(),
-            // Ids of different workers never meet: the worker is in the upper bits.
+            // Ids of different workers never collide: the worker is in the upper bits.
             next_call: (config.worker as u64) << 48,
             dirty: VecDeque::new(),
             actions: VecDeque::new(),
             due: Vec::new(),
-            departed: Vec::new(),
+            expired_rows: Vec::new(),
             chains: Vec::new(),
             retired: Vec::new(),
             n_downstream: 0,
@@ -221,21 +220,21 @@ impl Engine {
             n_tries: 0,
             waiters: Waiters::default(),
             pending: VecDeque::new(),
-            lines: BTreeMap::new(),
-            lines_of_listeners: BTreeMap::new(),
-            next_line: 0,
+            call_queues: BTreeMap::new(),
+            queues_of_listeners: BTreeMap::new(),
+            next_queue: 0,
             is_stopping: false,
             config,
         };
         engine.apply(now, plan);
-        engine.timers.set(now + HOUSEKEEPING_EVERY, Timer::KeepHouse);
+        engine.timers.set(now + HOUSEKEEPING_EVERY, Timer::Housekeeping);
         engine
     }
 
-    /// Takes on a new plan: calls that begin from now on enter under it, those under way end on theirs.
+    /// Applies a new plan: it applies to calls that start from now on. Open calls end under their own plan.
     pub fn apply(&mut self, now: Time, plan: Arc<Plan>) {
         let worker = self.config.worker;
-        let chains = LiveChain::all(&plan.chains, worker, &self.live.chains);
+        let chains = ActiveChain::all(&plan.chains, worker, &self.active.chains);
         let pools: Vec<_> = plan.clusters.iter().map(|c| self.pool_for(c)).collect();
         let mut targets = FxHashMap::default();
         for (cluster, pool) in plan.clusters.iter().zip(&pools) {
@@ -251,28 +250,29 @@ impl Engine {
         }
         self.chains.extend(chains.iter().cloned());
         self.stats.version = plan.version;
-        self.take_links(now, &plan, &pools);
-        let has_other_options = has_other_options(&self.live.plan, &plan);
-        self.live = Rc::new(Live { plan, id: self.live.id + 1, since: now, chains, pools, targets });
+        self.apply_call_queues(now, &plan, &pools);
+        let has_other_options = has_other_options(&self.active.plan, &plan);
+        self.active =
+            Rc::new(ActivePlan { plan, id: self.active.id + 1, since: now, chains, pools, targets });
         if worker == 0 {
             self.set_every_timers(now);
         }
-        self.let_go_of_listeners(now);
+        self.remove_listeners(now);
         if has_other_options {
             self.configure_connections();
         }
         self.run_pending(now);
     }
 
-    /// Connections go on under the options of the new plan, as far as their peers were not told others.
+    /// Applies the options of the new plan to open connections, except those already announced to the peer.
     fn configure_connections(&mut self) {
         let keys: Vec<_> = self.conns.iter().map(|(key, _)| key).collect();
         for key in keys {
             let Some(conn) = self.conns.get_mut(key) else { continue };
             let config = match &mut conn.side {
                 Side::Downstream { listener, options, .. } => {
-                    let Some(at) = self.live.plan.listener(listener) else { continue };
-                    let new = &self.live.plan.listeners[at].options;
+                    let Some(at) = self.active.plan.listener(listener) else { continue };
+                    let new = &self.active.plan.listeners[at].options;
                     if Arc::ptr_eq(options, new) || **options == **new {
                         continue;
                     }
@@ -289,12 +289,12 @@ impl Engine {
         }
     }
 
-    /// Has all chains, also those of earlier versions, look at other copies of tables from now on.
-    pub fn take_up(&mut self, swap: &Swap) {
-        self.chains.iter().for_each(|chain| swap.take_up(&mut chain.state.borrow_mut()));
+    /// Makes all chains, also those of earlier versions, use other copies of tables from now on.
+    pub fn apply_swap(&mut self, swap: &Swap) {
+        self.chains.iter().for_each(|chain| swap.apply(&mut chain.state.borrow_mut()));
     }
 
-    /// Listeners have other names (from, to) from the next plan on.
+    /// Renames listeners (from, to), effective with the next plan.
     pub fn rename_listeners(&mut self, renamed: &[(String, String)]) {
         if renamed.is_empty() {
             return;
@@ -313,9 +313,9 @@ impl Engine {
         }
     }
 
-    /// Clients of a listener that is no more are told to go.
-    fn let_go_of_listeners(&mut self, now: Time) {
-        let plan = Arc::clone(&self.live.plan);
+    /// Drains the clients of listeners that are gone.
+    fn remove_listeners(&mut self, now: Time) {
+        let plan = Arc::clone(&self.active.plan);
         self.go_away(now, |listener| plan.listener(listener).is_none());
     }
 
@@ -330,15 +330,15 @@ impl Engine {
         }
     }
 
-    /// The plan that new calls enter under.
+    /// The plan that applies to new calls.
     pub fn plan(&self) -> &Arc<Plan> {
-        &self.live.plan
+        &self.active.plan
     }
 
-    /// A client has connected to the listener with this name. None if it stops, or has as many as it takes, or if
-    /// [`CONNECTIONS_MAX`] is reached: close it then.
+    /// Accepts a client of this listener. Close the connection if the result is None: the engine is stopping, or the
+    /// listener or the worker ([`CONNECTIONS_MAX`]) has no room.
     pub fn handle_accept(&mut self, now: Time, listener: &str, peer: &str) -> Option<ConnId> {
-        let wanted = self.live.plan.listener(listener).map(|at| &self.live.plan.listeners[at].options);
+        let wanted = self.active.plan.listener(listener).map(|at| &self.active.plan.listeners[at].options);
         let options = wanted.map(Arc::clone).unwrap_or_default();
         let n_clients = self.clients.get(listener).copied().unwrap_or(0);
         let is_full = self.n_downstream >= CONNECTIONS_MAX || n_clients >= options.connections_max as usize;
@@ -358,18 +358,18 @@ impl Engine {
         Some(key.into())
     }
 
-    /// A connection that [`Action::Connect`] asked for is being made. Its time begins here and not where the engine
-    /// asked for it: the pass that needs it may have taken longer.
+    /// The driver starts to make a connection of [`Action::Connect`]. The connect timeout starts here and not with the
+    /// action: the pass that needs the connection may have taken longer.
     pub fn handle_connecting(&mut self, now: Time, conn: ConnId) {
         self.begin_connect_timeout(now, conn.into());
     }
 
-    /// A connection that [`Action::Connect`] asked for is up: its preface can be written.
+    /// A connection of [`Action::Connect`] is up: its preface can be written.
     pub fn handle_connected(&mut self, _now: Time, conn: ConnId) {
         self.after_change(conn.into());
     }
 
-    /// Bytes have come. All of them are taken.
+    /// Takes all of the bytes that have arrived.
     pub fn handle_input(&mut self, now: Time, conn: ConnId, input: &[u8]) {
         self.now = now;
         let key = conn.into();
@@ -401,44 +401,42 @@ impl Engine {
         self.run_pending(now);
     }
 
-    /// The connection is gone: its calls end.
+    /// The connection is closed: its calls end.
     pub fn handle_closed(&mut self, now: Time, conn: ConnId, reason: CloseReason) {
         self.drop_conn(now, conn.into(), reason.why_down());
         self.run_pending(now);
     }
 
-    /// A closing connection's driver has let go of it.
+    /// The driver has released a closing connection.
     pub fn handle_released(&mut self, now: Time, conn: ConnId) {
         self.drop_conn(now, conn.into(), None);
         self.run_pending(now);
     }
 
-    /// The address that a connection leads to is no longer one of its endpoint's: its calls end there, and it takes no
-    /// further ones.
+    /// The endpoint has no longer the address of this connection: its calls end there, and it takes no further ones.
     pub fn handle_moved(&mut self, now: Time, conn: ConnId) {
-        self.let_go_upstream(now, conn.into());
+        self.drain_upstream(now, conn.into());
         self.run_pending(now);
     }
 
-    /// What is to be written to a connection; empty if nothing, or if it is gone.
+    /// The bytes to write to a connection; empty if there are none or the connection is gone.
     pub fn output(&self, conn: ConnId) -> &[u8] {
         self.conns.get(conn.into()).map_or(&[], |c| c.h2.output())
     }
 
-    /// So many bytes of the output were written.
+    /// The driver has written that many bytes of the output.
     pub fn advance_output(&mut self, conn: ConnId, n: usize) {
         let key = conn.into();
         let Some(state) = self.conns.get_mut(key) else { return };
         state.h2.advance_output(n);
         if !state.waiting.is_empty() && state.h2.output().len() <= OUTPUT_BYTES_LOW {
             for call in core::mem::take(&mut state.waiting) {
-                self.settle(call);
+                self.grant_credit(call);
             }
         }
     }
 
-    /// The next connection with output that was not reported yet. Write what [`Engine::output`] gives, and again
-    /// whenever the connection can take more.
+    /// The next connection with new output. Write [`Engine::output`], and again whenever the connection accepts more.
     pub fn poll_output(&mut self) -> Option<ConnId> {
         while let Some(key) = self.dirty.pop_front() {
             if let Some(conn) = self.conns.get_mut(key) {
@@ -449,27 +447,27 @@ impl Engine {
         None
     }
 
-    /// The next thing to do, if any.
+    /// The next task for the driver, if any.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// The rows that sinks wait for; take them with [`core::mem::swap`] or clear them.
+    /// The rows for sinks; take them with [`core::mem::swap`] or clear them.
     pub fn rows(&mut self) -> &mut Batch {
         &mut self.batch
     }
 
-    /// Rows were given up because their writer is behind.
+    /// Counts rows that were dropped because their writer is behind.
     pub fn note_rows_lost(&mut self, n: usize) {
         self.stats.rows_lost += n as u64;
     }
 
-    /// When [`Engine::handle_timeout`] wants to be called next.
+    /// The time of the next call of [`Engine::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// Time has passed.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         let mut due = core::mem::take(&mut self.due);
@@ -481,23 +479,23 @@ impl Engine {
         self.run_pending(now);
     }
 
-    /// A listener takes no more: its clients are told to go, and finish the calls that are on their way.
+    /// Drains a listener: its clients get a GOAWAY and finish their open calls.
     pub fn drain_listener(&mut self, now: Time, name: &str) {
         self.go_away(now, |listener| listener == name);
     }
 
-    /// Begins to close: every connection takes the calls that are on their way, finishes them, and closes. No further
-    /// connection is taken. All is done when [`Engine::clients_open`] is 0.
+    /// Starts to close: each connection finishes its open calls and closes, and no further connection is accepted. It
+    /// is done when [`Engine::clients_open`] is 0.
     pub fn close_gracefully(&mut self, now: Time) {
         self.is_stopping = true;
         self.go_away(now, |_| true);
     }
 
-    /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections
-    /// when their output is out. Returns how many calls that were.
+    /// Ends what [`Engine::close_gracefully`] has left: calls with UNAVAILABLE, through their chains, and connections
+    /// after their output. Returns the number of these calls.
     pub fn cut(&mut self, now: Time) -> usize {
         let mut n_cut = 0;
-        // A call that is to take effect once leaves another behind, which leaves none.
+        // A call that takes effect once leaves a detached call behind, so two rounds are needed.
         for _ in 0..2 {
             let calls = self.calls.iter().filter(|(_, call)| !call.is_try()).map(|(key, _)| key);
             for key in calls.collect::<Vec<CallKey>>() {
@@ -512,17 +510,17 @@ impl Engine {
         n_cut
     }
 
-    /// Connections of clients that are open.
+    /// The number of open downstream connections.
     pub fn clients_open(&self) -> usize {
         self.n_downstream
     }
 
-    /// Calls under way.
+    /// The number of open calls.
     pub fn calls_open(&self) -> usize {
         self.calls.len() - self.n_tries
     }
 
-    /// Connections that are open, both sides.
+    /// The number of open connections, downstream and upstream.
     pub fn connections_open(&self) -> usize {
         self.conns.len()
     }
@@ -535,15 +533,15 @@ impl Engine {
         stats.chains = self.stats_of_chains();
         stats.filters = self.filter_stats();
         stats.endpoints = self.endpoint_stats();
-        stats.links = self.call_link_stats();
-        stats.slow_passes = self.passes.slow.clone();
+        stats.call_queues = self.call_queue_stats();
+        stats.slow_passes = self.pass_scratch.slow.clone();
         for (_, conn) in self.conns.iter() {
             conn.h2.counters().iter().for_each(|(v, n)| stats.refuse(v.name(), u64::from(n)));
         }
         stats
     }
 
-    /// What elements of retired versions counted: (chain, [(instance, counters)]).
+    /// Counters of elements of retired versions: (chain, [(instance, counters)]).
     pub fn retired(&self) -> &[(String, Vec<(String, Counters)>)] {
         &self.retired
     }
@@ -555,92 +553,96 @@ impl Engine {
             Timer::Probe(endpoint) => self.probe(now, endpoint),
             Timer::Deadline(call) => self.deadline_passed(now, call),
             Timer::Total(call) => self.total_passed(now, call),
-            Timer::Turn(call) => self.turn_has_come(now, call),
+            Timer::Turn(call) => self.turn_timeout(now, call),
             Timer::Hedge(call) => self.hedge_passed(now, call),
             Timer::HeldRequest(call) => self.flush_request(now, call),
             Timer::HeldResponse(call) => self.flush_response(now, call),
-            Timer::Every { live, chain, nth, due } if live == self.live.id => {
+            Timer::Every { plan, chain, nth, due } if plan == self.active.id => {
                 self.run_every(now, (chain, nth), due);
             }
-            Timer::Expire { live, chain, nth } if live == self.live.id => self.run_timeouts(now, chain, nth),
+            Timer::Expire { plan, chain, nth } if plan == self.active.id => {
+                self.run_timeouts(now, chain, nth)
+            }
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
-            Timer::Link(line) => self.link_timeout(now, line),
+            Timer::CallQueue(line) => self.call_queue_timeout(now, line),
             Timer::Waiting(endpoint) => self.watch_waiting(now, endpoint),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
-            Timer::KeepHouse => {
-                self.keep_house(now);
-                self.timers.set(now + HOUSEKEEPING_EVERY, Timer::KeepHouse);
+            Timer::Housekeeping => {
+                self.housekeeping(now);
+                self.timers.set(now + HOUSEKEEPING_EVERY, Timer::Housekeeping);
             }
         }
     }
 
-    /// What `rand()` draws from, in the place of a call's id, where there is no call.
+    /// Replaces a call's id in `rand()` where there is no call.
     fn no_call(&self) -> u64 {
         u64::MAX - self.config.worker as u64
     }
 
-    /// Runs the n-th EVERY of a chain, which was due at a time, and sets its next one.
+    /// Runs the n-th EVERY of a chain, which was due at a time, and sets its next timer.
     fn run_every(&mut self, now: Time, (chain, nth): (usize, usize), due: Time) {
-        let live = Rc::clone(&self.live);
-        let live_chain = &live.chains[chain];
-        let (interval, segment) = &live_chain.chain.segments.every[nth];
-        let facts =
-            Facts::of_node(now, rand_base(self.config.seed, self.no_call(), 0, now.0 as u64, segment.event));
-        // EVERY reads no message, so nothing can be malformed; and no call's row, but its shape is checked.
-        let mut row = vec![0; live_chain.chain.program.call_words()];
-        let _ = self.passes.run(live_chain, segment, &facts, &mut row, usize::MAX);
-        self.take_rows(now, live_chain);
+        let active = Rc::clone(&self.active);
+        let active_chain = &active.chains[chain];
+        let (interval, segment) = &active_chain.chain.segments.every[nth];
+        let pass_inputs = PassInputs::of_node(
+            now,
+            rand_base(self.config.seed, self.no_call(), 0, now.0 as u64, segment.event),
+        );
+        // EVERY reads no message, so nothing can be malformed. It uses no call's row, but the row's size is checked.
+        let mut row = vec![0; active_chain.chain.program.call_words()];
+        let _ = self.pass_scratch.run(active_chain, segment, &pass_inputs, &mut row, usize::MAX);
+        self.take_rows(now, active_chain);
         let due = due.next_after(now, *interval);
-        self.timers.set(due, Timer::Every { live: live.id, chain, nth, due });
+        self.timers.set(due, Timer::Every { plan: active.id, chain, nth, due });
     }
 
-    /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
+    /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next timer.
     fn run_timeouts(&mut self, now: Time, chain: usize, nth: usize) {
-        let live = Rc::clone(&self.live);
-        let live_chain = &live.chains[chain];
-        let (departs, segment) = &live_chain.chain.segments.timeouts[nth];
-        let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(departs.table.0)]);
-        let mut rows = core::mem::take(&mut self.departed);
-        let mut call = vec![0; live_chain.chain.program.call_words()];
-        let is_more = expiry::depart((&table, departs.why), now, &mut rows, |at, row| {
+        let active = Rc::clone(&self.active);
+        let active_chain = &active.chains[chain];
+        let (departs, segment) = &active_chain.chain.segments.timeouts[nth];
+        let table = Arc::clone(&active_chain.state.borrow().tables[usize::from(departs.table.0)]);
+        let mut rows = core::mem::take(&mut self.expired_rows);
+        let mut call = vec![0; active_chain.chain.program.call_words()];
+        let is_more = expiry::run_removed_rows((&table, departs.why), now, &mut rows, |at, row| {
             let rand = rand_base(self.config.seed, self.no_call(), at, now.0 as u64, segment.event);
-            let facts = Facts { departed: row, ..Facts::of_node(now, rand) };
+            let pass_inputs = PassInputs { expired_row: row, ..PassInputs::of_node(now, rand) };
             // As EVERY: there is no message.
-            let _ = self.passes.run(live_chain, segment, &facts, &mut call, usize::MAX);
-            self.take_rows(now, live_chain);
+            let _ = self.pass_scratch.run(active_chain, segment, &pass_inputs, &mut call, usize::MAX);
+            self.take_rows(now, active_chain);
         });
-        self.departed = rows;
-        let next = expiry::departs_again(departs.why, is_more);
-        self.timers.set(now + next, Timer::Expire { live: live.id, chain, nth });
+        self.expired_rows = rows;
+        let next = expiry::next_removal_interval(departs.why, is_more);
+        self.timers.set(now + next, Timer::Expire { plan: active.id, chain, nth });
     }
 
-    /// The rows of the last pass, for their sinks.
-    pub(crate) fn take_rows(&mut self, now: Time, live: &LiveChain) {
-        if !self.passes.outcome.rows.is_empty() {
-            let lost = self.batch.take(now, &live.chain.program, &self.passes.outcome);
+    /// Takes the sink rows of the last pass.
+    pub(crate) fn take_rows(&mut self, now: Time, active: &ActiveChain) {
+        if !self.pass_scratch.outcome.rows.is_empty() {
+            let lost = self.batch.take(now, &active.chain.program, &self.pass_scratch.outcome);
             self.stats.rows_lost += lost as u64;
         }
     }
 
     fn set_every_timers(&mut self, now: Time) {
-        let live = Rc::clone(&self.live);
-        for (chain, live_chain) in live.chains.iter().enumerate() {
-            for (nth, (interval, _)) in live_chain.chain.segments.every.iter().enumerate() {
+        let active = Rc::clone(&self.active);
+        for (chain, active_chain) in active.chains.iter().enumerate() {
+            for (nth, (interval, _)) in active_chain.chain.segments.every.iter().enumerate() {
                 let due = now + *interval;
-                self.timers.set(due, Timer::Every { live: live.id, chain, nth, due });
+                self.timers.set(due, Timer::Every { plan: active.id, chain, nth, due });
             }
-            for (nth, (departs, _)) in live_chain.chain.segments.timeouts.iter().enumerate() {
+            for (nth, (departs, _)) in active_chain.chain.segments.timeouts.iter().enumerate() {
                 self.timers.set(
-                    now + expiry::departs_every(departs.why),
-                    Timer::Expire { live: live.id, chain, nth },
+                    now + expiry::removal_interval(departs.why),
+                    Timer::Expire { plan: active.id, chain, nth },
                 );
             }
         }
     }
 
-    /// What need not be done at once.
-    fn keep_house(&mut self, now: Time) {
+    /// Runs tasks that are not urgent.
+    fn housekeeping(&mut self, now: Time) {
         self.sweep_tables(now);
         self.watch_memory(now);
         self.retire();
@@ -649,13 +651,13 @@ impl Engine {
 
     fn sweep_tables(&self, now: Time) {
         // The parts of a chain have the same tables.
-        for live in self.live.chains.iter().filter(|live| live.chain.part == 0) {
-            expiry::sweep(now, &live.chain.program, &live.state.borrow(), self.config.worker == 0);
+        for active in self.active.chains.iter().filter(|active| active.chain.part == 0) {
+            expiry::sweep(now, &active.chain.program, &active.state.borrow(), self.config.worker == 0);
         }
     }
 }
 
-/// Whether a listener or a cluster of a plan has other options in the next one, or another name.
+/// Whether the options of a listener or a cluster differ in the new plan, or its name is gone.
 fn has_other_options(old: &Plan, new: &Plan) -> bool {
     let mut listeners = old.listeners.iter().map(|of| (&of.options, new.listener(&of.name)));
     let mut clusters = old.clusters.iter().map(|of| (&of.options, new.cluster(&of.name)));
@@ -687,7 +689,7 @@ pub(crate) fn upstream_config(config: &Config, options: &ClusterOptions) -> http
         keepalive: Some(Keepalive {
             interval: options.keepalive_time,
             timeout: options.keepalive_timeout,
-            // Common gRPC servers end connections on which they are asked without need: see `http2::Config::client`.
+            // Common gRPC servers close connections that send needless PINGs: see `http2::Config::client`.
             without_streams: false,
         }),
         resets_max: options.reset_budget,
@@ -697,7 +699,7 @@ pub(crate) fn upstream_config(config: &Config, options: &ClusterOptions) -> http
 }
 
 impl Connections {
-    /// Whether none is open.
+    /// Whether no connection is open.
     pub fn is_idle(&self) -> bool {
         self.open == 0
     }

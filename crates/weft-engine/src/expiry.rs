@@ -1,4 +1,4 @@
-//! What workers of calls and of frames do alike with rows that have expired or were evicted.
+//! Rows that have expired or were evicted: common to the engines for calls and for packets.
 
 use crate::timers::TICK_NS;
 use weft_core::abi::State;
@@ -6,18 +6,17 @@ use weft_core::table::{RemovalReason, Row, Table};
 use weft_core::{Interval, Time};
 use weft_ir::program::{ChainProgram, Realisation};
 
-/// How often expired rows are swept, and looked for where there is an ON TIMEOUT.
+/// The period of sweeps, and of ON TIMEOUT checks.
 pub(crate) const SWEEP_EVERY: Interval = Interval::from_millis(100);
-/// How often rows that were evicted are looked for where there is an ON EVICT: they wait in places of which there are
-/// few.
+/// The period of ON EVICT checks: evicted rows occupy reserved slots, of which there are few.
 const EVICTED_EVERY: Interval = Interval::from_millis(10);
-/// Expired rows that are taken of a table at once.
+/// The most rows taken from a table at once.
 const SWEEP_ROWS: usize = 512;
-/// When ON TIMEOUT or ON EVICT goes on with a table which more rows have left than are taken at once.
+/// When ON TIMEOUT or ON EVICT continues, if more rows have left a table than are taken at once.
 const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
 
-/// Sweeps the tables of a chain, [`SWEEP_ROWS`] of each. The first worker does so for all, the others for what is
-/// theirs alone; from tables of the controller none takes a row ([`crate::rules`]).
+/// Sweeps the tables of a chain, [`SWEEP_ROWS`] rows of each. The first worker sweeps shared tables, each worker its
+/// own. Tables of the controller are not swept ([`crate::rules`]).
 pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bool) {
     for (decl, table) in chain.tables.iter().zip(&state.tables) {
         let is_swept = match decl.realisation {
@@ -31,41 +30,41 @@ pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bo
     }
 }
 
-/// After which time rows of a table that have left it so are looked for.
-pub(crate) fn departs_every(why: RemovalReason) -> Interval {
+/// The period of checks for rows that have left a table in this way.
+pub(crate) fn removal_interval(why: RemovalReason) -> Interval {
     match why {
         RemovalReason::Expired => SWEEP_EVERY,
         RemovalReason::Evicted => EVICTED_EVERY,
     }
 }
 
-/// After which time they are looked for again; `is_more`: more have left than are taken at once.
-pub(crate) fn departs_again(why: RemovalReason, is_more: bool) -> Interval {
-    if is_more { EXPIRE_AGAIN } else { departs_every(why) }
+/// The time until the next check; `is_more`: more rows have left than are taken at once.
+pub(crate) fn next_removal_interval(why: RemovalReason, is_more: bool) -> Interval {
+    if is_more { EXPIRE_AGAIN } else { removal_interval(why) }
 }
 
-/// When a look at a table that is due at `look`, and again and again from then on, first finds a row; None: not before
-/// a row is inserted or evicted.
-pub(crate) fn next_departure((table, why): (&Table, RemovalReason), look: Time) -> Option<Time> {
+/// When a check that is due at `look`, and periodically from then on, first finds a row. None: not before a row is
+/// inserted or evicted.
+pub(crate) fn next_removal((table, why): (&Table, RemovalReason), look: Time) -> Option<Time> {
     let at = table.next_removal(why)?;
     let missed = at.0.saturating_sub(look.0).max(0) as u64;
-    Some(Time(look.0.saturating_add_unsigned(missed.next_multiple_of(looks_every(why)))))
+    Some(Time(look.0.saturating_add_unsigned(missed.next_multiple_of(check_period_ns(why)))))
 }
 
-/// The last of such looks that is due at `now`. However late a look is, it finds what it would have found at its time.
-pub(crate) fn last_look(why: RemovalReason, look: Time, now: Time) -> Time {
+/// The last of these checks that is due at `now`. A late check finds the same rows as one in time.
+pub(crate) fn last_check(why: RemovalReason, look: Time, now: Time) -> Time {
     let late = now.0.saturating_sub(look.0).max(0) as u64;
-    Time(look.0.saturating_add_unsigned(late - late % looks_every(why)))
+    Time(look.0.saturating_add_unsigned(late - late % check_period_ns(why)))
 }
 
-/// Nanoseconds from one look to the next: a timer goes off in the tick behind its time.
-fn looks_every(why: RemovalReason) -> u64 {
-    (departs_every(why).as_nanos() + TICK_NS) as u64
+/// Nanoseconds between two checks: a timer fires in the tick after its time.
+fn check_period_ns(why: RemovalReason) -> u64 {
+    (removal_interval(why).as_nanos() + TICK_NS) as u64
 }
 
-/// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; whether there may be
-/// more. `rows` is empty before and after.
-pub(crate) fn depart(
+/// Passes the rows that have left the table to `each`, at most [`SWEEP_ROWS`], with their index. Returns whether there
+/// may be more. `rows` is empty before and after.
+pub(crate) fn run_removed_rows(
     (table, why): (&Table, RemovalReason),
     now: Time,
     rows: &mut Vec<Row>,

@@ -1,4 +1,4 @@
-//! The header lists that the engine itself gives: answers that did not come from a server.
+//! The header lists that the engine itself makes: answers that do not come from a server.
 
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -7,15 +7,15 @@ use weft_proto::session::grpc::header::{parse_content_type, status_of_http, writ
 use weft_proto::session::grpc::narrow_encodings;
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
-/// The encodings of messages that a peer can read (gRPC over HTTP/2).
+/// The message encodings that a peer accepts (gRPC over HTTP/2).
 pub(crate) const ACCEPT_ENCODING: &[u8] = b"grpc-accept-encoding";
 
-/// Answers that are kept because they are likely to be given again (each kept list is sent as cached bytes).
+/// The number of cached answers, which are likely to repeat (each cached list is sent as cached bytes).
 const KEPT_MAX: usize = 64;
 
-/// Makes answers, and remembers those without anything special.
+/// Makes answers, and caches those without individual content.
 #[derive(Default)]
-pub(crate) struct Answers {
+pub(crate) struct ResponseCache {
     kept: FxHashMap<(Form, Status, Vec<u8>), Rc<Headers>>,
     response: Option<Rc<Headers>>,
 }
@@ -23,14 +23,14 @@ pub(crate) struct Answers {
 /// Whether response headers have been sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
-    /// They have not: the answer is a response that is nothing but its trailers.
+    /// Not sent: the response has nothing but trailers.
     TrailersOnly,
-    /// They have.
+    /// Sent.
     Trailers,
 }
 
-impl Answers {
-    /// The end of a call with this status and message.
+impl ResponseCache {
+    /// The trailers of a call with this status and message.
     pub(crate) fn end(&mut self, form: Form, status: Status, message: &[u8]) -> Rc<Headers> {
         let key = (form, status, message.to_vec());
         if let Some(kept) = self.kept.get(&key) {
@@ -44,13 +44,13 @@ impl Answers {
         made
     }
 
-    /// The headers of a response that the engine gives.
+    /// The headers of a response that the engine makes.
     pub(crate) fn response(&mut self) -> Rc<Headers> {
         Rc::clone(self.response.get_or_insert_with(|| begin(HeadersBuilder::new()).build()))
     }
 }
 
-/// As [`Answers::end`], to be added to.
+/// As [`ResponseCache::end`], as a builder.
 pub(crate) fn end_builder(form: Form, status: Status, message: &[u8]) -> HeadersBuilder {
     let mut builder = HeadersBuilder::new();
     if form == Form::TrailersOnly {
@@ -72,7 +72,7 @@ pub(crate) fn not_grpc(status: &[u8]) -> Rc<Headers> {
     builder.build()
 }
 
-/// A header list with one header more or another.
+/// A copy of a header list with this header added or replaced.
 pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::from_headers(headers);
     // Names and values that this node makes are valid.
@@ -80,36 +80,36 @@ pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<He
     builder.build()
 }
 
-/// A header list without a header.
+/// A copy of a header list without this header.
 pub(crate) fn without_header(headers: &Headers, name: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::from_headers(headers);
     builder.remove(name);
     builder.build()
 }
 
-/// The list as it is handed on: without the length of a body that a chain may change, or this node end.
-pub(crate) fn to_hand_on(headers: &Rc<Headers>) -> Rc<Headers> {
+/// The list to forward: without the content length, since a chain may change the body and this node may end it.
+pub(crate) fn to_forward(headers: &Rc<Headers>) -> Rc<Headers> {
     match headers.content_length() {
         None => Rc::clone(headers),
         Some(_) => without_header(headers, b"content-length"),
     }
 }
 
-/// Of header lists that were looked at: they offer no encoding that this node cannot read.
+/// The tag of header lists whose offer was checked.
 const IS_READABLE: u64 = 1;
 
-/// What this node says of a peer in place of the peer: of the encodings that it offers, those that can be read here, so
-/// that a chain can read what they lead to. None if that is all of them.
+/// The encodings to offer in place of the peer's own: those that this node can read, so that a chain can read the
+/// messages. None if the peer offers no others.
 pub(crate) fn narrowed_offer(headers: &Headers) -> Option<Rc<Headers>> {
     let narrowed = narrow_encodings(headers.get(ACCEPT_ENCODING)?)?;
-    // An empty list is one that was not there.
+    // An empty list was absent.
     Some(match narrowed.is_empty() {
         true => without_header(headers, ACCEPT_ENCODING),
         false => with_header(headers, ACCEPT_ENCODING, &narrowed),
     })
 }
 
-/// A server's header list, its offer [narrowed](narrowed_offer). Lists that a server repeats are looked at once.
+/// A server's header list, with its offer [narrowed](narrowed_offer). Repeated lists are checked once.
 pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
     if headers.tag.get() == IS_READABLE {
         return headers;
@@ -130,7 +130,7 @@ fn push(builder: &mut HeadersBuilder, name: &[u8], value: &[u8]) {
     builder.push(name, value).expect("these names and values are valid in HTTP/2");
 }
 
-/// What is wrong with a response whose headers are not gRPC's: what a server, or a proxy before it, meant by them.
+/// The error of a response that is not gRPC: what a server or proxy meant by its headers.
 pub(crate) fn fault_of(headers: &Headers) -> Option<(Status, String)> {
     let http = headers.status().unwrap_or(0);
     if http != 200 {
@@ -142,7 +142,7 @@ pub(crate) fn fault_of(headers: &Headers) -> Option<(Status, String)> {
     None
 }
 
-/// The status of a call from the trailers that a server sent.
+/// The status of a call in the trailers of a server.
 pub(crate) fn status_of(trailers: &Headers) -> Status {
     let code = trailers.get(b"grpc-status").and_then(|v| core::str::from_utf8(v).ok()?.parse().ok());
     code.and_then(Status::from_code).unwrap_or(Status::Unknown)

@@ -1,28 +1,35 @@
-//! The data plane, without its sockets and its clock.
+//! The data plane, without sockets and without a clock.
 //!
-//! An [`Engine`] is one worker: it owns its connections, calls, timers and its part of the state, and runs each
-//! message through the compiled chain of its route. Bytes, connection events and the time come in through
-//! `handle_*`; bytes, actions, sink rows and the next timeout come out through `poll_*`. The same engine runs on
-//! sockets (`weft-io`) and in the simulator (`weft-sim`).
+//! An [`Engine`] is one worker. It owns its connections, calls, timers and its part of the state, and runs each message
+//! through the compiled chain of its route. Bytes, connection events and the time come in through `handle_*`. Bytes,
+//! actions, sink rows and the next timeout come out through `poll_*`. The same engine runs on sockets (`weft-io`) and
+//! in the simulator (`weft-sim`).
 //!
-//! * [`plan`]: what the engine runs: listeners, clusters, routes, chains with their code and state.
+//! Calls:
+//! * [`plan`]: what an engine runs: listeners, clusters, routes, and chains with their code and state.
 //! * [`state`]: the state of chains on a node, carried from version to version.
+//! * [`rules`]: changes of the tables that the controller fills.
 //! * [`Engine`]: connections, calls and upstream pools.
-//! * [`packet`]: the same for packets: frames of ports through chains.
-//! * [`call_link`]: calls that wait for a cluster in a queue.
-//! * [`queue`]: packets that wait, as queue programs say.
-//! * [`recording`]: what a queue was asked, to be asked again.
-//! * [`sinks`], [`stats`]: what comes out beside the traffic.
+//! * [`call_queue`]: calls that wait in a queue program in front of a cluster or behind a listener.
+//!
+//! Packets:
+//! * [`packet`]: the engine for packets: it runs frames from ports through chains.
+//! * [`queue`]: runs queue programs over packets that wait.
+//! * [`recording`]: records the operations on a queue so that they can be replayed.
+//!
+//! Output beside the traffic:
+//! * [`sinks`], [`stats`]: rows for sinks, and counters.
 
+mod active_plan;
 mod call;
-pub mod call_link;
+pub mod call_queue;
 mod conn;
 mod end;
 mod engine;
 mod expiry;
 mod filter;
 mod headers;
-mod live;
+mod http2_events;
 mod memory;
 pub mod packet;
 mod pass;
@@ -35,7 +42,6 @@ mod resend;
 mod response;
 mod routes;
 pub mod rules;
-mod session;
 pub mod sinks;
 mod slab;
 pub mod state;

@@ -1,7 +1,7 @@
-//! What calls hold of memory, and who has to go when it is too much.
+//! Memory of calls, and which calls end when it exceeds the limit.
 //!
-//! A sender is not credited for what waits, so a connection holds its peer's windows at most, and one message that is
-//! gathered for a chain is bounded by itself. Many of either could still be more than the machine has.
+//! A sender gets no credit for data that waits. So a connection holds at most its peer's windows, and one message
+//! gathered for a chain is bounded by itself. Many of either could still exceed the machine's memory.
 
 use crate::call::{Call, CallKey, Flow, HeldItem, Leg};
 use crate::conn::{ConnId, ConnKey};
@@ -10,22 +10,21 @@ use crate::resend::Spare;
 use std::collections::BTreeMap;
 use weft_core::{Status, Time};
 
-/// The calls of one client's connection may hold this part of what all may hold, so that no client takes it all.
+/// The share of the limit that the calls of one client connection may hold, so that no client uses all of it.
 const CLIENT_SHARE: usize = 4;
 
-/// A call, and how many bytes it holds.
+/// A call, and the bytes that it holds.
 type Holder = (usize, CallKey);
 
 impl Engine {
-    /// Bytes of messages that are gathered, that wait for a window, a delay or an upstream, and bytes that wait to be
-    /// written.
+    /// Bytes of gathered messages, of data that waits for a window, a delay or an upstream, and of output.
     pub fn bytes_held(&self) -> usize {
         let of_calls = self.calls.iter().map(|(_, call)| call.held_bytes());
         let of_conns = self.conns.iter().map(|(_, conn)| conn.held_bytes());
         of_calls.chain(of_conns).sum()
     }
 
-    /// Ends the calls that hold most, until each client and all of them together are within their limits.
+    /// Ends the calls that hold most, until each client and all clients together are within their limits.
     pub(crate) fn watch_memory(&mut self, now: Time) {
         let limit = self.config.held_bytes_max;
         let client_limit = limit / CLIENT_SHARE;
@@ -33,11 +32,11 @@ impl Engine {
         if held <= client_limit {
             return;
         }
-        // What is kept for the case that a server refuses it is the first to go.
+        // Requests kept for resending go first.
         self.calls.values_mut().for_each(|call| call.sent = None);
         self.spare_bodies = Spare::default();
         let mut by_client: BTreeMap<Option<ConnId>, Vec<Holder>> = BTreeMap::new();
-        // What tries hold is their call's.
+        // Tries hold memory on behalf of their call.
         for (key, call) in self.calls.iter().filter(|(_, call)| !call.is_try()) {
             let client = call.down().map(|down| ConnId::from(down.conn));
             by_client.entry(client).or_default().push((self.held_for(call), key));
@@ -52,7 +51,7 @@ impl Engine {
         self.abort_largest(now, limit);
     }
 
-    /// Ends those of `calls` that hold most, until no more than `limit` bytes of `held` are left.
+    /// Ends those of `calls` that hold most, until `held` is at most `limit` bytes.
     fn end_largest(&mut self, now: Time, mut calls: Vec<Holder>, mut held: usize, limit: usize) {
         if held <= limit {
             return;
@@ -68,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// What is queued of calls that have ended is their connection's.
+    /// Output of ended calls belongs to their connection.
     fn abort_largest(&mut self, now: Time, limit: usize) {
         let mut held = self.bytes_held();
         if held <= limit {
@@ -87,12 +86,12 @@ impl Engine {
         }
     }
 
-    /// What would be free if the call ended.
+    /// The bytes that the end of the call would free.
     fn held_for(&self, call: &Call) -> usize {
         let queued = |leg: Option<Leg>| {
             leg.and_then(|leg| Some(self.conns.get(leg.conn)?.h2.queued(leg.stream))).unwrap_or(0)
         };
-        let of_tries = call.wrap.iter().flat_map(|wrap| wrap.tries());
+        let of_tries = call.filtered.iter().flat_map(|wrap| wrap.tries());
         let of_tries = of_tries.filter_map(|one| Some(self.held_for(self.calls.get(one)?)));
         call.held_bytes() + queued(call.up) + queued(call.down()) + of_tries.sum::<usize>()
     }
@@ -100,7 +99,7 @@ impl Engine {
 
 impl Call {
     fn held_bytes(&self) -> usize {
-        let filter = self.wrap.as_ref().map_or(0, |wrap| wrap.held_bytes());
+        let filter = self.filtered.as_ref().map_or(0, |wrap| wrap.held_bytes());
         let sent = self.sent.as_ref().map_or(0, |sent| sent.body.len());
         self.request.held_bytes() + self.response.held_bytes() + filter + sent
     }

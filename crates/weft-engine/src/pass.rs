@@ -1,6 +1,6 @@
-//! One message through one segment: filling the inputs, running the code, reading what came out.
+//! Passes: runs one message through one segment. Fills the inputs, runs the code, and reads the outcome.
 
-use crate::filter::LiveFilter;
+use crate::filter::ActiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
 use crate::tracing::Tracing;
 use core::cell::RefCell;
@@ -17,35 +17,35 @@ use weft_ir::program::{Event, Input, InputLocation, Meta};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
-/// Nanoseconds that a pass may take before it is counted as slow: so long all other calls of its worker wait.
+/// Nanoseconds after which a pass counts as slow: all other calls of its worker wait that long.
 pub const SLOW_PASS_NS: u64 = 10_000_000;
 
-/// Bytes of a tuple below which a pass is not slow unless its segment says that it may be: what compiled code does with
-/// bytes takes a few nanoseconds for each. Of passes over fewer the time is not read, which would be dear for them.
+/// The tuple size below which a pass cannot be slow, unless its segment may be: compiled code takes a few nanoseconds
+/// per byte. Such passes are not timed, since reading the clock is expensive for them.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// A chain on this worker.
 #[derive(Debug)]
-pub(crate) struct LiveChain {
+pub(crate) struct ActiveChain {
     pub(crate) chain: std::sync::Arc<Chain>,
-    /// Borrowed for a pass; tables change hands between two.
+    /// Borrowed during a pass; table copies are swapped between two passes.
     pub(crate) state: RefCell<State>,
     pub(crate) counters: RefCell<Vec<Counters>>,
     pub(crate) calls_open: std::cell::Cell<u64>,
     /// The names of its elements.
     pub(crate) names: Vec<Rc<str>>,
-    /// The filter behind its last element, and what it wraps.
-    pub(crate) next: Option<Rc<LiveFilter>>,
+    /// The filter behind its last element, and the chain behind that.
+    pub(crate) next: Option<Rc<ActiveFilter>>,
 }
 
-/// What the engine knows of the tuple of one pass.
+/// The tuple of one pass, as the engine knows it.
 #[derive(Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct PassInputs<'a> {
     pub(crate) now: Time,
-    /// What `rand()` draws from.
+    /// The base of `rand()`.
     pub(crate) rand: u64,
-    /// In TIMEOUT: the row that expired.
-    pub(crate) departed: Row,
+    /// In TIMEOUT and EVICT: the row that has left its table.
+    pub(crate) expired_row: Row,
     /// The message without its prefix, inflated.
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) method: Option<&'a Method>,
@@ -53,7 +53,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) peer: &'a str,
     pub(crate) headers: Option<&'a Headers>,
     pub(crate) trailers: Option<&'a Headers>,
-    /// Bytes of the message as it arrived, which may be compressed.
+    /// The length of the message as it arrived, perhaps compressed.
     pub(crate) size: u64,
     pub(crate) index: u64,
     pub(crate) call_id: u64,
@@ -63,14 +63,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) ended_by: Option<&'a str>,
 }
 
-impl Facts<'_> {
-    /// Those of a pass that belongs to no call.
+impl PassInputs<'_> {
+    /// The inputs of a pass without a call.
     pub(crate) const fn of_node(now: Time, rand: u64) -> Self {
         Self {
             now,
             rand,
             payload: None,
-            departed: Row::NONE,
+            expired_row: Row::NONE,
             method: None,
             path: b"",
             peer: "",
@@ -87,39 +87,39 @@ impl Facts<'_> {
     }
 }
 
-/// What a pass needs beside the facts; reused from pass to pass.
-pub(crate) struct Passes {
+/// The scratch memory of passes; reused from pass to pass.
+pub(crate) struct PassScratch {
     slots: [Slot; INPUTS_MAX],
     text: Vec<u8>,
     pub(crate) outcome: Outcome,
     clock: Option<fn() -> u64>,
-    /// What reading the clock takes, in nanoseconds: part of every time that is measured.
+    /// The cost of reading the clock in nanoseconds, which is part of each measured time.
     pub(crate) clock_ns: u64,
     tracing: Tracing,
-    /// By chain, passes that took more than [`SLOW_PASS_NS`].
+    /// By chain: passes that took longer than [`SLOW_PASS_NS`].
     pub(crate) slow: BTreeMap<String, u64>,
-    /// Why the last pass could not have the message with its changes, if it asked for it.
+    /// Why the last pass could not read the edited message, if it needed that.
     pub(crate) edit_error: Option<EditError>,
 }
 
-/// The message of a pass.
+/// The message of a pass, for code that reads it with the edits so far.
 #[derive(Debug)]
-struct Written<'a> {
+struct MessageView<'a> {
     inputs: &'a [Input],
     /// None if the schemas do not have the method: its message does not change.
     columns: Option<&'a Columns>,
     payload: &'a [u8],
-    /// What went wrong last.
+    /// The last error.
     error: RefCell<Option<EditError>>,
 }
 
-impl<'a> Written<'a> {
-    fn new(live: &'a LiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
-        let (inputs, columns) = (inputs(&live.chain, event), columns(method, event));
+impl<'a> MessageView<'a> {
+    fn new(active: &'a ActiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
+        let (inputs, columns) = (inputs(&active.chain, event), columns(method, event));
         Self { inputs, columns, payload, error: RefCell::new(None) }
     }
 
-    /// Appends the message with those of `edits` that are of its fields. None if none is.
+    /// Appends the message with those of `edits` that apply to its fields. None if there are none.
     fn rewrite(
         &self,
         edits: &[TupleEdit],
@@ -139,7 +139,7 @@ impl<'a> Written<'a> {
     }
 }
 
-impl abi::Message for Written<'_> {
+impl abi::Message for MessageView<'_> {
     fn rewrite(&self, edits: &[TupleEdit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
         match self.rewrite(edits, scratch, out) {
             None => Rewrite::Unchanged,
@@ -152,7 +152,7 @@ impl abi::Message for Written<'_> {
     }
 }
 
-impl Passes {
+impl PassScratch {
     pub(crate) fn new(clock: Option<fn() -> u64>) -> Self {
         Self {
             slots: [Slot::default(); INPUTS_MAX],
@@ -166,58 +166,62 @@ impl Passes {
         }
     }
 
-    /// Runs a segment; what came out is in `self.outcome`. Elements from `opened` on take no part in CLOSE.
+    /// Runs a segment; the outcome is in `self.outcome`. In CLOSE, only elements before `opened` run.
     ///
     /// # Errors
-    /// The message is malformed where the segment reads it; nothing was run then.
+    /// The message is malformed where the segment reads it; nothing has run.
     pub(crate) fn run(
         &mut self,
-        live: &LiveChain,
+        active: &ActiveChain,
         segment: &Segment,
-        facts: &Facts<'_>,
+        pass_inputs: &PassInputs<'_>,
         call: &mut [u64],
         opened: usize,
     ) -> Result<(), Malformed> {
         self.outcome.clear();
-        let present = self.fill(live, segment, facts)?;
-        let message = facts.payload.map(|payload| Written::new(live, segment.event, facts.method, payload));
-        let mut counters = live.counters.borrow_mut();
-        let state = live.state.borrow();
+        let present = self.fill(active, segment, pass_inputs)?;
+        let message = pass_inputs
+            .payload
+            .map(|payload| MessageView::new(active, segment.event, pass_inputs.method, payload));
+        let mut counters = active.counters.borrow_mut();
+        let state = active.state.borrow();
         let mut cx = Cx {
-            rand: facts.rand,
-            slots: &self.slots[..inputs(&live.chain, segment.event).len()],
+            rand: pass_inputs.rand,
+            slots: &self.slots[..inputs(&active.chain, segment.event).len()],
             present,
-            regions: regions(facts.payload.unwrap_or_default(), &self.text),
-            expired_row: facts.departed,
-            trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
+            regions: regions(pass_inputs.payload.unwrap_or_default(), &self.text),
+            expired_row: pass_inputs.expired_row,
+            trace: self.clock.filter(|_| self.tracing.begin(pass_inputs.now)),
             message: message.as_ref().map(|message| message as &dyn abi::Message),
-            ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
+            ..Cx::new(pass_inputs.now, &state, call, &mut self.outcome, &mut counters)
         };
-        let n_bytes = facts.payload.map_or(0, <[u8]>::len) + self.text.len();
+        let n_bytes = pass_inputs.payload.map_or(0, <[u8]>::len) + self.text.len();
         let is_timed = segment.may_be_slow || n_bytes >= TIMED_BYTES_MIN;
         let timed = self.clock.filter(|_| is_timed).map(|clock| (clock, clock()));
         segment.code.run(&mut cx, opened);
         if timed.is_some_and(|(clock, began)| clock().saturating_sub(began) > SLOW_PASS_NS) {
-            *self.slow.entry(live.chain.program.name.clone()).or_default() += 1;
+            *self.slow.entry(active.chain.program.name.clone()).or_default() += 1;
         }
         self.edit_error = message.and_then(|message| message.error.into_inner());
         Ok(())
     }
 
-    /// Fills the slots that the segment reads; gives those that are not NULL.
+    /// Fills the slots that the segment reads; returns the inputs that are not NULL.
     fn fill(
         &mut self,
-        live: &LiveChain,
+        active: &ActiveChain,
         segment: &Segment,
-        facts: &Facts<'_>,
+        pass_inputs: &PassInputs<'_>,
     ) -> Result<InputSet, Malformed> {
         let mut present = InputSet::EMPTY;
         self.text.clear();
         if segment.reads.is_empty() {
             return Ok(present);
         }
-        let inputs = inputs(&live.chain, segment.event);
-        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload) {
+        let inputs = inputs(&active.chain, segment.event);
+        if let (Some(columns), Some(payload)) =
+            (columns(pass_inputs.method, segment.event), pass_inputs.payload)
+        {
             let slots = &mut self.slots[..inputs.len()];
             if columns.walk.mask().intersects(segment.reads) {
                 columns.walk.run(payload, slots, &mut present)?;
@@ -230,16 +234,16 @@ impl Passes {
         for index in segment.reads {
             let slot = match &inputs[index].place {
                 InputLocation::Body(path) if path.is_empty() => {
-                    facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
+                    pass_inputs.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
                 }
                 InputLocation::Body(_)
                 | InputLocation::Entry(..)
                 | InputLocation::Present(_)
                 | InputLocation::List(_) => continue,
                 InputLocation::Key(_) | InputLocation::Frame(_) | InputLocation::Layer(_) => continue,
-                InputLocation::Header(name) => self.keep_header(facts.headers, name),
-                InputLocation::Trailer(name) => self.keep_header(facts.trailers, name),
-                InputLocation::Meta(meta) => self.meta(*meta, live, facts),
+                InputLocation::Header(name) => self.keep_header(pass_inputs.headers, name),
+                InputLocation::Trailer(name) => self.keep_header(pass_inputs.trailers, name),
+                InputLocation::Meta(meta) => self.meta(*meta, active, pass_inputs),
             };
             present.set(index, slot.is_some());
             self.slots[index] = slot.unwrap_or_default();
@@ -247,7 +251,7 @@ impl Passes {
         Ok(present)
     }
 
-    /// All values of a header, joined as RFC 9110 section 5.3 says: a repeated header cannot hide behind its first.
+    /// All values of a header, joined as in RFC 9110 section 5.3: a repeated header cannot hide behind its first value.
     fn keep_header(&mut self, headers: Option<&Headers>, name: &str) -> Option<Slot> {
         let start = self.text.len();
         let mut found = false;
@@ -259,23 +263,23 @@ impl Passes {
             found = true;
         }
         let slot = Slot { a: start as u64, b: (self.text.len() - start) as u64 };
-        // TEXT is UTF-8; a header that is not has no value that a program could compare.
+        // TEXT is UTF-8: another header has no value that a program could compare.
         (found && core::str::from_utf8(&self.text[start..]).is_ok()).then_some(slot)
     }
 
-    fn meta(&mut self, meta: Meta, live: &LiveChain, facts: &Facts<'_>) -> Option<Slot> {
+    fn meta(&mut self, meta: Meta, active: &ActiveChain, pass_inputs: &PassInputs<'_>) -> Option<Slot> {
         let number = |n: u64| Some(Slot { a: n, b: 0 });
         match meta {
-            Meta::Method => self.keep(facts.path),
-            Meta::Peer => self.keep(facts.peer.as_bytes()),
-            Meta::Upstream => self.keep(facts.upstream?.as_bytes()),
-            Meta::EndedBy => self.keep(facts.ended_by?.as_bytes()),
-            Meta::Size => number(facts.size),
-            Meta::Index => number(facts.index),
-            Meta::CallId => number(facts.call_id),
-            Meta::Status => number(u64::from(facts.status?.code())),
-            Meta::Elapsed => number(facts.elapsed?.0 as u64),
-            Meta::Version => number(live.chain.version),
+            Meta::Method => self.keep(pass_inputs.path),
+            Meta::Peer => self.keep(pass_inputs.peer.as_bytes()),
+            Meta::Upstream => self.keep(pass_inputs.upstream?.as_bytes()),
+            Meta::EndedBy => self.keep(pass_inputs.ended_by?.as_bytes()),
+            Meta::Size => number(pass_inputs.size),
+            Meta::Index => number(pass_inputs.index),
+            Meta::CallId => number(pass_inputs.call_id),
+            Meta::Status => number(u64::from(pass_inputs.status?.code())),
+            Meta::Elapsed => number(pass_inputs.elapsed?.0 as u64),
+            Meta::Version => number(active.chain.version),
             Meta::Port | Meta::PacketSize | Meta::Flow => None,
             Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => None,
             Meta::Tag | Meta::Label | Meta::Path => None,
@@ -288,13 +292,14 @@ impl Passes {
         Some(Slot { a: start as u64, b: bytes.len() as u64 })
     }
 
-    /// Appends `payload` with the last pass's first `n_edits` edits to the message's fields. None if none is of one.
+    /// Appends `payload` with those of the last pass's first `n_edits` edits that apply to its fields. None if there
+    /// are none.
     ///
     /// # Errors
     /// The message is malformed, or a value does not fit its field, which the checker excludes.
     pub(crate) fn rewrite(
         &self,
-        live: &LiveChain,
+        active: &ActiveChain,
         event: Event,
         method: Option<&Method>,
         payload: &[u8],
@@ -307,21 +312,21 @@ impl Passes {
         let outcome = &self.outcome;
         match outcome.rewrite.filter(|(of, _)| *of == n_edits) {
             Some((_, Rewrite::Unchanged)) => None,
-            // The pass asked for it after its last change.
+            // The pass has read it after its last change.
             Some((_, Rewrite::Changed)) => {
                 out.extend_from_slice(&outcome.message);
                 Some(Ok(()))
             }
             _ => {
-                let written = Written::new(live, event, method, payload);
+                let written = MessageView::new(active, event, method, payload);
                 written.rewrite(&outcome.edits[..n_edits], &outcome.scratch, out)
             }
         }
     }
 
-    /// The keys that the last pass, of the request, gave for the filter behind the chain.
-    pub(crate) fn take_keys(&self, live: &LiveChain, keys: &mut Vec<Vec<u8>>) {
-        let inputs = &live.chain.program.request.inputs;
+    /// The keys that the last pass of the request set for the filter behind the chain.
+    pub(crate) fn take_keys(&self, active: &ActiveChain, keys: &mut Vec<Vec<u8>>) {
+        let inputs = &active.chain.program.request.inputs;
         for edit in &self.outcome.edits {
             if let EditTarget::Input(id) = edit.target
                 && let InputLocation::Key(nth) = inputs[usize::from(id)].place
@@ -334,15 +339,16 @@ impl Passes {
         }
     }
 
-    /// The value of an edit as the message writer takes it.
+    /// The value of an edit for the message writer.
     pub(crate) fn edit_value(&self, value: Cell) -> EditValue<'_> {
         edit_value(value, &self.outcome.scratch)
     }
 
-    /// Applies the last pass's first `n_edits` edits to `headers` (or trailers). None if none is of one.
+    /// Applies those of the last pass's first `n_edits` edits that apply to `headers` (or trailers). None if there are
+    /// none.
     pub(crate) fn edit_headers(
         &self,
-        live: &LiveChain,
+        active: &ActiveChain,
         event: Event,
         trailers: bool,
         headers: &Headers,
@@ -351,7 +357,7 @@ impl Passes {
         if n_edits == 0 {
             return None;
         }
-        let inputs = inputs(&live.chain, event);
+        let inputs = inputs(&active.chain, event);
         let mut builder: Option<HeadersBuilder> = None;
         for edit in &self.outcome.edits[..n_edits] {
             let EditTarget::Input(id) = edit.target else { continue };
@@ -367,8 +373,8 @@ impl Passes {
         builder.map(HeadersBuilder::build)
     }
 
-    /// Sets or removes a header. A value that HTTP/2 does not permit (a line break, say) removes it: a program
-    /// cannot be used to smuggle fields.
+    /// Sets or removes a header. A value that HTTP/2 does not permit, such as a line break, removes it, so that a
+    /// program cannot be used to smuggle fields.
     pub(crate) fn set_header(&self, builder: &mut HeadersBuilder, name: &[u8], value: Cell) {
         let text;
         let bytes = match value {
@@ -398,12 +404,12 @@ fn edit_value(value: Cell, scratch: &[u8]) -> EditValue<'_> {
     }
 }
 
-/// The least that two readings in a row differ by.
+/// The least difference between two successive readings.
 pub(crate) fn clock_cost(clock: fn() -> u64) -> u64 {
     (0..64).map(|_| clock().abs_diff(clock())).min().unwrap_or(0)
 }
 
-/// What `rand()` of one pass draws from (DESIGN 2.3): seed, message, attempt, index in stream, direction.
+/// The base of `rand()` in one pass (DESIGN 2.3): seed, message, attempt, index in stream, direction.
 pub(crate) fn rand_base(seed: u64, call_id: u64, attempt: u32, index: u64, event: Event) -> u64 {
     let direction = u64::from(event.is_request());
     let message = hash::mix(hash::mix(hash::hash_word(seed), call_id), index);
@@ -430,10 +436,10 @@ fn regions<'a>(body: &'a [u8], text: &'a [u8]) -> [&'a [u8]; REGIONS] {
 mod tests {
     use super::*;
 
-    /// Runs of neighbouring seeds would have the same draws, for other calls: a fault at one percent of calls would hit
-    /// those beside the calls of the run before.
+    /// If it failed, runs with adjacent seeds would draw the same numbers for other calls: a fault at one percent of
+    /// calls would hit the neighbours of the calls in the run before.
     #[test]
-    fn neighbouring_seeds_calls_and_tries_draw_independently() {
+    fn rand_is_independent_between_calls() {
         const N: u64 = 4_000;
         let draws = |of: &dyn Fn(u64) -> u64| -> Vec<f64> {
             (0..N).map(|nth| hash::unit_float(hash::draw(of(nth), 7))).collect()
@@ -446,12 +452,12 @@ mod tests {
             all.push(draws(&|nth| base(seed, nth, 0, 1)));
             all.push(draws(&|nth| base(seed, 1 << 48 | nth, 0, 0)));
         }
-        // Messages of a stream, also those whose numbers are alike in their lower half.
+        // Messages of a stream, including those whose indexes agree in the lower half.
         all.push(draws(&|nth| base(0, N, 0, nth << 32)));
         let most = 5.5 / ((N - 16) as f64).sqrt();
         for (nth, one) in all.iter().enumerate() {
             for (other, draws) in all.iter().enumerate().skip(nth) {
-                // Beside each other, moved, and with neighbours exchanged, as an exclusive or of seed and id would do.
+                // Adjacent, shifted, and with neighbours exchanged, as with an exclusive or of seed and id.
                 for step in 0..8_usize {
                     let pairs = (0..N as usize - 8)
                         .map(|at| [(one[at + step], draws[at]), (one[at ^ step], draws[at])]);

@@ -1,11 +1,11 @@
-//! What the engine runs.
+//! Plans: what an engine runs.
 //!
-//! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes;
-//! a hot update publishes the next one.
+//! A [`Plan`] is one version of a network, made by the control side and shared by all workers. It never changes; a hot
+//! update publishes the next one.
 
-use crate::call_link::CallLink;
+use crate::call_queue::CallQueue;
 use crate::filter::Filter;
-use crate::state::{Bound, Staged, Unfit};
+use crate::state::{Bound, Staged, StateMismatch};
 use core::fmt;
 use core::str::FromStr;
 use std::collections::BTreeSet;
@@ -28,125 +28,125 @@ pub use weft_ir::program::{SinkFormat, SinkTarget};
 /// One version of a network.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Which: versions count up from 1.
+    /// The version, counted from 1.
     pub version: u64,
-    /// Where sessions enter.
+    /// Its listeners: where sessions enter.
     pub listeners: Vec<Listener>,
-    /// Where they go.
+    /// Its clusters: where sessions go.
     pub clusters: Vec<Arc<Cluster>>,
-    /// Which way they take; the first that matches counts.
+    /// Its routes; the first one that matches applies.
     pub routes: Vec<Route>,
-    /// The chains that routes name.
+    /// The chains of its routes.
     pub chains: Vec<Arc<Chain>>,
-    /// Where calls wait: one for a cluster at most.
-    pub links: Vec<Arc<CallLink>>,
+    /// Its call queues, at most one per listener and per cluster.
+    pub call_queues: Vec<Arc<CallQueue>>,
 }
 
-/// Where sessions enter.
+/// A listener: where sessions enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// Its name.
     pub name: String,
     /// Where it listens.
     pub address: Address,
-    /// What it allows its clients.
+    /// Its options for clients.
     pub options: Arc<ListenerOptions>,
 }
 
-/// A place that a session can come from or go to.
+/// The address of a session's peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// An IP address and a port: `127.0.0.1:50051`. See [`Address::from`].
     Tcp(SocketAddr),
     /// The path of a Unix socket: `unix:/run/cart.sock`.
     Unix(String),
-    /// A host's name and a port: `cart.local:50051`. The driver knows its addresses.
+    /// A host name and a port: `cart.local:50051`. The driver resolves it.
     Name(String),
 }
 
-/// Where sessions go.
+/// A cluster: where sessions go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// Its name.
     pub name: String,
     /// Its members.
     pub endpoints: Vec<Address>,
-    /// What REDIRECT and MIRROR may call each member beside its address: as the program writes it.
+    /// The name of each member in the program, which REDIRECT and MIRROR may use beside its address.
     pub names: Vec<String>,
-    /// The share of the calls that each member takes beside the others, 1 or more.
+    /// The weight of each member, 1 or more.
     pub weights: Vec<u32>,
     /// How a member is chosen.
     pub balance: Balance,
-    /// How its members are connected to, and what they may send.
+    /// Options of its connections.
     pub options: ClusterOptions,
 }
 
-/// How a member of a cluster is chosen.
+/// How a cluster chooses a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// Round robin.
     #[default]
     RoundRobin,
-    /// The one with the fewest calls under way on this worker.
+    /// The member with the fewest open calls on this worker.
     LeastRequest,
-    /// Any, by a draw from the call's id.
+    /// A random member, drawn from the call's id.
     Random,
 }
 
-/// A way from a listener to a cluster.
+/// A route from a listener to a cluster.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Its name.
     pub name: String,
     /// The index of its listener.
     pub listener: usize,
-    /// Which methods take it.
+    /// Its methods.
     pub methods: MethodSet,
-    /// The index of a chain that holds nothing but this route's condition: OPEN forwards where it holds.
+    /// The index of a chain with this route's condition and nothing else: OPEN forwards if it is met.
     pub condition: Option<usize>,
     /// The index of its cluster.
     pub cluster: usize,
-    /// The chains of its edge, each for the methods that it carries: indices; the first that matches counts.
+    /// The chains of its edge with the methods of each, as indices; the first one that matches applies.
     pub chains: Vec<(MethodSet, usize)>,
 }
 
 /// A chain with its code and its state.
 #[derive(Debug)]
 pub struct Chain {
-    /// The version of the plan that it came with.
+    /// The version of its plan.
     pub version: u64,
-    /// What it does.
+    /// The program of its elements.
     pub program: Arc<ChainProgram>,
-    /// What it remembers.
+    /// Its state.
     pub state: Bound,
-    /// The methods that its schemas know.
+    /// The methods that its schemas have.
     pub methods: Vec<Method>,
-    /// A stream stays on the version under which it began.
+    /// A stream stays on its version, at most for this time.
     pub pin_stream: Option<Interval>,
-    /// The filter behind its last element, and the chain that it wraps.
-    pub next: Option<Next>,
-    /// Which part of its chain it is: the filters before it.
+    /// The filter behind its last element, and the chain behind that.
+    pub next: Option<FilterLink>,
+    /// Its index among the parts of its chain: the number of filters before it.
     pub part: usize,
     pub(crate) segments: Segments,
 }
 
-/// What follows a chain.
+/// The filter behind a chain, and the chain behind that.
 #[derive(Clone, Debug)]
-pub struct Next {
+pub struct FilterLink {
     /// A filter.
     pub filter: Arc<Filter>,
-    /// The index of what it wraps in [`Plan::chains`], higher than that of the chain itself.
+    /// The index of the chain behind it in [`Plan::chains`], higher than that of the chain itself.
     pub chain: usize,
 }
 
 /// A filter in a chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterAt {
-    /// It stands before the element with this index.
+    /// The index of the element behind it.
     pub at: usize,
     /// The instance's name.
     pub name: String,
-    /// What it does.
+    /// Its policies.
     pub policies: Policies,
 }
 
@@ -170,9 +170,9 @@ pub struct Method {
 #[derive(Debug)]
 pub(crate) struct Columns {
     pub(crate) walk: Walk,
-    /// Lists, entries of maps and the presence of messages.
+    /// Lists, map entries and the presence of messages.
     pub(crate) lists: Lists,
-    /// Inputs whose field has its default where it is absent: they are never NULL.
+    /// Inputs whose field has a default if absent: they are never NULL.
     pub(crate) implicit: InputSet,
 }
 
@@ -197,14 +197,13 @@ pub(crate) struct Segment {
     pub(crate) reads: InputSet,
     /// It reads the status of the call.
     pub(crate) reads_status: bool,
-    /// It may set headers of its direction, which must then be held until the first message has passed.
+    /// It may set headers of its direction, which must be held until the first message has passed.
     pub(crate) sets_headers: bool,
-    /// It may name the message's target.
+    /// It may redirect the message.
     pub(crate) redirects: bool,
-    /// It gives keys for the filter behind the chain.
+    /// It sets keys for the filter behind the chain.
     pub(crate) sets_keys: bool,
-    /// What it takes does not follow from the bytes of its tuple alone: it goes over a table, or calls native
-    /// functions.
+    /// Its time depends on more than the bytes of its tuple: it scans a table, or calls native functions.
     pub(crate) may_be_slow: bool,
 }
 
@@ -213,13 +212,13 @@ pub(crate) struct Segment {
 pub enum ChainError {
     /// The back end cannot express it.
     Unsupported(Unsupported),
-    /// Its state does not fit what the node holds.
-    State(Unfit),
+    /// Its state does not match the state of the node.
+    State(StateMismatch),
     /// A column does not bind to a method's message.
     Column {
-        /// Whose.
+        /// The method.
         method: String,
-        /// What, and why not.
+        /// The column, and the reason.
         reason: String,
     },
 }
@@ -238,11 +237,11 @@ impl core::error::Error for ChainError {}
 
 impl Chain {
     /// Binds a chain with filters to the state of an update, and compiles it: the part before the first filter, and for
-    /// each filter what it wraps up to the next. The first becomes chain `first` of the plan, the others its chains
-    /// from `rest` on.
+    /// each filter the part behind it up to the next one. The first part becomes chain `first` of the plan, the others
+    /// its chains from `rest` on.
     ///
     /// # Errors
-    /// See [`ChainError`]. The update is to be given up then.
+    /// See [`ChainError`]. Abandon the update then.
     #[allow(clippy::too_many_arguments, reason = "an update has that many parts")]
     pub fn build_parts(
         version: u64,
@@ -262,7 +261,7 @@ impl Chain {
             if let Some(FilterAt { name, policies, .. }) = filters.get(part) {
                 let filter = state.bind_filter(&chain.program.name, name, policies);
                 let filter = Arc::new(filter.map_err(ChainError::State)?);
-                chain.next = Some(Next { filter, chain: rest + part });
+                chain.next = Some(FilterLink { filter, chain: rest + part });
             }
             chains.push(chain);
         }
@@ -274,7 +273,7 @@ impl Chain {
     /// `methods` lists the schema's methods that the chain covers, as `shop.Cart/Add`.
     ///
     /// # Errors
-    /// See [`ChainError`]. The update is to be given up then.
+    /// See [`ChainError`]. Abandon the update then.
     pub fn build(
         version: u64,
         program: ChainProgram,
@@ -307,7 +306,7 @@ impl Chain {
 }
 
 impl Segments {
-    /// `streams`: calls may come whose client sends more than one message, or whose method is unknown.
+    /// `streams`: there may be calls with several request messages, or with an unknown method.
     fn compile(
         program: &Arc<ChainProgram>,
         state: &Bound,
@@ -377,7 +376,7 @@ impl Segment {
     }
 }
 
-/// Whether a method that the schemas do not have would pass this chain unread: such calls are refused.
+/// Whether the chain reads message bodies: calls of methods without a schema are refused, as they would pass unread.
 pub(crate) fn reads_body(program: &ChainProgram) -> bool {
     let inputs = program.request.inputs.iter().chain(&program.response.inputs);
     inputs.into_iter().any(|input| input.place.path().is_some_and(|path| !path.is_empty()))
@@ -409,7 +408,7 @@ fn bind_methods(
     Ok(bound)
 }
 
-/// The inputs of a direction that the program's elements name: a part of a chain does not look for those of others.
+/// The inputs of a direction that the program's elements use: a part of a chain does not parse those of other parts.
 fn used_inputs(program: &ChainProgram, is_request: bool) -> BTreeSet<usize> {
     let mut events = vec![Event::OpenRequest];
     if !is_request {
@@ -463,7 +462,7 @@ fn names(path: &[String]) -> Vec<&str> {
 }
 
 impl Route {
-    /// The chain that calls of this method pass, if any.
+    /// The chain for calls of this method, if any.
     pub(crate) fn chain_for(&self, path: &[u8]) -> Option<usize> {
         self.chains.iter().find(|(methods, _)| methods.contains(path)).map(|(_, chain)| *chain)
     }

@@ -1,113 +1,112 @@
-//! Servers as one worker knows them: clusters, and their endpoints with the connections to them.
+//! Upstream pools: the clusters and endpoints of one worker, with the connections to them.
 //!
-//! A call holds its [`Pool`], the members of a cluster as one plan has them; an update makes new pools. An
-//! [`Endpoint`] is known by cluster and address and stays, with its connections, as long as a pool names it.
+//! A call holds its [`Pool`], the members of a cluster in one plan; an update makes new pools. An [`Endpoint`] is
+//! identified by cluster and address. It stays, with its connections, while a pool has it.
 //!
-//! One whose connection fails is left out for a while that doubles with each failure. After that a connection is made
-//! without calls, and calls go to the other endpoints until it is up: whether a server is back costs no caller a wait.
+//! An endpoint whose connection fails is skipped for a time that doubles with each failure. Then a connection is made
+//! without calls, and calls use other endpoints until it is up: no call waits to find out whether a server is back.
 
 use crate::conn::ConnKey;
-use crate::filter::{Choice, is_over};
+use crate::filter::{EndpointConstraints, is_over};
 use crate::plan::{Address, Balance, Cluster};
 use crate::slab::{Key, Slab};
 use crate::timers::TimerKey;
-use crate::waiting::Waiting;
+use crate::waiting::WaitingCalls;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::options::ClusterOptions;
-use weft_core::{Interval, Time, hash, turns};
+use weft_core::{Interval, Time, hash, round_robin};
 use weft_proto::session::http2::Violation;
 
-/// How long a call waits for a stream to its endpoint; then it ends as UNAVAILABLE.
+/// How long a call waits for a stream to its endpoint before it ends with UNAVAILABLE.
 pub(crate) const WAITING_TIME_MAX: Interval = Interval::from_secs(10);
-/// How often it is looked whether calls that wait get their turn.
+/// The period in which waiting calls are checked for progress.
 pub(crate) const WATCH_EVERY: Interval = Interval::from_secs(1);
 
 pub(crate) type EndpointKey = Key<Endpoint>;
 
-/// A cluster under one plan.
+/// A cluster in one plan.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) members: Vec<EndpointKey>,
-    /// The link that its calls wait in: one of [`crate::Engine`]'s lines.
-    pub(crate) line: Cell<Option<u32>>,
+    /// The id of its call queue, one of the [`crate::Engine`]'s.
+    pub(crate) call_queue: Cell<Option<u32>>,
     turn: Cell<usize>,
-    /// The members at which turns begin, one after the other: each as often as its weight says, and evenly spread.
+    /// The members in round-robin order: each as often as its weight says, evenly spread.
     turns: Box<[u32]>,
-    /// What RANDOM draws by, beside the call's id.
+    /// The seed of RANDOM, beside the call's id.
     draw: u64,
 }
 
 /// Why an endpoint has no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Down {
-    /// None could be made.
+pub(crate) enum DownReason {
+    /// It could not be made.
     Refused,
-    /// It was not up in this time, the server's settings included.
+    /// It was not ready within this time, including the server's settings.
     TimedOut(Interval),
-    /// The server, or the network, ended it.
+    /// The server or the network closed it.
     Lost,
-    /// This node ended it, because the server did this.
+    /// This node closed it for this violation of the server.
     Fault(Violation),
 }
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// As the last plan that names it has it.
+    /// As in the last plan that has it.
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) address: Address,
     pub(crate) name: Rc<str>,
-    /// Connections that are up.
+    /// Connections that are ready.
     pub(crate) ready: Vec<ConnKey>,
     /// The connection that is being made.
     pub(crate) connecting: Option<ConnKey>,
-    /// Calls that wait for a stream, and some that have gone since.
-    pub(crate) waiting: Waiting,
-    /// How many of `waiting` have gone, at most.
+    /// Calls that wait for a stream; some may have ended since.
+    pub(crate) waiting: WaitingCalls,
+    /// An upper bound of the ended calls in `waiting`.
     pub(crate) n_gone: usize,
-    /// When it is looked next how they wait; None: none did.
+    /// The timer of the next progress check; None: no call waited.
     pub(crate) watch: Option<TimerKey>,
-    /// Connections that may be made beyond those that the cluster makes without further ado.
+    /// Connections that are allowed beyond those that the cluster always allows.
     n_grown: u32,
-    /// Calls that have given their stream back, and how many had when it was last looked.
+    /// Calls that have returned their stream, and their number at the last check.
     pub(crate) n_left: u64,
     n_left_before: u64,
-    /// Calls under way.
+    /// Open calls.
     pub(crate) active: u64,
     pub(crate) calls: u64,
     pub(crate) connect_failures: u64,
     failures_in_a_row: u32,
     retry_at: Time,
-    /// Why the last connection failed, or was lost.
-    down: Option<Down>,
-    /// When it is found out whether it is back.
+    /// Why the last connection failed or was lost.
+    down: Option<DownReason>,
+    /// The timer of the next probe.
     pub(crate) probe: Option<TimerKey>,
 }
 
 impl Pool {
-    /// Turns begin behind `turn`, and draws are those of `draw`: workers, and nodes, should not all begin at the same
-    /// endpoint.
+    /// Creates a pool. Round robin starts behind `turn`, and `draw` seeds RANDOM: workers and nodes should not all
+    /// start with the same endpoint.
     pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>, turn: usize, draw: u64) -> Self {
-        let turns = turns::by_weight(&weights_of(&cluster, members.len())).into();
-        Self { cluster, members, line: Cell::new(None), turn: Cell::new(turn), turns, draw }
+        let turns = round_robin::by_weight(&weights_of(&cluster, members.len())).into();
+        Self { cluster, members, call_queue: Cell::new(None), turn: Cell::new(turn), turns, draw }
     }
 
-    /// Where its turns are, for the pool that takes its place.
+    /// The round-robin position, for the pool that replaces it.
     pub(crate) fn turn(&self) -> usize {
         self.turn.get()
     }
 
-    /// Chooses an endpoint among those that are not left out; if all are, none. One of which it is not known whether it
-    /// is back is chosen if there is no other; one that has no place if no other has; and so is one that filters would
-    /// rather not have.
+    /// Picks an endpoint that is not skipped; None if all are. Prefers endpoints that are known to be up, have room,
+    /// and meet the constraints of filters.
     pub(crate) fn pick(
         &self,
         endpoints: &Slab<Endpoint>,
         now: Time,
         call_id: u64,
-        choice: Option<&Choice>,
+        choice: Option<&EndpointConstraints>,
         has_place: impl Fn(&Endpoint) -> bool,
     ) -> Option<EndpointKey> {
         let start = self.next_start(call_id);
@@ -121,7 +120,7 @@ impl Pool {
         let pick = |fits: &dyn Fn(EndpointKey, &Endpoint) -> bool| self.pick_of(endpoints, now, start, fits);
         let is_over = |endpoint: &Endpoint| is_over(choice.over, &endpoint.address);
         let is_in = |endpoint: &Endpoint| {
-            is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.leaves_out(now, &endpoint.name))
+            is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.ejects(now, &endpoint.name))
         };
         let is_new = |key: EndpointKey| !choice.tried.contains(&key);
         let is_best = |key, endpoint: &Endpoint| is_new(key) && is_in(endpoint) && is_up(endpoint);
@@ -133,7 +132,7 @@ impl Pool {
             .or_else(|| pick(&|_, endpoint| is_over(endpoint)))
     }
 
-    /// The member that is looked at first.
+    /// The member to try first.
     fn next_start(&self, call_id: u64) -> usize {
         let n = self.turns.len();
         let turn = match self.cluster.balance {
@@ -158,8 +157,8 @@ impl Pool {
         let members = (0..n).map(|i| (start + i) % n);
         let mut fit = members
             .filter_map(|at| Some((at, self.members[at], endpoints.get(self.members[at])?)))
-            .filter(|(_, key, endpoint)| !endpoint.is_left_out(now) && fits(*key, endpoint));
-        // One call more would be how much of its share.
+            .filter(|(_, key, endpoint)| !endpoint.is_skipped(now) && fits(*key, endpoint));
+        // The load after one more call, relative to its weight.
         let load = |at: usize, endpoint: &Endpoint| (endpoint.load() + 1, self.weight(at));
         let picked = match self.cluster.balance {
             Balance::LeastRequest => fit.min_by(|(a, _, one), (b, _, other)| {
@@ -176,7 +175,7 @@ impl Pool {
     }
 }
 
-/// The weights of a cluster's members; 1 for one that has none.
+/// The weights of a cluster's members; 1 by default.
 fn weights_of(cluster: &Cluster, n_members: usize) -> Vec<u32> {
     (0..n_members).map(|at| cluster.weights.get(at).copied().unwrap_or(1).max(1)).collect()
 }
@@ -189,7 +188,7 @@ impl Endpoint {
             name: address.to_string().into(),
             ready: Vec::new(),
             connecting: None,
-            waiting: Waiting::default(),
+            waiting: WaitingCalls::default(),
             n_gone: 0,
             watch: None,
             n_grown: 0,
@@ -206,7 +205,7 @@ impl Endpoint {
     }
 
     /// Whether it has failed, and it is too early to try again.
-    pub(crate) fn is_left_out(&self, now: Time) -> bool {
+    pub(crate) fn is_skipped(&self, now: Time) -> bool {
         self.ready.is_empty() && self.retry_at > now
     }
 
@@ -215,7 +214,7 @@ impl Endpoint {
         self.ready.is_empty() && self.failures_in_a_row > 0
     }
 
-    /// Active calls and waiting calls.
+    /// Open and waiting calls.
     fn load(&self) -> u64 {
         self.active + self.n_waiting()
     }
@@ -230,24 +229,24 @@ impl Endpoint {
         self.connecting.is_none() && self.ready.len() < self.connections_allowed() && self.retry_at <= now
     }
 
-    /// Connections that the cluster makes without further ado.
+    /// The connections that the cluster always allows.
     fn connections_few(&self) -> u32 {
         self.cluster.options.connections_allowed().0
     }
 
-    /// Connections that it may have now.
+    /// The connections that it may have now.
     fn connections_allowed(&self) -> usize {
         (self.connections_few() + self.n_grown) as usize
     }
 
-    /// Whether it has more connections than the cluster makes without further ado.
+    /// Whether it has more connections than the cluster always allows.
     pub(crate) fn has_grown(&self) -> bool {
         self.ready.len() > self.connections_few() as usize
     }
 
-    /// Calls have waited for a stream for a while. Where the connections are all there, and the calls on them have
-    /// given back less than half of the streams since it was last looked, they are long: half as many connections more
-    /// are allowed, up to the cluster's most.
+    /// Calls have waited for a stream for a while. If all connections are up, and calls have returned less than half of
+    /// the streams since the last check, the calls are long: allows half as many connections more, up to the cluster's
+    /// maximum.
     pub(crate) fn grow(&mut self) {
         let n_left = self.n_left - core::mem::replace(&mut self.n_left_before, self.n_left);
         let allowed = self.connections_allowed();
@@ -259,7 +258,7 @@ impl Endpoint {
         self.n_grown = (allowed as u32).saturating_sub(few);
     }
 
-    /// It no longer has use for connections beyond those that it has.
+    /// It needs no connections beyond those that it has.
     pub(crate) fn stop_growing(&mut self) {
         self.n_left_before = self.n_left;
         self.n_grown = (self.ready.len() as u32).saturating_sub(self.connections_few());
@@ -272,8 +271,8 @@ impl Endpoint {
         self.ready.push(conn);
     }
 
-    /// A connection has failed; the time at which the next may be made.
-    pub(crate) fn note_failure(&mut self, now: Time, why: Down) -> Time {
+    /// A connection has failed; returns the time of the next attempt.
+    pub(crate) fn note_failure(&mut self, now: Time, why: DownReason) -> Time {
         self.connect_failures += 1;
         self.down = Some(why);
         let ClusterOptions { backoff_base, backoff_max, .. } = &self.cluster.options;
@@ -283,29 +282,31 @@ impl Endpoint {
         self.retry_at
     }
 
-    /// Why it has no connection, for who asks.
+    /// Why it has no connection, for messages.
     pub(crate) fn why_down(&self) -> Option<String> {
         let name = &self.name;
         Some(match self.down.filter(|_| self.ready.is_empty())? {
-            Down::Refused => format!("cannot connect to {name}"),
-            Down::TimedOut(limit) => format!("{name} has not answered within {limit}"),
-            Down::Lost => format!("the connection to {name} was lost"),
-            Down::Fault(Violation::Http1) => format!("{name} does not speak HTTP/2: it answers in HTTP/1.1"),
-            Down::Fault(Violation::Tls) => {
+            DownReason::Refused => format!("cannot connect to {name}"),
+            DownReason::TimedOut(limit) => format!("{name} has not answered within {limit}"),
+            DownReason::Lost => format!("the connection to {name} was lost"),
+            DownReason::Fault(Violation::Http1) => {
+                format!("{name} does not speak HTTP/2: it answers in HTTP/1.1")
+            }
+            DownReason::Fault(Violation::Tls) => {
                 format!("{name} does not speak HTTP/2 without TLS: it answers in TLS")
             }
-            Down::Fault(Violation::BadPreface) => format!("{name} does not speak HTTP/2"),
-            Down::Fault(fault) => format!("{name} broke a rule of HTTP/2: {}", fault.description()),
+            DownReason::Fault(Violation::BadPreface) => format!("{name} does not speak HTTP/2"),
+            DownReason::Fault(fault) => format!("{name} broke a rule of HTTP/2: {}", fault.description()),
         })
     }
 
-    /// The time until the next connection may be made, in tenths of a second.
+    /// The time until the next attempt, in tenths of a second.
     pub(crate) fn next_try(&self, now: Time) -> String {
         let tenths = ((self.retry_at - now).0.max(0) as u64).div_ceil(100_000_000);
         format!("next try in {}.{} s", tenths / 10, tenths % 10)
     }
 
-    /// When the next connection may be made.
+    /// The time of the next attempt.
     pub(crate) fn retry_at(&self) -> Time {
         self.retry_at
     }
@@ -343,22 +344,22 @@ mod tests {
         endpoints.get_mut(pool.members[at]).expect("a member")
     }
 
-    /// An endpoint that refuses connections must not get calls while others are up.
+    /// If it failed, an endpoint that refuses connections would get calls while others are up.
     #[test]
-    fn a_failed_endpoint_is_left_out_for_a_while() {
+    fn failed_endpoint_is_skipped_for_a_time() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
-        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0), Down::Refused);
+        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0), DownReason::Refused);
         let picked: Vec<_> =
             (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
-        // When that is over, the others are chosen as long as it is not known to be back.
+        // After that, others are picked while it is not known to be back.
         let later = Time(0) + pool.cluster.options.backoff_base;
         let picked = |endpoints: &Slab<Endpoint>| {
             (0..3).any(|id| pool.pick(endpoints, later, id, None, |_| true) == Some(pool.members[1]))
         };
         assert!(!picked(&endpoints));
         for at in [0, 2] {
-            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Lost);
+            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), DownReason::Lost);
         }
         assert!(picked(&endpoints), "there is no other");
         endpoint(&pool, &mut endpoints, 1).note_connected(Key::from_bits(1));
@@ -366,14 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn least_request_takes_the_idle_one() {
+    fn least_request_picks_the_idle_endpoint() {
         let (pool, mut endpoints) = pool(Balance::LeastRequest);
         endpoint(&pool, &mut endpoints, 0).active = 4;
         endpoint(&pool, &mut endpoints, 1).active = 2;
         assert_eq!(pool.pick(&endpoints, Time(0), 0, None, |_| true), Some(pool.members[2]));
         endpoint(&pool, &mut endpoints, 2).active = 9;
         assert_eq!(pool.pick(&endpoints, Time(0), 1, None, |_| true), Some(pool.members[1]));
-        // Calls that wait for one are as much load as those that it has.
+        // Waiting calls are as much load as open ones.
         for call in 0..3 {
             let waiter = Waiter::new(Key::from_bits(call), None, Time(0));
             endpoint(&pool, &mut endpoints, 1).waiting.push(waiter);
@@ -381,9 +382,9 @@ mod tests {
         assert_eq!(pool.pick(&endpoints, Time(0), 2, None, |_| true), Some(pool.members[0]));
     }
 
-    /// A server of twice the size would get as many calls as the others, or all its calls at once.
+    /// If it failed, a server of twice the weight would get as many calls as the others, or all its calls at once.
     #[test]
-    fn weight_decides_the_share_of_each_balancer() {
+    fn weights_set_the_share_per_balancer() {
         for balance in [Balance::RoundRobin, Balance::Random, Balance::LeastRequest] {
             let (pool, mut endpoints) = pool(balance);
             let cluster = Cluster { weights: vec![4, 2, 2], ..(*pool.cluster).clone() };
@@ -402,10 +403,10 @@ mod tests {
     }
 
     #[test]
-    fn none_is_picked_while_all_are_left_out() {
+    fn no_pick_while_all_are_skipped() {
         let (pool, mut endpoints) = pool(Balance::Random);
         for at in 0..3 {
-            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Refused);
+            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), DownReason::Refused);
         }
         assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }

@@ -1,29 +1,28 @@
-//! What a queue was asked, written down: the same questions give the same answers again.
+//! Recordings of queues: the same operations give the same results again.
 //!
-//! A [`Recorder`] stands beside a queue and notes each call in a line of text. Chance follows from a seed and time
-//! comes with each call, so that the program, the seed and these lines are all that there is to know: whoever asks a
-//! new queue the same finds each packet, each drop and each value of a variable again.
+//! A [`Recorder`] writes each operation on a queue as a line of text. Random numbers follow from a seed and each
+//! operation has its time. So the program, the seed and these lines determine everything: a replay reproduces each
+//! packet, each drop and each variable.
 //!
-//! A recorder may begin while the queue runs: what the queue remembers then ([`Snapshot`]) stands in front of the
-//! calls, a row a line.
+//! A recorder may start while the queue runs: then the state of the queue ([`Snapshot`]) precedes the operations, one
+//! row per line.
 //!
-//! Where several workers each have a queue of a link, each has a recorder, and they share what the limits leave
-//! ([`Taken`]).
+//! If several workers each have a queue of a link, each has a recorder, and they share the limits ([`SharedUsage`]).
 //!
-//! | line | what it says |
+//! | line | meaning |
 //! | --- | --- |
-//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, as [`Kind`] has them |
-//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | a packet, without last zeros |
-//! | `d T` | the next packet was asked for |
-//! | `t T` | the clock was asked about |
-//! | `r T RATE` | the link has so many bits a second from now on |
-//! | `l T N` | packet `N` waits no longer, and stays in the queue until its turn |
-//! | `f T N N ...` | the queue was emptied, and filled anew with these packets in this order |
-//! | `w T WHAT` | on the way behind the link something happened to the packet that left last: [`PathEvents`] |
+//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, see [`RowKind`] |
+//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | enqueue, no trailing zeros |
+//! | `d T` | dequeue |
+//! | `t T` | timeout |
+//! | `r T RATE` | the rate of the link in bits per second |
+//! | `l T N` | packet `N` no longer waits, and stays in the queue until its turn |
+//! | `f T N N ...` | the queue was emptied and refilled with these packets in this order |
+//! | `w T WHAT` | events on the path behind the link, for the packet that left last: [`PathEvents`] |
 //!
-//! `T` is in nanoseconds since the line before, `N` the number of a packet: the one that came first is 0.
+//! `T` is in nanoseconds since the line before. `N` is the number of a packet: the first to arrive is 0.
 
-use crate::queue::snapshot::{Kind, Snapshot};
+use crate::queue::snapshot::{RowKind, Snapshot};
 use crate::queue::{FAR_NS, NEVER_DUE_NS, Packet, Queue, QueueCode, Sent};
 use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,91 +30,91 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_ir::queue::HEADERS_MAX;
 
-/// Bytes that a recorder keeps at most; it stops then.
+/// The most bytes that a recorder keeps; it stops then.
 pub const RECORDING_BYTES_MAX: usize = 256 << 20;
 
-/// How long a recorder notes, and how much.
+/// The limits of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Nanoseconds from its beginning on.
+    /// Nanoseconds from its start.
     pub ns: u64,
-    /// Packets that come.
+    /// Packets that arrive.
     pub packets: u64,
-    /// Bytes of text, [`RECORDING_BYTES_MAX`] at most.
+    /// Bytes of text, at most [`RECORDING_BYTES_MAX`].
     pub bytes: usize,
 }
 
 impl Limits {
-    /// As long as there is room.
+    /// Only the limit of memory.
     pub const NONE: Self = Self { ns: u64::MAX, packets: u64::MAX, bytes: RECORDING_BYTES_MAX };
 }
 
-/// What recorders of one link have taken of their limits, all together.
+/// The usage of limits that the recorders of one link share.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct SharedUsage {
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// Why a recorder notes no more.
+/// Why a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndReason {
     /// Its time is over.
     Time,
-    /// It has as many packets, or bytes, as it may.
+    /// A limit of packets or bytes is reached.
     Full,
     /// Its queue was replaced.
     Replaced,
 }
 
-/// How far a recorder is.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Nanoseconds from its beginning to the last call.
+pub struct RecordingProgress {
+    /// Nanoseconds from its start to the last operation.
     pub ns: u64,
-    /// Packets that came.
+    /// Packets that arrived.
     pub packets: u64,
     /// Bytes of text.
     pub bytes: usize,
-    /// Packets that came in its time behind its end, and are not in it.
+    /// Packets that arrived in its time but after its end, and are not in it.
     pub missed: u64,
-    /// It notes no more, as its clock was read last.
-    pub ended: Option<Ended>,
+    /// Why it ended, as of the time of the query.
+    pub ended: Option<EndReason>,
 }
 
-/// A call.
+/// An operation on a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// A packet came. Its handle is not kept: whoever asks again gives it its number.
+pub enum QueueEvent {
+    /// Enqueue. The handle is not recorded: a replay uses the packet's number.
     Enqueue(Packet),
-    /// The next packet was asked for.
+    /// Dequeue.
     Dequeue,
-    /// The clock was asked about.
+    /// Timeout.
     Timeout,
     /// The rate changed.
     Rate(u64),
-    /// The packet with this number waits no longer. The queue was not told.
+    /// The packet with this number no longer waits. The queue does not know.
     Left(u64),
-    /// All packets were taken out, and those with these numbers put in again.
+    /// All packets were taken out, and those with these numbers enqueued again.
     Refilled(Vec<u64>),
-    /// Something happened to the packet that left last. The queue was not told.
+    /// Events of the packet that left last. The queue does not know.
     Path(PathEvents),
 }
 
-/// What happened to a packet on the way behind an emulated link.
+/// Events of a packet on the emulated path behind a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathEvents {
-    /// It was lost: bit 0 of the number in a recording.
+    /// Lost: bit 0 in a recording.
     pub is_lost: bool,
-    /// It arrived twice: bit 1.
+    /// Duplicated: bit 1.
     pub is_duplicated: bool,
-    /// One of its bits was flipped: bit 2.
+    /// Corrupted: bit 2.
     pub is_corrupted: bool,
-    /// It was held up so that later ones overtook it: bit 3.
+    /// Delayed so that later packets overtook it: bit 3.
     pub is_reordered: bool,
 }
 
-/// Calls, noted as they come.
+/// Records operations as lines of text.
 #[derive(Debug)]
 pub struct Recorder {
     text: String,
@@ -123,13 +122,13 @@ pub struct Recorder {
     last_ns: u64,
     seed: u64,
     limits: Limits,
-    taken: Arc<Taken>,
+    taken: Arc<SharedUsage>,
     packets: u64,
     missed: u64,
-    ended: Option<Ended>,
+    ended: Option<EndReason>,
 }
 
-/// A line that cannot be read: which, counted from 1, and why.
+/// A line that cannot be read: its number, counted from 1, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingError {
     /// The line.
@@ -139,18 +138,18 @@ pub struct RecordingError {
 }
 
 impl Recorder {
-    /// Of a queue that begins now with this seed.
+    /// A recorder of a queue that starts now with this seed.
     pub fn new(begun_ns: u64, seed: u64, limits: Limits) -> Self {
         let limits = Limits { bytes: limits.bytes.min(RECORDING_BYTES_MAX), ..limits };
         let (text, last_ns, taken) = (String::new(), begun_ns, Arc::default());
         Self { text, begun_ns, last_ns, seed, limits, taken, packets: 0, missed: 0, ended: None }
     }
 
-    /// Of a queue that has been running, and remembers this.
+    /// A recorder of a running queue in this state.
     pub fn resuming(begun_ns: u64, snapshot: &Snapshot, limits: Limits) -> Self {
         let mut recorder = Self::new(begun_ns, 0, limits);
         for (kind, numbers) in &snapshot.rows {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = write!(recorder.text, "{}", letter(*kind));
             numbers.iter().for_each(|number| {
                 let _ = write!(recorder.text, " {number}");
@@ -161,28 +160,28 @@ impl Recorder {
         recorder
     }
 
-    /// The same, with limits that hold for all recorders that take of the same.
-    pub fn sharing(mut self, taken: &Arc<Taken>) -> Self {
+    /// Shares the limits with all recorders of the same usage.
+    pub fn sharing(mut self, taken: &Arc<SharedUsage>) -> Self {
         taken.bytes.fetch_add(self.text.len() as u64, Relaxed);
         taken.packets.fetch_add(self.packets, Relaxed);
         self.taken = Arc::clone(taken);
         self
     }
 
-    /// When the recording began, in nanoseconds of the queue's clock, and the seed of a queue that began then.
+    /// The start of the recording, in nanoseconds of the queue's clock, and the seed of a queue that started then.
     pub fn begun(&self) -> (u64, u64) {
         (self.begun_ns, self.seed)
     }
 
-    /// How far it is at this time.
-    pub fn progress(&self, now_ns: u64) -> Progress {
+    /// The progress at this time.
+    pub fn progress(&self, now_ns: u64) -> RecordingProgress {
         let is_over = now_ns.saturating_sub(self.begun_ns) >= self.limits.ns;
-        Progress {
+        RecordingProgress {
             ns: self.last_ns - self.begun_ns,
             packets: self.packets,
             bytes: self.text.len(),
             missed: self.missed,
-            ended: self.ended.or(is_over.then_some(Ended::Time)),
+            ended: self.ended.or(is_over.then_some(EndReason::Time)),
         }
     }
 
@@ -191,21 +190,21 @@ impl Recorder {
         &self.text
     }
 
-    /// Notes nothing any more: the queue is another.
+    /// Stops: the queue was replaced.
     pub fn end(&mut self) {
-        self.ended.get_or_insert(Ended::Replaced);
+        self.ended.get_or_insert(EndReason::Replaced);
     }
 
-    /// Notes a call.
-    pub fn note(&mut self, now_ns: u64, asked: &Asked) {
-        let is_packet = matches!(asked, Asked::Enqueue(_));
+    /// Records an operation.
+    pub fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+        let is_packet = matches!(event, QueueEvent::Enqueue(_));
         if now_ns.saturating_sub(self.begun_ns) > self.limits.ns {
-            self.ended.get_or_insert(Ended::Time);
+            self.ended.get_or_insert(EndReason::Time);
             return;
         }
-        let bytes = line_bytes(asked);
+        let bytes = line_bytes(event);
         if self.ended.is_none() && !self.take(bytes, is_packet) {
-            self.ended = Some(Ended::Full);
+            self.ended = Some(EndReason::Full);
         }
         if self.ended.is_some() {
             self.missed += u64::from(is_packet);
@@ -215,15 +214,15 @@ impl Recorder {
         let passed = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
         let before = self.text.len();
-        // Writing to a text does not fail.
-        let _ = write_line(&mut self.text, passed, asked);
+        // Writing to a string does not fail.
+        let _ = write_line(&mut self.text, passed, event);
         let left = bytes - (self.text.len() - before) as u64;
         self.taken.bytes.fetch_sub(left, Relaxed);
     }
 
-    /// Takes room for a line of so many bytes, if there is any.
+    /// Reserves room for a line of that many bytes, if there is any.
     fn take(&self, bytes: u64, is_packet: bool) -> bool {
-        let Taken { packets, bytes: of_bytes } = &*self.taken;
+        let SharedUsage { packets, bytes: of_bytes } = &*self.taken;
         let more = |limit: u64, n: u64| move |taken: u64| (taken + n <= limit).then_some(taken + n);
         if of_bytes.fetch_update(Relaxed, Relaxed, more(self.limits.bytes as u64, bytes)).is_err() {
             return false;
@@ -237,32 +236,32 @@ impl Recorder {
     }
 }
 
-/// The most that the line of a call takes.
-fn line_bytes(asked: &Asked) -> u64 {
-    /// The longest line of what is no list.
+/// The upper bound of the length of an operation's line.
+fn line_bytes(event: &QueueEvent) -> u64 {
+    /// The longest line of an operation without a list.
     const LINE_BYTES: u64 = 320;
-    /// A number, with the space in front of it.
+    /// A number and a space.
     const NUMBER_BYTES: u64 = 21;
-    match asked {
-        Asked::Refilled(numbers) => LINE_BYTES + NUMBER_BYTES * numbers.len() as u64,
+    match event {
+        QueueEvent::Refilled(numbers) => LINE_BYTES + NUMBER_BYTES * numbers.len() as u64,
         _ => LINE_BYTES,
     }
 }
 
-fn write_line(text: &mut String, passed: u64, asked: &Asked) -> fmt::Result {
+fn write_line(text: &mut String, passed: u64, event: &QueueEvent) -> fmt::Result {
     let with_numbers = |text: &mut String, letter: char, numbers: &[u64]| {
         write!(text, "{letter} {passed}")?;
         numbers.iter().try_for_each(|number| write!(text, " {number}"))?;
         writeln!(text)
     };
-    match asked {
-        Asked::Dequeue => with_numbers(text, 'd', &[]),
-        Asked::Timeout => with_numbers(text, 't', &[]),
-        Asked::Rate(rate) => with_numbers(text, 'r', &[*rate]),
-        Asked::Left(number) => with_numbers(text, 'l', &[*number]),
-        Asked::Path(events) => with_numbers(text, 'w', &[events.bits()]),
-        Asked::Refilled(numbers) => with_numbers(text, 'f', numbers),
-        Asked::Enqueue(packet) => {
+    match event {
+        QueueEvent::Dequeue => with_numbers(text, 'd', &[]),
+        QueueEvent::Timeout => with_numbers(text, 't', &[]),
+        QueueEvent::Rate(rate) => with_numbers(text, 'r', &[*rate]),
+        QueueEvent::Left(number) => with_numbers(text, 'l', &[*number]),
+        QueueEvent::Path(events) => with_numbers(text, 'w', &[events.bits()]),
+        QueueEvent::Refilled(numbers) => with_numbers(text, 'f', numbers),
+        QueueEvent::Enqueue(packet) => {
             let words = words_of(packet);
             let n = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
             with_numbers(text, 'e', &words[..n])
@@ -271,7 +270,7 @@ fn write_line(text: &mut String, passed: u64, asked: &Asked) -> fmt::Result {
 }
 
 impl PathEvents {
-    /// Each by its name, in the order of its bits.
+    /// Each event with its name, in the order of its bits.
     pub fn named(self) -> [(bool, &'static str); 4] {
         [
             (self.is_lost, "lost"),
@@ -281,7 +280,7 @@ impl PathEvents {
         ]
     }
 
-    /// Nothing happened to it.
+    /// Whether no event occurred.
     pub fn is_plain(self) -> bool {
         self == Self::default()
     }
@@ -298,14 +297,14 @@ impl PathEvents {
     }
 }
 
-impl Progress {
-    /// How far two recorders of one link are.
+impl RecordingProgress {
+    /// The combined progress of two recorders of one link.
     pub fn and(self, other: Self) -> Self {
         let ended = match (self.ended, other.ended) {
-            // What one has no room for, the other has not.
-            (Some(Ended::Full), _) | (_, Some(Ended::Full)) => Some(Ended::Full),
-            (Some(Ended::Replaced), _) | (_, Some(Ended::Replaced)) => Some(Ended::Replaced),
-            (Some(Ended::Time), Some(Ended::Time)) => Some(Ended::Time),
+            // The shared limit applies to both.
+            (Some(EndReason::Full), _) | (_, Some(EndReason::Full)) => Some(EndReason::Full),
+            (Some(EndReason::Replaced), _) | (_, Some(EndReason::Replaced)) => Some(EndReason::Replaced),
+            (Some(EndReason::Time), Some(EndReason::Time)) => Some(EndReason::Time),
             _ => None,
         };
         Self {
@@ -318,22 +317,22 @@ impl Progress {
     }
 }
 
-/// Asks a queue what another was asked; what leaves it. The handles of its packets are their numbers.
+/// Replays an operation on a queue; returns the packet that leaves. The handles of packets are their numbers.
 ///
 /// # Errors
 /// It names a packet that is not in the queue.
 pub fn ask<C: QueueCode>(
     queue: &mut Queue<C>,
     now_ns: u64,
-    asked: &Asked,
+    event: &QueueEvent,
 ) -> Result<Option<Sent>, &'static str> {
-    match asked {
-        Asked::Enqueue(packet) => queue.enqueue(packet, now_ns),
-        Asked::Dequeue => return Ok(queue.dequeue(now_ns)),
-        Asked::Timeout => queue.handle_timeout(now_ns),
-        Asked::Rate(rate) => queue.set_rate(*rate),
-        Asked::Left(_) | Asked::Path(_) => {}
-        Asked::Refilled(numbers) => {
+    match event {
+        QueueEvent::Enqueue(packet) => queue.enqueue(packet, now_ns),
+        QueueEvent::Dequeue => return Ok(queue.dequeue(now_ns)),
+        QueueEvent::Timeout => queue.handle_timeout(now_ns),
+        QueueEvent::Rate(rate) => queue.set_rate(*rate),
+        QueueEvent::Left(_) | QueueEvent::Path(_) => {}
+        QueueEvent::Refilled(numbers) => {
             let mut all: BTreeMap<u64, (Packet, u64)> =
                 queue.take_all().into_iter().map(|one| (one.0.handle, one)).collect();
             let stay: Option<Vec<_>> = numbers.iter().map(|number| all.remove(number)).collect();
@@ -343,11 +342,11 @@ pub fn ask<C: QueueCode>(
     Ok(None)
 }
 
-/// What the queue remembered when the recording began, if it had been running; how many lines that took, and the text
-/// of the calls behind them.
+/// The state of the queue at the start of the recording, if it was running; the number of lines that it takes, and the
+/// text of the operations behind it.
 ///
 /// # Errors
-/// Of the first of these lines that cannot be read.
+/// The first of these lines that cannot be read.
 pub fn read_snapshot(text: &str) -> Result<(Option<Snapshot>, usize, &str), RecordingError> {
     let (mut snapshot, mut n, mut rest) = (Snapshot::default(), 0, text);
     while rest.starts_with(|first: char| first.is_ascii_uppercase()) {
@@ -356,7 +355,7 @@ pub fn read_snapshot(text: &str) -> Result<(Option<Snapshot>, usize, &str), Reco
         let mut words = line.split(' ');
         let head = words.next().unwrap_or_default();
         let (kind, _) =
-            Kind::ALL.into_iter().find(|(_, letter)| *letter == head).ok_or(fault("it is no row"))?;
+            RowKind::ALL.into_iter().find(|(_, letter)| *letter == head).ok_or(fault("it is no row"))?;
         let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
         snapshot.rows.push((kind, numbers.map_err(|_| fault("a word is no number"))?));
         (n, rest) = (n + 1, behind);
@@ -364,11 +363,11 @@ pub fn read_snapshot(text: &str) -> Result<(Option<Snapshot>, usize, &str), Reco
     Ok(((n > 0).then_some(snapshot), n, rest))
 }
 
-/// The calls of a recording, with their times, from the time at which it begins.
+/// The operations of a recording with their times, from its start.
 ///
 /// # Errors
-/// Of each line that cannot be read.
-pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Asked), RecordingError>> {
+/// Each line that cannot be read.
+pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, QueueEvent), RecordingError>> {
     let mut now_ns = begun_ns;
     text.lines().enumerate().map(move |(nth, line)| {
         let fault = |why| RecordingError { line: nth + 1, why };
@@ -381,37 +380,41 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
         let passed = number()?.ok_or_else(|| fault("it has no time"))?;
         let is_time = |at: &u64| *at <= i64::MAX as u64;
         now_ns = now_ns.checked_add(passed).filter(is_time).ok_or_else(|| fault("the time is too long"))?;
-        let asked = match kind {
-            "d" => Asked::Dequeue,
-            "t" => Asked::Timeout,
-            "r" => Asked::Rate(number()?.ok_or_else(|| fault("it has no rate"))?),
-            "l" => Asked::Left(number()?.ok_or_else(|| fault("it names no packet"))?),
-            "f" => Asked::Refilled(core::iter::from_fn(|| number().transpose()).collect::<Result<_, _>>()?),
+        let event = match kind {
+            "d" => QueueEvent::Dequeue,
+            "t" => QueueEvent::Timeout,
+            "r" => QueueEvent::Rate(number()?.ok_or_else(|| fault("it has no rate"))?),
+            "l" => QueueEvent::Left(number()?.ok_or_else(|| fault("it names no packet"))?),
+            "f" => {
+                QueueEvent::Refilled(core::iter::from_fn(|| number().transpose()).collect::<Result<_, _>>()?)
+            }
             "e" => {
                 let mut found = [0; WORDS];
                 for word in &mut found {
                     *word = number()?.unwrap_or(0);
                 }
-                Asked::Enqueue(packet_of(&found).ok_or_else(|| fault("a number is too great for its place"))?)
+                QueueEvent::Enqueue(
+                    packet_of(&found).ok_or_else(|| fault("a number is too great for its place"))?,
+                )
             }
-            "w" => {
-                Asked::Path(number()?.and_then(PathEvents::of_bits).ok_or_else(|| fault("it says nothing"))?)
-            }
+            "w" => QueueEvent::Path(
+                number()?.and_then(PathEvents::of_bits).ok_or_else(|| fault("it says nothing"))?,
+            ),
             _ => return Err(fault("it begins with none of e, d, t, r, l, f, w")),
         };
         match number()? {
-            None => Ok((now_ns, asked)),
+            None => Ok((now_ns, event)),
             Some(_) => Err(fault("it has too many numbers")),
         }
     })
 }
 
-fn letter(kind: Kind) -> &'static str {
-    Kind::ALL.iter().find(|(known, _)| *known == kind).map_or("", |(_, letter)| letter)
+fn letter(kind: RowKind) -> &'static str {
+    RowKind::ALL.iter().find(|(known, _)| *known == kind).map_or("", |(_, letter)| letter)
 }
 
-/// Numbers that a packet is told by. What nobody says is 0: of slack and deadline those bits are told that are others
-/// then.
+/// The numbers of a packet. Default values are 0: slack and deadline are stored as the bits that differ from the
+/// default.
 const WORDS: usize = 11 + HEADERS_MAX;
 
 fn words_of(packet: &Packet) -> [u64; WORDS] {
@@ -467,9 +470,9 @@ mod tests {
     use super::*;
     use weft_core::rng::Rng;
 
-    /// What is explained would be another run than the one that was recorded.
+    /// If it failed, `link explain` would show another run than the recorded one.
     #[test]
-    fn what_is_noted_is_read_again() {
+    fn recording_round_trips() {
         let mut recorder = Recorder::new(1_000, 7, Limits::NONE);
         let packet = Packet {
             len: 1500,
@@ -481,48 +484,58 @@ mod tests {
             framing: 18,
             ..Packet::default()
         };
-        let asked = [
-            (1_000, Asked::Enqueue(packet)),
-            (1_000, Asked::Dequeue),
-            (5_000, Asked::Rate(u64::MAX)),
-            (5_001, Asked::Timeout),
-            (5_001, Asked::Left(1)),
-            (5_001, Asked::Path(PathEvents { is_lost: true, ..PathEvents::default() })),
+        let event = [
+            (1_000, QueueEvent::Enqueue(packet)),
+            (1_000, QueueEvent::Dequeue),
+            (5_000, QueueEvent::Rate(u64::MAX)),
+            (5_001, QueueEvent::Timeout),
+            (5_001, QueueEvent::Left(1)),
+            (5_001, QueueEvent::Path(PathEvents { is_lost: true, ..PathEvents::default() })),
             (
                 5_001,
-                Asked::Path(PathEvents { is_duplicated: true, is_reordered: true, ..PathEvents::default() }),
+                QueueEvent::Path(PathEvents {
+                    is_duplicated: true,
+                    is_reordered: true,
+                    ..PathEvents::default()
+                }),
             ),
-            (5_001, Asked::Refilled(vec![0, 2])),
-            (5_001, Asked::Refilled(Vec::new())),
-            (9_000, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),
+            (5_001, QueueEvent::Refilled(vec![0, 2])),
+            (5_001, QueueEvent::Refilled(Vec::new())),
+            (9_000, QueueEvent::Enqueue(Packet { len: 60, ..Packet::default() })),
         ];
-        asked.iter().for_each(|(now, asked)| recorder.note(*now, asked));
+        event.iter().for_each(|(now, event)| recorder.note(*now, event));
         let found: Result<Vec<_>, _> = read(recorder.text(), 1_000).collect();
-        assert_eq!(found, Ok(asked.to_vec()));
+        assert_eq!(found, Ok(event.to_vec()));
         assert!(recorder.text().ends_with("e 3999 60\n"), "{}", recorder.text());
         let text = recorder.text().to_owned();
         recorder.end();
-        recorder.note(9_001, &Asked::Dequeue);
-        assert_eq!(recorder.progress(9_001).ended, Some(Ended::Replaced));
+        recorder.note(9_001, &QueueEvent::Dequeue);
+        assert_eq!(recorder.progress(9_001).ended, Some(EndReason::Replaced));
         assert_eq!(recorder.text(), text);
     }
 
-    /// A recording would take all memory, or end without a word of what it lacks.
+    /// If it failed, a recording would use all memory, or end without counting what it misses.
     #[test]
-    fn limits_hold_and_what_is_missed_is_counted() {
-        let packet = Asked::Enqueue(Packet { len: 1500, ..Packet::default() });
+    fn limits_hold_and_misses_are_counted() {
+        let packet = QueueEvent::Enqueue(Packet { len: 1500, ..Packet::default() });
         let fill = |limits: Limits| {
             let mut recorder = Recorder::new(0, 0, limits);
             (0..1_000_u64).for_each(|nth| recorder.note(nth * 10, &packet));
             (recorder.progress(10_000), recorder.text().lines().count())
         };
         let (progress, n) = fill(Limits { packets: 10, ..Limits::NONE });
-        assert_eq!((progress.packets, progress.missed, progress.ended, n), (10, 990, Some(Ended::Full), 10));
+        assert_eq!(
+            (progress.packets, progress.missed, progress.ended, n),
+            (10, 990, Some(EndReason::Full), 10)
+        );
         let (progress, n) = fill(Limits { bytes: 1_000, ..Limits::NONE });
         assert!(progress.bytes <= 1_000 && n > 50 && progress.missed == 1_000 - n as u64, "{progress:?}");
         let (progress, n) = fill(Limits { ns: 99, ..Limits::NONE });
-        assert_eq!((progress.packets, progress.missed, progress.ended, n), (10, 0, Some(Ended::Time), 10));
-        // Two workers, of which one has more to do.
+        assert_eq!(
+            (progress.packets, progress.missed, progress.ended, n),
+            (10, 0, Some(EndReason::Time), 10)
+        );
+        // Two workers with different loads.
         let limits = Limits { packets: 10, bytes: 10_000, ..Limits::NONE };
         let taken = Arc::default();
         let mut both = [0; 2].map(|_| Recorder::new(0, 0, limits).sharing(&taken));
@@ -530,25 +543,25 @@ mod tests {
         let [busy, other] = both.map(|recorder| recorder.progress(100));
         assert_eq!((busy.packets, other.packets), (6, 4));
         let sum = busy.and(other);
-        assert_eq!((sum.packets, sum.missed, sum.ended), (10, 20, Some(Ended::Full)));
+        assert_eq!((sum.packets, sum.missed, sum.ended), (10, 20, Some(EndReason::Full)));
         assert_eq!(taken.bytes.load(Relaxed), sum.bytes as u64);
         let quiet = Recorder::new(5, 0, Limits { ns: 10, ..Limits::NONE });
-        assert_eq!((quiet.progress(14).ended, quiet.progress(15).ended), (None, Some(Ended::Time)));
+        assert_eq!((quiet.progress(14).ended, quiet.progress(15).ended), (None, Some(EndReason::Time)));
     }
 
-    /// A file that somebody damaged would end the command.
+    /// If it failed, a damaged file would end the command.
     #[test]
-    fn damaged_lines_are_told_by_number() {
-        let told = |text| read(text, 0).find_map(Result::err).expect("it is wrong").to_string();
-        assert_eq!(told("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f, w");
-        assert_eq!(told("d\n"), "line 1: it has no time");
-        assert_eq!(told("d one\n"), "line 1: a word is no number");
-        assert_eq!(told("d 1 2\n"), "line 1: it has too many numbers");
-        assert_eq!(told("r 1\n"), "line 1: it has no rate");
-        assert_eq!(told("l 1\n"), "line 1: it names no packet");
-        assert_eq!(told("f 1 0 x\n"), "line 1: a word is no number");
-        assert_eq!(told("e 1 1500 4\n"), "line 1: a number is too great for its place");
-        assert_eq!(told("d 9223372036854775807\nd 1\n"), "line 2: the time is too long");
+    fn damaged_line_is_named_by_number() {
+        let message = |text| read(text, 0).find_map(Result::err).expect("it is wrong").to_string();
+        assert_eq!(message("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f, w");
+        assert_eq!(message("d\n"), "line 1: it has no time");
+        assert_eq!(message("d one\n"), "line 1: a word is no number");
+        assert_eq!(message("d 1 2\n"), "line 1: it has too many numbers");
+        assert_eq!(message("r 1\n"), "line 1: it has no rate");
+        assert_eq!(message("l 1\n"), "line 1: it names no packet");
+        assert_eq!(message("f 1 0 x\n"), "line 1: a word is no number");
+        assert_eq!(message("e 1 1500 4\n"), "line 1: a number is too great for its place");
+        assert_eq!(message("d 9223372036854775807\nd 1\n"), "line 2: the time is too long");
         let rows = |text| read_snapshot(text).err().map(|error| error.to_string());
         assert_eq!(rows("E 1 2\nX 1\n").as_deref(), Some("line 2: it is no row"));
         assert_eq!(rows("E 1 2\nP one\n").as_deref(), Some("line 2: a word is no number"));

@@ -1,17 +1,17 @@
-//! The way of a request from a client's stream through a chain to a server's stream.
+//! Requests: from a client's stream through a chain to a server's stream.
 //!
-//! A call with one request message ([`Call::is_single_request`]) enters its chain when that message is whole:
-//! OPEN and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN
-//! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
+//! A call with one request message ([`Call::is_single_request`]) enters its chain when the message is complete: OPEN
+//! and REQUEST of each element are one pass, and the headers leave with the message. Other calls run OPEN when their
+//! headers arrive. Only data that must wait is copied; its sender gets no credit for it.
 
+use crate::active_plan::RouteMatch;
 use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
 use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
 use crate::headers::{Form, narrowed_offer, not_grpc};
-use crate::live::Way;
-use crate::routes::{Refusal, Told};
-use crate::verdict::{Passed, Tuple};
+use crate::routes::{Refusal, RefusalResponse};
+use crate::verdict::{MessageOutcome, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::grpc::header::parse_timeout;
@@ -19,7 +19,7 @@ use weft_proto::session::grpc::{Message, header as prefix_of};
 use weft_proto::session::http2::{Headers, StreamId};
 
 impl Engine {
-    /// A client has begun a stream.
+    /// A client has opened a stream.
     pub(crate) fn begin_call(
         &mut self,
         now: Time,
@@ -30,17 +30,18 @@ impl Engine {
     ) {
         let Some(Side::Downstream { peer, .. }) = self.conns.get(conn).map(|conn| &conn.side) else { return };
         let peer = Rc::clone(peer);
-        let Way { route, chain, method, is_offer_narrowed } = match self.find_way(now, conn, &headers) {
-            Ok(way) => way,
-            Err(refusal) => return self.refuse(conn, stream, refusal),
-        };
+        let RouteMatch { route, chain, method, is_offer_narrowed } =
+            match self.match_route(now, conn, &headers) {
+                Ok(matched) => matched,
+                Err(refusal) => return self.refuse(conn, stream, refusal),
+            };
         let headers = match is_offer_narrowed {
             true => narrowed_offer(&headers).unwrap_or(headers),
             false => headers,
         };
-        let live = Rc::clone(&self.live);
-        let chain = chain.map(|c| Rc::clone(&live.chains[c]));
-        let pool = &live.pools[live.plan.routes[route].cluster];
+        let active = Rc::clone(&self.active);
+        let chain = chain.map(|c| Rc::clone(&active.chains[c]));
+        let pool = &active.pools[active.plan.routes[route].cluster];
         let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout).or(pool.cluster.options.deadline);
         let id = self.next_call;
         self.next_call += 1;
@@ -72,12 +73,14 @@ impl Engine {
         self.open_call(now, key, ended);
     }
 
-    /// Answers a stream that becomes no call.
+    /// Refuses a stream that is not a call.
     fn refuse(&mut self, conn: ConnKey, stream: StreamId, refusal: Refusal) {
         self.stats.refuse(refusal.reason(), 1);
-        let answer = match refusal.told() {
-            Told::Grpc(status, text) => self.answers.end(Form::TrailersOnly, status, text.as_bytes()),
-            Told::Http(status) => not_grpc(status),
+        let answer = match refusal.response() {
+            RefusalResponse::Grpc(status, text) => {
+                self.responses.end(Form::TrailersOnly, status, text.as_bytes())
+            }
+            RefusalResponse::Http(status) => not_grpc(status),
         };
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.h2.refuse(stream, &answer);
@@ -85,33 +88,33 @@ impl Engine {
         self.after_change(conn);
     }
 
-    /// Runs OPEN, unless it waits for the message, and sends the headers on, unless they do.
+    /// Runs OPEN, unless it waits for the message, and sends the headers, unless they wait.
     pub(crate) fn open_call(&mut self, now: Time, key: CallKey, ended: bool) {
         let call = self.call_mut(key);
         call.request.is_ended = ended;
-        if let Some(live) = call.chain.clone() {
-            let segments = &live.chain.segments;
+        if let Some(active) = call.chain.clone() {
+            let segments = &active.chain.segments;
             if call.is_single_request() && segments.open_request.is_some() {
                 if ended {
-                    // Nothing that the chain could look at may pass it.
+                    // A chain that reads messages must not be bypassed.
                     return self.end_here(now, key, Status::Internal, "the request has no message");
                 }
                 call.phase = Phase::AwaitMessage;
                 return;
             }
             if let Some(open) = &segments.open {
-                let passed = self.pass_request(now, key, &live, open, Tuple::Headers);
-                if matches!(passed, Passed::Ended) {
+                let passed = self.pass_request(now, key, &active, open, Tuple::Headers);
+                if matches!(passed, MessageOutcome::Ended) {
                     return;
                 }
             }
-            let delay = core::mem::take(&mut self.passes.outcome.delay);
+            let delay = core::mem::take(&mut self.pass_scratch.outcome.delay);
             let call = self.call_mut(key);
             if segments.open.is_some() && delay > Interval::ZERO {
                 call.request.is_end_queued = ended;
                 call.request.hold(now + delay, HeldItem::Data(Vec::new(), ended));
             }
-            call.opened = live.chain.program.elements.len();
+            call.opened = active.chain.program.elements.len();
             let decides = segments.request.as_ref().is_some_and(|s| s.redirects || s.sets_headers);
             let gives_keys = segments.request.as_ref().is_some_and(|s| s.sets_keys);
             let is_asked_first = call.method().is_some_and(|m| !m.server_streaming);
@@ -129,7 +132,7 @@ impl Engine {
         call.request.owed += flow_len;
         call.request.is_ended |= end;
         if call.is_ending {
-            self.settle(key);
+            self.grant_credit(key);
             return;
         }
         let reads_messages = call.phase == Phase::AwaitMessage
@@ -139,8 +142,8 @@ impl Engine {
         } else {
             self.send_request(now, key, &[], data, end, Interval::ZERO);
         }
-        self.weigh_again(now, key);
-        self.settle(key);
+        self.probe_length_again(now, key);
+        self.grant_credit(key);
     }
 
     fn request_messages(&mut self, now: Time, key: CallKey, mut data: &[u8], end: bool) {
@@ -167,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// The client has ended its stream behind the last message, or without any.
+    /// The client has ended its stream behind the last message, or without one.
     fn request_without_rest(&mut self, now: Time, key: CallKey) {
         let call = self.call_mut(key);
         if call.phase == Phase::AwaitMessage && call.request.index == 0 {
@@ -179,7 +182,7 @@ impl Engine {
         self.send_request(now, key, &[], &[], true, Interval::ZERO);
     }
 
-    /// Trailers of a request: gRPC knows none, so they only end it.
+    /// Trailers of a request: gRPC has none, so they only end it.
     pub(crate) fn request_ended(&mut self, now: Time, key: CallKey) {
         self.request_data(now, key, &[], 0, true);
     }
@@ -188,25 +191,26 @@ impl Engine {
     fn request_message(&mut self, now: Time, key: CallKey, message: Message<'_>, last: bool) -> bool {
         self.refresh_version(now, key);
         let call = self.call_mut(key);
-        let Some(live) = call.chain.clone() else { return true };
-        let segments = &live.chain.segments;
+        let Some(active) = call.chain.clone() else { return true };
+        let segments = &active.chain.segments;
         let is_first = call.phase == Phase::AwaitMessage;
         let segment = if is_first && call.opened == 0 { &segments.open_request } else { &segments.request };
-        let mut passed = Passed::On;
+        let mut passed = MessageOutcome::On;
         if let Some(segment) = segment {
-            passed = self.pass_request(now, key, &live, segment, Tuple::Message(message));
+            passed = self.pass_request(now, key, &active, segment, Tuple::Message(message));
         }
-        if matches!(passed, Passed::Ended) {
+        if matches!(passed, MessageOutcome::Ended) {
             return false;
         }
         self.stats.messages += 1;
-        let delay = core::mem::take(&mut self.passes.outcome.delay);
-        // A try behind a filter passes its own chain at once.
-        let rewritten = matches!(passed, Passed::Rewritten).then(|| core::mem::take(&mut self.rewritten));
+        let delay = core::mem::take(&mut self.pass_scratch.outcome.delay);
+        // A try behind a filter passes its own chain directly.
+        let rewritten =
+            matches!(passed, MessageOutcome::Rewritten).then(|| core::mem::take(&mut self.rewritten));
         let call = self.call_mut(key);
         call.request.index += 1;
         if is_first {
-            call.opened = live.chain.program.elements.len();
+            call.opened = active.chain.program.elements.len();
             call.phase = Phase::AwaitUpstream;
             self.dispatch(now, key);
         }
@@ -221,7 +225,7 @@ impl Engine {
         self.calls.get(key).is_some_and(|c| !c.is_ending)
     }
 
-    /// Hands bytes of the request on, or holds them.
+    /// Forwards bytes of the request, or holds them.
     fn send_request(
         &mut self,
         now: Time,
@@ -233,7 +237,7 @@ impl Engine {
     ) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.request.is_end_queued |= end;
-        if call.has_way_on() && call.request.held.is_empty() && delay <= Interval::ZERO {
+        if call.can_send_request() && call.request.held.is_empty() && delay <= Interval::ZERO {
             self.forward_request(now, key, prefix, data, end);
         } else {
             let bytes = [prefix, data].concat();
@@ -242,10 +246,10 @@ impl Engine {
         }
     }
 
-    /// Hands bytes of the request to whatever is next: the server, or the chain's filter.
+    /// Forwards bytes of the request to the next stage: the server, or the chain's filter.
     fn forward_request(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        match (&call.wrap, call.up) {
+        match (&call.filtered, call.up) {
             (Some(_), _) if prefix.is_empty() => self.filter_request(now, key, data, end),
             (Some(_), _) => self.filter_request(now, key, &[prefix, data].concat(), end),
             (None, Some(up)) => {
@@ -260,27 +264,27 @@ impl Engine {
         }
     }
 
-    /// Sends what was held and is due.
+    /// Sends held entries that are due.
     pub(crate) fn flush_request(&mut self, now: Time, key: CallKey) {
         loop {
-            let Some(call) = self.calls.get_mut(key).filter(|call| call.has_way_on()) else { return };
+            let Some(call) = self.calls.get_mut(key).filter(|call| call.can_send_request()) else { return };
             let Some(held) = call.request.held.pop_front_if(|h| h.due <= now) else { break };
             if let HeldItem::Data(bytes, end) = held.what {
                 self.forward_request(now, key, &[], &bytes, end);
             }
         }
         self.arm_held(key, true);
-        self.settle(key);
+        self.grant_credit(key);
     }
 
     /// The client reset its stream, or its connection is gone.
     pub(crate) fn client_left(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let owed = core::mem::take(&mut call.request.owed);
-        if let Caller::Stream(down) = core::mem::replace(&mut call.caller, Caller::Nobody)
+        if let Caller::Stream(down) = core::mem::replace(&mut call.caller, Caller::Detached)
             && let Some(conn) = self.conns.get_mut(down.conn)
         {
-            // The stream is gone, but what came on it counts for the connection's window.
+            // The stream is gone, but its data counts for the connection's window.
             conn.h2.release(down.stream, owed);
             self.after_change(down.conn);
         }

@@ -1,26 +1,26 @@
-//! Calls that a server has not touched are sent again, once.
+//! Resending: a call that a server has not processed is sent again, once.
 //!
-//! A server says so by a reset with REFUSED_STREAM, or by a GOAWAY whose last stream is below the call's (RFC 9113
-//! section 8.7); and it cannot have touched a call of which no byte had left when its connection was lost. Neither the
-//! chain nor its filters see that: it is the same try, and draws the same. What was sent of a request is kept for that,
-//! while it is short and nothing of the response has come.
+//! A server reports this by a reset with REFUSED_STREAM, or by a GOAWAY whose last stream is below the call's (RFC 9113
+//! section 8.7). It is also true if no byte of the call had left when its connection was lost. Neither the chain nor
+//! its filters notice: it is the same try, with the same random numbers. The sent part of a request is kept for this
+//! while it is short and no response has arrived.
 
-use crate::call::{CallKey, Caller, Phase, Sent};
+use crate::call::{CallKey, Caller, Phase, SentRequest};
 use crate::engine::Engine;
 use weft_core::Time;
 use weft_core::filter::Reliability;
 
-/// Bytes of a request that are kept to be sent again; of a longer one the client is told that it was refused.
+/// The most bytes of a request that are kept; a longer request is reported to the client as refused.
 const RESEND_BYTES_MAX: usize = 16 << 10;
-/// Buffers that are kept for the requests of later calls.
+/// The most buffers that are kept for later calls.
 const SPARE_MAX: usize = 256;
 
 /// Buffers for the requests of later calls.
 #[derive(Default)]
 pub(crate) struct Spare(Vec<Vec<u8>>);
 
-impl Sent {
-    /// Keeps what was sent. False if that is too much.
+impl SentRequest {
+    /// Keeps sent bytes. False if there are too many.
     pub(crate) fn push(&mut self, prefix: &[u8], data: &[u8], end: bool) -> bool {
         if self.body.len() + prefix.len() + data.len() > RESEND_BYTES_MAX {
             return false;
@@ -35,13 +35,13 @@ impl Sent {
 }
 
 impl Spare {
-    /// A buffer for what is sent of a call whose headers are `at` this place.
-    pub(crate) fn begin(&mut self, at: u64) -> Sent {
-        Sent { at, body: self.0.pop().unwrap_or_default(), is_ended: false }
+    /// A buffer for a call whose headers are `at` this position of the output.
+    pub(crate) fn begin(&mut self, at: u64) -> SentRequest {
+        SentRequest { at, body: self.0.pop().unwrap_or_default(), is_ended: false }
     }
 
-    /// A call will not be sent again.
-    pub(crate) fn give_back(&mut self, sent: Option<Sent>) {
+    /// Releases the buffer: the call will not be sent again.
+    pub(crate) fn give_back(&mut self, sent: Option<SentRequest>) {
         let Some(mut sent) = sent else { return };
         if sent.body.capacity() > 0 && self.0.len() < SPARE_MAX {
             sent.body.clear();
@@ -51,14 +51,15 @@ impl Spare {
 }
 
 impl Engine {
-    /// Whether no byte of a call has left, so that its server cannot have touched it.
+    /// Whether no byte of a call has left, so that its server cannot have processed it.
     pub(crate) fn is_unsent(&self, key: CallKey) -> bool {
         let Some(call) = self.calls.get(key) else { return false };
         let (Some(sent), Some(up)) = (&call.sent, call.up) else { return false };
         self.conns.get(up.conn).is_some_and(|conn| conn.h2.n_sent() <= sent.at)
     }
 
-    /// Sends a call again that its server has not touched. False if it may not be, or its request is not held any more.
+    /// Resends a call that its server has not processed. False if that is not allowed, or the request is not kept any
+    /// more.
     pub(crate) fn resend(&mut self, now: Time, key: CallKey) -> bool {
         if self.is_sent_once(key) {
             return false;
@@ -73,7 +74,7 @@ impl Engine {
         call.is_resent = true;
         call.phase = Phase::AwaitUpstream;
         if !call.is_redirected {
-            // Another server, if there is one.
+            // Prefers another server.
             let refused = call.endpoint.take();
             call.choice.get_or_insert_default().tried.extend(refused);
         }
@@ -83,12 +84,12 @@ impl Engine {
         true
     }
 
-    /// Whether a filter in front of the call forbids that it is sent again (RELIABILITY AT MOST ONCE).
+    /// Whether a filter in front of the call forbids resending (RELIABILITY AT MOST ONCE).
     fn is_sent_once(&self, key: CallKey) -> bool {
         let mut caller = self.calls.get(key).map(|call| call.caller);
         while let Some(Caller::Filter(outer)) = caller {
             let Some(call) = self.calls.get(outer) else { break };
-            let once = call.wrap.as_ref().and_then(|wrap| wrap.filter.policies().once);
+            let once = call.filtered.as_ref().and_then(|wrap| wrap.filter.policies().once);
             if once == Some(Reliability::AtMostOnce) {
                 return true;
             }

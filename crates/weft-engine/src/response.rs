@@ -1,10 +1,10 @@
-//! The way of a response from a server's stream through the chain to the client's stream.
+//! Responses: from a server's stream through the chain to the client's stream.
 
-use crate::call::{CallKey, Caller, HeldAnswer, HeldItem};
+use crate::call::{CallKey, Caller, HeldItem, HeldMessage};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
-use crate::headers::{fault_of, readable_response, status_of, to_hand_on};
-use crate::verdict::{Passed, Tuple};
+use crate::headers::{fault_of, readable_response, status_of, to_forward};
+use crate::verdict::{MessageOutcome, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
@@ -19,7 +19,7 @@ impl Engine {
             return self.end_here(now, key, status, &text);
         }
         self.spare_bodies.give_back(call.sent.take());
-        let mut headers = to_hand_on(&headers);
+        let mut headers = to_forward(&headers);
         if call.chain.as_ref().is_some_and(|chain| chain.reads_requests()) {
             headers = readable_response(headers);
         }
@@ -36,7 +36,7 @@ impl Engine {
         call.response.owed += flow_len;
         let reads_messages = call.chain.as_ref().is_some_and(|c| c.chain.segments.response.is_some());
         if call.is_ending {
-            self.settle(key);
+            self.grant_credit(key);
             return;
         }
         if reads_messages {
@@ -44,9 +44,9 @@ impl Engine {
         } else {
             self.send_response(now, key, &[], data, Interval::ZERO);
         }
-        self.settle(key);
+        self.grant_credit(key);
         if end {
-            // The server left out the trailers that gRPC demands.
+            // The server omitted the trailers that gRPC requires.
             self.response_ended(now, key, None, None);
         }
     }
@@ -79,21 +79,21 @@ impl Engine {
         }
     }
 
-    /// Holds the first message of a call that awaits its status. A second one is none that the method has: both pass
-    /// without a status then.
+    /// Holds the first message of a call that awaits its status. If a second one arrives, which the method does not
+    /// allow, both pass without a status.
     fn hold_answer(&mut self, key: CallKey, message: Message<'_>) -> bool {
         let call = self.call_mut(key);
         if call.response.index > 0 || call.answer.is_some() {
             return false;
         }
-        call.answer = Some(HeldAnswer { compressed: message.compressed, payload: message.payload.to_vec() });
+        call.answer = Some(HeldMessage { compressed: message.compressed, payload: message.payload.to_vec() });
         true
     }
 
-    /// Lets the message pass that was held. False if the call has ended.
+    /// Passes the held message. False if the call has ended.
     fn release_answer(&mut self, now: Time, key: CallKey, status: Option<Status>) -> bool {
         let call = self.call_mut(key);
-        let Some(HeldAnswer { compressed, payload }) = call.answer.take() else { return true };
+        let Some(HeldMessage { compressed, payload }) = call.answer.take() else { return true };
         call.answer_status = status;
         self.response_message(now, key, Message { compressed, payload: &payload })
     }
@@ -101,23 +101,24 @@ impl Engine {
     /// One message of the response. False if the call has ended.
     fn response_message(&mut self, now: Time, key: CallKey, message: Message<'_>) -> bool {
         self.refresh_version(now, key);
-        let Some(live) = self.call_mut(key).chain.clone() else { return true };
-        let Some(segment) = &live.chain.segments.response else { return true };
-        let passed = self.pass(now, key, &live, segment, Tuple::Message(message));
-        if matches!(passed, Passed::Ended) {
+        let Some(active) = self.call_mut(key).chain.clone() else { return true };
+        let Some(segment) = &active.chain.segments.response else { return true };
+        let passed = self.pass(now, key, &active, segment, Tuple::Message(message));
+        if matches!(passed, MessageOutcome::Ended) {
             return false;
         }
         self.stats.messages += 1;
-        let delay = core::mem::take(&mut self.passes.outcome.delay);
+        let delay = core::mem::take(&mut self.pass_scratch.outcome.delay);
         let call = self.calls.get_mut(key).expect("the call has not ended");
         call.response.index += 1;
-        let n_edits = self.passes.outcome.edits.len();
+        let n_edits = self.pass_scratch.outcome.edits.len();
         if let Some(headers) = &call.response_headers
-            && let Some(edited) = self.passes.edit_headers(&live, Event::Response, false, headers, n_edits)
+            && let Some(edited) =
+                self.pass_scratch.edit_headers(&active, Event::Response, false, headers, n_edits)
         {
             call.response_headers = Some(edited);
         }
-        if matches!(passed, Passed::Rewritten) {
+        if matches!(passed, MessageOutcome::Rewritten) {
             let rewritten = core::mem::take(&mut self.rewritten);
             let prefix = prefix_of(false, rewritten.len() as u32);
             self.send_response(now, key, &prefix, &rewritten, delay);
@@ -129,7 +130,8 @@ impl Engine {
         self.calls.get(key).is_some_and(|call| !call.is_ending)
     }
 
-    /// The server has ended its stream; or `by` has behind a filter, and these are the trailers that it gives.
+    /// The server has ended its stream. With `by`: an element or filter behind a filter has, and these are its
+    /// trailers.
     pub(crate) fn response_ended(
         &mut self,
         now: Time,
@@ -188,7 +190,7 @@ impl Engine {
                 self.after_change(down.conn);
             }
             Caller::Filter(outer) => self.try_begun(now, outer, key, headers),
-            Caller::Nobody => {}
+            Caller::Detached => {}
         }
     }
 
@@ -201,12 +203,12 @@ impl Engine {
         self.forward_response(now, key, prefix, data);
     }
 
-    /// Hands bytes of the response to whoever made the call.
+    /// Forwards bytes of the response to the caller.
     pub(crate) fn forward_response(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8]) {
         match self.calls.get(key).map(|call| call.caller) {
             Some(Caller::Stream(down)) => self.write(down, prefix, data, false),
             Some(Caller::Filter(outer)) => self.try_data(now, outer, key, prefix, data),
-            Some(Caller::Nobody) | None => {}
+            Some(Caller::Detached) | None => {}
         }
     }
 
@@ -215,7 +217,7 @@ impl Engine {
         self.arm_held(key, false);
     }
 
-    /// Sends what was held of a response and is due.
+    /// Sends held entries of a response that are due.
     pub(crate) fn flush_response(&mut self, now: Time, key: CallKey) {
         loop {
             let Some(call) = self.calls.get_mut(key) else { return };
@@ -229,13 +231,13 @@ impl Engine {
             }
         }
         self.arm_held(key, false);
-        self.settle(key);
+        self.grant_credit(key);
     }
 
-    /// Sets the timer of what is held to the first of it. What waits for a server needs none.
+    /// Sets the timer to the first held entry. An entry that waits for a server needs none.
     pub(crate) fn arm_held(&mut self, key: CallKey, is_request: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let waits_for_server = is_request && !call.has_way_on();
+        let waits_for_server = is_request && !call.can_send_request();
         let flow = if is_request { &mut call.request } else { &mut call.response };
         if let Some(earlier) = flow.timer.take() {
             self.timers.cancel(earlier);

@@ -1,10 +1,10 @@
-//! Which streams are calls that a route may take, and what is said to those that are not.
+//! Checks of request headers: which streams are calls, and the answer to those that are not.
 
 use weft_core::Status;
 use weft_proto::session::grpc::header::{Codec, parse_content_type, parse_timeout};
 use weft_proto::session::http2::Headers;
 
-/// Why a stream of a client becomes no call.
+/// Why a client's stream is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotPost,
@@ -15,16 +15,16 @@ pub(crate) enum Refusal {
     NoSchema,
 }
 
-/// What the client is told.
-pub(crate) enum Told {
+/// The answer to a refused request.
+pub(crate) enum RefusalResponse {
     /// The status of a gRPC call, and a message.
     Grpc(Status, &'static str),
-    /// The status of an HTTP request that is no gRPC call.
+    /// The status of an HTTP request that is not a gRPC call.
     Http(&'static [u8]),
 }
 
 impl Refusal {
-    /// The name under which it is counted.
+    /// Its name in statistics.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::NotPost => "not_post",
@@ -35,22 +35,23 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn told(self) -> Told {
+    pub(crate) fn response(self) -> RefusalResponse {
         match self {
-            Self::NotPost => Told::Http(b"405"),
+            Self::NotPost => RefusalResponse::Http(b"405"),
             // gRPC over HTTP/2, "Requests".
-            Self::NotGrpc => Told::Http(b"415"),
-            Self::Path => Told::Grpc(Status::Unimplemented, "the path is not /service/method"),
-            Self::Timeout => Told::Grpc(Status::Internal, "the grpc-timeout is malformed"),
-            Self::NoRoute => Told::Grpc(Status::Unimplemented, "no route takes this method"),
-            Self::NoSchema => {
-                Told::Grpc(Status::Unimplemented, "the chain reads messages, and has no schema for these")
-            }
+            Self::NotGrpc => RefusalResponse::Http(b"415"),
+            Self::Path => RefusalResponse::Grpc(Status::Unimplemented, "the path is not /service/method"),
+            Self::Timeout => RefusalResponse::Grpc(Status::Internal, "the grpc-timeout is malformed"),
+            Self::NoRoute => RefusalResponse::Grpc(Status::Unimplemented, "no route takes this method"),
+            Self::NoSchema => RefusalResponse::Grpc(
+                Status::Unimplemented,
+                "the chain reads messages, and has no schema for these",
+            ),
         }
     }
 }
 
-/// Whether a request is a gRPC call of one method and no other: its path, and how its messages are encoded.
+/// Checks that a request is a gRPC call of exactly one method; returns its path, and the encoding of its messages.
 pub(crate) fn check_request(headers: &Headers) -> Result<(&[u8], Codec), Refusal> {
     if headers.method() != Some(b"POST") {
         return Err(Refusal::NotPost);
@@ -63,8 +64,8 @@ pub(crate) fn check_request(headers: &Headers) -> Result<(&[u8], Codec), Refusal
     Ok((path, codec))
 }
 
-/// Whether a path is `/service/method` to the letter. Servers cut off a query, or decode what is escaped, and then
-/// find a method that no pattern has seen: such a path would pass chains by.
+/// Whether a path is exactly `/service/method`. Servers remove a query, or decode escapes, and then find a method that
+/// no pattern has seen: such a path would bypass chains.
 fn is_method_path(path: &[u8]) -> bool {
     let is_name = |name: &[u8]| {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
@@ -78,9 +79,9 @@ fn is_method_path(path: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A path that a server reads otherwise than we do would pass an ACL by.
+    /// If it failed, a path that a server reads differently could bypass an ACL.
     #[test]
-    fn only_a_service_and_a_method_are_a_path() {
+    fn path_needs_service_and_method() {
         for path in ["/shop.Cart/Add", "/a/b", "/my-shop.v1_2.Cart/Add"] {
             assert!(is_method_path(path.as_bytes()), "{path}");
         }

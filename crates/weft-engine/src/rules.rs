@@ -1,21 +1,18 @@
-//! Tables that the controller fills, and their rows while a node runs.
+//! Tables that the controller fills, and changes of their rows while a node runs.
 //!
-//! A worker reads such a table, and what is matched over it, without locks. So rows are never changed where it looks:
-//! there is a second copy, which is brought up to date and then handed to the workers, who take it up between two
-//! batches in place of the first ([`Swap`]). Once all have, the first is brought up to date as well, and is the
-//! second. All changes of one [`StateStore::change`] are seen at once, or none. The second copy is made when the first
-//! change comes.
+//! Workers read such a table, and the matchers over it, without locks. So rows never change where a worker reads. Each
+//! table has a second copy. A change updates the second copy and hands it to the workers, which swap it in between two
+//! batches ([`Swap`]). After all have done so, the first copy is updated as well and becomes the second one. All
+//! changes of one [`StateStore::change`] take effect at once. The second copy is created at the first change.
 //!
-//! Compiled code does not notice: it finds tables through the [`State`] that it is given.
+//! Compiled code is not affected: it finds tables through its [`State`].
 //!
-//! **Age.** Of a table with a TTL, rows that are too old go as if somebody had removed them
-//! ([`StateStore::expired`]). With `TTL ON ACCESS` each worker notes in the copy that it has that it read a row, so a
-//! row was read last when either copy says so. When it was inserted both say, but of rows of the text, of which one
-//! does at first.
+//! **Age.** In a table with a TTL, rows that are too old are removed ([`StateStore::expired`]). With `TTL ON ACCESS`
+//! each worker notes reads in its own copy, so the last read of a row is the later one of both copies. Both have the
+//! time of insertion, except for rows of the program's text, which at first only one has.
 //!
-//! **Updates of the program.** Rows that its text gives follow the text; rows that came, changed or went while it ran
-//! stay as they are (`merged`). A table of which the text has not changed is kept as it is, with all that is built
-//! of its rows.
+//! **Updates of the program.** Rows of its text follow the text; rows that were added, changed or removed at run time
+//! stay as they are (`merged`). If the text of a table has not changed, the table is kept with its matchers.
 
 use crate::state::StateStore;
 use core::fmt;
@@ -29,17 +26,18 @@ use weft_core::table::{Age, ColumnSpec, Insert, Row, Table, TableSpec};
 use weft_core::types::Repr;
 use weft_core::{Time, Value, hash};
 
-/// When a row of the text was written and inserted: it counts from when it is first looked at.
+/// The age of a row of the text: it starts at the first check.
 const NOT_KNOWN: Time = Time::MAX;
 
-/// Rows of a table whose second copy each change tells of what was used: it takes a fraction of a microsecond a row.
+/// In larger tables, a change does not copy the ages of rows to the second copy: that takes a fraction of a microsecond
+/// per row.
 const AGES_CARRIED_MAX: u64 = 256;
 
-/// Changes, each of another key, that are done at once: all rows are found, then all that is matched over them changes,
-/// so that what they wait for in memory comes side by side.
+/// The most changes, of distinct keys, that are applied at once: all rows are looked up first, then all matchers are
+/// changed, so that their cache misses overlap.
 const RUN: usize = 64;
 
-/// Where a table is: its chain and instance, both empty for one that belongs to no element.
+/// The name of a table: its chain and instance, both empty for a shared table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableName {
     /// The chain.
@@ -53,75 +51,75 @@ pub struct TableName {
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A row whose key is not there yet: a value for each column, keys first.
+    /// Inserts a row whose key must not exist: a value for each column, keys first.
     Insert(Vec<Value>),
-    /// A row in place of the one with its key, if that is there.
+    /// Inserts a row, or replaces the one with its key.
     Put(Vec<Value>),
-    /// No row with this key.
+    /// Removes the row with this key.
     Remove(Vec<Value>),
 }
 
-/// What came of changes.
+/// Counts of changed rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows that are new.
+    /// Inserted rows.
     pub inserted: u64,
-    /// Rows that have other values.
+    /// Rows with new values.
     pub updated: u64,
-    /// Rows that are gone.
+    /// Removed rows.
     pub deleted: u64,
 }
 
 /// Why changes were refused; nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeError {
-    /// Which of them, counted from 0; for what is wrong with the table, 0.
+    /// The index of the change, from 0; 0 for an error of the table.
     pub at: usize,
     /// What is wrong.
-    pub why: WhyNot,
+    pub why: ChangeErrorKind,
 }
 
-/// What is wrong with a change.
+/// The kind of error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WhyNot {
-    /// There is no such table.
+pub enum ChangeErrorKind {
+    /// The table does not exist.
     NoTable,
-    /// Handlers fill it.
+    /// Handlers fill it, not the controller.
     NotFilled,
-    /// A row with this key is there, or came with another of the changes.
+    /// A row with this key exists, or another change has inserted it.
     Exists,
-    /// There is no room for further rows.
+    /// The table is full.
     Full {
-        /// The most rows that it has.
+        /// Its maximum number of rows.
         max: u64,
     },
-    /// The values are not those of the columns: which it is that does not fit.
+    /// A value does not fit its column.
     Value {
         /// The column.
         column: String,
     },
 }
 
-/// Copies of tables in place of those that workers have, with what is matched over them.
+/// New copies of a table and its matchers, in place of those that workers use.
 #[derive(Debug)]
 pub struct Swap {
     tables: [Arc<Table>; 2],
     matchers: Vec<[Arc<Matcher>; 2]>,
 }
 
-/// A change on its way: hand `swap` to all workers, and when none has another hold of what was before, [settle] it.
+/// A change in progress. Hand `swap` to all workers; when no worker holds the old copy any more, [settle] it.
 ///
 /// [settle]: StateStore::settle
 #[derive(Debug)]
-pub struct Pending {
-    /// What workers take up.
+pub struct PendingChange {
+    /// The new copies for the workers.
     pub swap: Arc<Swap>,
-    /// What came of it.
+    /// The number of changed rows.
     pub counts: Counts,
     name: TableName,
     work: Work,
-    /// By match: the copy is made anew from the other's.
+    /// Per match: its copy must be rebuilt from the other one.
     anew: Vec<bool>,
 }
 
@@ -129,10 +127,10 @@ pub struct Pending {
 enum Work {
     Changes {
         changes: Vec<Change>,
-        /// How many of them may be done at once.
+        /// How many of them may be applied at once.
         run: usize,
         now: Time,
-        /// By match: what was built of the rows at once.
+        /// Per match: a matcher built from the rows right away.
         built: Vec<Option<Built>>,
     },
     Built {
@@ -141,7 +139,7 @@ enum Work {
     },
 }
 
-/// What a table is and holds.
+/// A view of a table and its content.
 #[derive(Clone, Debug)]
 pub struct TableView {
     /// Where it is.
@@ -150,16 +148,16 @@ pub struct TableView {
     pub is_filled: bool,
     /// The tables: one, or one for each worker.
     pub tables: Vec<Arc<Table>>,
-    /// What is matched over it is compiled to.
+    /// The descriptions of its matchers.
     pub matched: Vec<Description>,
-    /// Rows of the controller that were there for as long as they may, since the table was made.
+    /// Rows of the controller that expired since the table was created.
     pub expired: u64,
     /// The rows of the program's text.
-    text: Arc<Text>,
+    text: Arc<RowHashes>,
 }
 
 impl TableView {
-    /// Rows that the text of the program does not give: the table was given them while the program ran.
+    /// The number of rows that are not in the program's text: they were added at run time.
     pub fn rows_given(&self) -> u64 {
         let Some(table) = self.tables.first() else { return 0 };
         let n_keys = table.spec().key.len();
@@ -173,45 +171,45 @@ impl TableView {
     }
 }
 
-/// Something that was built is older than some changes.
+/// A matcher that is older than some changes.
 #[derive(Clone, Debug)]
-pub struct Stale {
+pub struct StaleMatcher {
     /// The table.
     pub name: TableName,
-    /// Which of the matches over it.
+    /// The index of the match.
     pub at: usize,
-    /// Changes since.
+    /// The number of changes since.
     pub changes: usize,
-    /// Rules in it.
+    /// The number of its rules.
     pub rules: usize,
 }
 
-/// What the controller gives to a table, and what is matched over it.
+/// The controller's state of a table, with the matchers over it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Filled {
+pub(crate) struct ControllerRows {
     /// The rows of the program's text.
-    text: Arc<Text>,
+    text: Arc<RowHashes>,
     /// The second copy.
     spare: Option<Arc<Table>>,
-    matches: Vec<Match>,
+    matches: Vec<MatchCopies>,
     expired: u64,
-    /// When rows that are too old were looked for last.
+    /// The time of the last check for expired rows.
     looked: Time,
 }
 
-/// What a text says of rows: the hash of each, by that of its key.
+/// The rows of a text: the hash of each row, by the hash of its key.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Text(BTreeMap<u64, u64>);
+struct RowHashes(BTreeMap<u64, u64>);
 
 #[derive(Clone, Debug)]
-struct Match {
+struct MatchCopies {
     spec: MatchSpec,
     now: Arc<Matcher>,
-    /// Over the second copy.
+    /// The matcher over the second copy.
     spare: Option<Arc<Matcher>>,
-    /// A program of the update that is staged has it.
+    /// A program of the staged update uses it.
     is_bound: bool,
-    /// The packing and the ways of the matcher that code was made for, and whether it was far.
+    /// The packing and the paths of the matcher that the code was made for, and whether it was far.
     coded: (u64, u64, bool),
 }
 
@@ -232,7 +230,7 @@ impl fmt::Display for TableName {
     }
 }
 
-impl fmt::Display for WhyNot {
+impl fmt::Display for ChangeErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoTable => f.write_str("there is no such table"),
@@ -253,8 +251,8 @@ impl fmt::Display for ChangeError {
 impl core::error::Error for ChangeError {}
 
 impl Swap {
-    /// Takes the copies up in the state of a chain.
-    pub fn take_up(&self, state: &mut State) {
+    /// Replaces the copies in the state of a chain.
+    pub fn apply(&self, state: &mut State) {
         let [from, to] = &self.tables;
         for table in state.tables.iter_mut().filter(|table| Arc::ptr_eq(table, from)) {
             *table = Arc::clone(to);
@@ -275,7 +273,7 @@ impl StateStore {
 
     /// A table by its name.
     pub fn table(&self, name: &TableName) -> Option<TableView> {
-        let held = self.held(name)?;
+        let held = self.stored(name)?;
         let filled = held.filled.as_ref();
         Some(TableView {
             name: name.clone(),
@@ -289,26 +287,26 @@ impl StateStore {
         })
     }
 
-    /// Begins to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have
-    /// taken it up, and settles it, before the next change of this table.
+    /// Starts to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have
+    /// applied it, and settles it, before the next change of this table.
     ///
     /// # Errors
-    /// [`ChangeError`] says which change does not go, and why.
+    /// [`ChangeError`] has the change that is not possible, and the reason.
     pub fn change(
         &mut self,
         name: &TableName,
         changes: Vec<Change>,
         now: Time,
-    ) -> Result<Pending, ChangeError> {
+    ) -> Result<PendingChange, ChangeError> {
         let of_table = |why| ChangeError { at: 0, why };
-        let held = self.held_mut(name).ok_or(of_table(WhyNot::NoTable))?;
-        let filled = held.filled.as_mut().ok_or(of_table(WhyNot::NotFilled))?;
+        let held = self.stored_mut(name).ok_or(of_table(ChangeErrorKind::NoTable))?;
+        let filled = held.filled.as_mut().ok_or(of_table(ChangeErrorKind::NotFilled))?;
         let (counts, run) = check(&held.tables[0], &changes)?;
-        match filled.bring_on(&held.tables[0], &changes, run, now) {
+        match filled.change_spare(&held.tables[0], &changes, run, now) {
             Ok(anew) => {
                 let built = filled.build_if_quick();
                 let swap = filled.exchange(&mut held.tables[0]);
-                Ok(Pending {
+                Ok(PendingChange {
                     swap,
                     counts,
                     name: name.clone(),
@@ -318,27 +316,27 @@ impl StateStore {
             }
             Err(at) => {
                 filled.forget_spare();
-                Err(ChangeError { at, why: WhyNot::Full { max: held.tables[0].max_rows() } })
+                Err(ChangeError { at, why: ChangeErrorKind::Full { max: held.tables[0].max_rows() } })
             }
         }
     }
 
-    /// As [`StateStore::change`], with those changes that go; and how many do not. A row that is there already as it is
-    /// to be is only as young as a new one. None if nothing is left to change.
-    pub fn change_what_goes(
+    /// As [`StateStore::change`], but applies the possible changes and returns the number of the others. A row that
+    /// already has its new values only gets the age of a new one. None if nothing is left to change.
+    pub fn change_where_possible(
         &mut self,
         name: &TableName,
         mut changes: Vec<Change>,
         now: Time,
-    ) -> (Option<Pending>, u64) {
+    ) -> (Option<PendingChange>, u64) {
         let n_all = changes.len() as u64;
-        let Some(held) = self.held(name) else { return (None, n_all) };
+        let Some(held) = self.stored(name) else { return (None, n_all) };
         let Some(filled) = &held.filled else { return (None, n_all) };
         let copies = copies(&held.tables, filled);
         let mut check = Check::of(&copies[0]);
         let mut n_refused = 0;
         changes.retain(|change| {
-            let is_new = match check.there_already(change) {
+            let is_new = match check.existing_key(change) {
                 Some(key) => {
                     copies.iter().for_each(|copy| copy.touch(copy.find_values(key, Time(0)), now));
                     false
@@ -362,12 +360,12 @@ impl StateStore {
         (None, n_refused)
     }
 
-    /// All workers have taken a swap up: does to the other copy what was done to the one that they have now.
-    pub fn settle(&mut self, pending: Pending) {
-        let Pending { swap, name, work, anew, .. } = pending;
-        // Who holds what was before stands in the way of changing it in place.
+    /// After all workers have applied a swap: applies the change to the other copy.
+    pub fn settle(&mut self, pending: PendingChange) {
+        let PendingChange { swap, name, work, anew, .. } = pending;
+        // The old copy must not be shared, to be changed in place.
         drop(swap);
-        let Some(held) = self.held_mut(&name) else { return };
+        let Some(held) = self.stored_mut(&name) else { return };
         let Some(filled) = held.filled.as_mut() else { return };
         let now = &held.tables[0];
         let Some(spare) = &filled.spare else { return };
@@ -376,7 +374,7 @@ impl StateStore {
                 let pairs = filled.matches.iter_mut().zip(built).zip(&anew).filter(|(_, anew)| !**anew);
                 let kept = pairs.filter_map(|((matched, built), _)| Some((matched.spare.as_mut()?, built)));
                 let (mut matchers, built): (Vec<_>, Vec<_>) = kept.unzip();
-                if carry_out(spare, &mut matchers, &changes, run, now).is_err() {
+                if change_copies(spare, &mut matchers, &changes, run, now).is_err() {
                     return filled.forget_spare();
                 }
                 for (matcher, built) in matchers.into_iter().zip(built) {
@@ -395,16 +393,16 @@ impl StateStore {
         }
     }
 
-    /// Whether rows of the controller may be too old at some time.
-    pub fn ages(&mut self) -> bool {
-        self.held_tables().any(|held| held.filled.is_some() && held.tables[0].spec().expires())
+    /// Whether any table of the controller has expiring rows.
+    pub fn has_expiring_rows(&mut self) -> bool {
+        self.stored_tables().any(|held| held.filled.is_some() && held.tables[0].spec().expires())
     }
 
-    /// What takes the rows of the controller out that are too old at `now`, by table; the caller does so.
+    /// Removals of the controller's rows that are too old at `now`, by table; the caller applies them.
     pub fn expired(&mut self, now: Time) -> Vec<(TableName, Vec<Change>)> {
         let mut expired = Vec::new();
         for name in self.names().collect::<Vec<_>>() {
-            let Some(held) = self.held_mut(&name) else { continue };
+            let Some(held) = self.stored_mut(&name) else { continue };
             let Some(filled) = held.filled.as_mut().filter(|_| held.tables[0].spec().expires()) else {
                 continue;
             };
@@ -416,65 +414,65 @@ impl StateStore {
         expired
     }
 
-    /// What was built and is older than some changes.
-    pub fn stale(&self) -> Vec<Stale> {
+    /// The matchers that are older than some changes.
+    pub fn stale(&self) -> Vec<StaleMatcher> {
         let mut stale = Vec::new();
         for name in self.names() {
-            let Some(filled) = self.held(&name).and_then(|held| held.filled.as_ref()) else { continue };
+            let Some(filled) = self.stored(&name).and_then(|held| held.filled.as_ref()) else { continue };
             for (at, matched) in filled.matches.iter().enumerate() {
                 if matched.now.wants_rebuild() {
                     let (changes, rules) = (matched.now.changed(), matched.now.len());
-                    stale.push(Stale { name: name.clone(), at, changes, rules });
+                    stale.push(StaleMatcher { name: name.clone(), at, changes, rules });
                 }
             }
         }
         stale
     }
 
-    /// Whether rules have another shape than those that code was made for: it finds them, and would sooner if it were
-    /// made anew.
+    /// Whether some rules have another shape than the code was made for: the code is correct, but new code would be
+    /// faster.
     pub fn is_outdated(&self) -> bool {
         let held = self.names().collect::<Vec<_>>();
-        let filled = held.iter().filter_map(|name| self.held(name)?.filled.as_ref());
-        filled.flat_map(|filled| &filled.matches).any(Match::is_outdated)
+        let filled = held.iter().filter_map(|name| self.stored(name)?.filled.as_ref());
+        filled.flat_map(|filled| &filled.matches).any(MatchCopies::is_outdated)
     }
 
-    /// Code was made anew for the rules as they are.
+    /// Records that code was made for the current rules.
     pub fn note_coded(&mut self) {
-        let filled = self.held_tables().filter_map(|held| held.filled.as_mut());
-        filled.flat_map(|filled| &mut filled.matches).for_each(Match::note_coded);
+        let filled = self.stored_tables().filter_map(|held| held.filled.as_mut());
+        filled.flat_map(|filled| &mut filled.matches).for_each(MatchCopies::note_coded);
     }
 
     /// The rules of a match over a table, to be built elsewhere.
     pub fn snapshot(&self, name: &TableName, at: usize) -> Option<Snapshot> {
-        Some(self.held(name)?.filled.as_ref()?.matches.get(at)?.now.snapshot())
+        Some(self.stored(name)?.filled.as_ref()?.matches.get(at)?.now.snapshot())
     }
 
-    /// Begins to take on what was built; the caller does as for a change. None if it is of no use any more.
-    pub fn adopt(&mut self, name: &TableName, at: usize, built: Built) -> Option<Pending> {
-        let held = self.held_mut(name)?;
+    /// Starts to use a built matcher; the caller proceeds as for a change. None if it is out of date.
+    pub fn adopt(&mut self, name: &TableName, at: usize, built: Built) -> Option<PendingChange> {
+        let held = self.stored_mut(name)?;
         let filled = held.filled.as_mut()?;
         let matcher = filled.matches.get_mut(at)?.spare.as_mut()?;
         Arc::make_mut(matcher).adopt(built.clone()).ok()?;
         let swap = filled.exchange(&mut held.tables[0]);
         let anew = vec![false; filled.matches.len()];
         let work = Work::Built { at, built };
-        Some(Pending { swap, counts: Counts::default(), name: name.clone(), work, anew })
+        Some(PendingChange { swap, counts: Counts::default(), name: name.clone(), work, anew })
     }
 }
 
-impl Filled {
+impl ControllerRows {
     /// For a new table with the rows of the text.
     pub(crate) fn new(n_keys: usize, text: &[Vec<Value>]) -> Self {
-        Self { text: Arc::new(Text::of(n_keys, text)), ..Self::default() }
+        Self { text: Arc::new(RowHashes::of(n_keys, text)), ..Self::default() }
     }
 
-    /// Whether the text gives these rows.
+    /// Whether the text has these rows.
     pub(crate) fn is_of(&self, n_keys: usize, text: &[Vec<Value>]) -> bool {
-        *self.text == Text::of(n_keys, text)
+        *self.text == RowHashes::of(n_keys, text)
     }
 
-    /// What is matched over the table: that of the version before, where it has the same rows.
+    /// The matcher over the table; reuses that of the version before for the same rows.
     pub(crate) fn matcher(
         &mut self,
         spec: &MatchSpec,
@@ -495,7 +493,8 @@ impl Filled {
             }
         };
         let (now, coded) = (Arc::new(now), (0, 0, false));
-        let mut matched = Match { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true, coded };
+        let mut matched =
+            MatchCopies { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true, coded };
         matched.note_coded();
         self.matches.push(matched);
         Ok(now)
@@ -505,17 +504,17 @@ impl Filled {
         self.matches.iter_mut().for_each(|matched| matched.is_bound = false);
     }
 
-    /// Forgets matches that no program has.
+    /// Drops matches that no program uses.
     pub(crate) fn retain_bound(&mut self) {
         self.matches.retain(|matched| matched.is_bound);
     }
 
-    /// Does changes to the second copy, which is made if there is none; says of each match whether the matcher of the
-    /// first has to be made anew.
+    /// Applies changes to the second copy, which is created if necessary. Returns per match whether the matcher of the
+    /// first copy must be rebuilt.
     ///
     /// # Errors
-    /// The change that does not go. The second copy is of no use then.
-    fn bring_on(
+    /// The index of the change that is not possible. The second copy cannot be used then.
+    fn change_spare(
         &mut self,
         table: &Table,
         changes: &[Change],
@@ -528,20 +527,20 @@ impl Filled {
             matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
         }
         let mut matchers: Vec<_> = self.matches.iter_mut().filter_map(|m| m.spare.as_mut()).collect();
-        let mut anew = carry_out(spare, &mut matchers, changes, run, now)?;
+        let mut anew = change_copies(spare, &mut matchers, changes, run, now)?;
         for (matched, anew) in self.matches.iter_mut().zip(&mut anew) {
             if *anew {
                 matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
             }
-            // What was there before the first change takes none.
+            // A matcher from before the first change cannot be changed.
             *anew |= !matched.now.is_changeable();
         }
         Ok(anew)
     }
 
-    /// Builds anew what is quickly built of the rows of the second copy: a delta beside few rules costs more than they.
+    /// Rebuilds matchers over the second copy if they are small: a delta next to a few rules costs more than the rules.
     fn build_if_quick(&mut self) -> Vec<Option<Built>> {
-        let build = |matched: &mut Match| {
+        let build = |matched: &mut MatchCopies| {
             let matcher = matched.spare.as_mut()?;
             let built = matcher.built_if_quick()?;
             adopt(matcher, built.clone());
@@ -550,20 +549,20 @@ impl Filled {
         self.matches.iter_mut().map(build).collect()
     }
 
-    /// Removals of the rows that are too old.
+    /// Removals of rows that are too old.
     fn expired(&mut self, table: &Table, now: Time) -> Vec<Change> {
         let (mut changes, mut cursor) = (Vec::new(), 0);
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
             let mine = table.age(row);
             let is_known = mine.used != NOT_KNOWN && mine.inserted != NOT_KNOWN;
-            // What was used since the last look has to be known to the other copy, too.
+            // The other copy must learn which rows were used since the last check.
             let is_told = !(table.spec().ttl_on_access && self.spare.is_some() && mine.used >= self.looked);
             if is_known && is_told && !table.is_over(mine, now) {
                 continue;
             }
             let key = table.key_values(row);
-            let other = self.in_spare(&key);
+            let other = self.row_in_spare(&key);
             let its = other.map_or(mine, |(spare, row)| spare.age(row));
             let age = begun(age_of_both(mine, its), now);
             if table.is_over(age, now) {
@@ -583,8 +582,8 @@ impl Filled {
         changes
     }
 
-    /// Tells the second copy, which workers are about to get, what they have used of the first: they would not find
-    /// it there if that was long ago, by what the second knows. In a large table that waits for the next look.
+    /// Copies the ages of rows to the second copy, which workers are about to get: otherwise rows that the second copy
+    /// considers unused could expire there. In a large table that waits for the next check.
     fn carry_ages(&self, table: &Table) {
         if !table.spec().ttl_on_access || table.len() > AGES_CARRIED_MAX {
             return;
@@ -592,7 +591,7 @@ impl Filled {
         let mut cursor = 0;
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
-            let (mine, other) = (table.age(row), self.in_spare(&table.key_values(row)));
+            let (mine, other) = (table.age(row), self.row_in_spare(&table.key_values(row)));
             let Some((spare, row)) = other.filter(|_| mine.used != NOT_KNOWN) else { continue };
             let its = spare.age(row);
             if its.used < mine.used {
@@ -602,7 +601,7 @@ impl Filled {
     }
 
     /// The row with this key in the second copy.
-    fn in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
+    fn row_in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
         let spare = self.spare.as_deref()?;
         let row = spare.find_values(key, Time(0));
         row.is_some().then_some((spare, row))
@@ -613,10 +612,10 @@ impl Filled {
         self.matches.iter_mut().for_each(|matched| matched.spare = None);
     }
 
-    /// The second copy is the first from now on.
+    /// Swaps the copies.
     fn exchange(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
         self.carry_ages(table);
-        // What this copy was told of the other since the last look is not known.
+        // The ages copied since the last check are not known in this copy.
         self.looked = Time(i64::MIN);
         let spare = self.spare.as_mut().expect("only what has a second copy changes");
         core::mem::swap(table, spare);
@@ -630,31 +629,31 @@ impl Filled {
     }
 }
 
-impl Match {
+impl MatchCopies {
     fn note_coded(&mut self) {
         self.coded = (self.now.packing_hash(), self.now.lookup_hash(), self.now.is_far());
     }
 
-    /// Whether code would find rows sooner if it were made anew.
+    /// Whether new code would find rows faster.
     fn is_outdated(&self) -> bool {
         let (packing, ways, is_far) = self.coded;
         let has_other_ways = self.now.lookup_hash() != NO_LOOKUP && self.now.lookup_hash() != ways;
-        // Code for many rows does for few.
+        // Code for many rows also works for few.
         self.now.packing_hash() != packing || has_other_ways || (self.now.is_far() && !is_far)
     }
 }
 
-impl Text {
+impl RowHashes {
     fn of(n_keys: usize, rows: &[Vec<Value>]) -> Self {
         Self(rows.iter().map(|row| (hash_of(&row[..n_keys]), hash_of(row))).collect())
     }
 }
 
-/// The rows of a table after an update of the text: what the text does not change stays as it is now, and rows that are
-/// not of the text stay. Columns are found by name; one of another type holds its default.
+/// The rows of a table after an update of the text: rows that the text does not change, or does not have, stay. Columns
+/// are matched by name; a column with a new type gets its default.
 pub(crate) fn merged(
     running: &Table,
-    filled: &Filled,
+    filled: &ControllerRows,
     spec: &TableSpec,
     text: &[Vec<Value>],
 ) -> Vec<Vec<Value>> {
@@ -691,13 +690,13 @@ pub(crate) fn merged(
             rows.push(wanted.iter().map(value).collect());
         }
     }
-    // What the text has said before, and is not there, was deleted.
+    // A row of the old text that is gone was deleted.
     let is_new = |(key, row): &(u64, &Vec<Value>)| before.get(key) != Some(&hash_of(row));
     rows.extend(text.into_iter().filter(is_new).map(|(_, row)| row.clone()));
     rows
 }
 
-/// Whether all changes go; what will have come of them, and how many may be done at once.
+/// Checks whether all changes are possible; returns the counts, and how many may be applied at once.
 fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeError> {
     let mut check = Check::of(table);
     let mut all = changes.iter().enumerate();
@@ -711,11 +710,11 @@ fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeErr
     Ok((check.counts, if is_one_a_key { RUN } else { 1 }))
 }
 
-/// What changes of a table come to, before they are done.
+/// The effects of changes on a table, before they are applied.
 struct Check<'t> {
     table: &'t Table,
     counts: Counts,
-    /// What earlier ones have done to a key.
+    /// The effects of earlier changes, by key.
     is_there: BTreeMap<Vec<u8>, bool>,
     rows: u64,
 }
@@ -725,8 +724,8 @@ impl<'t> Check<'t> {
         Self { table, counts: Counts::default(), is_there: BTreeMap::new(), rows: table.len() }
     }
 
-    /// The key of a row that this leaves as it is, where nothing else has been done to it.
-    fn there_already<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
+    /// The key of a row that this change leaves as it is, unless an earlier change affects the key.
+    fn existing_key<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
         let Change::Put(values) = change else { return None };
         let key = &values[..self.table.spec().key.len().min(values.len())];
         if check_values(self.table, values, true).is_err() || self.is_there.contains_key(&bytes_of(key)) {
@@ -736,8 +735,8 @@ impl<'t> Check<'t> {
         (found.is_some() && self.table.values(found) == *values).then_some(key)
     }
 
-    /// Takes a change on if it goes.
-    fn take(&mut self, change: &Change) -> Result<(), WhyNot> {
+    /// Adds a change if it is possible.
+    fn take(&mut self, change: &Change) -> Result<(), ChangeErrorKind> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
         check_values(self.table, values, is_whole)?;
@@ -745,12 +744,12 @@ impl<'t> Check<'t> {
         let known = || self.table.find_values(key, Time(0)).is_some();
         let there = self.is_there.entry(bytes_of(key)).or_insert_with(known);
         match (change, *there) {
-            (Change::Insert(_), true) => return Err(WhyNot::Exists),
+            (Change::Insert(_), true) => return Err(ChangeErrorKind::Exists),
             (Change::Put(_), true) => self.counts.updated += 1,
             (Change::Insert(_) | Change::Put(_), false) => {
                 let max = self.table.max_rows();
                 if self.rows >= max {
-                    return Err(WhyNot::Full { max });
+                    return Err(ChangeErrorKind::Full { max });
                 }
                 self.counts.inserted += 1;
                 self.rows += 1;
@@ -765,20 +764,20 @@ impl<'t> Check<'t> {
     }
 }
 
-/// Whether a row can have these values, a value for each column, keys first.
+/// Checks values for a row: a value for each column, keys first.
 ///
 /// # Errors
-/// [`WhyNot::Value`].
-pub fn check_row(table: &Table, values: &[Value]) -> Result<(), WhyNot> {
+/// [`ChangeErrorKind::Value`].
+pub fn check_row(table: &Table, values: &[Value]) -> Result<(), ChangeErrorKind> {
     check_values(table, values, true)
 }
 
-fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), WhyNot> {
+fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), ChangeErrorKind> {
     let spec = table.spec();
     let n = spec.key.len() + if is_whole { spec.columns.len() } else { 0 };
     if values.len() != n {
         let column = spec.key[0].name.clone();
-        return Err(WhyNot::Value { column });
+        return Err(ChangeErrorKind::Value { column });
     }
     for (column, value) in spec.key.iter().chain(&spec.columns).zip(values) {
         let fits = match value {
@@ -792,13 +791,13 @@ fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), W
             }
         };
         if !fits {
-            return Err(WhyNot::Value { column: column.name.clone() });
+            return Err(ChangeErrorKind::Value { column: column.name.clone() });
         }
     }
     Ok(())
 }
 
-/// Values as bytes that no others have.
+/// An injective encoding of values.
 fn bytes_of(values: &[Value]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {
@@ -827,12 +826,12 @@ fn hash_of(values: &[Value]) -> u64 {
     hash::hash_bytes(&bytes_of(values))
 }
 
-/// Does changes that were checked to a table and what is matched over it, so many at once; says of each matcher whether
-/// it has to be made anew.
+/// Applies checked changes to a table and its matchers, that many at once. Returns per matcher whether it must be
+/// rebuilt.
 ///
 /// # Errors
-/// The change for which there is no room after all: an index that is full of keys that were chosen so.
-fn carry_out(
+/// The index of a change without room: an index is full of keys that were chosen to collide.
+fn change_copies(
     table: &Table,
     matchers: &mut [&mut Arc<Matcher>],
     changes: &[Change],
@@ -846,22 +845,22 @@ fn carry_out(
         look_over(table, run);
         let found: Vec<Row> =
             run.iter().map(|change| table.find_values(change.key(table), Time(0))).collect();
-        let gone: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
-        let live = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
-        live.for_each(|(matcher, _)| matcher.remove(&gone));
+        let removed: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
+        let active = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
+        active.for_each(|(matcher, _)| matcher.remove(&removed));
         let mut came = Vec::with_capacity(run.len());
         for (at, (change, found)) in (begin..).zip(run.iter().zip(found)) {
-            came.extend(carry_out_one(table, change, found, now).map_err(|Full| at)?);
+            came.extend(change_copies_at_once(table, change, found, now).map_err(|TableFull| at)?);
         }
-        let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
-        live.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
+        let active = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
+        active.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
         begin += run.len();
     }
     matchers.into_iter().for_each(Matcher::publish);
     Ok(anew)
 }
 
-/// Reads what changes will read of a table, side by side.
+/// Prefetches what changes will read of a table.
 fn look_over(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
         let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
@@ -870,10 +869,15 @@ fn look_over(table: &Table, changes: &[Change]) {
 }
 
 /// There is no room for a row.
-struct Full;
+struct TableFull;
 
-/// Does a change to the row that was found for its key; gives the row that is there then.
-fn carry_out_one(table: &Table, change: &Change, found: Row, now: Time) -> Result<Option<Row>, Full> {
+/// Applies a change to the row that was found for its key; returns the row that is there then.
+fn change_copies_at_once(
+    table: &Table,
+    change: &Change,
+    found: Row,
+    now: Time,
+) -> Result<Option<Row>, TableFull> {
     match change {
         Change::Remove(_) => {
             table.remove(found);
@@ -887,18 +891,18 @@ fn carry_out_one(table: &Table, change: &Change, found: Row, now: Time) -> Resul
         Change::Insert(values) | Change::Put(values) => {
             match insert_aged(table, values, Age { used: now, inserted: now }) {
                 Insert::New(row) => Ok(Some(row)),
-                Insert::Full | Insert::TooLong => Err(Full),
+                Insert::Full | Insert::TooLong => Err(TableFull),
             }
         }
     }
 }
 
-/// Takes on what was built. A matcher that has changed too much since is rebuilt in its turn.
+/// Uses a built matcher. A matcher that has changed too much since is rebuilt later.
 fn adopt(matcher: &mut Arc<Matcher>, built: Built) {
     let _ = Arc::make_mut(matcher).adopt(built);
 }
 
-/// Puts a row in whose age counts from then. None makes room for it: what is too old goes by [`StateStore::expired`].
+/// Inserts a row with this age. It evicts no other row: old rows are removed by [`StateStore::expired`].
 fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     let insert = table.insert_row(values, Time(0));
     if let Insert::New(row) = insert {
@@ -907,25 +911,25 @@ fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     insert
 }
 
-/// The age of a row of which there are two copies.
+/// The age of a row in two copies.
 fn age_of_both(a: Age, b: Age) -> Age {
     let known = |time: Time| (time != NOT_KNOWN).then_some(time);
     let used = known(a.used).max(known(b.used)).unwrap_or(NOT_KNOWN);
     Age { used, inserted: a.inserted.min(b.inserted) }
 }
 
-/// An age of which what was not known begins now.
+/// An age in which unknown times start now.
 fn begun(Age { used, inserted }: Age, now: Time) -> Age {
     let or_now = |time: Time| if time == NOT_KNOWN { now } else { time };
     Age { used: or_now(used), inserted: or_now(inserted) }
 }
 
 /// A table of the controller, and its second copy if there is one.
-pub(crate) fn copies(tables: &[Arc<Table>], filled: &Filled) -> Vec<Arc<Table>> {
+pub(crate) fn copies(tables: &[Arc<Table>], filled: &ControllerRows) -> Vec<Arc<Table>> {
     tables.iter().cloned().chain(filled.spare.clone()).collect()
 }
 
-/// A table with the same rows.
+/// A copy of a table with the same rows.
 fn copy_of(table: &Table) -> Table {
     let limits = TableSpec { max_rows: table.max_rows(), ..table.spec().clone() };
     let copy = Table::new(limits, table.hash_key());
@@ -937,7 +941,7 @@ fn copy_of(table: &Table) -> Table {
     copy
 }
 
-/// Has the rows of a table of the controller be as old as those of the copies of the table in whose place it comes.
+/// Gives the rows of a controller's table the ages that they had in the table that it replaces.
 pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
     let before: Vec<_> = before.iter().filter(|before| before.spec().key == table.spec().key).collect();
     let mut cursor = 0;
@@ -953,7 +957,7 @@ pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
     }
 }
 
-/// The age of a row as far as it was counted before from what it counts from now; the rest begins anew.
+/// The age of a row, as far as it was tracked before; the rest starts now.
 fn known_age(before: &Table, row: Row, now: &Table) -> Age {
     let (was, is) = (before.spec(), now.spec());
     let age = before.age(row);

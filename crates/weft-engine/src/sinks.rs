@@ -1,27 +1,27 @@
 //! Rows on their way to sinks.
 //!
-//! A worker never writes a file. It packs rows into a [`Batch`], which a driver hands to a writer on another
-//! thread; if the writer is behind, the batch is given up and counted ([`crate::stats::Stats::rows_lost`]).
+//! A worker never writes a file. It packs rows into a [`Batch`], which a driver hands to a writer on another thread. If
+//! the writer is behind, the batch is dropped and counted ([`crate::stats::Stats::rows_lost`]).
 
 use std::sync::Arc;
 use weft_core::abi::{Cell, Outcome};
 use weft_core::{Time, Value};
 use weft_ir::program::{ChainProgram, SinkDecl, SinkTarget};
 
-/// Rows of a batch with which it is handed on.
+/// The number of rows at which a batch is due.
 pub const BATCH_ROWS_MAX: usize = 1024;
-/// Bytes of text with which it is, too.
+/// The bytes of text at which a batch is due.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
-/// So many times as large a batch may become before it takes no further rows.
+/// A batch may grow to that many times this size before it refuses further rows.
 const TURN_BATCHES_MAX: usize = 16;
 
-/// Rows of one worker, in the order in which they were made.
+/// Rows of one worker, in the order of their emission.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     rows: Vec<PackedRow>,
     cells: Vec<Cell>,
     bytes: Vec<u8>,
-    /// Some row is for a table, where it is waited for.
+    /// Some row is for a table, where readers wait for it.
     is_urgent: bool,
 }
 
@@ -38,11 +38,11 @@ struct PackedRow {
 /// A row of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// `now()` of the pass that made it.
+    /// `now()` of the pass that emitted it.
     pub at: Time,
-    /// The chain that made it.
+    /// The chain that emitted it.
     pub chain: &'a str,
-    /// The sink that it is for.
+    /// Its sink.
     pub sink: &'a SinkDecl,
     cells: &'a [Cell],
     bytes: &'a [u8],
@@ -76,7 +76,7 @@ impl From<CellValue<'_>> for Value {
 }
 
 impl Batch {
-    /// Takes the rows that a pass left; returns how many it has no room for.
+    /// Takes the rows of a pass; returns the number of rows without room.
     pub(crate) fn take(&mut self, at: Time, program: &Arc<ChainProgram>, outcome: &Outcome) -> usize {
         if self.is_full() {
             return outcome.rows.len();
@@ -110,28 +110,28 @@ impl Batch {
         0
     }
 
-    /// Whether it should be handed on.
+    /// Whether it should be handed to the writer.
     pub fn is_due(&self) -> bool {
         self.is_urgent || self.rows.len() >= BATCH_ROWS_MAX || self.bytes.len() >= BATCH_BYTES_MAX
     }
 
-    /// A worker hands a batch on at the end of a turn. Within one, it may grow this far.
+    /// Whether it refuses further rows. A worker hands a batch over at the end of a turn; within a turn it may grow.
     fn is_full(&self) -> bool {
         self.rows.len() >= TURN_BATCHES_MAX * BATCH_ROWS_MAX
             || self.bytes.len() >= TURN_BATCHES_MAX * BATCH_BYTES_MAX
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Forgets the rows and keeps the memory.
+    /// Removes the rows and keeps the memory.
     pub fn clear(&mut self) {
         self.is_urgent = false;
         self.rows.clear();

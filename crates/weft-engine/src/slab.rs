@@ -1,6 +1,6 @@
-//! Storage with stable keys that go stale: a key of something that is gone finds nothing.
+//! A slab with generational keys: a key of a removed value finds nothing.
 
-/// A key: where, and for the how-many-th tenant.
+/// A key: the slot, and its generation.
 pub(crate) struct Key<T> {
     index: u32,
     generation: u32,
@@ -30,7 +30,7 @@ impl<T> PartialEq for Key<T> {
 impl<T> Eq for Key<T> {}
 
 impl<T> Key<T> {
-    /// As one number, for those outside who only carry it.
+    /// The key as a number, for callers that only carry it.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -41,7 +41,7 @@ impl<T> Key<T> {
     }
 }
 
-/// Storage for values of one kind.
+/// A store for values of one type.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<(u32, Option<T>)>,
@@ -106,9 +106,9 @@ impl<T> Slab<T> {
 mod tests {
     use super::*;
 
-    /// A late event for a call that is gone must not touch the call that took its place.
+    /// If it failed, a late event for a removed call would reach the call in the same slot.
     #[test]
-    fn a_stale_key_finds_nothing() {
+    fn stale_key_finds_nothing() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));

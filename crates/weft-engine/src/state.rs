@@ -1,14 +1,14 @@
 //! The state of chains on one node, carried by name from version to version.
 //!
-//! A table is known by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*: its
-//! programs are bound one by one, and the store takes it over only once it is published. Tables that exist are used
-//! again: new columns are added beside the old ones (rows never move, code of the old version goes on undisturbed),
-//! columns that are gone stay unused, new limits hold from the commit on. Tables that the controller fills follow the
-//! text, and keep what it has not given ([`crate::rules`]). What a new version does not know any more is forgotten, and
-//! what cannot be carried is refused.
+//! A table is identified by (chain, instance, table), a variable by (chain, instance, variable). An update is *staged*:
+//! its programs are bound one by one, and it is committed only when it is published. Existing tables are reused: new
+//! columns are added beside the old ones (rows never move, and code of the old version is not disturbed), removed
+//! columns stay unused, and new limits apply from the commit on. Tables of the controller follow the text and keep rows
+//! that were added at run time ([`crate::rules`]). State that the new version does not use is dropped, and state that
+//! cannot be carried over is refused.
 
 use crate::filter::{self, Filter};
-use crate::rules::{Filled, TableName, copies, merged, set_ages};
+use crate::rules::{ControllerRows, TableName, copies, merged, set_ages};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,103 +22,103 @@ use weft_core::table::{ColumnSpec, LimitsError, RemovalReason, Scalars, Table, T
 use weft_core::types::Type;
 use weft_ir::program::{ChainProgram, MatchDecl, Merge, Realisation, TableDecl, VarDecl};
 
-/// Scalar variables that one chain may have over its life, those of dropped elements included.
+/// The most scalar variables that one chain may have over its life, including those of removed elements.
 pub const SCALARS_MAX: usize = 512;
 
 /// The state of all chains of a node.
 #[derive(Clone, Debug)]
 pub struct StateStore {
     workers: usize,
-    /// What keys of peers are placed by in all tables, as long as the node runs.
+    /// The hash key of all tables, for the life of the node.
     hash: HashKey,
     chains: BTreeMap<String, ChainState>,
-    /// Tables of no element: all chains that name one have the same.
-    shared: BTreeMap<String, HeldTable>,
-    /// Filters that were ever bound.
+    /// Shared tables: all chains that name one use the same.
+    shared: BTreeMap<String, StoredTable>,
+    /// The number of filters that were ever bound.
     n_filters: u32,
 }
 
-/// The state of an update that may still be refused. Dropping it leaves the store as it was.
+/// The state of an update that may still be refused. If it is dropped, the store stays as it was.
 #[derive(Debug)]
 pub struct Staged {
     store: StateStore,
     limits: Vec<(Arc<Table>, TableSpec)>,
-    /// All tables of the update, and those of which a TIMEOUT or EVICT is told what leaves.
+    /// All tables of the update, and those with a TIMEOUT or EVICT handler.
     bound: Vec<Arc<Table>>,
     watched: Vec<(Arc<Table>, RemovalReason)>,
     /// By chain: its native functions.
     natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
-    /// Rows of the text are no matter.
+    /// Rows of the text are ignored.
     keeps_rows: bool,
 }
 
-/// The state of one version of a chain: what each worker's programs run on.
+/// The state of one version of a chain, for the programs of all workers.
 #[derive(Clone, Debug, Default)]
 pub struct Bound {
-    /// For each table of the program: one for all workers, or one for each.
+    /// Per table of the program: one for all workers, or one for each.
     tables: Vec<Vec<Arc<Table>>>,
     scalars: Arc<Scalars>,
     merged: Vec<Arc<Scalars>>,
-    /// Native functions: one for all workers.
+    /// Native functions, one for all workers.
     natives: Vec<Arc<dyn Prepared>>,
-    /// The rows of tables as they are matched: one for all workers.
+    /// Matchers over tables, one for all workers.
     matchers: Vec<Arc<Matcher>>,
 }
 
 #[derive(Clone, Debug)]
-struct HeldFilter {
+struct StoredFilter {
     id: u32,
     cells: Arc<Scalars>,
-    /// As [`HeldTable::is_bound`].
+    /// As [`StoredTable::is_bound`].
     is_bound: bool,
 }
 
 #[derive(Clone, Debug)]
 struct ChainState {
-    filters: BTreeMap<String, HeldFilter>,
-    tables: BTreeMap<(String, String), HeldTable>,
-    vars: BTreeMap<(String, String), HeldVar>,
-    /// Words of variables that were ever given out.
+    filters: BTreeMap<String, StoredFilter>,
+    tables: BTreeMap<(String, String), StoredTable>,
+    vars: BTreeMap<(String, String), StoredVar>,
+    /// The number of words ever assigned to variables.
     words: usize,
     scalars: Arc<Scalars>,
     merged: Vec<Arc<Scalars>>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct HeldTable {
+pub(crate) struct StoredTable {
     realisation: Realisation,
     pub(crate) tables: Vec<Arc<Table>>,
-    /// What the controller gives it.
-    pub(crate) filled: Option<Filled>,
-    /// A program of the update that is staged knows it.
+    /// The controller's rows.
+    pub(crate) filled: Option<ControllerRows>,
+    /// A program of the staged update uses it.
     is_bound: bool,
 }
 
 #[derive(Clone, Debug)]
-struct HeldVar {
+struct StoredVar {
     ty: Type,
     merge: Option<Merge>,
     word: u32,
-    /// As [`HeldTable::is_bound`].
+    /// As [`StoredTable::is_bound`].
     is_bound: bool,
 }
 
-/// Why a program does not fit the state that the node holds.
+/// Why a program does not match the state of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct StateMismatch {
     /// The chain.
     pub chain: String,
     /// The instance, empty for a shared table.
     pub instance: String,
     /// The table or variable.
     pub name: String,
-    /// What does not fit.
+    /// What does not match.
     pub reason: String,
-    /// What would help.
+    /// How to fix it.
     pub help: String,
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for StateMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { chain, instance, name, reason, .. } = self;
         let dot = if instance.is_empty() { "" } else { "." };
@@ -126,24 +126,24 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl core::error::Error for Unfit {}
+impl core::error::Error for StateMismatch {}
 
 impl StateStore {
-    /// An empty store for a node with so many workers, whose tables place keys by this.
+    /// An empty store for a node with that many workers; its tables use this hash key.
     pub fn new(workers: usize, hash: HashKey) -> Self {
         assert!(workers > 0, "a node has at least one worker");
         Self { workers, hash, chains: BTreeMap::new(), shared: BTreeMap::new(), n_filters: 0 }
     }
 
-    /// Begins an update.
+    /// Starts an update.
     pub fn stage(&self) -> Staged {
         let mut store = self.clone();
-        for table in store.held_tables() {
+        for table in store.stored_tables() {
             table.is_bound = false;
-            table.filled.iter_mut().for_each(Filled::unbind);
+            table.filled.iter_mut().for_each(ControllerRows::unbind);
         }
-        store.held_vars().for_each(|var| var.is_bound = false);
-        store.held_filters().for_each(|filter| filter.is_bound = false);
+        store.stored_vars().for_each(|var| var.is_bound = false);
+        store.stored_filters().for_each(|filter| filter.is_bound = false);
         Staged {
             store,
             limits: Vec::new(),
@@ -154,8 +154,7 @@ impl StateStore {
         }
     }
 
-    /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
-    /// version that uses it is gone.
+    /// Commits a published update. State that it does not use is dropped, and freed with the last version that uses it.
     pub fn commit(&mut self, staged: Staged) {
         for (table, limits) in staged.limits {
             table.set_limits(&limits).expect("checked when it was bound");
@@ -168,7 +167,7 @@ impl StateStore {
             }
         }
         *self = staged.store;
-        self.held_tables().filter_map(|table| table.filled.as_mut()).for_each(Filled::retain_bound);
+        self.stored_tables().filter_map(|table| table.filled.as_mut()).for_each(ControllerRows::retain_bound);
         self.shared.retain(|_, table| table.is_bound);
         for chain in self.chains.values_mut() {
             chain.tables.retain(|_, table| table.is_bound);
@@ -194,29 +193,29 @@ impl StateStore {
         shared.chain(own)
     }
 
-    pub(crate) fn held(&self, name: &TableName) -> Option<&HeldTable> {
+    pub(crate) fn stored(&self, name: &TableName) -> Option<&StoredTable> {
         if name.instance.is_empty() {
             return self.shared.get(&name.table);
         }
         self.chains.get(&name.chain)?.tables.get(&(name.instance.clone(), name.table.clone()))
     }
 
-    pub(crate) fn held_mut(&mut self, name: &TableName) -> Option<&mut HeldTable> {
+    pub(crate) fn stored_mut(&mut self, name: &TableName) -> Option<&mut StoredTable> {
         if name.instance.is_empty() {
             return self.shared.get_mut(&name.table);
         }
         self.chains.get_mut(&name.chain)?.tables.get_mut(&(name.instance.clone(), name.table.clone()))
     }
 
-    pub(crate) fn held_tables(&mut self) -> impl Iterator<Item = &mut HeldTable> {
+    pub(crate) fn stored_tables(&mut self) -> impl Iterator<Item = &mut StoredTable> {
         self.shared.values_mut().chain(self.chains.values_mut().flat_map(|chain| chain.tables.values_mut()))
     }
 
-    fn held_vars(&mut self) -> impl Iterator<Item = &mut HeldVar> {
+    fn stored_vars(&mut self) -> impl Iterator<Item = &mut StoredVar> {
         self.chains.values_mut().flat_map(|chain| chain.vars.values_mut())
     }
 
-    fn held_filters(&mut self) -> impl Iterator<Item = &mut HeldFilter> {
+    fn stored_filters(&mut self) -> impl Iterator<Item = &mut StoredFilter> {
         self.chains.values_mut().flat_map(|chain| chain.filters.values_mut())
     }
 
@@ -225,7 +224,7 @@ impl StateStore {
         self.chains.entry(name.to_owned()).or_insert_with(|| ChainState::new(workers))
     }
 
-    fn held_table(&mut self, chain: &str, decl: &TableDecl) -> Option<&mut HeldTable> {
+    fn stored_table(&mut self, chain: &str, decl: &TableDecl) -> Option<&mut StoredTable> {
         if decl.owner.is_empty() {
             return self.shared.get_mut(&decl.spec.name);
         }
@@ -234,21 +233,22 @@ impl StateStore {
 }
 
 impl Staged {
-    /// The programs are those that run, without the rows of their text: the tables keep theirs.
+    /// The programs are those that already run, without the rows of their text: tables keep their rows.
     pub fn keep_rows(&mut self) {
         self.keeps_rows = true;
     }
 
-    /// The functions of a chain's [`ChainProgram::natives`], ready to be called, before the chain is bound.
+    /// Sets the functions of a chain's [`ChainProgram::natives`], ready to be called. Call it before the chain is
+    /// bound.
     pub fn give_natives(&mut self, chain: &str, natives: Vec<Arc<dyn Prepared>>) {
         self.natives.insert(chain.to_owned(), natives);
     }
 
-    /// Binds a program to the state that is there, and to new state for what is new.
+    /// Binds a program to existing state, and creates new state.
     ///
     /// # Errors
-    /// [`Unfit`] says what cannot be carried. The update is of no use then.
-    pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), Unfit> {
+    /// [`StateMismatch`] has the state that cannot be carried over. Abandon the update then.
+    pub fn bind(&mut self, mut program: ChainProgram) -> Result<(ChainProgram, Bound), StateMismatch> {
         let tables: Vec<Vec<Arc<Table>>> = program
             .tables
             .iter()
@@ -270,16 +270,22 @@ impl Staged {
         Ok((program, bound))
     }
 
-    /// Binds a filter instance to what it remembers.
+    /// Binds a filter instance to its state.
     ///
     /// # Errors
     /// As [`Staged::bind`].
-    pub fn bind_filter(&mut self, chain: &str, name: &str, policies: &Policies) -> Result<Filter, Unfit> {
+    pub fn bind_filter(
+        &mut self,
+        chain: &str,
+        name: &str,
+        policies: &Policies,
+    ) -> Result<Filter, StateMismatch> {
         let decls = filter::table_decls(name, policies, self.store.workers > 1);
         let tables = decls.iter().map(|decl| Ok(Arc::clone(&self.bind_table(chain, decl)?[0])));
         let tables = tables.collect::<Result<_, _>>()?;
         let (next_id, hash) = (self.store.n_filters, self.store.hash);
-        let new = || HeldFilter { id: next_id, cells: Arc::new(Scalars::new(filter::CELLS)), is_bound: true };
+        let new =
+            || StoredFilter { id: next_id, cells: Arc::new(Scalars::new(filter::CELLS)), is_bound: true };
         let held = self.store.chain(chain).filters.entry(name.to_owned()).or_insert_with(new);
         held.is_bound = true;
         let (id, state) = (held.id, filter::State::new(policies, Arc::clone(&held.cells), tables, hash));
@@ -287,18 +293,18 @@ impl Staged {
         Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
 
-    /// The rows of replicated tables, as the program matches them.
+    /// The matchers of the program over replicated tables.
     fn matchers(
         &mut self,
         program: &ChainProgram,
         tables: &[Vec<Arc<Table>>],
-    ) -> Result<Vec<Arc<Matcher>>, Unfit> {
+    ) -> Result<Vec<Arc<Matcher>>, StateMismatch> {
         let mut matcher = |decl: &MatchDecl| {
             let at = usize::from(decl.table.0);
             let table = &program.tables[at];
-            let filled = self.store.held_table(&program.name, table).and_then(|held| held.filled.as_mut());
+            let filled = self.store.stored_table(&program.name, table).and_then(|held| held.filled.as_mut());
             let filled = filled.expect("the checker lets tables of the controller alone be matched");
-            filled.matcher(&decl.spec, &tables[at][0]).map_err(|error| Unfit {
+            filled.matcher(&decl.spec, &tables[at][0]).map_err(|error| StateMismatch {
                 chain: program.name.clone(),
                 instance: table.owner.clone(),
                 name: table.spec.name.clone(),
@@ -309,11 +315,11 @@ impl Staged {
         program.matches.iter().map(&mut matcher).collect()
     }
 
-    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, Unfit> {
+    fn bind_table(&mut self, chain: &str, decl: &TableDecl) -> Result<Vec<Arc<Table>>, StateMismatch> {
         let workers = self.store.workers;
         let mut rows = None;
-        if let Some(held) = self.store.held_table(chain, decl) {
-            let refuse = |reason| Unfit {
+        if let Some(held) = self.store.stored_table(chain, decl) {
+            let refuse = |reason| StateMismatch {
                 chain: chain.to_owned(),
                 instance: decl.owner.clone(),
                 name: decl.spec.name.clone(),
@@ -352,14 +358,14 @@ impl Staged {
         let rows = rows.as_ref().unwrap_or(&decl.rows);
         tables.iter().for_each(|table| table.add_rows(rows, Time(0)));
         let filled = (decl.realisation == Realisation::Replicated)
-            .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
+            .then(|| ControllerRows::new(decl.spec.key.len(), &decl.rows));
         if filled.is_some() && decl.spec.expires() {
-            let before = self.store.held_table(chain, decl);
+            let before = self.store.stored_table(chain, decl);
             let before = before.and_then(|held| Some(copies(&held.tables, held.filled.as_ref()?)));
             tables.iter().for_each(|table| set_ages(before.as_deref().unwrap_or_default(), table));
         }
         let held =
-            HeldTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };
+            StoredTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };
         if decl.owner.is_empty() {
             self.store.shared.insert(decl.spec.name.clone(), held);
         } else {
@@ -371,13 +377,13 @@ impl Staged {
 }
 
 impl Bound {
-    /// A table of the program as worker `worker` sees it.
+    /// A table of the program as this worker sees it.
     pub fn table(&self, table: usize, worker: usize) -> &Arc<Table> {
         let tables = &self.tables[table];
         tables.get(worker).unwrap_or(&tables[0])
     }
 
-    /// Holds on to no tables that the controller fills, nor to what is matched in them.
+    /// Releases the tables that the controller fills, and their matchers.
     pub(crate) fn forget_rules(&mut self, program: &ChainProgram) {
         let filled = |decl: &TableDecl| decl.realisation == Realisation::Replicated;
         let tables = self.tables.iter_mut().zip(&program.tables).filter(|(_, decl)| filled(decl));
@@ -385,12 +391,12 @@ impl Bound {
         self.matchers.clear();
     }
 
-    /// Workers for which there is state.
+    /// The number of workers with state.
     pub fn workers(&self) -> usize {
         self.merged.len()
     }
 
-    /// The state as worker `worker`'s programs see it.
+    /// The state for this worker's programs.
     pub fn for_worker(&self, worker: usize) -> State {
         State::from(Parts {
             tables: (0..self.tables.len()).map(|at| Arc::clone(self.table(at, worker))).collect(),
@@ -416,9 +422,9 @@ impl ChainState {
         }
     }
 
-    /// The word of a variable.
-    fn bind_var(&mut self, chain: &str, var: &VarDecl) -> Result<u32, Unfit> {
-        let refuse = |reason: String, help: &str| Unfit {
+    /// Assigns the word of a variable.
+    fn bind_var(&mut self, chain: &str, var: &VarDecl) -> Result<u32, StateMismatch> {
+        let refuse = |reason: String, help: &str| StateMismatch {
             chain: chain.to_owned(),
             instance: var.owner.clone(),
             name: var.name.clone(),
@@ -445,12 +451,12 @@ impl ChainState {
             None => self.scalars.set_word(word as usize, start),
             Some(_) => self.merged.iter().for_each(|part| part.set_word(word as usize, start)),
         }
-        self.vars.insert(key, HeldVar { ty: var.ty, merge: var.merge, word, is_bound: true });
+        self.vars.insert(key, StoredVar { ty: var.ty, merge: var.merge, word, is_bound: true });
         Ok(word)
     }
 }
 
-/// Rows that a program has learned are not given up without a word.
+/// Learned rows must not be dropped silently.
 fn check_realisation(held: Realisation, wanted: Realisation) -> Result<(), String> {
     let per_worker = |r| r == Realisation::PerWorker;
     let filled = |r| r == Realisation::Replicated;
@@ -482,7 +488,7 @@ fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
         }
         LimitsError::Order => "its rows do not have the times that TTL or EVICT would need".to_owned(),
     })?;
-    // Columns that are added and then not used, because the update is refused, do no harm: no code knows them, and
-    // the next update finds them.
+    // Columns that stay unused because the update is refused do no harm: no code reads them, and the next update finds
+    // them.
     table.extend(&wanted.columns).map_err(|e| e.to_string())
 }

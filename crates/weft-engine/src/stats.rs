@@ -1,46 +1,46 @@
-//! Counters of one worker, and how those of several are added up.
+//! The counters of one worker, and how those of several are added.
 
-use crate::call_link::CallLinkStats;
+use crate::call_queue::CallQueueStats;
 use crate::filter::FilterStats;
 use std::collections::BTreeMap;
 use weft_core::abi::Counters;
 use weft_core::{Interval, Status};
 
-/// Counts of one worker since it began.
+/// Counts of one worker since it started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// The version that new calls enter under.
+    /// The version that applies to new calls.
     pub version: u64,
-    /// Downstream connections that are open, and that were accepted.
+    /// Downstream connections.
     pub downstream: Connections,
-    /// Upstream connections that are open, and that were made.
+    /// Upstream connections.
     pub upstream: Connections,
-    /// Calls that have begun.
+    /// Calls that have started.
     pub calls_begun: u64,
     /// Calls that have ended, by status code.
     pub calls_ended: [u64; Status::ALL.len()],
-    /// Calls under way.
+    /// Open calls.
     pub calls_open: u64,
-    /// Calls and tries that were sent again because their server had not touched them.
+    /// Calls and tries that were resent because their server had not processed them.
     pub calls_resent: u64,
-    /// Messages of either direction that went through a chain or were passed on.
+    /// Messages of both directions, with or without a chain.
     pub messages: u64,
-    /// From the call's headers to its end, as this node saw it.
+    /// From the call's headers to its end, as seen by this node.
     pub latency: Histogram,
     /// Passes that took longer than [`SLOW_PASS_NS`](crate::SLOW_PASS_NS), by chain.
     pub slow_passes: BTreeMap<String, u64>,
-    /// Why connections ended that did not end well, and other refusals: (reason, count), in order of the reason.
+    /// Connections that were closed for a fault, and other refusals: (reason, count), in order of the reason.
     pub refusals: Vec<(String, u64)>,
-    /// Rows that sinks could not take.
+    /// Rows that sinks did not accept.
     pub rows_lost: u64,
-    /// Chains that are run, of each version that still has calls.
+    /// Running chains, of each version with open calls.
     pub chains: Vec<ChainStats>,
-    /// The filters of the chains that new calls enter.
+    /// The filters of current chains.
     pub filters: Vec<FilterStats>,
-    /// The state of upstream endpoints.
+    /// Upstream endpoints.
     pub endpoints: Vec<EndpointStats>,
-    /// The links on clusters.
-    pub links: Vec<CallLinkStats>,
+    /// Call queues.
+    pub call_queues: Vec<CallQueueStats>,
 }
 
 /// Connections of one side.
@@ -52,18 +52,18 @@ pub struct Connections {
     pub total: u64,
 }
 
-/// One chain under one version.
+/// Counts of a chain in one version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChainStats {
     /// The chain.
     pub chain: String,
     /// The version.
     pub version: u64,
-    /// Whether new calls still enter it.
+    /// Whether new calls use it.
     pub is_current: bool,
-    /// Calls under way in it.
+    /// Its open calls.
     pub calls_open: u64,
-    /// Its elements, in the order of requests.
+    /// Its elements, in request order.
     pub elements: Vec<(String, Counters)>,
 }
 
@@ -74,17 +74,17 @@ pub struct EndpointStats {
     pub cluster: String,
     /// The address.
     pub address: String,
-    /// Calls under way on it.
+    /// Open calls.
     pub active: u64,
-    /// Streams that its connections have, those of calls under way included.
+    /// The streams of its connections, used and free.
     pub places: u64,
-    /// Connections that are up.
+    /// Ready connections.
     pub connections: u64,
     /// Calls that wait for a stream.
     pub waiting: u64,
     /// Calls sent to it.
     pub calls: u64,
-    /// Connection attempts that failed.
+    /// Failed connection attempts.
     pub connect_failures: u64,
     /// Why it has no connection, if it has failed and is not back.
     pub down: Option<String>,
@@ -108,7 +108,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds one time; a negative one counts as 0.
+    /// Records a time; a negative one counts as 0.
     #[inline]
     pub fn record(&mut self, time: Interval) {
         let ns = time.0.max(0) as u64;
@@ -117,12 +117,12 @@ impl Histogram {
         self.sum_ns = self.sum_ns.wrapping_add(ns);
     }
 
-    /// How many times were recorded.
+    /// The number of recorded times.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The mean, 0 if nothing was recorded.
+    /// The mean; 0 if nothing was recorded.
     pub fn mean(&self) -> Interval {
         Interval(self.sum_ns.checked_div(self.total).unwrap_or(0) as i64)
     }
@@ -132,25 +132,25 @@ impl Histogram {
         self.sum_ns
     }
 
-    /// The time below or at which the share `q` (0 to 1) of all times lies; 0 if nothing was recorded.
+    /// The time that the share `q` (0 to 1) of all times does not exceed; 0 if nothing was recorded.
     pub fn quantile(&self, q: f64) -> Interval {
         let rank = (q.clamp(0.0, 1.0) * self.total as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
+        let mut count = 0;
         for (bucket, n) in self.counts.iter().enumerate() {
-            seen += n;
-            if seen >= rank && *n > 0 {
+            count += n;
+            if count >= rank && *n > 0 {
                 return Interval(upper_bound(bucket) as i64);
             }
         }
         Interval::ZERO
     }
 
-    /// How many times lie at or below `limit`, to the precision of the buckets.
+    /// The number of times at or below `limit`, to the precision of the buckets.
     pub fn count_up_to(&self, limit: Interval) -> u64 {
         self.counts[..=bucket_of(limit.0.max(0) as u64)].iter().sum()
     }
 
-    /// Adds another's times to these.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -159,7 +159,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
-    /// The times recorded since `earlier`, a copy of this histogram taken before.
+    /// The times recorded after `earlier`, a previous copy of this histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts).map(|(now, then)| now.saturating_sub(*then));
         Self {
@@ -190,7 +190,7 @@ fn upper_bound(bucket: usize) -> u64 {
 }
 
 impl Stats {
-    /// Adds another worker's counts to these.
+    /// Adds another worker's counts.
     pub fn merge(&mut self, other: &Self) {
         self.version = self.version.max(other.version);
         for (mine, theirs) in
@@ -223,15 +223,15 @@ impl Stats {
         for filter in &other.filters {
             self.merge_filter(filter);
         }
-        for link in &other.links {
-            match self.links.iter_mut().find(|mine| mine.name == link.name) {
+        for link in &other.call_queues {
+            match self.call_queues.iter_mut().find(|mine| mine.name == link.name) {
                 Some(mine) => mine.add(link),
-                None => self.links.push(link.clone()),
+                None => self.call_queues.push(link.clone()),
             }
         }
     }
 
-    /// Counts refusals for a reason.
+    /// Counts refusals by reason.
     pub fn refuse(&mut self, reason: &str, n: u64) {
         match self.refusals.binary_search_by(|(have, _)| have.as_str().cmp(reason)) {
             Ok(at) => self.refusals[at].1 += n,
@@ -252,7 +252,7 @@ impl Stats {
         }
     }
 
-    /// What a filter remembers is one for all workers; what it did is counted by each.
+    /// All workers share the state of a filter; each counts its own calls.
     fn merge_filter(&mut self, other: &FilterStats) {
         let same = |f: &&mut FilterStats| f.chain == other.chain && f.name == other.name;
         match self.filters.iter_mut().find(same) {
@@ -294,19 +294,19 @@ pub fn add_counters(counters: &mut Counters, other: &Counters) {
 mod tests {
     use super::*;
 
-    /// A time falls into a bucket whose bound is at most 1/16 above it; else percentiles would lie.
+    /// If it failed, percentiles would be wrong: the bound of a time's bucket is at most 1/16 above it.
     #[test]
-    fn quantiles_are_within_a_sixteenth() {
+    fn quantile_error_is_at_most_a_16th() {
         for ns in [0u64, 1, 15, 16, 17, 31, 32, 1_000, 65_535, 123_456_789, u64::MAX >> 1] {
             let mut histogram = Histogram::default();
             histogram.record(Interval(ns as i64));
-            let told = histogram.quantile(0.5).0 as u64;
-            assert!(told >= ns && told - ns <= ns / 16, "{ns} was told as {told}");
+            let quantile = histogram.quantile(0.5).0 as u64;
+            assert!(quantile >= ns && quantile - ns <= ns / 16, "{ns} has the quantile {quantile}");
         }
     }
 
     #[test]
-    fn quantiles_split_the_times() {
+    fn quantiles_split_recorded_times() {
         let mut histogram = Histogram::default();
         (1..=100).for_each(|ms| histogram.record(Interval::from_millis(ms)));
         let p99 = histogram.quantile(0.99).as_secs_f64();

@@ -1,6 +1,6 @@
-//! A timer wheel: timers by the million, set and cancelled in constant time.
+//! A hierarchical timer wheel: sets and cancels any of millions of timers in constant time.
 //!
-//! Four levels of 64 slots; a slot of level n spans 64^n ticks of a millisecond. A timer fires in the tick after
+//! It has four levels of 64 slots; a slot of level n spans 64^n ticks of a millisecond. A timer fires in the tick after
 //! its time, never before it. Timers of one tick fire in the order in which they were set.
 
 use weft_core::Time;
@@ -10,17 +10,17 @@ const SLOTS: usize = 64;
 pub(crate) const TICK_NS: i64 = 1_000_000;
 const NONE: u32 = u32::MAX;
 
-/// A timer that was set; it goes stale when the timer fires or is cancelled.
+/// A key of a timer; it goes stale when the timer fires or is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     index: u32,
     generation: u32,
 }
 
-/// The wheel. `T` says what is to be done.
+/// The wheel. `T` is the task of a timer.
 #[derive(Debug)]
 pub(crate) struct Timers<T> {
-    /// Ticks that have passed.
+    /// The ticks that have passed.
     tick: u64,
     slots: Box<[[List; SLOTS]; LEVELS]>,
     entries: Vec<Entry<T>>,
@@ -48,7 +48,7 @@ struct Entry<T> {
 }
 
 impl<T> Timers<T> {
-    /// An empty wheel that begins at `now`.
+    /// An empty wheel that starts at `now`.
     pub(crate) fn new(now: Time) -> Self {
         let empty = List { head: NONE, tail: NONE };
         Self {
@@ -72,7 +72,7 @@ impl<T> Timers<T> {
         TimerKey { index, generation: self.entries[index as usize].generation }
     }
 
-    /// The timers that are set, each with the time from which [`Timers::expire`] hands it out.
+    /// All timers, each with the time at which [`Timers::expire`] will return it.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Time, &T)> {
         let at = |tick: u64| Time((tick as i64).saturating_mul(TICK_NS));
         self.entries.iter().filter_map(move |entry| Some((at(entry.tick), entry.what.as_ref()?)))
@@ -87,17 +87,17 @@ impl<T> Timers<T> {
         }
     }
 
-    /// When [`Timers::expire`] should be called next, if ever. It may find nothing to do then.
+    /// The time of the next call of [`Timers::expire`], if any. It may find nothing then.
     pub(crate) fn next(&self) -> Option<Time> {
         (self.n_set > 0).then(|| Time((self.next.max(self.tick + 1) as i64).saturating_mul(TICK_NS)))
     }
 
-    /// Moves the wheel to `now` and hands out what is due.
+    /// Moves the wheel to `now` and returns the timers that are due.
     pub(crate) fn expire(&mut self, now: Time, due: &mut Vec<T>) {
         let target = tick_of(now);
         if self.n_set == 0 || target < self.next {
-            // Nothing is due before `next`, and no slot in between needs to cascade: `link` places by distance
-            // from `tick`, so the wheel must not jump over a cascade of a timer that is set.
+            // No timer is due before `next`, and no slot in between needs to cascade. `link` chooses slots by the
+            // distance from `tick`, so the wheel must not skip the cascade of a timer.
             if self.n_set == 0 {
                 self.tick = self.tick.max(target);
             }
@@ -105,7 +105,7 @@ impl<T> Timers<T> {
         }
         while self.tick < target && self.n_set > 0 {
             if target - self.tick > SLOTS as u64 {
-                // A long gap, as between two packets of a capture: ticks in which nothing happens are passed over.
+                // In a long gap, as between two packets of a capture, ticks without work are skipped.
                 self.tick = (self.next_tick() - 1).clamp(self.tick, target - 1);
             }
             self.tick += 1;
@@ -121,9 +121,9 @@ impl<T> Timers<T> {
         self.next = self.next_tick();
     }
 
-    /// Takes out all timers, each with a time by which it can be set again. Those of one tick come in their order.
+    /// Takes all timers, each with a time at which it can be set again. Timers of one tick keep their order.
     pub(crate) fn drain(&mut self, all: &mut Vec<(Time, T)>) {
-        // What was set earlier is on a higher level.
+        // Earlier timers are on higher levels.
         for place in (0..LEVELS * SLOTS).rev() {
             let (level, slot) = (place / SLOTS, place % SLOTS);
             while self.slots[level][slot].head != NONE {
@@ -135,7 +135,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// When the lowest level turns over, the next slot of the level above is dealt out, and so on up.
+    /// When the lowest level wraps around, the next slot of the level above is distributed, and so on.
     fn cascade(&mut self) {
         let mut span = SLOTS as u64;
         for level in 1..LEVELS {
@@ -154,7 +154,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// A tick before which nothing is due: exact on the lowest level, the slot's begin on those above.
+    /// A tick before which no timer is due: exact on the lowest level, the start of the slot on higher ones.
     fn next_tick(&self) -> u64 {
         let mut best = u64::MAX;
         let mut span = 1;
@@ -203,7 +203,7 @@ impl<T> Timers<T> {
             span *= SLOTS as u64;
             level += 1;
         }
-        // What lies beyond the highest level waits in its last slot and is dealt out again from there.
+        // A timer beyond the highest level waits in its last slot and is distributed again from there.
         let furthest = self.tick / span + SLOTS as u64 - 1;
         let slot = ((tick / span).min(furthest) % SLOTS as u64) as usize;
         let list = &mut self.slots[level][slot];
@@ -236,7 +236,7 @@ impl<T> Timers<T> {
     }
 }
 
-/// When a timer for this time goes off.
+/// When a timer for this time fires.
 pub(crate) fn goes_off(at: Time) -> Time {
     Time((tick_of(at) as i64 + 1).saturating_mul(TICK_NS))
 }
@@ -250,9 +250,9 @@ mod tests {
     use super::*;
     use weft_core::Interval;
 
-    /// Timers fire once, in their tick and not before, whatever the distance; else deadlines would be wrong.
+    /// If it failed, deadlines would be wrong: a timer fires once, in its tick and not before, at any distance.
     #[test]
-    fn each_timer_fires_once_in_its_tick() {
+    fn timer_fires_once_in_its_tick() {
         let start = Time(1_700_000_000_123_456_789);
         let mut timers = Timers::new(start);
         let delays_ms = [0, 1, 5, 63, 64, 65, 4_095, 4_096, 4_097, 262_143, 262_144, 20_000_000];
@@ -273,9 +273,9 @@ mod tests {
         }
     }
 
-    /// A capture whose packets are years apart would stand still.
+    /// If it failed, a capture whose packets are years apart would stall.
     #[test]
-    fn a_long_gap_is_short_work() {
+    fn long_gap_expires_quickly() {
         let mut timers = Timers::new(Time(0));
         let year = Interval::from_secs(365 * 86_400);
         timers.set(Time(0) + year, 1);
@@ -290,9 +290,9 @@ mod tests {
         assert_eq!(due, [1]);
     }
 
-    /// What is taken out and set again, as for ports that have moved, must fire when it would have.
+    /// If it failed, timers that are drained and set again, as for moved ports, would fire at another time.
     #[test]
-    fn timers_that_are_taken_out_can_be_set_again() {
+    fn drained_timers_can_be_set_again() {
         let mut timers = Timers::new(Time(0));
         for (n, ms) in [5, 300, 5, 70_000, 5].into_iter().enumerate() {
             timers.set(Time(0) + Interval::from_millis(ms), n);
@@ -312,9 +312,9 @@ mod tests {
         assert_eq!(due, [0, 2, 4, 1, 3]);
     }
 
-    /// A cancelled timer never fires, and its key cannot cancel the timer that took its place.
+    /// If it failed, a cancelled timer would fire, or its key would cancel the timer in the same slot.
     #[test]
-    fn a_stale_key_is_harmless() {
+    fn stale_key_cancels_nothing() {
         let start = Time(0);
         let mut timers = Timers::new(start);
         let first = timers.set(start + Interval::from_millis(3), 1);

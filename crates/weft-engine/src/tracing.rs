@@ -1,24 +1,24 @@
-//! Which passes are timed, so that the cost of each element is known at no cost.
+//! Timing samples: selects the passes that are timed, so that the cost of each element is measured at little cost.
 
 use weft_core::{Interval, Time};
 
-/// One in so many passes is timed at most: the clock is read around each of its elements.
+/// At most one in that many passes is timed: timing reads the clock around each element.
 const TRACE_EVERY: u32 = 64;
-/// And one in so long a time. Code that times is not that which runs else: with packets by the million, one in 64
-/// would push the other out of the nearest cache with each batch.
+/// At most one pass in that time is timed. Timed passes run other code; at millions of packets per second, one in 64
+/// would evict the ordinary code from the nearest cache with each batch.
 const TRACE_PAUSE: Interval = Interval::from_millis(1);
 
-/// Which pass is timed next; the first is.
+/// Selects the next pass to be timed; the first is.
 #[derive(Debug, Default)]
 pub(crate) struct Tracing {
-    /// Passes in front of it.
+    /// Passes before it.
     before: u32,
-    /// When the last was timed, if one was.
+    /// When the last one was timed, if any.
     last: Option<Time>,
 }
 
 impl Tracing {
-    /// How many of the next `n` passes, from the first on, are not timed. With 0 the first is.
+    /// How many of the next `n` passes, from the first on, are not timed. 0: the first one is.
     #[inline]
     pub(crate) fn untraced(&self, now: Time, n: usize) -> usize {
         // Times may go back: those of a capture.
@@ -26,7 +26,7 @@ impl Tracing {
         if self.last.is_some_and(is_soon) { n } else { n.min(self.before as usize) }
     }
 
-    /// So many have begun, untraced as [`Tracing::untraced`] says, or one that was timed.
+    /// That many untimed passes have started, as [`Tracing::untraced`] returned, or one timed pass.
     #[inline]
     pub(crate) fn began(&mut self, now: Time, n: usize, is_traced: bool) {
         if is_traced {
@@ -36,7 +36,7 @@ impl Tracing {
         }
     }
 
-    /// Whether the next pass is timed, which begins.
+    /// Whether the next pass is timed; it starts now.
     #[inline]
     pub(crate) fn begin(&mut self, now: Time) -> bool {
         let is_traced = self.untraced(now, 1) == 0;
@@ -50,8 +50,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_64_passes_is_timed_where_they_are_few_and_one_in_a_millisecond_where_they_are_many() {
-        // Passes each so many microseconds, and how many of 100,000 are timed.
+    fn timing_samples_by_count_and_by_time() {
+        // The interval of passes in microseconds, and how many of 100,000 are timed.
         for (apart, timed) in [(1_000, 1_563), (20, 1_563), (10, 1_000), (1, 100)] {
             let mut tracing = Tracing::default();
             let began = (0..100_000).filter(|nth| tracing.begin(Time(nth * apart * 1_000)));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_end_in_front_of_a_pass_that_is_timed() {
+    fn batch_ends_before_a_timed_pass() {
         let (mut tracing, now) = (Tracing::default(), Time(0));
         assert_eq!(tracing.untraced(now, 64), 0);
         tracing.began(now, 1, true);

@@ -1,13 +1,13 @@
-//! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
+//! Upstream: finds a server for a call, and handles the loss of the server or of the connection to it.
 
 use crate::call::{Call, CallKey, Leg, Phase};
 use crate::conn::{Conn, ConnKey, Life, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer, upstream_config};
 use crate::filter::is_over;
-use crate::headers::to_hand_on;
+use crate::headers::to_forward;
 use crate::plan::Cluster;
-use crate::pool::{Down, Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
+use crate::pool::{DownReason, Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
 use crate::stats::EndpointStats;
 use crate::waiting::{WAITING_MAX, Waiter};
 use std::rc::Rc;
@@ -20,19 +20,19 @@ use weft_proto::session::http2::{Connection, ErrorCode, StreamId, Violation};
 const DRAINS_MAX: u32 = 4;
 
 impl Engine {
-    /// Finds a stream to a server, or has the call wait for one.
+    /// Finds a stream to a server, or makes the call wait for one.
     pub(crate) fn dispatch(&mut self, now: Time, key: CallKey) {
         let call = self.calls.get_mut(key).expect("the caller has looked");
         if let Some(filter) = call.chain.as_ref().and_then(|chain| chain.next.clone()) {
             return self.enter_filter(now, key, filter);
         }
         call.phase = Phase::AwaitUpstream;
-        let of_cluster = call.pool.line.get();
-        let lines = [self.line_of_listener(key), of_cluster];
-        if self.is_weighed_first(key, lines) {
+        let of_cluster = call.pool.call_queue.get();
+        let lines = [self.queue_of_listener(key), of_cluster];
+        if self.needs_length_probe(key, lines) {
             return;
         }
-        if !lines.into_iter().flatten().all(|line| self.enter_link(now, key, line)) {
+        if !lines.into_iter().flatten().all(|line| self.enter_call_queue(now, key, line)) {
             return;
         }
         let call = self.calls.get_mut(key).expect("it has not ended");
@@ -47,7 +47,7 @@ impl Engine {
             call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice, has_place));
         let can_be_tried = |e: &EndpointKey| {
             let over = choice.and_then(|choice| choice.over);
-            self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))
+            self.endpoints.get(*e).is_some_and(|e| !e.is_skipped(now) && is_over(over, &e.address))
         };
         let Some(chosen) = chosen.filter(can_be_tried) else {
             let pool = Rc::clone(&call.pool);
@@ -60,13 +60,12 @@ impl Engine {
         }
     }
 
-    /// Why a call finds no endpoint in a pool, or not the one that it must have: of those that are left out, the one
-    /// that is tried next.
+    /// Why a call finds no endpoint in a pool, or not the one that it requires: the skipped endpoint that is tried
+    /// next.
     fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
         let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
         let all = all.take(of.map_or(usize::MAX, |_| 1));
-        let next =
-            all.filter(|endpoint| endpoint.is_left_out(now)).min_by_key(|endpoint| endpoint.retry_at());
+        let next = all.filter(|endpoint| endpoint.is_skipped(now)).min_by_key(|endpoint| endpoint.retry_at());
         let cluster = &pool.cluster.name;
         match next.and_then(|endpoint| Some((endpoint, endpoint.why_down()?))) {
             None => format!("no endpoint of cluster `{cluster}` can be reached"),
@@ -74,17 +73,17 @@ impl Engine {
         }
     }
 
-    /// Opens a stream on a connection that has one to give, and sends headers and what was held.
+    /// Opens a stream on a connection with room, and sends the headers and held data.
     fn open_upstream(&mut self, now: Time, key: CallKey, endpoint: EndpointKey) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return false };
         for conn_key in &endpoint.ready {
             let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
             let Some(stream) = conn.h2.open() else { continue };
-            let end = call.request.is_bare();
+            let end = call.request.is_empty();
             let sent_at = conn.h2.n_sent() + conn.h2.output().len() as u64;
-            if conn.h2.send_headers(stream, &to_hand_on(&call.request_headers), end).is_err() {
-                // The server permits no list of this size: waiting would not help.
+            if conn.h2.send_headers(stream, &to_forward(&call.request_headers), end).is_err() {
+                // The server does not accept a header list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);
                 let text = "the request's headers are larger than the server permits";
                 self.end_here(now, key, Status::ResourceExhausted, text);
@@ -142,7 +141,7 @@ impl Engine {
             return;
         }
         let (name, cluster, n) = (&endpoint.name, &endpoint.cluster.name, endpoint.ready.len());
-        let places = self.places_of(endpoint);
+        let places = self.endpoint_positions(endpoint);
         let text = format!(
             "cluster `{cluster}` is full: {} of {places} streams to {name} are taken, on {n} connections; {why}",
             endpoint.active
@@ -150,12 +149,12 @@ impl Engine {
         self.end_here(now, key, Status::Unavailable, &text);
     }
 
-    /// Calls wait for a stream to an endpoint, or did: those that have waited for too long end, and where streams are
-    /// long, there are more connections.
+    /// Checks calls that wait, or waited, for a stream to an endpoint. Ends calls that have waited too long, and adds
+    /// connections where streams are long.
     pub(crate) fn watch_waiting(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         endpoint.watch = None;
-        // While no connection is up, the time that one may take bounds the wait.
+        // Without a ready connection, the connect timeout bounds the wait.
         if !endpoint.ready.is_empty() {
             let late = endpoint.waiting.take_older(now - WAITING_TIME_MAX);
             for call in late.into_iter().map(|waiter| waiter.call) {
@@ -178,13 +177,13 @@ impl Engine {
         self.connect(now, at);
     }
 
-    /// Streams that the connections to an endpoint have, taken and free.
-    fn places_of(&self, endpoint: &Endpoint) -> u64 {
+    /// The streams of the connections to an endpoint, used and free.
+    fn endpoint_positions(&self, endpoint: &Endpoint) -> u64 {
         let conns = endpoint.ready.iter().filter_map(|conn| self.conns.get(*conn));
         conns.map(|conn| conn.h2.active_streams() as u64 + u64::from(conn.h2.available_streams())).sum()
     }
 
-    /// A connection has streams to give. Where they do not suffice, another is made.
+    /// A connection has free streams. If they do not suffice, another connection is made.
     pub(crate) fn serve_waiting(&mut self, now: Time, at: EndpointKey) {
         while let Some(waiter) = self.endpoints.get_mut(at).and_then(|e| e.waiting.pop()) {
             if !self.calls.get(waiter.call).is_some_and(|call| call.waits_at(at)) {
@@ -199,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// A connection could not be made, is gone, or drains: calls that wait for it go elsewhere, each endpoint once.
-    /// One that drains may be made anew, but not for ever.
+    /// A connection failed, is gone, or drains: its waiting calls move to other endpoints, each endpoint once. A
+    /// draining one may be replaced, but not endlessly.
     pub(crate) fn reassign_waiting(&mut self, now: Time, at: EndpointKey, drains: bool) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         if !endpoint.ready.is_empty() || endpoint.connecting.is_some() {
@@ -222,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// Begins to make a connection to an endpoint, unless one is being made or it has enough.
+    /// Starts a connection to an endpoint, unless one is in progress or it has enough.
     fn connect(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at).filter(|e| e.may_connect(now)) else { return };
         let h2 = Connection::new(upstream_config(&self.config, &endpoint.cluster.options), now);
@@ -231,8 +230,8 @@ impl Engine {
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
     }
 
-    /// A connection to an endpoint has failed: it is left out for a while, and then it is found out whether it is back.
-    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: Down) {
+    /// A connection to an endpoint has failed: it is skipped for a while, and probed after that.
+    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: DownReason) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         let due = endpoint.note_failure(now, why);
         let timer = self.timers.set(due, Timer::Probe(at));
@@ -241,7 +240,7 @@ impl Engine {
         }
     }
 
-    /// An endpoint has been left out long enough: a connection to it is made without a call.
+    /// Probes an endpoint: makes a connection without a call.
     pub(crate) fn probe(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         endpoint.probe = None;
@@ -250,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// A connection is not up in its cluster's time.
+    /// A connection was not ready within its cluster's timeout.
     pub(crate) fn connect_timed_out(&mut self, now: Time, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { endpoint, is_ready: false }, .. }) = self.conns.get(key)
         else {
@@ -258,25 +257,25 @@ impl Engine {
         };
         let limit = self.endpoints.get(*endpoint).map(|endpoint| endpoint.cluster.options.connect_timeout);
         self.actions.push_back(Action::Abort { conn: key.into() });
-        self.drop_conn(now, key, limit.map(Down::TimedOut));
+        self.drop_conn(now, key, limit.map(DownReason::TimedOut));
     }
 
-    /// A connection is being made from now on: it has the cluster's time.
+    /// Starts the connect timeout of a connection.
     pub(crate) fn begin_connect_timeout(&mut self, now: Time, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { endpoint, .. }, .. }) = self.conns.get(key) else { return };
         let Some(endpoint) = self.endpoints.get(*endpoint) else { return };
         self.timers.set(now + endpoint.cluster.options.connect_timeout, Timer::Connect(key));
     }
 
-    /// A server's settings have come for the first time. Before, it would refuse streams beyond the number that it
-    /// permits, and a listener that is no HTTP/2 server would take calls with it.
+    /// A server's first settings have arrived. Before that it would refuse streams beyond its limit, and a listener
+    /// that is not an HTTP/2 server would take calls with it.
     pub(crate) fn upstream_ready(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let Side::Upstream { endpoint, is_ready } = &mut conn.side else { return };
         if core::mem::replace(is_ready, true) {
             return;
         }
-        // Its life begins; it turns idle with the next change.
+        // Its life starts; it turns idle with the next change.
         conn.life = Life { idle_since: None, ..Life::new(self.now) };
         self.stats.upstream.open += 1;
         self.stats.upstream.total += 1;
@@ -285,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// No new streams are begun on this connection; those above `last_stream` the server has not touched.
+    /// No new streams are opened on this connection; the server has not processed those above `last_stream`.
     pub(crate) fn upstream_drains(&mut self, now: Time, key: ConnKey, last_stream: StreamId) {
         let Some(at) = self.upstream_of(key) else { return };
         if let Some(endpoint) = self.endpoints.get_mut(at) {
@@ -301,10 +300,10 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the
-    /// same, so that it may try again without asking its application, as it would without us.
+    /// The server has not processed the call (RFC 9113 section 8.7). If it is not resent, the client gets the same
+    /// signal, so that its library may retry, as without this node.
     fn server_refused(&mut self, now: Time, key: CallKey) {
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if !self.resend(now, key) && !self.has_answer(key) {
             self.end(now, key, End::Refused);
         }
@@ -315,7 +314,7 @@ impl Engine {
         if code == ErrorCode::RefusedStream {
             return self.server_refused(now, key);
         }
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if self.has_answer(key) {
             return;
         }
@@ -329,10 +328,10 @@ impl Engine {
         self.end_here(now, key, status, &format!("the server reset the stream: {code:?}"));
     }
 
-    /// This node has reset the server's stream, because the server broke a rule of it.
+    /// This node has reset the server's stream for a violation.
     pub(crate) fn server_at_fault(&mut self, now: Time, key: CallKey, fault: Violation) {
         let server = self.server_of(key);
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if self.has_answer(key) {
             return;
         }
@@ -340,10 +339,10 @@ impl Engine {
         self.end_here(now, key, status, &format!("the stream to {server} was ended here: {what}"));
     }
 
-    /// The server's connection is gone, or this node has ended it for something that the server did.
+    /// The server's connection is gone, or this node has closed it for a violation.
     pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
         let (server, is_unsent) = (self.server_of(key), self.is_unsent(key));
-        self.forget_up(now, key);
+        self.forget_upstream(now, key);
         if self.has_answer(key) || (is_unsent && self.resend(now, key)) {
             return;
         }
@@ -354,7 +353,7 @@ impl Engine {
         self.end_here(now, key, status, &text);
     }
 
-    /// What calls are answered with when a server has done this, and what it was.
+    /// The status and message of calls after this violation of a server.
     fn describe_fault(&self, fault: Violation) -> (Status, String) {
         let config = &self.config.upstream;
         match fault {
@@ -379,14 +378,14 @@ impl Engine {
         }
     }
 
-    /// The server that a call is at, for messages.
+    /// The server of a call, for messages.
     fn server_of(&self, key: CallKey) -> Rc<str> {
         let endpoint = self.calls.get(key).and_then(|call| self.endpoints.get(call.endpoint?));
         endpoint.map_or_else(|| "the server".into(), |endpoint| Rc::clone(&endpoint.name))
     }
 
-    /// The upstream leg of a call is gone without our doing.
-    fn forget_up(&mut self, now: Time, key: CallKey) {
+    /// The upstream stream of a call has ended by itself.
+    fn forget_upstream(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some(up) = call.up.take() else { return };
         let owed = core::mem::take(&mut call.response.owed);
@@ -394,7 +393,7 @@ impl Engine {
         self.leave_upstream(now, up, endpoint, owed);
     }
 
-    /// A call has no use for its upstream stream any more; `owed` bytes of it were not credited yet.
+    /// A call needs its upstream stream no longer; `owed` bytes of it were not credited yet.
     pub(crate) fn leave_upstream(&mut self, now: Time, up: Leg, at: Option<EndpointKey>, owed: u32) {
         if let Some(endpoint) = at.and_then(|e| self.endpoints.get_mut(e)) {
             endpoint.active -= 1;
@@ -402,9 +401,9 @@ impl Engine {
         }
         if let Some(conn) = self.conns.get_mut(up.conn) {
             conn.streams.remove(&up.stream);
-            // Also if the stream is gone: what came on it counts for the connection's window.
+            // Also if the stream is gone: its data counts for the connection's window.
             conn.h2.release(up.stream, owed);
-            // Unless it has ended. What is queued of a request that was answered is of no use any more.
+            // Unless it has ended. The queued part of an answered request is useless now.
             conn.h2.reset(up.stream, ErrorCode::Cancel);
             self.after_change(up.conn);
             self.close_if_drained(now, up.conn);
@@ -415,29 +414,29 @@ impl Engine {
         }
     }
 
-    /// Lets go of a connection that was made because streams were long, where it has none any more and no call waits.
+    /// Drains a connection that was added for long streams, if it has none any more and no call waits.
     fn shrink(&mut self, now: Time, key: ConnKey, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         let is_idle = self.conns.get(key).is_some_and(|conn| conn.streams.is_empty());
         if is_idle && endpoint.has_grown() && endpoint.waiting.is_empty() && endpoint.ready.contains(&key) {
             endpoint.forget(key);
             endpoint.stop_growing();
-            self.let_go(now, key);
+            self.drain_connection(now, key);
         }
     }
 
-    /// Has a connection to a server take no further calls, and close behind its last.
-    pub(crate) fn let_go_upstream(&mut self, now: Time, key: ConnKey) {
+    /// Drains a connection to a server: it takes no further calls, and closes after its last one.
+    pub(crate) fn drain_upstream(&mut self, now: Time, key: ConnKey) {
         let Some(at) = self.upstream_of(key) else { return };
         if let Some(endpoint) = self.endpoints.get_mut(at) {
             endpoint.forget(key);
         }
-        self.let_go(now, key);
+        self.drain_connection(now, key);
         self.reassign_waiting(now, at, true);
     }
 
-    /// Has a connection to a server end in good order.
-    fn let_go(&mut self, now: Time, key: ConnKey) {
+    /// Closes a connection to a server in good order.
+    fn drain_connection(&mut self, now: Time, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.h2.go_away(now, ErrorCode::NoError);
         }
@@ -454,7 +453,7 @@ impl Engine {
 
     // ---- updates ----
 
-    /// The pool of a cluster, with the endpoints that are known already.
+    /// The pool of a cluster; reuses existing endpoints.
     pub(crate) fn pool_for(&mut self, cluster: &Arc<Cluster>) -> Rc<Pool> {
         let mut members = Vec::new();
         for address in &cluster.endpoints {
@@ -466,8 +465,8 @@ impl Engine {
             }
             members.push(key);
         }
-        // The turns of the pool before go on; otherwise each worker begins elsewhere, and each node.
-        let before = self.live.pools.iter().find(|pool| pool.cluster.name == cluster.name);
+        // Continues the round robin of the earlier pool. Otherwise each worker and node starts with another endpoint.
+        let before = self.active.pools.iter().find(|pool| pool.cluster.name == cluster.name);
         let draw = hash::stream(self.config.seed, &cluster.name, 0);
         let first = || (draw as u32 as usize).wrapping_add(self.config.worker);
         let turn = before.map_or_else(first, |pool| pool.turn());
@@ -476,10 +475,10 @@ impl Engine {
         pool
     }
 
-    /// Lets go of pools of old versions that no call has any more, and of the endpoints that only they had.
+    /// Drops pools of old versions without calls, and the endpoints that only they had.
     pub(crate) fn retire_pools(&mut self, now: Time) {
-        let live = Rc::clone(&self.live);
-        let is_live = |pool: &Rc<Pool>| live.pools.iter().any(|p| Rc::ptr_eq(p, pool));
+        let active = Rc::clone(&self.active);
+        let is_live = |pool: &Rc<Pool>| active.pools.iter().any(|p| Rc::ptr_eq(p, pool));
         let n_pools = self.pools.len();
         self.pools.retain(|pool| is_live(pool) || Rc::strong_count(pool) > 1);
         if self.pools.len() == n_pools {
@@ -500,7 +499,7 @@ impl Engine {
         }
         [endpoint.watch, endpoint.probe].into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
         for conn in endpoint.ready {
-            self.let_go(now, conn);
+            self.drain_connection(now, conn);
         }
     }
 
@@ -511,7 +510,7 @@ impl Engine {
                 cluster: pool.cluster.name.clone(),
                 address: e.name.to_string(),
                 active: e.active,
-                places: self.places_of(e),
+                places: self.endpoint_positions(e),
                 connections: e.ready.len() as u64,
                 waiting: e.n_waiting(),
                 calls: e.calls,
@@ -520,7 +519,7 @@ impl Engine {
             });
             stats.collect::<Vec<_>>()
         };
-        self.live.pools.iter().flat_map(of_pool).collect()
+        self.active.pools.iter().flat_map(of_pool).collect()
     }
 }
 

@@ -1,10 +1,10 @@
-//! A call's message through its chain, and what the chain decided for it.
+//! Verdicts: runs a call's message through its chain, and applies the result.
 
 use crate::call::{Call, CallKey, HeldItem, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
 use crate::headers::{ACCEPT_ENCODING, Form, end_builder};
-use crate::pass::{Facts, LiveChain, rand_base};
+use crate::pass::{ActiveChain, PassInputs, rand_base};
 use crate::plan::Segment;
 use crate::pool::EndpointKey;
 use std::rc::Rc;
@@ -18,93 +18,93 @@ use weft_proto::session::grpc::{
 };
 use weft_proto::session::http2::Headers;
 
-/// Mirrored calls that a worker may have under way; further ones are not begun, and counted.
+/// The most mirrored calls of a worker; further ones are not started, and counted.
 const MIRRORS_MAX: usize = 1024;
-/// How long a mirrored call may take; then it is let go.
+/// The longest time of a mirrored call; then it is abandoned.
 const MIRROR_TIME_MAX: Interval = Interval::from_secs(10);
 
-/// What a pass decided for its message.
-pub(crate) enum Passed {
-    /// On with it.
+/// The result of a pass for its message.
+pub(crate) enum MessageOutcome {
+    /// It goes on.
     On,
-    /// On with what is in `Engine::rewritten`.
+    /// It goes on as in `Engine::rewritten`.
     Rewritten,
-    /// The call has ended, or will when its delay is over.
+    /// The call has ended, or will after its delay.
     Ended,
 }
 
-/// What of a call a pass is about.
+/// The tuple of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Tuple<'a> {
     /// Its headers.
     Headers,
     /// A message.
     Message(Message<'a>),
-    /// Its end, and the element that decided it.
+    /// Its end, and the element that caused it.
     End { status: Status, by: Option<&'a str>, trailers: Option<&'a Headers> },
 }
 
 impl Engine {
-    /// A pass of the request direction; edits of headers are applied while they have not left.
+    /// A pass of the request direction; header edits are applied while the headers are held.
     pub(crate) fn pass_request(
         &mut self,
         now: Time,
         key: CallKey,
-        live: &Rc<LiveChain>,
+        active: &Rc<ActiveChain>,
         segment: &Segment,
         tuple: Tuple<'_>,
-    ) -> Passed {
-        let passed = self.pass(now, key, live, segment, tuple);
-        if matches!(passed, Passed::Ended) {
+    ) -> MessageOutcome {
+        let passed = self.pass(now, key, active, segment, tuple);
+        if matches!(passed, MessageOutcome::Ended) {
             return passed;
         }
-        let marks = self.passes.outcome.marks;
+        let marks = self.pass_scratch.outcome.marks;
         self.call_mut(key).marks.merge(&marks);
-        if !self.passes.outcome.mirrors.is_empty()
+        if !self.pass_scratch.outcome.mirrors.is_empty()
             && let Tuple::Message(message) = tuple
         {
-            self.mirror(now, key, live, segment.event, message);
+            self.mirror(now, key, active, segment.event, message);
         }
-        let n_edits = self.passes.outcome.edits.len();
+        let n_edits = self.pass_scratch.outcome.edits.len();
         let call = self.calls.get_mut(key).expect("the call has not ended");
-        if live.next.is_some() {
-            self.passes.take_keys(live, &mut call.keys);
+        if active.next.is_some() {
+            self.pass_scratch.take_keys(active, &mut call.keys);
         }
         if call.phase == Phase::AwaitMessage
             && let Some(edited) =
-                self.passes.edit_headers(live, segment.event, false, &call.request_headers, n_edits)
+                self.pass_scratch.edit_headers(active, segment.event, false, &call.request_headers, n_edits)
         {
             call.request_headers = edited;
         }
         passed
     }
 
-    /// Runs a segment and carries out its verdict.
+    /// Runs a segment and applies its outcome.
     pub(crate) fn pass(
         &mut self,
         now: Time,
         key: CallKey,
-        live: &Rc<LiveChain>,
+        active: &Rc<ActiveChain>,
         segment: &Segment,
         tuple: Tuple<'_>,
-    ) -> Passed {
+    ) -> MessageOutcome {
         let event = segment.event;
         let mut inflated = core::mem::take(&mut self.inflated);
         let payload = match self.plain_payload(key, event, tuple, &mut inflated) {
             Ok(payload) => payload,
             Err(error) => {
                 self.end_unread(now, key, event, &error);
-                return Passed::Ended;
+                return MessageOutcome::Ended;
             }
         };
-        let ran = self.run(now, key, live, segment, tuple, payload);
+        let ran = self.run(now, key, active, segment, tuple, payload);
         let rewritten = match (&ran, payload) {
             (Ok(()), Some(payload)) => {
                 self.rewritten.clear();
                 let method = self.calls.get(key).and_then(|call| call.method);
-                let method = method.map(|m| &live.chain.methods[m]);
-                let n_edits = self.passes.outcome.edits.len();
-                self.passes.rewrite(live, event, method, payload, n_edits, &mut self.rewritten)
+                let method = method.map(|m| &active.chain.methods[m]);
+                let n_edits = self.pass_scratch.outcome.edits.len();
+                self.pass_scratch.rewrite(active, event, method, payload, n_edits, &mut self.rewritten)
             }
             _ => None,
         };
@@ -112,40 +112,40 @@ impl Engine {
         if let Err(malformed) = ran {
             self.stats.refuse("grpc_malformed_message", 1);
             self.end_here(now, key, Status::Internal, &format!("the message is malformed: {malformed}"));
-            return Passed::Ended;
+            return MessageOutcome::Ended;
         }
-        self.take_rows(now, live);
+        self.take_rows(now, active);
         if event == Event::Close {
-            return Passed::On;
+            return MessageOutcome::On;
         }
-        if matches!(self.passes.outcome.verdict, Verdict::Failed(_))
-            && let Some(error) = self.passes.edit_error.take()
+        if matches!(self.pass_scratch.outcome.verdict, Verdict::Failed(_))
+            && let Some(error) = self.pass_scratch.edit_error.take()
         {
             return self.end_unwritten(now, key, &error);
         }
         if event == Event::OpenRequest || event == Event::Open {
-            self.call_mut(key).opened = opened_by(live, &self.passes.outcome);
+            self.call_mut(key).opened = opened_by(active, &self.pass_scratch.outcome);
         }
-        if !self.carry_out(now, key, live) {
-            return Passed::Ended;
+        if !self.apply_outcome(now, key, active) {
+            return MessageOutcome::Ended;
         }
         match rewritten {
-            None => Passed::On,
-            Some(Ok(())) => Passed::Rewritten,
+            None => MessageOutcome::On,
+            Some(Ok(())) => MessageOutcome::Rewritten,
             Some(Err(error)) => self.end_unwritten(now, key, &error),
         }
     }
 
-    /// Ends a call whose message cannot be written with the changes of its chain.
-    fn end_unwritten(&mut self, now: Time, key: CallKey, error: &EditError) -> Passed {
+    /// Ends a call whose message cannot be written with the edits of its chain.
+    fn end_unwritten(&mut self, now: Time, key: CallKey, error: &EditError) -> MessageOutcome {
         if matches!(error, EditError::Malformed(_)) {
             self.stats.refuse("grpc_malformed_message", 1);
         }
         self.end_here(now, key, Status::Internal, &format!("a column cannot be set: {error}"));
-        Passed::Ended
+        MessageOutcome::Ended
     }
 
-    /// The message as the chain reads it, inflated if need be. One that cannot be inflated must not pass unread.
+    /// The message as the chain reads it, decompressed if necessary. If that fails, it must not pass unread.
     fn plain_payload<'a>(
         &self,
         key: CallKey,
@@ -168,8 +168,8 @@ impl Engine {
         Ok(Some(inflated))
     }
 
-    /// Ends a call whose message cannot be inflated. A client that has chosen an encoding that is unknown here is told
-    /// those that are not, so that it may choose another (gRPC's "Compression").
+    /// Ends a call whose message cannot be decompressed. If the client's encoding is unknown, the answer lists the
+    /// known ones, so that it may choose another (gRPC's "Compression").
     fn end_unread(&mut self, now: Time, key: CallKey, event: Event, error: &InflateError) {
         let text = error.to_string();
         let status = match error {
@@ -193,12 +193,12 @@ impl Engine {
         self.end(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
     }
 
-    /// Runs a segment on what is known of the call.
+    /// Runs a segment on the state of the call.
     fn run(
         &mut self,
         now: Time,
         key: CallKey,
-        live: &LiveChain,
+        active: &ActiveChain,
         segment: &Segment,
         tuple: Tuple<'_>,
         payload: Option<&[u8]>,
@@ -215,12 +215,12 @@ impl Engine {
             Tuple::Message(_) => (call.answer_status.filter(|_| is_response), None, None),
             Tuple::Headers => (None, None, None),
         };
-        let facts = Facts {
+        let pass_inputs = PassInputs {
             now,
             rand: rand_base(self.config.seed, call.id, call.nth_try, flow.index, event),
-            departed: Row::NONE,
+            expired_row: Row::NONE,
             payload,
-            method: call.method.map(|m| &live.chain.methods[m]),
+            method: call.method.map(|m| &active.chain.methods[m]),
             path: call.request_headers.path().unwrap_or_default(),
             peer: &call.peer,
             headers: headers.map(|h| &**h),
@@ -233,34 +233,33 @@ impl Engine {
             upstream,
             ended_by,
         };
-        let opened = if event == Event::Close { call.opened } else { live.chain.program.elements.len() };
-        self.passes.run(live, segment, &facts, &mut call.row, opened)
+        let opened = if event == Event::Close { call.opened } else { active.chain.program.elements.len() };
+        self.pass_scratch.run(active, segment, &pass_inputs, &mut call.row, opened)
     }
 
-    /// The endpoint that was chosen for a call; behind a filter, the one that answered a try, or that the last try
-    /// under way has.
+    /// The endpoint of a call. Behind a filter: the one that answered a try, or that of the latest open try.
     fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
         let call = self.calls.get(key)?;
-        let of_try = || self.endpoint_of(call.wrap.as_ref()?.tries().last()?);
+        let of_try = || self.endpoint_of(call.filtered.as_ref()?.tries().last()?);
         call.endpoint.or(call.served_by).or_else(of_try)
     }
 
-    /// Carries out the verdict of the last pass. False if the call has ended.
-    fn carry_out(&mut self, now: Time, key: CallKey, live: &Rc<LiveChain>) -> bool {
-        let element = usize::from(self.passes.outcome.element);
-        let name = || Rc::clone(&live.names[element]);
-        let end = match self.passes.outcome.verdict {
+    /// Applies the outcome of the last pass. False if the call has ended.
+    fn apply_outcome(&mut self, now: Time, key: CallKey, active: &Rc<ActiveChain>) -> bool {
+        let element = usize::from(self.pass_scratch.outcome.element);
+        let name = || Rc::clone(&active.names[element]);
+        let end = match self.pass_scratch.outcome.verdict {
             Verdict::Forward => return true,
             Verdict::Redirect => return self.redirect(now, key),
             Verdict::Drop => End::Dropped { by: name() },
             Verdict::Abort(status) => {
-                End::Here { status, answer: self.abort_answer(live, status), by: Some(name()) }
+                End::Here { status, answer: self.abort_answer(active, status), by: Some(name()) }
             }
             Verdict::Failed(fault) => {
                 let text = format!("element `{}` failed: {}", name(), fault.name()).into_bytes();
                 End::Here { status: Status::Internal, answer: Answer::Text(text), by: Some(name()) }
             }
-            Verdict::Reply => match self.reply(key, live) {
+            Verdict::Reply => match self.reply(key, active) {
                 Ok(message) => {
                     End::Here { status: Status::Ok, answer: Answer::Reply(message), by: Some(name()) }
                 }
@@ -269,7 +268,7 @@ impl Engine {
                 }
             },
         };
-        let delay = self.passes.outcome.delay;
+        let delay = self.pass_scratch.outcome.delay;
         let call = self.call_mut(key);
         if delay > Interval::ZERO {
             call.is_ending = true;
@@ -281,9 +280,9 @@ impl Engine {
     }
 
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
-        self.passes.outcome.materialize();
-        let Some((pool, endpoint)) = self.live.target(&self.passes.outcome.text) else {
-            let target = String::from_utf8_lossy(&self.passes.outcome.text).into_owned();
+        self.pass_scratch.outcome.materialize();
+        let Some((pool, endpoint)) = self.active.target(&self.pass_scratch.outcome.text) else {
+            let target = String::from_utf8_lossy(&self.pass_scratch.outcome.text).into_owned();
             let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");
             self.end_here(now, key, Status::Unavailable, &text);
             return false;
@@ -296,10 +295,10 @@ impl Engine {
         true
     }
 
-    fn abort_answer(&self, live: &LiveChain, status: Status) -> Answer {
-        let outcome = &self.passes.outcome;
+    fn abort_answer(&self, active: &ActiveChain, status: Status) -> Answer {
+        let outcome = &self.pass_scratch.outcome;
         let answers = outcome.edits.iter().filter_map(|edit| match edit.target {
-            EditTarget::Answer(id) => Some((&live.chain.program.answers[usize::from(id)].name, edit.value)),
+            EditTarget::Answer(id) => Some((&active.chain.program.answers[usize::from(id)].name, edit.value)),
             _ => None,
         });
         let mut builders = None;
@@ -308,8 +307,8 @@ impl Engine {
                 let of = |form| end_builder(form, status, &outcome.text);
                 (of(Form::TrailersOnly), of(Form::Trailers))
             });
-            self.passes.set_header(only, name.as_bytes(), value);
-            self.passes.set_header(trailers, name.as_bytes(), value);
+            self.pass_scratch.set_header(only, name.as_bytes(), value);
+            self.pass_scratch.set_header(trailers, name.as_bytes(), value);
         }
         match builders {
             Some(builders) => Answer::Edited(Box::new(builders)),
@@ -318,28 +317,28 @@ impl Engine {
     }
 
     /// The message of a REPLY, with its prefix.
-    fn reply(&self, key: CallKey, live: &LiveChain) -> Result<Vec<u8>, Vec<u8>> {
+    fn reply(&self, key: CallKey, active: &ActiveChain) -> Result<Vec<u8>, Vec<u8>> {
         let call = self.calls.get(key).expect("the caller has the call");
-        let outcome = &self.passes.outcome;
+        let outcome = &self.pass_scratch.outcome;
         let is_whole = |edit: &&TupleEdit| match edit.target {
-            EditTarget::Reply(id) => live.chain.program.replies[usize::from(id)].path.is_empty(),
+            EditTarget::Reply(id) => active.chain.program.replies[usize::from(id)].path.is_empty(),
             _ => false,
         };
         if let Some(TupleEdit { value: Cell::Bytes(start, len), .. }) = outcome.edits.iter().find(is_whole) {
             return Ok([&prefix_of(false, *len)[..], outcome.kept(*start, *len)].concat());
         }
         let method = call.method().ok_or_else(|| b"REPLY: the method is not in the schemas".to_vec())?;
-        let replies = &live.chain.program.replies;
+        let replies = &active.chain.program.replies;
         let paths: Vec<Vec<&str>> =
             replies.iter().map(|r| r.path.iter().map(String::as_str).collect()).collect();
         let values: Vec<_> = self
-            .passes
+            .pass_scratch
             .outcome
             .edits
             .iter()
             .filter_map(|edit| match edit.target {
                 EditTarget::Reply(id) => {
-                    Some((&paths[usize::from(id)][..], self.passes.edit_value(edit.value)))
+                    Some((&paths[usize::from(id)][..], self.pass_scratch.edit_value(edit.value)))
                 }
                 _ => None,
             })
@@ -353,28 +352,29 @@ impl Engine {
     }
 
     /// Sends copies of a message, and of its call's headers, to the targets of MIRROR, each as it was when the
-    /// statement ran; what comes back is let go.
-    fn mirror(&mut self, now: Time, key: CallKey, live: &LiveChain, event: Event, message: Message<'_>) {
+    /// statement ran. Responses are discarded.
+    fn mirror(&mut self, now: Time, key: CallKey, active: &ActiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
-        let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
+        let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &active.chain.methods[m]));
         let peer = Rc::clone(&call.peer);
         let original = Rc::clone(&call.request_headers);
         let limit = call.request.deframer.limit();
-        for nth in 0..self.passes.outcome.mirrors.len() {
-            let outcome = &self.passes.outcome;
+        for nth in 0..self.pass_scratch.outcome.mirrors.len() {
+            let outcome = &self.pass_scratch.outcome;
             let mirror = outcome.mirrors[nth];
             let name = outcome.kept(mirror.target.0, mirror.target.1);
-            let Some((pool, endpoint)) = self.live.target(name) else { continue };
+            let Some((pool, endpoint)) = self.active.target(name) else { continue };
             if self.n_mirrors >= MIRRORS_MAX {
                 self.stats.refuse("mirrors_max", 1);
                 continue;
             }
             let n_edits = mirror.edits as usize;
-            let edited = self.passes.edit_headers(live, event, false, &original, n_edits);
+            let edited = self.pass_scratch.edit_headers(active, event, false, &original, n_edits);
             let headers = edited.unwrap_or_else(|| Rc::clone(&original));
             let plain = if message.compressed { &self.inflated[..] } else { message.payload };
             let mut rewritten = Vec::new();
-            let bytes = match self.passes.rewrite(live, event, method, plain, n_edits, &mut rewritten) {
+            let bytes = match self.pass_scratch.rewrite(active, event, method, plain, n_edits, &mut rewritten)
+            {
                 Some(Ok(())) => [&prefix_of(false, rewritten.len() as u32)[..], &rewritten].concat(),
                 // The pass fails for the same reason, and the call ends.
                 Some(Err(_)) => continue,
@@ -405,11 +405,11 @@ impl Engine {
     }
 }
 
-/// How many elements let a call go on in this pass: those, and no others, see its end. OPEN and REQUEST of an element
-/// are two handlers of one pass, and an element whose REQUEST ended the call has let it begin.
-fn opened_by(live: &LiveChain, outcome: &Outcome) -> usize {
+/// The number of elements that forwarded the call in this pass: only they see its end. OPEN and REQUEST of an element
+/// are two handlers of one pass, and an element whose REQUEST ended the call has opened it.
+fn opened_by(active: &ActiveChain, outcome: &Outcome) -> usize {
     match outcome.verdict {
-        Verdict::Forward | Verdict::Redirect => live.chain.program.elements.len(),
+        Verdict::Forward | Verdict::Redirect => active.chain.program.elements.len(),
         _ => usize::from(outcome.element) + usize::from(!outcome.opening),
     }
 }

@@ -1,20 +1,20 @@
-//! Calls that wait for a stream to one endpoint: in order for each client, and the clients in turn.
+//! Calls that wait for a stream to one endpoint: FIFO per client, round robin between clients.
 //!
-//! A client is a downstream connection. One that has a thousand calls waiting gets one stream in each round, as does
-//! one that has a single call, so that no client's call waits longer for the others than a round.
+//! A client is a downstream connection. A client with a thousand waiting calls gets one stream per round, as does a
+//! client with one call, so that no call waits longer than a round for other clients.
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::Time;
 
-/// Calls that may wait for a stream to one endpoint. Beyond it the client with the most gives up its last one.
+/// The most calls that wait for a stream to one endpoint. Beyond it, the client with the most loses its last one.
 pub(crate) const WAITING_MAX: usize = 16 << 10;
 
-/// Whose calls wait: a downstream connection, or none for copies and for clients that have left.
+/// The client of a call: a downstream connection, or None for copies and detached calls.
 type Client = Option<u64>;
 
-/// A call that waits, and since when.
+/// A waiting call, and since when it waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) call: CallKey,
@@ -22,12 +22,12 @@ pub(crate) struct Waiter {
     client: Client,
 }
 
-/// See the module. It may have calls that are gone; who takes one out looks.
+/// The waiting calls of an endpoint. Some may have ended; the caller of [`WaitingCalls::pop`] checks that.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    /// None is empty.
-    lines: BTreeMap<Client, VecDeque<Waiter>>,
-    /// The clients of `lines`, each once; the first is next.
+pub(crate) struct WaitingCalls {
+    /// No queue is empty.
+    queues: BTreeMap<Client, VecDeque<Waiter>>,
+    /// The clients of `queues`, each once; the first is next.
     turns: VecDeque<Client>,
     len: usize,
 }
@@ -38,7 +38,7 @@ impl Waiter {
     }
 }
 
-impl Waiting {
+impl WaitingCalls {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -47,9 +47,9 @@ impl Waiting {
         self.len == 0
     }
 
-    /// Adds a call behind all others of its client.
+    /// Adds a call behind the others of its client.
     pub(crate) fn push(&mut self, waiter: Waiter) {
-        let line = self.lines.entry(waiter.client).or_default();
+        let line = self.queues.entry(waiter.client).or_default();
         if line.is_empty() {
             self.turns.push_back(waiter.client);
         }
@@ -57,13 +57,13 @@ impl Waiting {
         self.len += 1;
     }
 
-    /// Takes the next call out.
+    /// Takes the next call.
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
         let client = self.turns.pop_front()?;
-        let line = self.lines.get_mut(&client).expect("a client that has a turn has calls");
+        let line = self.queues.get_mut(&client).expect("a client that has a turn has calls");
         let waiter = line.pop_front().expect("a line has calls");
         if line.is_empty() {
-            self.lines.remove(&client);
+            self.queues.remove(&client);
         } else {
             self.turns.push_back(client);
         }
@@ -71,11 +71,11 @@ impl Waiting {
         Some(waiter)
     }
 
-    /// Puts the call back that was taken out last, which is next again.
+    /// Puts the call that was taken last back as the next.
     pub(crate) fn put_back(&mut self, waiter: Waiter) {
-        let line = self.lines.entry(waiter.client).or_default();
+        let line = self.queues.entry(waiter.client).or_default();
         if !line.is_empty() {
-            // Its client went to the end.
+            // Its client moved to the end.
             let at = self.turns.iter().rposition(|client| *client == waiter.client);
             self.turns.remove(at.expect("a client that has calls has a turn"));
         }
@@ -84,35 +84,35 @@ impl Waiting {
         self.len += 1;
     }
 
-    /// Takes the last call of the client with the most, if that has at least two more than this one.
+    /// Takes the last call of the client with the most calls, if it has at least two more than this one.
     pub(crate) fn displace(&mut self, for_client: Option<ConnKey>) -> Option<Waiter> {
-        let own = self.lines.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
-        let (client, line) = self.lines.iter_mut().max_by_key(|(_, line)| line.len())?;
+        let own = self.queues.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
+        let (client, line) = self.queues.iter_mut().max_by_key(|(_, line)| line.len())?;
         if line.len() < own + 2 {
             return None;
         }
         let (waiter, client) = (line.pop_back(), *client);
-        assert!(self.lines.get(&client).is_some_and(|line| !line.is_empty()), "it had two at least");
+        assert!(self.queues.get(&client).is_some_and(|line| !line.is_empty()), "it had two at least");
         self.len -= 1;
         waiter
     }
 
-    /// Keeps those for which `keeps` says so.
+    /// Keeps the calls for which `keeps` is true.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
-        self.lines.retain(|_, line| {
+        self.queues.retain(|_, line| {
             line.retain(&mut keeps);
             !line.is_empty()
         });
-        let lines = &self.lines;
+        let lines = &self.queues;
         self.turns.retain(|client| lines.contains_key(client));
-        self.len = self.lines.values().map(VecDeque::len).sum();
+        self.len = self.queues.values().map(VecDeque::len).sum();
     }
 
-    /// Takes those out that have waited since this time or longer, the longest first.
+    /// Takes the calls that have waited since this time or longer, the longest first.
     pub(crate) fn take_older(&mut self, since: Time) -> Vec<Waiter> {
         let mut older = Vec::new();
-        // A call that came later to its line has waited less.
-        for line in self.lines.values_mut() {
+        // Later calls of a queue have waited less.
+        for line in self.queues.values_mut() {
             while let Some(waiter) = line.pop_front_if(|waiter| waiter.since <= since) {
                 older.push(waiter);
             }
@@ -122,12 +122,12 @@ impl Waiting {
         older
     }
 
-    /// Since when the one waits that has waited longest.
+    /// When the longest-waiting call started to wait.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.lines.values().filter_map(|line| Some(line.front()?.since)).min()
+        self.queues.values().filter_map(|line| Some(line.front()?.since)).min()
     }
 
-    /// All of them, in the order of their turns.
+    /// Takes all calls, in round-robin order.
     pub(crate) fn drain(&mut self) -> Vec<Waiter> {
         core::iter::from_fn(|| self.pop()).collect()
     }
@@ -147,14 +147,14 @@ mod tests {
         Some(Key::from_bits(bits))
     }
 
-    fn order(waiting: &mut Waiting) -> Vec<u64> {
+    fn order(waiting: &mut WaitingCalls) -> Vec<u64> {
         waiting.drain().iter().map(|waiter| waiter.call.to_bits()).collect()
     }
 
     #[test]
-    fn clients_take_turns_in_their_order() {
-        // A client with many calls would keep one with a single call waiting for all of them.
-        let mut waiting = Waiting::default();
+    fn clients_are_served_round_robin() {
+        // If it failed, a client with many calls would keep another client's only call waiting for all of them.
+        let mut waiting = WaitingCalls::default();
         (0..4).for_each(|call| waiting.push(waiter(call, 1, 0)));
         waiting.push(waiter(10, 2, 5));
         (20..22).for_each(|call| waiting.push(waiter(call, 3, 6)));
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn newcomer_displaces_the_longest_line() {
-        // A client that fills all the room would have every other client's calls refused.
-        let mut waiting = Waiting::default();
+    fn newcomer_displaces_longest_queue() {
+        // If it failed, a client that fills the limit would have every other client's calls refused.
+        let mut waiting = WaitingCalls::default();
         (0..3).for_each(|call| waiting.push(waiter(call, 1, 0)));
         waiting.push(waiter(10, 2, 0));
         let displaced = waiting.displace(client(2)).map(|waiter| waiter.call.to_bits());
@@ -177,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_or_doubled() {
-        // A call that is lost here hears nothing of its end; one that is there twice takes two streams.
+    fn calls_are_not_lost_or_doubled() {
+        // A lost call would never get a result; a doubled one would take two streams.
         for seed in 0..200 {
             let mut rng = Rng::from_seed(seed);
-            let (mut waiting, mut held) = (Waiting::default(), Vec::new());
+            let (mut waiting, mut held) = (WaitingCalls::default(), Vec::new());
             for now in 0..300 {
                 match rng.below(6) {
                     0..=2 => {

@@ -24,7 +24,7 @@ use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{Address, Chain, Cluster, Listener, Plan};
-use weft_engine::recording::{Limits, Progress, Recorder, Taken};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress, SharedUsage};
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
 
@@ -404,7 +404,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn record_calls(&self, link: &str, limits: Limits) -> Result<Option<bool>, NodeError> {
-        let (link, taken): (Arc<str>, Arc<Taken>) = (link.into(), Arc::default());
+        let (link, taken): (Arc<str>, Arc<SharedUsage>) = (link.into(), Arc::default());
         self.request(|to| Mail::Record { link: Arc::clone(&link), limits, taken: Arc::clone(&taken), to })
             .map(|answers| answers.into_iter().min().flatten())
     }
@@ -413,12 +413,12 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
-    pub fn recordings(&self) -> Result<Vec<(String, Progress)>, NodeError> {
+    pub fn recordings(&self) -> Result<Vec<(String, RecordingProgress)>, NodeError> {
         let mut found = match &self.packets {
             Some(workers) => workers.recordings().ok_or(NodeError::WorkerLost)?,
             None => Vec::new(),
         };
-        let mut of_calls: BTreeMap<String, Progress> = BTreeMap::new();
+        let mut of_calls: BTreeMap<String, RecordingProgress> = BTreeMap::new();
         for (link, progress) in self.request(|to| Mail::Recordings { to })?.into_iter().flatten() {
             of_calls.entry(link).and_modify(|sum| *sum = sum.and(progress)).or_insert(progress);
         }

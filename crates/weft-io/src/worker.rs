@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
 use weft_engine::plan::{Address, Listener, Plan};
-use weft_engine::recording::{Limits, Progress, Recorder, Taken};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress, SharedUsage};
 use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
@@ -73,9 +73,9 @@ pub(crate) enum Mail {
     Stats { to: Sender<WorkerStats> },
     /// Start recording the operations on the queue of a link of calls; all workers share the limits. Answered with
     /// false if it is being recorded already, with None if there is no such link.
-    Record { link: Arc<str>, limits: Limits, taken: Arc<Taken>, to: Sender<Option<bool>> },
+    Record { link: Arc<str>, limits: Limits, taken: Arc<SharedUsage>, to: Sender<Option<bool>> },
     /// Report the progress of the recordings, by link.
-    Recordings { to: Sender<Vec<(String, Progress)>> },
+    Recordings { to: Sender<Vec<(String, RecordingProgress)>> },
     /// End the recording of a link, and send it.
     TakeRecording { link: Arc<str>, to: Sender<Option<Recorder>> },
     /// Finish calls and end, at the latest after this time.
@@ -667,7 +667,7 @@ impl Worker {
                 let _ = done.send(begun.elapsed());
             }
             Mail::ApplySwap { swap, done } => {
-                self.engine.take_up(&swap);
+                self.engine.apply_swap(&swap);
                 // The answer means that this worker has released it.
                 drop(swap);
                 let _ = done.send(());
@@ -702,13 +702,13 @@ impl Worker {
                 });
             }
             Mail::Record { link, limits, taken, to } => {
-                let _ = to.send(self.engine.record_link(now, &link, limits, &taken));
+                let _ = to.send(self.engine.record_call_queue(now, &link, limits, &taken));
             }
             Mail::Recordings { to } => {
-                let _ = to.send(self.engine.link_recordings(now));
+                let _ = to.send(self.engine.call_queue_recordings(now));
             }
             Mail::TakeRecording { link, to } => {
-                let _ = to.send(self.engine.take_link_recording(&link));
+                let _ = to.send(self.engine.take_call_queue_recording(&link));
             }
             Mail::Stop { within } => {
                 let (begun, plan) = (Instant::now(), self.engine.plan());

@@ -1,6 +1,6 @@
 //! The interface of back ends and of the code that they make.
 
-use crate::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
+use crate::batch::{ExecBatch, FusedBatch, OutcomeSink, ParseBatch, PrefetchBatch, Progress, RawBatch};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -73,43 +73,42 @@ pub trait Program: Send + Sync + fmt::Debug {
         self.run(&mut cx.on(frame), usize::MAX);
     }
 
-    /// Parses the frames of a batch with [`Program::run`], each into its slots. Returns the frames that break a check.
-    /// The caller has cleared `cx.out`, and it is clear again on return.
-    fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
+    /// Parses the frames of a batch ([`Program::run`]), each into its slots; returns the frames that break a check. The
+    /// caller has cleared `cx.out`, and it is clear afterwards.
+    fn parse_batch<'a>(&self, cx: &mut Cx<'a>, batch: ParseBatch<'a>) -> u64 {
         batch.each(cx, |cx| self.run(cx, usize::MAX))
     }
 
-    /// Runs the passes of the frames of a batch in order with [`Program::run_on`], until one leaves more than the sink
-    /// takes. Returns the number of passes before that one. The caller has cleared `cx.out`.
-    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
+    /// Runs the passes of a batch of frames ([`Program::run_on`]) in order, until the sink does not accept an outcome.
+    /// Returns the number of frames before that. The caller has cleared `cx.out`.
+    fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, sink: &mut dyn OutcomeSink) -> usize {
         let notes = batch.notes;
-        batch.each(cx, leave, |cx, frame, nth| {
+        batch.each(cx, sink, |cx, frame, nth| {
             cx.prefetched = notes.0.tuple(notes.1 + nth);
             self.run_on(cx, frame);
         })
     }
 
-    /// Whether there is fast-path code that parses and passes a frame in one step ([`Program::pass_through`]).
-    fn goes_through(&self) -> bool {
+    /// Whether it has a fast path: code that parses common frames and runs them at once ([`Program::run_fused`]).
+    fn has_fast_path(&self) -> bool {
         false
     }
 
-    /// As [`Program::prefetch_keys_all`], for frames that are not parsed. Frames that do not fit the fast path get no
-    /// slots.
-    fn prefetch_unparsed<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut PrefetchSlots) {
+    /// As [`Program::prefetch_keys_batch`], for frames that are not parsed; frames off the fast path get no prefetch slots.
+    fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut PrefetchSlots) {
         let _ = (cx, batch, notes);
     }
 
-    /// Passes each frame before it parses the next. `parser` parses the frames that do not fit the fast path. It is
-    /// called only if the code has a fast path.
-    fn pass_through<'a>(
+    /// Runs each frame before the next one is parsed. Frames that leave the fast path are parsed by `parser`. Never called
+    /// for code without a fast path.
+    fn run_fused<'a>(
         &self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        batch: Through<'a, '_>,
-        leave: &mut dyn Leave,
-    ) -> Gone {
-        batch.each(parser, cx, leave, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
+        batch: FusedBatch<'a, '_>,
+        sink: &mut dyn OutcomeSink,
+    ) -> Progress {
+        batch.each(parser, cx, sink, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
     /// Whether the code may change frames.
@@ -117,8 +116,8 @@ pub trait Program: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether prefetching pays in the current state.
-    fn pays_ahead(&self, state: &State) -> bool {
+    /// Whether prefetching pays in this state as it is now.
+    fn prefetch_pays(&self, state: &State) -> bool {
         let _ = state;
         false
     }
@@ -135,8 +134,8 @@ pub trait Program: Send + Sync + fmt::Debug {
         let _ = (cx, nth, notes);
     }
 
-    /// As [`Program::prefetch_keys`], for the frames of a batch.
-    fn prefetch_keys_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut PrefetchSlots) {
+    /// As [`Program::prefetch_keys`], for frames of a batch.
+    fn prefetch_keys_batch<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, notes: &mut PrefetchSlots) {
         batch.each(cx, |cx, nth| self.prefetch_keys(cx, nth, notes));
     }
 

@@ -1,6 +1,6 @@
-//! Frames of a batch that are parsed, or pass, one behind the other.
+//! Batches of frames for a back end: parse, prefetch and run loops.
 //!
-//! What a pass is given of its frame is written here, for every back end: each gives the loop its way to run one.
+//! The loops set up the context of each frame's pass, for every back end; the back end supplies the code for one frame.
 
 use weft_core::Time;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, Slot, Verdict};
@@ -11,27 +11,28 @@ use weft_core::inputs::InputSet;
 
 use crate::backend::Program;
 
-/// Frames that a parser is to look at.
+/// A batch to parse.
 #[derive(Debug)]
-pub struct Parsing<'a> {
-    /// All frames of the batch, [`weft_core::frame::BATCH_MAX`] at most.
+pub struct ParseBatch<'a> {
+    /// All frames of the batch, at most [`weft_core::frame::BATCH_MAX`].
     pub frames: &'a [Frame],
-    /// Where their bytes are.
+    /// The buffers of the frames.
     pub pool: &'a Pool,
-    /// Which of them are to be parsed: bit i stands for frame i.
+    /// The frames to parse: bit i stands for frame i.
     pub wanted: u64,
-    /// Their slots: `stride` for each, more than none.
+    /// The slots of the frames: `stride` each, at least one.
     pub slots: &'a mut [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// Output, for each parsed frame: its inputs that are not NULL.
+    /// Output for each parsed frame: the inputs that are not NULL.
     pub present: &'a mut [InputSet],
-    /// Is written for those that break a check: the check's number.
+    /// Output for each frame that breaks a check: the check's number.
     pub checks: &'a mut [u32],
 }
 
-impl<'a> Parsing<'a> {
-    /// Parses by `run`; which frames break a check. All are given what the pass has of inputs that are always there.
+impl<'a> ParseBatch<'a> {
+    /// Parses each frame with `run`; returns the frames that break a check. The present inputs of `cx` apply to all
+    /// frames.
     #[inline(always)]
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) -> u64 {
         let (always, mut bit, mut broken) = (cx.present, 1_u64, 0);
@@ -56,25 +57,25 @@ impl<'a> Parsing<'a> {
     }
 }
 
-/// Frames that code looks ahead for.
+/// A batch to prefetch for.
 #[derive(Debug)]
-pub struct Looking<'a> {
+pub struct PrefetchBatch<'a> {
     /// All frames of the batch.
     pub frames: &'a [Frame],
-    /// Where their bytes are.
+    /// The buffers of the frames.
     pub pool: &'a Pool,
-    /// Which of them it looks at: bit i stands for frame i.
+    /// The frames to prefetch for: bit i stands for frame i.
     pub wanted: u64,
-    /// Their slots: `stride` for each, more than none.
+    /// The slots of the frames: `stride` each, at least one.
     pub slots: &'a [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// Which inputs are there of each.
+    /// The present inputs of each frame.
     pub present: &'a [InputSet],
 }
 
-impl<'a> Looking<'a> {
-    /// Looks by `run`, which is given the number of each frame.
+impl<'a> PrefetchBatch<'a> {
+    /// Calls `run` for each frame, with its index.
     #[inline(always)]
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>, usize)) {
         let slots = self.slots.chunks_exact(self.stride);
@@ -88,63 +89,63 @@ impl<'a> Looking<'a> {
     }
 }
 
-/// Frames that pass one behind the other.
+/// A batch of parsed frames that pass one after the other.
 #[derive(Debug)]
-pub struct Passing<'a, 'b> {
-    /// The frames, and where their bytes are.
+pub struct ExecBatch<'a, 'b> {
+    /// The frames and their buffers.
     pub frames: &'b mut [Frame],
     /// See `frames`.
     pub pool: &'b mut Pool,
-    /// Their slots: `stride` for each, more than none.
+    /// The slots of the frames: `stride` each, at least one.
     pub slots: &'a [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// Which inputs are there of each.
+    /// The present inputs of each frame.
     pub present: &'a [InputSet],
-    /// What is noted of them, and the place of the first of them there.
+    /// The prefetch slots, and the index of the first frame in them.
     pub notes: (&'a Notes, usize),
-    /// The time of those whose metadata does not say when they came; no pass is earlier than the one before.
+    /// The arrival time of frames without one in their metadata; no pass is earlier than the one before.
     pub now: Time,
-    /// What `rand()` draws from, beside the frame; None where nothing is drawn.
+    /// The base of `rand()`, beside the frame; None if no code draws.
     pub seed: Option<u64>,
-    /// A pass may leave more than a verdict and changes.
+    /// A pass may leave more than a verdict and edits.
     pub leaves_more: bool,
 }
 
-/// Is told of passes that leave more than that their frame goes on as it is, and by the number of which frame it is.
-/// Both say whether what was left is taken, so that the next may pass: the outcome is clear then.
-pub trait Leave {
-    /// Takes what a pass has left that edits nothing, if its outcome tells all that is to be known of it.
-    fn take_way(&mut self, out: &mut Outcome, nth: usize) -> bool;
-    /// Takes what [`Leave::take_way`] did not. The context has the slots of the frame.
-    fn take(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool;
+/// Receives every outcome other than "forward unchanged", with the frame's index in the batch. Both methods return
+/// whether they accepted the outcome, so that the next frame may pass: the outcome is clear then.
+pub trait OutcomeSink {
+    /// Accepts an outcome without edits, if it needs nothing beyond the outcome.
+    fn accept_unedited(&mut self, out: &mut Outcome, nth: usize) -> bool;
+    /// Accepts an outcome that [`OutcomeSink::accept_unedited`] did not. The context has the slots of the frame.
+    fn accept(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool;
 }
 
-impl<'a> Passing<'a, '_> {
-    /// Passes by `run`, which is given each frame; how many did of which that is all. The one behind those, if there is
-    /// one, has left more.
+impl<'a> ExecBatch<'a, '_> {
+    /// Runs each frame with `run`, and returns the number of frames whose outcome is complete. The frame behind them,
+    /// if there is one, has passed, but the sink did not accept its outcome.
     #[inline(always)]
     pub fn each(
         self,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        sink: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
     ) -> usize {
-        self.each_by(cx, leave, |cx, frame, pool, nth| run(cx, pool.bytes_mut(frame), nth))
+        self.each_by(cx, sink, |cx, frame, pool, nth| run(cx, pool.bytes_mut(frame), nth))
     }
 
-    /// As [`Passing::each`]; `run` is given each frame with the room in front of it, which is so long, and may put
-    /// headers there where the pass says so ([`Cx::front`]).
+    /// As [`ExecBatch::each`], with access to the free room in front of each frame. The pass may write headers there
+    /// ([`Cx::front`]).
     #[inline(always)]
     pub fn each_with_front(
         self,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        sink: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, (&mut [u8], usize), usize),
     ) -> usize {
-        self.each_by(cx, leave, |cx, frame, pool, nth| {
+        self.each_by(cx, sink, |cx, frame, pool, nth| {
             let (bytes, front) = pool.bytes_and_front(frame);
-            // What stands for several packets gets new headers when it has been cut.
+            // A GSO frame gets new headers after it has been cut.
             cx.front = if frame.meta.offload.gso.is_none() { front as u64 + 1 } else { 0 };
             run(cx, (bytes, front), nth);
             if cx.out.pushed.bytes != 0 {
@@ -157,7 +158,7 @@ impl<'a> Passing<'a, '_> {
     fn each_by(
         self,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
+        sink: &mut dyn OutcomeSink,
         mut run: impl FnMut(&mut Cx<'a>, &mut Frame, &mut Pool, usize),
     ) -> usize {
         let slots = self.slots.chunks_exact(self.stride);
@@ -166,8 +167,8 @@ impl<'a> Passing<'a, '_> {
             begin(cx, frame, (self.now, self.seed));
             (cx.slots, cx.present) = (slots, *present);
             run(cx, frame, self.pool, passed);
-            let is_taken = is_taken(cx.out, self.leaves_more, leave, passed);
-            if !is_taken && !leave.take(cx, passed, frame, self.pool) {
+            let is_taken = is_accepted(cx.out, self.leaves_more, sink, passed);
+            if !is_taken && !sink.accept(cx, passed, frame, self.pool) {
                 break;
             }
             passed += 1;
@@ -176,23 +177,23 @@ impl<'a> Passing<'a, '_> {
     }
 }
 
-/// Frames that are not parsed, and that code for usual ones looks ahead for.
+/// A batch of frames that are not parsed, for the prefetcher of a fast path.
 #[derive(Debug)]
-pub struct Unparsed<'a> {
+pub struct RawBatch<'a> {
     /// All frames of the batch.
     pub frames: &'a [Frame],
-    /// Where their bytes are.
+    /// The buffers of the frames.
     pub pool: &'a Pool,
-    /// See [`Through::slots`].
+    /// See [`FusedBatch::slots`].
     pub slots: &'a mut [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// See [`Through::always`].
+    /// See [`FusedBatch::always`].
     pub always: InputSet,
 }
 
-impl<'a> Unparsed<'a> {
-    /// The bytes of each that has slots, as far as there is room for them; how many that are.
+impl<'a> RawBatch<'a> {
+    /// Copies the bytes of the frames that have slots into `to`, as far as it has room; returns their number.
     #[inline(always)]
     pub fn bodies(&self, to: &mut [&'a [u8]]) -> usize {
         let n = self.frames.len().min(self.slots.len() / self.stride).min(to.len());
@@ -203,104 +204,104 @@ impl<'a> Unparsed<'a> {
     }
 }
 
-/// Frames of which each passes as soon as it is parsed.
+/// A batch whose frames each pass as soon as they are parsed.
 #[derive(Debug)]
-pub struct Through<'a, 'b> {
-    /// The frames, and where their bytes are.
+pub struct FusedBatch<'a, 'b> {
+    /// The frames and their buffers.
     pub frames: &'b mut [Frame],
     /// See `frames`.
     pub pool: &'b mut Pool,
-    /// Their slots: `stride` for each, more than none; those of `always` are filled.
+    /// The slots of the frames: `stride` each, at least one; those of `always` are filled.
     pub slots: &'a mut [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// Is written: which inputs are there of each.
+    /// Output: the present inputs of each frame.
     pub present: &'b mut [InputSet],
-    /// The inputs that are there of all without a parser.
+    /// The inputs that all frames have without a parser.
     pub always: InputSet,
-    /// What is noted of them.
+    /// The prefetch slots.
     pub notes: &'a Notes,
-    /// See [`Passing::now`].
+    /// See [`ExecBatch::now`].
     pub now: Time,
-    /// See [`Passing::seed`].
+    /// See [`ExecBatch::seed`].
     pub seed: Option<u64>,
-    /// See [`Passing::leaves_more`].
+    /// See [`ExecBatch::leaves_more`].
     pub leaves_more: bool,
 }
 
-/// How far a batch has gone.
+/// How far a batch has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
-    /// How many frames have passed so that somebody took what they left.
+pub struct Progress {
+    /// The number of frames whose outcome is complete.
     pub passed: usize,
-    /// How many were not usual.
-    pub unusual: usize,
-    /// Why those behind them have not.
-    pub halt: Option<Halt>,
+    /// The number of frames that took the slow path.
+    pub n_slow_path: usize,
+    /// Why the batch stopped after them.
+    pub stop: Option<StopReason>,
 }
 
-/// Why frames do not go on.
+/// Why a batch stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Halt {
-    /// The pass of the next has left more.
-    LeftMore,
-    /// The next breaks this check.
+pub enum StopReason {
+    /// The sink did not accept the outcome of the next frame.
+    Unhandled,
+    /// The next frame breaks this check.
     Malformed(u32),
 }
 
-impl<'a> Through<'a, '_> {
-    /// Has each frame that is usual pass by `usual`, which says so ([`Cx::passed`]) and has left slots only where it
-    /// has left edits, too; parses others by `parser`, and has them pass by `pass`, until one has left more than is
-    /// taken.
+impl<'a> FusedBatch<'a, '_> {
+    /// Runs each frame through `fast_path`, which reports whether it handled the frame ([`Cx::passed`]); it fills slots
+    /// only if it also leaves edits. Parses other frames with `parser` and runs them with `pass`. Stops at the first
+    /// outcome that the sink does not accept.
     #[inline(always)]
     pub fn each(
         self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        leave: &mut dyn Leave,
-        mut usual: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
+        sink: &mut dyn OutcomeSink,
+        mut fast_path: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
-    ) -> Gone {
+    ) -> Progress {
         let slots = self.slots.chunks_exact_mut(self.stride);
-        let mut gone = Gone::default();
+        let mut progress = Progress::default();
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
             begin(cx, frame, (self.now, self.seed));
             (cx.given, cx.present, cx.passed) = (slots, self.always, 0);
-            usual(cx, self.pool.bytes_mut(frame), gone.passed);
-            let is_usual = cx.passed != 0;
-            if !is_usual {
-                gone.unusual += 1;
+            fast_path(cx, self.pool.bytes_mut(frame), progress.passed);
+            let is_fast_path = cx.passed != 0;
+            if !is_fast_path {
+                progress.n_slow_path += 1;
                 let mut of_frame = cx.on(self.pool.bytes(frame));
                 parser.run(&mut of_frame, usize::MAX);
                 cx.present = of_frame.present;
-            } else if is_taken(cx.out, self.leaves_more, leave, gone.passed) {
-                gone.passed += 1;
+            } else if is_accepted(cx.out, self.leaves_more, sink, progress.passed) {
+                progress.passed += 1;
                 continue;
             }
             *present = cx.present;
             let slots: &'a mut [Slot] = core::mem::take(&mut cx.given);
             cx.slots = slots;
-            if !is_usual {
+            if !is_fast_path {
                 if cx.out.verdict != Verdict::Forward {
                     cx.out.verdict = Verdict::Forward;
-                    return Gone { halt: Some(Halt::Malformed(cx.out.line)), ..gone };
+                    return Progress { stop: Some(StopReason::Malformed(cx.out.line)), ..progress };
                 }
                 pass(cx, self.pool.bytes_mut(frame));
-                if is_taken(cx.out, self.leaves_more, leave, gone.passed) {
-                    gone.passed += 1;
+                if is_accepted(cx.out, self.leaves_more, sink, progress.passed) {
+                    progress.passed += 1;
                     continue;
                 }
             }
-            if !leave.take(cx, gone.passed, frame, self.pool) {
-                return Gone { halt: Some(Halt::LeftMore), ..gone };
+            if !sink.accept(cx, progress.passed, frame, self.pool) {
+                return Progress { stop: Some(StopReason::Unhandled), ..progress };
             }
-            gone.passed += 1;
+            progress.passed += 1;
         }
-        gone
+        progress
     }
 }
 
-/// What a pass is given of its frame beside what was found in it.
+/// Sets up the context of a frame, except its inputs.
 #[inline(always)]
 fn begin(cx: &mut Cx<'_>, frame: &Frame, (now, seed): (Time, Option<u64>)) {
     cx.now = cx.now.max(frame.arrived(now));
@@ -310,18 +311,18 @@ fn begin(cx: &mut Cx<'_>, frame: &Frame, (now, seed): (Time, Option<u64>)) {
     cx.offload = frame.meta.offload;
 }
 
-/// Whether nothing is to be done with a frame and its slots behind a pass; the outcome is clear then.
+/// Whether a frame is complete after its pass, without its slots; the outcome is clear then.
 #[inline(always)]
-fn is_taken(out: &mut Outcome, leaves_more: bool, leave: &mut dyn Leave, nth: usize) -> bool {
-    is_plain(out, leaves_more) || out.edits.is_empty() && leave.take_way(out, nth)
+fn is_accepted(out: &mut Outcome, leaves_more: bool, sink: &mut dyn OutcomeSink, nth: usize) -> bool {
+    is_plain(out, leaves_more) || out.edits.is_empty() && sink.accept_unedited(out, nth)
 }
 
-/// Whether a pass has left no more than that its frame goes on as it is; the outcome is clear then.
+/// Whether a pass forwards its frame unchanged, with nothing else; the outcome is clear then.
 #[inline(always)]
 fn is_plain(out: &mut Outcome, leaves_more: bool) -> bool {
     let is_plain = out.verdict == Verdict::Forward && out.edits.is_empty() && (!leaves_more || out.is_bare());
     if is_plain {
-        // All else is as it was in front of the pass.
+        // The rest is as it was before the pass.
         out.scratch.clear();
         out.journal.clear();
     }

@@ -57,7 +57,7 @@ use weft_core::abi::{CodeId, Cx, REGION_BODY, Slot, State};
 use weft_core::frame::BATCH_MAX;
 use weft_core::prefetch::PrefetchSlots;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
+use weft_ir::batch::{ExecBatch, FusedBatch, OutcomeSink, ParseBatch, PrefetchBatch, Progress, RawBatch};
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -492,7 +492,7 @@ impl Program for Segment {
         unsafe { self.enter_on(&self.code, cx, (frame, 0), notes) };
     }
 
-    fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
+    fn parse_batch<'a>(&self, cx: &mut Cx<'a>, batch: ParseBatch<'a>) -> u64 {
         assert!(!self.changes_frames, "the code changes frames, so it needs one");
         self.shape.check_all_but(cx, cx.slots.len(), batch.stride);
         batch.each(cx, |cx| {
@@ -502,7 +502,7 @@ impl Program for Segment {
         })
     }
 
-    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
+    fn run_batch<'a>(&self, cx: &mut Cx<'a>, batch: ExecBatch<'a, '_>, leave: &mut dyn OutcomeSink) -> usize {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         let notes_of = self.notes_of(batch.notes, batch.frames.len(), cx.state);
         if !self.puts_in_front {
@@ -517,11 +517,11 @@ impl Program for Segment {
         })
     }
 
-    fn goes_through(&self) -> bool {
+    fn has_fast_path(&self) -> bool {
         self.fast_path.is_some()
     }
 
-    fn prefetch_unparsed<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut PrefetchSlots) {
+    fn prefetch_raw<'a>(&self, cx: &mut Cx<'a>, batch: RawBatch<'a>, notes: &mut PrefetchSlots) {
         let Some(prefetcher) = self.fast_path.as_ref().and_then(|fast_path| fast_path.prefetch.as_ref())
         else {
             return;
@@ -548,13 +548,13 @@ impl Program for Segment {
         }
     }
 
-    fn pass_through<'a>(
+    fn run_fused<'a>(
         &self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        batch: Through<'a, '_>,
-        leave: &mut dyn Leave,
-    ) -> Gone {
+        batch: FusedBatch<'a, '_>,
+        leave: &mut dyn OutcomeSink,
+    ) -> Progress {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let fast_path = self.fast_path.as_ref().expect("the caller checks has_fast_path");
         let notes_of = self.notes_of((batch.notes, 0), batch.frames.len(), cx.state);
@@ -573,7 +573,7 @@ impl Program for Segment {
         self.changes_frames
     }
 
-    fn pays_ahead(&self, state: &State) -> bool {
+    fn prefetch_pays(&self, state: &State) -> bool {
         self.prefetcher.as_ref().is_some_and(|prefetcher| prefetcher.layout.pays(state))
     }
 
@@ -593,7 +593,7 @@ impl Program for Segment {
         unsafe { self.run_prefetch(&prefetcher.code, cx, notes) };
     }
 
-    fn prefetch_keys_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut PrefetchSlots) {
+    fn prefetch_keys_batch<'a>(&self, cx: &mut Cx<'a>, batch: PrefetchBatch<'a>, notes: &mut PrefetchSlots) {
         let Some(prefetcher) = &self.prefetcher else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {

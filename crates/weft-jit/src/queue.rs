@@ -4,7 +4,7 @@
 //! A handler has neither calls nor loops, and accesses only words at offsets that are known at compile time. So its
 //! code is simple: on each path a word is loaded at most once, and stored where the program stores it.
 
-mod turns;
+mod round_robin;
 
 use crate::arithmetic::{Arithmetic, float_cc, int_cc};
 use crate::memory::Code;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
 use weft_ir::queue::layout::Fetch;
-use weft_ir::queue::turns::{CompiledTurns, Enter, Leave, Turns};
+use weft_ir::queue::round_robin::{CompiledRoundRobin, DequeueFn, EnqueueFn, RoundRobin};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
     EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
@@ -46,10 +46,12 @@ impl Jit {
                 made.push((level, moment, WordCounts::of(handler), at));
             }
         }
-        let short = Turns::of(program).map(|short| {
+        let short = RoundRobin::of(program).map(|short| {
             let words = self.vec_words;
-            let enter = self.append(&mut machine_code, |b, target| turns::enter(&short, words, b, target))?;
-            let leave = self.append(&mut machine_code, |b, target| turns::leave(&short, words, b, target))?;
+            let enter =
+                self.append(&mut machine_code, |b, target| round_robin::enqueue(&short, words, b, target))?;
+            let leave =
+                self.append(&mut machine_code, |b, target| round_robin::dequeue(&short, words, b, target))?;
             Ok((enter, leave))
         });
         let short = short.transpose()?;
@@ -71,11 +73,11 @@ impl Jit {
             // its vector has it, and `CompiledTurns` owns the code as long as it has them.
             let (enter, leave) = unsafe {
                 (
-                    core::mem::transmute::<*const u8, Enter>(code.entry().add(enter)),
-                    core::mem::transmute::<*const u8, Leave>(code.entry().add(leave)),
+                    core::mem::transmute::<*const u8, EnqueueFn>(code.entry().add(enter)),
+                    core::mem::transmute::<*const u8, DequeueFn>(code.entry().add(leave)),
                 )
             };
-            CompiledTurns::new(enter, leave, code)
+            CompiledRoundRobin::new(enter, leave, code)
         });
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(CompiledQueue { name: program.name.clone(), functions, turns, code, compile_ns })
@@ -109,7 +111,7 @@ impl Jit {
 pub struct CompiledQueue {
     name: String,
     functions: HandlerTable,
-    turns: Option<CompiledTurns>,
+    turns: Option<CompiledRoundRobin>,
     /// The code of all functions; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
@@ -162,7 +164,7 @@ impl QueueCode for CompiledQueue {
         })
     }
 
-    fn turns(&self) -> Option<CompiledTurns> {
+    fn turns(&self) -> Option<CompiledRoundRobin> {
         self.turns.clone()
     }
 

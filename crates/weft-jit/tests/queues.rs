@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use weft_core::hash::hash_word;
 use weft_ir::queue::layout::{CacheLine, NO_PACKETS, NONE, kept, paired, record_lines};
-use weft_ir::queue::turns::{Aside, Stop, Turns, entered};
+use weft_ir::queue::round_robin::{FastPathState, FastStop, RoundRobin, entered};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueCode, Scope, Slot, Step, Ty,
     Value, Verdict, Words, generate, word,
@@ -99,8 +99,8 @@ fn fast_path_skips_missing_records() {
     };
     let enter =
         |mut node: Vec<CacheLine>, mut partitions: Vec<CacheLine>, mut tags: Vec<u32>, mut packets, slot| {
-            let mut aside = Aside { event: &mut [0; 6], lines: None };
-            (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
+            let mut aside = FastPathState { event: &mut [0; 6], fifos: None };
+            (turns.enqueue)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
         };
     // The tag: the lower half of the hash of key 0.
     let tags = || vec![hash_word(0) as u32; 8];
@@ -119,26 +119,26 @@ fn fast_path_skips_missing_records() {
     }
 
     let leave = |mut node: Vec<CacheLine>, mut partitions: Vec<CacheLine>, mut packets, first| {
-        let mut aside = Aside { event: &mut [0; 6], lines: None };
+        let mut aside = FastPathState { event: &mut [0; 6], fifos: None };
         if let [line, ..] = &mut node[..] {
             line[kept::FIRSTS] = paired(first, NONE);
         }
-        (turns.leave)(&mut node, &mut partitions, &mut packets, 0, 9, &mut aside).stop()
+        (turns.dequeue)(&mut node, &mut partitions, &mut packets, 0, 9, &mut aside).stop()
     };
     let stands = |slot| {
         let mut partitions = one();
         partitions[0][kept::LINE] = paired(slot, slot);
         partitions
     };
-    assert_eq!(leave(lines(node_lines), stands(0), lines(1), 0), Stop::Sent);
-    assert_eq!(leave(lines(node_lines), one(), lines(1), 0), Stop::Nothing);
+    assert_eq!(leave(lines(node_lines), stands(0), lines(1), 0), FastStop::Sent);
+    assert_eq!(leave(lines(node_lines), one(), lines(1), 0), FastStop::Nothing);
     for (node, partitions, first) in [
         (lines(node_lines - 1), stands(0), 0),
         (lines(node_lines), lines(8 * partition_lines - 1), 0),
         (lines(node_lines), stands(0), 8),
         (lines(node_lines), stands(1), 0),
     ] {
-        assert_eq!(leave(node, partitions, lines(1), first), Stop::Missing);
+        assert_eq!(leave(node, partitions, lines(1), first), FastStop::Missing);
     }
 }
 
@@ -161,9 +161,9 @@ fn named_partitions_have_no_fast_path() {
     (root.order.by_least_packet, line.order.by_least_packet) = (false, false);
     root.handlers.key = key;
     program.levels = vec![root, line];
-    assert!(Turns::of(&program).is_some());
+    assert!(RoundRobin::of(&program).is_some());
     program.levels[1].handlers.empty.clone_from(&names);
-    assert!(Turns::of(&program).is_none());
+    assert!(RoundRobin::of(&program).is_none());
     (program.levels[1].handlers.empty, program.levels[1].handlers.dequeue) = (None, names);
-    assert!(Turns::of(&program).is_none());
+    assert!(RoundRobin::of(&program).is_none());
 }

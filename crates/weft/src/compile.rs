@@ -16,13 +16,13 @@ use weft_core::Value;
 use weft_core::hash::HashKey;
 use weft_core::limits::PROGRAM_STEPS_MAX;
 use weft_core::options::{ClusterOptions, ListenerOptions};
-use weft_engine::call_link::{CallLink, CallsOf, Shared};
+use weft_engine::call_queue::{CallQueue, QueueScope, SharedSlots};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
     Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route,
 };
 use weft_engine::rules::TableView;
-use weft_engine::state::{Staged, StateStore, Unfit};
+use weft_engine::state::{Staged, StateMismatch, StateStore};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
@@ -54,7 +54,7 @@ pub(crate) struct Compiler {
     workers: usize,
     version: u64,
     /// What the links of calls of the version that was last committed count, by name and whether it is on a listener.
-    links: BTreeMap<(String, bool), Arc<Shared>>,
+    links: BTreeMap<(String, bool), Arc<SharedSlots>>,
     /// The memory that there is for a program; None if nobody says.
     memory: Option<Most>,
 }
@@ -303,7 +303,7 @@ impl Compiler {
             clusters: network.clusters.iter().map(|cluster| Arc::new(cluster_of(cluster))).collect(),
             routes,
             chains,
-            links: packets::call_links(network, &*self.backend, version, shared)?,
+            call_queues: packets::call_links(network, &*self.backend, version, shared)?,
         };
         Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }
@@ -336,8 +336,8 @@ impl Compiler {
     /// A plan runs: its state is the node's from now on.
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;
-        let links = compiled.plan.links.iter();
-        let key = |link: &CallLink| (link.name.clone(), matches!(link.of, CallsOf::Listener(_)));
+        let links = compiled.plan.call_queues.iter();
+        let key = |link: &CallQueue| (link.name.clone(), matches!(link.of, QueueScope::Listener(_)));
         self.links = links.map(|link| (key(link), Arc::clone(&link.shared))).collect();
         self.store.commit(compiled.state);
     }
@@ -432,7 +432,7 @@ pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainE
 }
 
 /// Points at the declaration of the state, and at the stage that holds it where an element has several.
-fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Diagnostic {
+fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &StateMismatch) -> Diagnostic {
     let instance = chain.instances.iter().find(|instance| instance.name == unfit.instance);
     let whose = match instance {
         Some(instance) => format!("{}.{}.{}", chain.name, instance.name, unfit.name),

@@ -270,7 +270,7 @@ impl Page {
         for link in &node.links {
             link_drops(&link.stats.counts).for_each(|(reason, n)| dropped(&link.plan.name, reason, n));
         }
-        node.stats.lost.iter().for_each(|(reason, n)| dropped("", reason.name(), *n));
+        node.stats.drops.iter().for_each(|(reason, n)| dropped("", reason.name(), *n));
         for chain in &node.stats.chains {
             for end in &chain.ends {
                 let place = format!("{}.{}:{}", chain.chain, end.element, end.line);
@@ -285,7 +285,7 @@ impl Page {
 
     fn links(&mut self, node: &NodeStats) {
         self.family(LINK_CALLS);
-        for link in &node.stats.links {
+        for link in &node.stats.call_queues {
             let counts = &link.counts;
             let left = [("arrived", counts.arrived), ("sent", counts.sent), ("left", counts.taken)];
             for (what, n) in left.into_iter().chain(link_drops(counts)) {
@@ -294,7 +294,7 @@ impl Page {
         }
         for (family, of) in [("weft_link_waiting", 0), ("weft_link_in_flight", 1)] {
             self.family(family);
-            for link in &node.stats.links {
+            for link in &node.stats.call_queues {
                 self.sample(family, &[("link", &link.name)], [link.counts.queued, link.in_flight][of]);
             }
         }

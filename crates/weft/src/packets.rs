@@ -4,12 +4,12 @@ use crate::compile::{refused, refused_group, refused_link};
 use crate::natives;
 use std::sync::Arc;
 use weft_core::Value;
-use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
+use weft_engine::call_queue::{CallFlow, CallQueue, QueueScope, SharedSlots};
 use weft_engine::packet::group::{Choice, GroupKey, GroupPlan, Member};
 use weft_engine::packet::headers::Headers;
 use weft_engine::packet::link::{LinkPlan, OnFailure};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
-use weft_engine::queue::Written;
+use weft_engine::queue::ProgramText;
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
 use weft_io::packet::port::{DeviceSettings, Driver, Peer, PortConfig, QUEUES_MAX};
@@ -275,15 +275,15 @@ pub(crate) fn call_links(
     network: &hir::Network,
     backend: &dyn Backend,
     version: u64,
-    shared: impl Fn(&hir::CallLink) -> Arc<Shared>,
-) -> Result<Vec<Arc<CallLink>>, Vec<Diagnostic>> {
+    shared: impl Fn(&hir::CallLink) -> Arc<SharedSlots>,
+) -> Result<Vec<Arc<CallQueue>>, Vec<Diagnostic>> {
     let compile = |link: &hir::CallLink| {
         let (program, code) = compiled(&link.queue, &link.name, link.span, backend)?;
-        Ok(Arc::new(CallLink {
+        Ok(Arc::new(CallQueue {
             name: link.name.clone(),
             of: match link.of {
-                hir::CallsOf::Listener(at) => CallsOf::Listener(at),
-                hir::CallsOf::Cluster(at) => CallsOf::Cluster(at),
+                hir::CallsOf::Listener(at) => QueueScope::Listener(at),
+                hir::CallsOf::Cluster(at) => QueueScope::Cluster(at),
             },
             concurrency: link.concurrency,
             step_ns: link.step_ns,
@@ -321,8 +321,8 @@ fn compiled(
 }
 
 /// In which words a queue is written.
-fn written(queue: &hir::Queue, version: u64) -> Written {
-    Written { version, texts: queue.levels.iter().map(|level| level.text).collect() }
+fn written(queue: &hir::Queue, version: u64) -> ProgramText {
+    ProgramText { version, texts: queue.levels.iter().map(|level| level.text).collect() }
 }
 
 /// The links of a network, compiled.

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
-use weft_engine::recording::{Ended, Recorder};
+use weft_engine::recording::{EndReason, Recorder};
 use weft_io::file::read_regular;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
@@ -126,9 +126,9 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
     let progress = recorder.progress(begun_ns);
     let text = recorder.text();
     let ended = match progress.ended {
-        Some(Ended::Full) => Some(EndedEarly::Full),
-        Some(Ended::Replaced) => Some(EndedEarly::Replaced),
-        Some(Ended::Time) | None => None,
+        Some(EndReason::Full) => Some(EndedEarly::Full),
+        Some(EndReason::Replaced) => Some(EndedEarly::Replaced),
+        Some(EndReason::Time) | None => None,
     };
     let head = Head {
         weft_recording: VERSION,
@@ -267,9 +267,9 @@ impl Recorded {
 mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
-    use weft_engine::queue::snapshot::Kind;
+    use weft_engine::queue::snapshot::RowKind;
     use weft_engine::queue::{FAR_NS, NEVER_DUE_NS, Packet};
-    use weft_engine::recording::{Asked, Limits, PathEvents, read};
+    use weft_engine::recording::{Limits, PathEvents, QueueEvent, read};
 
     const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
 
@@ -311,7 +311,7 @@ mod tests {
             .filter(|(letter, _)| letter.len() == 1)
             .map(|(l, words)| (l, words.split(' ').collect()))
             .collect();
-        let rows = Kind::ALL.map(|(_, letter)| letter);
+        let rows = RowKind::ALL.map(|(_, letter)| letter);
         assert!(
             rows.iter().chain(&["e", "d", "t", "r", "l", "f", "w"]).all(|letter| lines.contains_key(letter))
         );
@@ -333,14 +333,14 @@ mod tests {
         };
         let way = PathEvents { is_lost: true, is_reordered: true, ..PathEvents::default() };
         let asked = [
-            (1_000, Asked::Enqueue(packet)),
-            (1_500, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),
-            (2_000, Asked::Dequeue),
-            (2_000, Asked::Path(way)),
-            (2_001, Asked::Timeout),
-            (2_001, Asked::Rate(9_000)),
-            (2_001, Asked::Left(1)),
-            (2_002, Asked::Refilled(vec![1, 0])),
+            (1_000, QueueEvent::Enqueue(packet)),
+            (1_500, QueueEvent::Enqueue(Packet { len: 60, ..Packet::default() })),
+            (2_000, QueueEvent::Dequeue),
+            (2_000, QueueEvent::Path(way)),
+            (2_001, QueueEvent::Timeout),
+            (2_001, QueueEvent::Rate(9_000)),
+            (2_001, QueueEvent::Left(1)),
+            (2_002, QueueEvent::Refilled(vec![1, 0])),
         ];
         let mut recorder = Recorder::new(900, 1, Limits::NONE);
         asked.iter().for_each(|(now, asked)| recorder.note(*now, asked));
@@ -358,7 +358,7 @@ mod tests {
             now += one("T");
             assert_eq!(now, *at, "{line}");
             let read_by_page = match letter {
-                "e" => Asked::Enqueue(Packet {
+                "e" => QueueEvent::Enqueue(Packet {
                     len: one("LEN") as u32,
                     ecn: one("ECN") as u8,
                     dscp: one("DSCP") as u8,
@@ -373,15 +373,15 @@ mod tests {
                     framing: one("FRAMING") as u32,
                     ..Packet::default()
                 }),
-                "d" => Asked::Dequeue,
-                "t" => Asked::Timeout,
-                "r" => Asked::Rate(one("RATE")),
-                "l" => Asked::Left(one("N")),
-                "f" => Asked::Refilled(found["N"].clone()),
+                "d" => QueueEvent::Dequeue,
+                "t" => QueueEvent::Timeout,
+                "r" => QueueEvent::Rate(one("RATE")),
+                "l" => QueueEvent::Left(one("N")),
+                "f" => QueueEvent::Refilled(found["N"].clone()),
                 _ => {
                     let bit = |at: u32| one("WHAT") >> at & 1 == 1;
                     let [is_lost, is_duplicated, is_corrupted, is_reordered] = [0, 1, 2, 3].map(bit);
-                    Asked::Path(PathEvents { is_lost, is_duplicated, is_corrupted, is_reordered })
+                    QueueEvent::Path(PathEvents { is_lost, is_duplicated, is_corrupted, is_reordered })
                 }
             };
             assert_eq!(&read_by_page, meant, "{line}");

@@ -26,7 +26,7 @@ use weft_api::{
 };
 use weft_core::options::OptionDef;
 use weft_core::{Interval, Status as RpcStatus};
-use weft_engine::call_link::CallLinkStats;
+use weft_engine::call_queue::CallQueueStats;
 use weft_engine::packet::group::{GroupStats, MemberStats};
 use weft_engine::packet::link::OnFailure;
 use weft_engine::packet::plan::PacketPlan;
@@ -484,7 +484,7 @@ impl Running {
             filters: stats.filters.iter().map(filter_status).collect(),
             clusters: self.clusters(),
             endpoints: self.endpoints(&stats.endpoints, &connect_errors),
-            links: stats.links.iter().map(call_link_of).collect(),
+            links: stats.call_queues.iter().map(call_link_of).collect(),
             packets,
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
             slow_passes: stats.slow_passes.clone(),
@@ -762,7 +762,7 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
         ports: ports.collect(),
         groups: node.stats.groups.iter().map(group_of).collect(),
         chains: chains.collect(),
-        lost: node.stats.lost.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+        lost: node.stats.drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
         copies: node.stats.copies,
         links: node.links.iter().map(|link| link_of(link, node)).collect(),
     }
@@ -830,7 +830,7 @@ fn partitions_of(
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// A link of calls as the API gives it.
-fn call_link_of(stats: &CallLinkStats) -> Link {
+fn call_link_of(stats: &CallQueueStats) -> Link {
     let queue = |level: u8| stats.levels[usize::from(level)].clone();
     Link {
         name: stats.name.clone(),

@@ -1,12 +1,13 @@
-//! What a call must pass before a filter sends it on: RELIABILITY, ORDER, RATE, CIRCUIT, CONGESTION, in this order.
+//! Admission: the checks that a call passes before a filter sends it: RELIABILITY, ORDER, RATE, CIRCUIT, CONGESTION, in
+//! this order.
 
-use super::circuit::{Ended, Pass, Stop};
+use super::circuit::{CallResult, PassKind, Rejection};
 use super::congestion::Sample;
-use super::line::Ticket;
-use super::once::Seen;
-use super::rate::{self, Turn};
-use super::state::Waits;
-use super::{LiveFilter, Wrap};
+use super::once::IdStatus;
+use super::order::Ticket;
+use super::rate::{self, RateDecision};
+use super::state::WaitKind;
+use super::{ActiveFilter, FilteredCall};
 use crate::call::{CallKey, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Action, Engine, Timer};
@@ -17,7 +18,7 @@ use weft_core::{Status, Time};
 
 const TOO_MANY_WAIT: &str = "too many calls wait";
 
-/// What a call has to pass next.
+/// The next check of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     #[default]
@@ -26,44 +27,44 @@ pub(super) enum Stage {
     Rate,
     Circuit,
     Congestion,
-    /// Nothing more.
+    /// All checks are passed.
     Ready,
 }
 
-/// What a call has of a filter until it is over.
+/// What a call has acquired at a filter.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct AdmissionState {
     /// It is the first with its id.
     pub(super) is_first: bool,
     ticket: Option<Ticket>,
-    pass: Option<Pass>,
+    pass: Option<PassKind>,
     is_in_limit: bool,
-    waits: Option<Waits>,
+    waits: Option<WaitKind>,
 }
 
-/// How a call gets on.
+/// The result of a check.
 enum Step {
     On,
     Wait,
     Refuse(Status, &'static str),
-    /// It is answered as another with its id was.
+    /// It gets the answer of another call with its id.
     Repeat(Vec<u8>),
 }
 
-/// Calls of this worker that wait for others, by filter and key, in the order in which they came.
+/// Calls of this worker that wait for others, by filter and key, in order of arrival.
 #[derive(Default)]
 pub(crate) struct Waiters(BTreeMap<(u32, u64), VecDeque<Waiter>>);
 
 struct Waiter {
     call: CallKey,
-    filter: Rc<LiveFilter>,
-    /// Its place in a line; None if it waits for another call with its id.
+    filter: Rc<ActiveFilter>,
+    /// Its ticket of ORDER; None if it waits for another call with its id.
     ticket: Option<Ticket>,
 }
 
 impl Engine {
-    /// A call has come to a filter: all that is left of it let the call pass.
-    pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<LiveFilter>) {
+    /// A call has reached a filter: all elements in front of it have forwarded the call.
+    pub(crate) fn enter_filter(&mut self, now: Time, key: CallKey, filter: Rc<ActiveFilter>) {
         filter.count(|c| c.calls += 1);
         if filter.policies().retry.is_some_and(|retry| retry.budget.is_some()) {
             filter.filter.state.retries(|spent| spent.note_call(now));
@@ -75,16 +76,16 @@ impl Engine {
         let call = self.call_mut(key);
         call.phase = Phase::AwaitUpstream;
         let keys = core::mem::take(&mut call.keys);
-        let mut wrap = Box::new(Wrap::new(filter, keys, now));
-        wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
-        let policies = wrap.filter.policies();
-        let is_once = wrap.filter.is_once();
-        // The checker has seen to it that methods of the schemas have one request; what is known of no schema is sent
-        // once, as it comes.
+        let mut filtered = Box::new(FilteredCall::new(filter, keys, now));
+        filtered.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
+        let policies = filtered.filter.policies();
+        let is_once = filtered.filter.is_once();
+        // The checker ensures that methods of the schemas have one request. A method without a schema is sent once, as
+        // a stream.
         let call = self.call_mut(key);
-        wrap.gathers = policies.gathers() && call.is_single_request();
-        let gathers = wrap.gathers;
-        call.wrap = Some(wrap);
+        filtered.gathers = policies.gathers() && call.is_single_request();
+        let gathers = filtered.gathers;
+        call.filtered = Some(filtered);
         if is_once && !gathers {
             let why = "no schema says that the call's method has one request, so it cannot be kept";
             self.refuse_call(now, key, Status::Unimplemented, why);
@@ -93,11 +94,11 @@ impl Engine {
         }
     }
 
-    /// Takes a call as far as it gets.
+    /// Runs the checks of a call as far as it gets.
     pub(crate) fn admit(&mut self, now: Time, key: CallKey) {
         loop {
-            let Some(wrap) = self.wrap_mut(key) else { return };
-            let next = match wrap.stage {
+            let Some(filtered) = self.filtered_mut(key) else { return };
+            let next = match filtered.stage {
                 Stage::Once => Stage::Order,
                 Stage::Order => Stage::Rate,
                 Stage::Rate => Stage::Circuit,
@@ -106,7 +107,7 @@ impl Engine {
                 Stage::Ready => return self.begin_tries(now, key),
             };
             match self.pass_stage(now, key) {
-                Step::On => self.wrap_mut(key).expect("it has passed a stage").stage = next,
+                Step::On => self.filtered_mut(key).expect("it has passed a stage").stage = next,
                 Step::Wait => return self.note_waits(key, next),
                 Step::Refuse(status, why) => return self.refuse_call(now, key, status, why),
                 Step::Repeat(answer) => return self.repeat_answer(now, key, &answer),
@@ -115,102 +116,102 @@ impl Engine {
     }
 
     fn pass_stage(&mut self, now: Time, key: CallKey) -> Step {
-        let Some(wrap) = self.wrap_mut(key) else { return Step::Wait };
-        let live = Rc::clone(&wrap.filter);
-        match wrap.stage {
-            Stage::Once => self.pass_once(now, key, &live),
-            Stage::Order => self.pass_order(now, key, &live),
-            Stage::Rate => self.pass_rate(now, key, &live),
-            Stage::Circuit => wrap.pass_circuit(now),
-            Stage::Congestion => wrap.pass_congestion(),
+        let Some(filtered) = self.filtered_mut(key) else { return Step::Wait };
+        let active = Rc::clone(&filtered.filter);
+        match filtered.stage {
+            Stage::Once => self.pass_once(now, key, &active),
+            Stage::Order => self.pass_order(now, key, &active),
+            Stage::Rate => self.pass_rate(now, key, &active),
+            Stage::Circuit => filtered.pass_circuit(now),
+            Stage::Congestion => filtered.pass_congestion(),
             Stage::Ready => Step::On,
         }
     }
 
-    fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
+    fn pass_once(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
         let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
-            (&live.filter.state.known, live.policies().once)
+            (&active.filter.state.call_ids, active.policies().once)
         else {
             return Step::On;
         };
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let id = live.filter.key(&wrap.keys, id);
-        // One more would take the place of one that is under way, which would then be made twice.
-        let may_begin = || live.filter.state.note_waiting(Waits::IsFirst, true, calls_max);
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        let id = active.filter.key(&filtered.keys, id);
+        // With one more, an id under way would be evicted, and its call made twice.
+        let may_begin = || active.filter.state.note_waiting(WaitKind::IsFirst, true, calls_max);
         match known.enter(now, id, may_begin) {
-            Seen::First => {
-                wrap.held.is_first = true;
+            IdStatus::First => {
+                filtered.admission.is_first = true;
                 Step::On
             }
-            Seen::UnderWay => {
-                let at = live.filter.state.stand_in(id);
-                if !self.may_wait_for_others(key, live, WAITING_DEFAULT) {
+            IdStatus::UnderWay => {
+                let at = active.filter.state.stand_in(id);
+                if !self.may_wait_for_others(key, active, WAITING_DEFAULT) {
                     return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
                 }
-                self.wait_for_others(now, key, live, at, None)
+                self.wait_for_others(now, key, active, at, None)
             }
-            Seen::Answered(answer) => Step::Repeat(answer),
-            Seen::AnsweredAtLength => Step::Refuse(
+            IdStatus::Answered(answer) => Step::Repeat(answer),
+            IdStatus::AnsweredAtLength => Step::Refuse(
                 Status::AlreadyExists,
                 "the call was answered, and its answer was too long to keep",
             ),
-            Seen::TooMany => {
+            IdStatus::TooMany => {
                 Step::Refuse(Status::ResourceExhausted, "as many calls are under way as are kept")
             }
-            Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
+            IdStatus::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
         }
     }
 
-    fn pass_order(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
-        let (Some(lines), Some(order)) = (&live.filter.state.lines, live.policies().order) else {
+    fn pass_order(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
+        let (Some(lines), Some(order)) = (&active.filter.state.orders, active.policies().order) else {
             return Step::On;
         };
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let at = live.filter.state.stand_in(live.filter.key(&wrap.keys, order.key));
-        // A ticket must not be given to who may not wait for it: those behind would wait for nobody.
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        let at = active.filter.state.stand_in(active.filter.key(&filtered.keys, order.key));
+        // Only a call that may wait gets a ticket: otherwise those behind it would wait forever.
         let counts = !lines.is_free(now, at);
-        if counts && !self.may_wait_for_others(key, live, order.waiting_max) {
+        if counts && !self.may_wait_for_others(key, active, order.waiting_max) {
             return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
         }
         let ticket = lines.join(now, at);
         let is_up = lines.is_up(now, ticket);
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        wrap.held.ticket = Some(ticket);
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        filtered.admission.ticket = Some(ticket);
         if is_up {
-            wrap.end_waiting();
+            filtered.end_waiting();
             return Step::On;
         }
         if !counts {
-            // Another worker's call has come in between.
-            self.may_wait_for_others(key, live, u32::MAX);
+            // Another worker's call was faster.
+            self.may_wait_for_others(key, active, u32::MAX);
         }
-        self.wait_for_others(now, key, live, at, Some(ticket))
+        self.wait_for_others(now, key, active, at, Some(ticket))
     }
 
-    fn pass_rate(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
-        let Some(rate) = live.policies().rate else { return Step::On };
-        let state = &live.filter.state;
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let at = rate.key.map(|key| state.stand_in(live.filter.key(&wrap.keys, key)));
-        let may_wait = state.waiting(Waits::ForTime) < u64::from(rate.waiting_max);
+    fn pass_rate(&mut self, now: Time, key: CallKey, active: &Rc<ActiveFilter>) -> Step {
+        let Some(rate) = active.policies().rate else { return Step::On };
+        let state = &active.filter.state;
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        let at = rate.key.map(|key| state.stand_in(active.filter.key(&filtered.keys, key)));
+        let may_wait = state.waiting(WaitKind::ForTime) < u64::from(rate.waiting_max);
         match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
-            Turn::Now => Step::On,
-            Turn::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
-            Turn::At(at) => {
-                state.note_waiting(Waits::ForTime, true, u32::MAX);
+            RateDecision::Now => Step::On,
+            RateDecision::Refused => Step::Refuse(Status::ResourceExhausted, "too many calls"),
+            RateDecision::At(at) => {
+                state.note_waiting(WaitKind::ForTime, true, u32::MAX);
                 let timer = self.timers.set(at, Timer::Turn(key));
-                let wrap = self.wrap_mut(key).expect("the caller has looked");
-                (wrap.held.waits, wrap.turn) = (Some(Waits::ForTime), Some(timer));
+                let filtered = self.filtered_mut(key).expect("the caller has looked");
+                (filtered.admission.waits, filtered.turn) = (Some(WaitKind::ForTime), Some(timer));
                 Step::Wait
             }
         }
     }
 
-    /// Counts a call among those that wait for others. False if they are too many.
-    fn may_wait_for_others(&mut self, key: CallKey, live: &LiveFilter, max: u32) -> bool {
-        let fits = live.filter.state.note_waiting(Waits::ForOthers, true, max);
-        let wrap = self.wrap_mut(key).expect("the caller has looked");
-        wrap.held.waits = fits.then_some(Waits::ForOthers);
+    /// Counts a call that waits for others. False if there are too many.
+    fn may_wait_for_others(&mut self, key: CallKey, active: &ActiveFilter, max: u32) -> bool {
+        let fits = active.filter.state.note_waiting(WaitKind::ForOthers, true, max);
+        let filtered = self.filtered_mut(key).expect("the caller has looked");
+        filtered.admission.waits = fits.then_some(WaitKind::ForOthers);
         fits
     }
 
@@ -218,60 +219,60 @@ impl Engine {
         &mut self,
         now: Time,
         call: CallKey,
-        live: &Rc<LiveFilter>,
+        active: &Rc<ActiveFilter>,
         at: u64,
         ticket: Option<Ticket>,
     ) -> Step {
-        let line = self.waiters.0.entry((live.filter.id, at)).or_default();
-        line.push_back(Waiter { call, filter: Rc::clone(live), ticket });
-        // Another worker may have let go before it could see that somebody waits.
-        self.wake(now, (live.filter.id, at));
+        let line = self.waiters.0.entry((active.filter.id, at)).or_default();
+        line.push_back(Waiter { call, filter: Rc::clone(active), ticket });
+        // Another worker may have finished before it could see this one wait.
+        self.wake(now, (active.filter.id, at));
         Step::Wait
     }
 
-    /// A call waits, and what it has to pass then.
+    /// A call waits, before this check.
     fn note_waits(&mut self, key: CallKey, next: Stage) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.filter.count(|c| c.waited += 1);
-        // Who waits for a call with its id looks again when that is over; the others have what they waited for.
-        if wrap.stage != Stage::Once {
-            wrap.stage = next;
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.filter.count(|c| c.waited += 1);
+        // A call that waits for another one with its id repeats the check; all others have what they waited for.
+        if filtered.stage != Stage::Once {
+            filtered.stage = next;
         }
     }
 
     /// The wait of a call is over.
     fn end_wait(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.end_waiting();
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.end_waiting();
         self.admit(now, key);
     }
 
-    /// The time has come that a call waited for: its turn, or its next try.
-    pub(crate) fn turn_has_come(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.turn = None;
-        if wrap.stage == Stage::Ready && wrap.held.waits.is_none() {
+    /// The timer of a waiting call has fired: its turn, or its next try.
+    pub(crate) fn turn_timeout(&mut self, now: Time, key: CallKey) {
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.turn = None;
+        if filtered.stage == Stage::Ready && filtered.admission.waits.is_none() {
             self.begin_try(now, key);
         } else {
             self.end_wait(now, key);
         }
     }
 
-    /// Other workers may have let go of what calls of this one wait for.
+    /// Other workers may have freed what calls of this one wait for.
     pub fn handle_wake(&mut self, now: Time) {
         let all: Vec<(u32, u64)> = self.waiters.0.keys().copied().collect();
         all.into_iter().for_each(|at| self.wake(now, at));
-        self.wake_links(now);
+        self.wake_call_queues(now);
         self.run_pending(now);
     }
 
-    /// Lets those go on whose wait is over.
+    /// Continues with calls whose wait is over.
     fn wake(&mut self, now: Time, at: (u32, u64)) {
         let Some(mut line) = self.waiters.0.remove(&at) else { return };
         while let Some(first) = line.front() {
             let state = &first.filter.filter.state;
             let is_gone = self.calls.get(first.call).is_none();
-            let is_over = match (first.ticket, &state.lines, &state.known) {
+            let is_over = match (first.ticket, &state.orders, &state.call_ids) {
                 (Some(ticket), Some(lines), _) => lines.is_up(now, ticket),
                 (None, _, Some(known)) => is_gone || self.is_settled(now, first.call, known),
                 _ => true,
@@ -281,8 +282,8 @@ impl Engine {
             }
             let waiter = line.pop_front().expect("there is a first");
             if !is_gone {
-                self.pending.push_back(Pending::Admit(waiter.call));
-            } else if let (Some(ticket), Some(lines)) = (waiter.ticket, &waiter.filter.filter.state.lines) {
+                self.pending.push_back(DeferredAction::Admit(waiter.call));
+            } else if let (Some(ticket), Some(lines)) = (waiter.ticket, &waiter.filter.filter.state.orders) {
                 lines.leave(now, ticket);
             }
         }
@@ -291,101 +292,105 @@ impl Engine {
         }
     }
 
-    fn is_settled(&self, now: Time, call: CallKey, known: &super::once::Known) -> bool {
-        let Some(wrap) = self.calls.get(call).and_then(|call| call.wrap.as_ref()) else { return true };
-        match wrap.filter.policies().once {
+    fn is_settled(&self, now: Time, call: CallKey, known: &super::once::CallIds) -> bool {
+        let Some(filtered) = self.calls.get(call).and_then(|call| call.filtered.as_ref()) else {
+            return true;
+        };
+        match filtered.filter.policies().once {
             Some(Reliability::AtLeastOnce { id, .. }) => {
-                known.is_settled(now, wrap.filter.filter.key(&wrap.keys, id))
+                known.is_settled(now, filtered.filter.filter.key(&filtered.keys, id))
             }
             _ => true,
         }
     }
 
-    /// Does what was put off so that calls do not end within each other.
+    /// Runs deferred actions. They are deferred so that calls do not end inside each other.
     pub(crate) fn run_pending(&mut self, now: Time) {
         while let Some(pending) = self.pending.pop_front() {
             match pending {
-                Pending::Admit(call) => self.end_wait(now, call),
-                Pending::Try(call) => self.begin_try(now, call),
-                Pending::Line(line) => self.link_goes_on(now, line),
-                Pending::Pass(call) => self.pass_link(now, call),
-                Pending::Drop(call, link, line) => self.drop_at_link(now, call, link, line),
+                DeferredAction::Admit(call) => self.end_wait(now, call),
+                DeferredAction::Try(call) => self.begin_try(now, call),
+                DeferredAction::CallQueue(line) => self.call_queue_resumed(now, line),
+                DeferredAction::Pass(call) => self.dequeue_call(now, call),
+                DeferredAction::Drop(call, link, line) => self.drop_queued_call(now, call, link, line),
             }
         }
     }
 
     pub(super) fn refuse_call(&mut self, now: Time, key: CallKey, status: Status, why: &str) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.filter.count(|c| c.refused += 1);
-        let name = Rc::clone(&wrap.filter.name);
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.filter.count(|c| c.refused += 1);
+        let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: {why}").into_bytes();
         self.end(now, key, End::Here { status, answer: Answer::Text(text), by: Some(name) });
     }
 
-    /// A call is over, or has no use for its filter any more: gives back what it had of it. `status` is None if it was
-    /// given up before anything was known.
-    pub(super) fn leave_filter(&mut self, now: Time, wrap: &mut Wrap, status: Option<Status>) {
-        let live = Rc::clone(&wrap.filter);
-        let (policies, state) = (live.policies(), &live.filter.state);
-        for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
+    /// A call is over, or needs its filter no longer: releases what it has acquired. `status` is None if it was
+    /// abandoned without a result.
+    pub(super) fn leave_filter(&mut self, now: Time, filtered: &mut FilteredCall, status: Option<Status>) {
+        let active = Rc::clone(&filtered.filter);
+        let (policies, state) = (active.policies(), &active.filter.state);
+        for timer in
+            [filtered.total.take(), filtered.turn.take(), filtered.hedge.take()].into_iter().flatten()
+        {
             self.timers.cancel(timer);
         }
-        wrap.end_waiting();
-        let held = core::mem::take(&mut wrap.held);
+        filtered.end_waiting();
+        let held = core::mem::take(&mut filtered.admission);
         if let (Some(circuit), Some(pass)) = (policies.circuit, held.pass) {
             let ended = match status {
-                None => Ended::Unknown,
-                Some(status) if circuit.errors.contains(status) => Ended::WithError,
-                Some(_) => Ended::Well,
+                None => CallResult::Unknown,
+                Some(status) if circuit.errors.contains(status) => CallResult::WithError,
+                Some(_) => CallResult::Well,
             };
             let opened = state.breaker(|breaker| breaker.leave(now, &circuit, pass, ended));
-            live.count(|c| c.opened += u64::from(opened));
+            active.count(|c| c.opened += u64::from(opened));
         }
         if let Some(congestion) = policies.congestion.filter(|_| held.is_in_limit) {
-            let sample = sample(congestion.errors, status, now - wrap.sent);
-            state.limit(|limit| limit.leave(now, &congestion, wrap.sent, sample));
+            let sample = sample(congestion.errors, status, now - filtered.sent);
+            state.limit(|limit| limit.leave(now, &congestion, filtered.sent, sample));
         }
-        if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.lines, policies.order) {
-            // If it is not up, its entry among the waiters sees to it.
+        if let (Some(ticket), Some(lines), Some(order)) = (held.ticket, &state.orders, policies.order) {
+            // If it is not its turn yet, its entry among the waiters handles it.
             if lines.is_up(now, ticket) {
                 lines.leave(now, ticket);
-                let at = state.stand_in(live.filter.key(&wrap.keys, order.key));
-                self.wake_all(now, &live, at);
+                let at = state.stand_in(active.filter.key(&filtered.keys, order.key));
+                self.wake_all(now, &active, at);
             }
         }
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
-            (held.is_first, &state.known, policies.once)
+            (held.is_first, &state.call_ids, policies.once)
         {
-            state.note_waiting(Waits::IsFirst, false, 0);
-            let id = live.filter.key(&wrap.keys, id);
+            state.note_waiting(WaitKind::IsFirst, false, 0);
+            let id = active.filter.key(&filtered.keys, id);
             known.forget(now, id);
-            self.wake_all(now, &live, state.stand_in(id));
+            self.wake_all(now, &active, state.stand_in(id));
         }
     }
 
-    /// Something is free that calls of this worker, or of others, may wait for.
-    fn wake_all(&mut self, now: Time, live: &LiveFilter, at: u64) {
-        self.wake(now, (live.filter.id, at));
-        if self.config.workers > 1 && live.filter.state.waiting(Waits::ForOthers) > 0 {
+    /// Wakes calls that may wait for this, on this worker and on others.
+    fn wake_all(&mut self, now: Time, active: &ActiveFilter, at: u64) {
+        self.wake(now, (active.filter.id, at));
+        if self.config.workers > 1 && active.filter.state.waiting(WaitKind::ForOthers) > 0 {
             self.actions.push_back(Action::Wake);
         }
     }
 
-    pub(super) fn wrap_mut(&mut self, key: CallKey) -> Option<&mut Wrap> {
-        self.calls.get_mut(key)?.wrap.as_deref_mut()
+    pub(super) fn filtered_mut(&mut self, key: CallKey) -> Option<&mut FilteredCall> {
+        self.calls.get_mut(key)?.filtered.as_deref_mut()
     }
 }
 
-impl Wrap {
+impl FilteredCall {
     fn pass_circuit(&mut self, now: Time) -> Step {
         let Some(circuit) = self.filter.policies().circuit else { return Step::On };
         match self.filter.filter.state.breaker(|breaker| breaker.enter(now, &circuit)) {
             Ok(pass) => {
-                self.held.pass = Some(pass);
+                self.admission.pass = Some(pass);
                 Step::On
             }
-            Err(Stop::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
-            Err(Stop::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
+            Err(Rejection::Open) => Step::Refuse(Status::Unavailable, "the circuit is open"),
+            Err(Rejection::TooMany) => Step::Refuse(Status::Unavailable, "too many calls are under way"),
         }
     }
 
@@ -394,29 +399,29 @@ impl Wrap {
         if !self.filter.filter.state.limit(|limit| limit.enter(&congestion)) {
             return Step::Refuse(Status::Unavailable, "the limit on calls under way is reached");
         }
-        self.held.is_in_limit = true;
+        self.admission.is_in_limit = true;
         Step::On
     }
 
     pub(super) fn end_waiting(&mut self) {
-        if let Some(waits) = self.held.waits.take() {
+        if let Some(waits) = self.admission.waits.take() {
             self.filter.filter.state.note_waiting(waits, false, 0);
         }
     }
 }
 
-/// What is done at the end of a turn.
+/// An action that runs at the end of a turn.
 #[derive(Clone, Debug)]
-pub(crate) enum Pending {
+pub(crate) enum DeferredAction {
     /// A call's wait is over.
     Admit(CallKey),
-    /// The next try of a call begins.
+    /// The next try of a call starts.
     Try(CallKey),
-    /// A link looks whether calls may go on.
-    Line(u32),
-    /// A call goes on from its link.
+    /// A call queue checks whether calls may go on.
+    CallQueue(u32),
+    /// A call has left its call queue.
     Pass(CallKey),
-    /// The queue of a link, by name, has dropped a call, and at which line.
+    /// The call queue with this name has dropped a call, at this line.
     Drop(CallKey, Rc<str>, u32),
 }
 

@@ -1,14 +1,14 @@
-//! BUDGET: how many further tries all calls of a filter may have together.
+//! BUDGET: limits the retries of all calls of a filter together.
 
 use super::cells::cells;
 use weft_core::filter::Budget;
 use weft_core::{Interval, Time};
 
-/// Calls of so long count.
+/// The window of calls that count.
 const WINDOW: Interval = Interval::from_secs(10);
 
 cells! {
-    /// What was spent in this window, and in the one before.
+    /// Retries in this window, and in the one before.
     struct Spent {
         began: Time,
         calls: u32,
@@ -19,13 +19,13 @@ cells! {
 }
 
 impl Spent {
-    /// A call has come.
+    /// Counts a call.
     pub(super) fn note_call(&mut self, now: Time) {
         self.turn(now);
         self.calls = self.calls.saturating_add(1);
     }
 
-    /// Whether there is budget for one more try; it is spent then.
+    /// Whether the budget allows one more try; spends it then.
     pub(super) fn take(&mut self, now: Time, budget: &Budget) -> bool {
         self.turn(now);
         let left = 1.0 - ((now - self.began).0 as f64 / WINDOW.0 as f64).clamp(0.0, 1.0);
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retries_are_a_share_of_the_calls() {
-        // Without a bound, retries of a whole outage are the load that keeps it going.
+    fn retry_budget_is_a_share_of_calls() {
+        // If it failed, retries in an outage would keep it going.
         let budget = Budget { percent: 20.0, per_second_min: 0.0 };
         let mut spent = Spent::default();
         let mut n_extra = 0;
@@ -67,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_always_permitted() {
-        // A quiet service has no calls to take a share of.
+    fn retry_budget_has_a_minimum() {
+        // A quiet service has too few calls for a share.
         let budget = Budget { percent: 0.0, per_second_min: 0.5 };
         let mut spent = Spent::default();
         let n_extra = |spent: &mut Spent, at: i64| {

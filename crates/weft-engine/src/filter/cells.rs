@@ -1,17 +1,17 @@
-//! The state of a policy as words that all workers share.
+//! The state of a policy as atomic words that all workers share.
 
 use weft_core::Time;
 use weft_core::table::Scalars;
 
-/// A few values that are loaded, changed and stored together.
+/// Values that are loaded, changed and stored together.
 pub(super) trait Cells: Sized {
-    /// How many words they take.
+    /// The number of words.
     const WORDS: usize;
 
     fn load(words: &Scalars, at: usize) -> Self;
     fn store(&self, words: &Scalars, at: usize);
 
-    /// Changes the values at word `at`; no other worker sees or changes them meanwhile.
+    /// Changes the values at word `at` atomically.
     fn change<R>(words: &Scalars, at: usize, change: impl FnOnce(&mut Self) -> R) -> R {
         words.lock();
         let mut cells = Self::load(words, at);
@@ -22,7 +22,7 @@ pub(super) trait Cells: Sized {
     }
 }
 
-/// What fits in a word, 0 being what a policy begins with.
+/// A value that fits in a word; 0 is its initial value.
 pub(super) trait Word {
     fn from_word(word: u64) -> Self;
     fn to_word(&self) -> u64;

@@ -1,25 +1,25 @@
-//! CIRCUIT: a breaker that opens on errors, lets probes through after a while, and closes when they succeed.
+//! CIRCUIT: a circuit breaker. It opens on errors, later lets probes pass, and closes when they succeed.
 
 use super::cells::{Word, cells};
 use weft_core::Time;
 use weft_core::filter::Circuit;
 
 cells! {
-    /// Where a breaker stands.
+    /// The state of a breaker.
     struct Breaker {
         phase: Phase,
-        /// Errors in a row.
+        /// Consecutive errors.
         errors: u32,
         window_began: Time,
         window_calls: u32,
         window_errors: u32,
         /// When it opened.
         opened: Time,
-        /// Probes under way.
+        /// Probes in flight.
         probes: u32,
         /// Probes that succeeded.
         probes_good: u32,
-        /// Calls under way, probes included.
+        /// Calls in flight, probes included.
         in_flight: u32,
     }
 }
@@ -29,60 +29,60 @@ pub(super) enum Phase {
     #[default]
     Closed,
     Open,
-    /// Probes find out whether it may close.
+    /// Probes decide whether it closes.
     HalfOpen,
 }
 
-/// What became of a call that went through.
+/// The result of an admitted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum CallResult {
     Well,
     WithError,
-    /// The caller left before anything was known.
+    /// The caller left before there was a result.
     Unknown,
 }
 
-/// How a call was let through.
+/// How a call was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(super) enum PassKind {
     Ordinary,
     Probe,
 }
 
-/// Why a call is not let through.
+/// Why a call is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum Rejection {
     Open,
     TooMany,
 }
 
 impl Breaker {
-    pub(super) fn enter(&mut self, now: Time, circuit: &Circuit) -> Result<Pass, Stop> {
+    pub(super) fn enter(&mut self, now: Time, circuit: &Circuit) -> Result<PassKind, Rejection> {
         if self.phase == Phase::Open && now - self.opened >= circuit.open_for {
             (self.phase, self.probes, self.probes_good) = (Phase::HalfOpen, 0, 0);
         }
         if circuit.in_flight_max.is_some_and(|max| self.in_flight >= max) {
-            return Err(Stop::TooMany);
+            return Err(Rejection::TooMany);
         }
         let pass = match self.phase {
-            Phase::Closed => Pass::Ordinary,
+            Phase::Closed => PassKind::Ordinary,
             Phase::HalfOpen if self.probes + self.probes_good < circuit.probes => {
                 self.probes += 1;
-                Pass::Probe
+                PassKind::Probe
             }
-            Phase::Open | Phase::HalfOpen => return Err(Stop::Open),
+            Phase::Open | Phase::HalfOpen => return Err(Rejection::Open),
         };
         self.in_flight += 1;
         Ok(pass)
     }
 
-    /// A call that was let through has ended. True if the breaker opened.
-    pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: Pass, ended: Ended) -> bool {
+    /// An admitted call has ended. True if the breaker opened.
+    pub(super) fn leave(&mut self, now: Time, circuit: &Circuit, pass: PassKind, ended: CallResult) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
         match (pass, self.phase) {
-            (Pass::Probe, Phase::HalfOpen) => self.probed(now, circuit, ended),
-            (Pass::Ordinary, Phase::Closed) => self.count(now, circuit, ended),
-            // It went through before the breaker changed, and says nothing of the servers as they are now.
+            (PassKind::Probe, Phase::HalfOpen) => self.probed(now, circuit, ended),
+            (PassKind::Ordinary, Phase::Closed) => self.count(now, circuit, ended),
+            // It was admitted before the breaker changed, and says nothing about the servers now.
             _ => false,
         }
     }
@@ -95,29 +95,29 @@ impl Breaker {
         self.in_flight
     }
 
-    fn probed(&mut self, now: Time, circuit: &Circuit, ended: Ended) -> bool {
+    fn probed(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
         self.probes = self.probes.saturating_sub(1);
         match ended {
-            Ended::Well => {
+            CallResult::Well => {
                 self.probes_good += 1;
                 if self.probes_good >= circuit.probes {
                     *self = Self { in_flight: self.in_flight, window_began: now, ..Self::default() };
                 }
                 false
             }
-            Ended::WithError => self.open(now),
-            Ended::Unknown => false,
+            CallResult::WithError => self.open(now),
+            CallResult::Unknown => false,
         }
     }
 
-    fn count(&mut self, now: Time, circuit: &Circuit, ended: Ended) -> bool {
-        if ended == Ended::Unknown {
+    fn count(&mut self, now: Time, circuit: &Circuit, ended: CallResult) -> bool {
+        if ended == CallResult::Unknown {
             return false;
         }
         if circuit.ratio.is_some_and(|ratio| now - self.window_began >= ratio.window) {
             (self.window_began, self.window_calls, self.window_errors) = (now, 0, 0);
         }
-        let is_error = ended == Ended::WithError;
+        let is_error = ended == CallResult::WithError;
         self.errors = if is_error { self.errors + 1 } else { 0 };
         self.window_calls += 1;
         self.window_errors += u32::from(is_error);
@@ -168,75 +168,86 @@ mod tests {
         Time(0) + Interval::from_millis(ms)
     }
 
-    fn call(breaker: &mut Breaker, circuit: &Circuit, at: Time, ended: Ended) -> Result<Pass, Stop> {
+    fn call(
+        breaker: &mut Breaker,
+        circuit: &Circuit,
+        at: Time,
+        ended: CallResult,
+    ) -> Result<PassKind, Rejection> {
         let pass = breaker.enter(at, circuit)?;
         breaker.leave(at, circuit, pass, ended);
         Ok(pass)
     }
 
     #[test]
-    fn errors_in_a_row_open_it_and_good_probes_close_it() {
-        // One that opened on scattered errors would refuse healthy servers; one that never closed, for ever.
+    fn consecutive_errors_open_breaker() {
+        // If it failed, scattered errors would open it, or it would never close.
         let mut breaker = Breaker::default();
-        for ended in [Ended::WithError, Ended::WithError, Ended::Well, Ended::WithError, Ended::WithError] {
-            assert_eq!(call(&mut breaker, &CIRCUIT, after(0), ended), Ok(Pass::Ordinary));
+        for ended in [
+            CallResult::WithError,
+            CallResult::WithError,
+            CallResult::Well,
+            CallResult::WithError,
+            CallResult::WithError,
+        ] {
+            assert_eq!(call(&mut breaker, &CIRCUIT, after(0), ended), Ok(PassKind::Ordinary));
         }
-        assert_eq!(call(&mut breaker, &CIRCUIT, after(0), Ended::WithError), Ok(Pass::Ordinary));
-        assert_eq!(breaker.enter(after(999), &CIRCUIT), Err(Stop::Open));
-        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(Pass::Probe));
-        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(Pass::Probe));
-        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Err(Stop::Open));
-        breaker.leave(after(1001), &CIRCUIT, Pass::Probe, Ended::Well);
-        assert_eq!(breaker.enter(after(1001), &CIRCUIT), Err(Stop::Open));
-        breaker.leave(after(1002), &CIRCUIT, Pass::Probe, Ended::Well);
-        assert_eq!(call(&mut breaker, &CIRCUIT, after(1002), Ended::Well), Ok(Pass::Ordinary));
+        assert_eq!(call(&mut breaker, &CIRCUIT, after(0), CallResult::WithError), Ok(PassKind::Ordinary));
+        assert_eq!(breaker.enter(after(999), &CIRCUIT), Err(Rejection::Open));
+        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(PassKind::Probe));
+        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Ok(PassKind::Probe));
+        assert_eq!(breaker.enter(after(1000), &CIRCUIT), Err(Rejection::Open));
+        breaker.leave(after(1001), &CIRCUIT, PassKind::Probe, CallResult::Well);
+        assert_eq!(breaker.enter(after(1001), &CIRCUIT), Err(Rejection::Open));
+        breaker.leave(after(1002), &CIRCUIT, PassKind::Probe, CallResult::Well);
+        assert_eq!(call(&mut breaker, &CIRCUIT, after(1002), CallResult::Well), Ok(PassKind::Ordinary));
     }
 
     #[test]
-    fn a_failed_probe_opens_it_again_and_a_probe_that_left_makes_room() {
-        // A probe whose caller went away must not keep the breaker half open for ever.
+    fn failed_probe_reopens_breaker() {
+        // If it failed, a probe whose caller left would keep the breaker half open forever.
         let circuit = Circuit { probes: 1, ..CIRCUIT };
         let mut breaker = Breaker::default();
         for _ in 0..3 {
-            call(&mut breaker, &circuit, after(0), Ended::WithError).unwrap();
+            call(&mut breaker, &circuit, after(0), CallResult::WithError).unwrap();
         }
-        assert_eq!(call(&mut breaker, &circuit, after(1000), Ended::Unknown), Ok(Pass::Probe));
-        assert_eq!(call(&mut breaker, &circuit, after(1000), Ended::WithError), Ok(Pass::Probe));
-        assert_eq!(breaker.enter(after(1999), &circuit), Err(Stop::Open));
-        assert_eq!(call(&mut breaker, &circuit, after(2000), Ended::Well), Ok(Pass::Probe));
+        assert_eq!(call(&mut breaker, &circuit, after(1000), CallResult::Unknown), Ok(PassKind::Probe));
+        assert_eq!(call(&mut breaker, &circuit, after(1000), CallResult::WithError), Ok(PassKind::Probe));
+        assert_eq!(breaker.enter(after(1999), &circuit), Err(Rejection::Open));
+        assert_eq!(call(&mut breaker, &circuit, after(2000), CallResult::Well), Ok(PassKind::Probe));
         assert_eq!(breaker.phase(), Phase::Closed);
     }
 
     #[test]
-    fn a_share_of_errors_opens_it_where_there_were_enough_calls() {
-        // Two errors of two calls say little; ten of twenty in a window say enough.
+    fn error_rate_opens_breaker() {
+        // Two errors in two calls are weak evidence; ten of twenty in a window are enough.
         let ratio = ErrorRatio { percent: 50.0, calls_min: 10, window: Interval::from_secs(10) };
         let circuit = Circuit { errors_max: None, ratio: Some(ratio), ..CIRCUIT };
         let mut breaker = Breaker::default();
         for at in 0..9 {
-            let ended = if at % 2 == 0 { Ended::WithError } else { Ended::Well };
-            assert_eq!(call(&mut breaker, &circuit, after(at), ended), Ok(Pass::Ordinary));
+            let ended = if at % 2 == 0 { CallResult::WithError } else { CallResult::Well };
+            assert_eq!(call(&mut breaker, &circuit, after(at), ended), Ok(PassKind::Ordinary));
         }
         assert_eq!(breaker.phase(), Phase::Closed);
-        call(&mut breaker, &circuit, after(9), Ended::WithError).unwrap();
+        call(&mut breaker, &circuit, after(9), CallResult::WithError).unwrap();
         assert_eq!(breaker.phase(), Phase::Open);
         let mut slow = Breaker::default();
         for at in 0..20 {
-            call(&mut slow, &circuit, after(at * 2000), Ended::WithError).unwrap();
+            call(&mut slow, &circuit, after(at * 2000), CallResult::WithError).unwrap();
         }
         assert_eq!(slow.phase(), Phase::Closed);
     }
 
     #[test]
-    fn no_more_calls_are_under_way_than_it_says() {
-        // The bound is what keeps a slow server from taking all memory of its clients.
+    fn calls_in_flight_are_bounded() {
+        // The bound keeps a slow server from using up its clients' memory.
         let circuit = Circuit { in_flight_max: Some(2), ..CIRCUIT };
         let mut breaker = Breaker::default();
         let first = breaker.enter(after(0), &circuit).unwrap();
         breaker.enter(after(0), &circuit).unwrap();
-        assert_eq!(breaker.enter(after(0), &circuit), Err(Stop::TooMany));
-        breaker.leave(after(1), &circuit, first, Ended::Unknown);
-        assert_eq!(breaker.enter(after(1), &circuit), Ok(Pass::Ordinary));
+        assert_eq!(breaker.enter(after(0), &circuit), Err(Rejection::TooMany));
+        breaker.leave(after(1), &circuit, first, CallResult::Unknown);
+        assert_eq!(breaker.enter(after(1), &circuit), Ok(PassKind::Ordinary));
         assert_eq!(breaker.in_flight(), 2);
     }
 }

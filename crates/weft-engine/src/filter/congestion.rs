@@ -1,45 +1,45 @@
-//! CONGESTION: a limit on calls under way that follows what the servers can take.
+//! CONGESTION: a limit of calls in flight that adapts to the servers' capacity.
 
 use super::cells::cells;
 use weft_core::filter::{Congestion, CongestionLaw};
 use weft_core::{Interval, Time};
 
-/// Of the time that calls took until now, the share that one call changes, for the long-term mean of GRADIENT.
+/// The weight of one call in the long-term mean of GRADIENT.
 const LONG_SHARE: f64 = 1.0 / 600.0;
-/// GRADIENT moves the limit this far towards what a call says.
+/// The weight of one call in the limit of GRADIENT.
 const STEP: f64 = 0.2;
-/// GRADIENT halves the limit at most.
+/// GRADIENT at most halves the limit.
 const GRADIENT_MIN: f64 = 0.5;
-/// When calls have become faster than this part of the long-term mean, the mean is brought down quickly.
+/// If calls are faster than this fraction of the long-term mean, the mean is reduced quickly.
 const RECOVERED: f64 = 2.0;
 const RECOVERY: f64 = 0.95;
 
 cells! {
-    /// Where a limit stands.
+    /// The state of a limit.
     struct Limit {
         /// 0 before the first call.
         limit: f64,
         in_flight: u32,
-        /// When the limit last fell: calls that were sent before say nothing of the limit as it is now.
+        /// When the limit last fell: calls sent before say nothing about the current limit.
         fell: Time,
-        /// The long-term mean of what calls take, in nanoseconds.
-        usual_ns: f64,
+        /// The long-term mean of call durations, in nanoseconds.
+        mean_ns: f64,
     }
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sample {
-    /// It took so long.
+    /// Its duration.
     Took(Interval),
-    /// It failed in a way that is a sign of congestion.
+    /// It failed in a way that indicates congestion.
     Congested,
-    /// It says nothing: the caller left.
+    /// No information: the caller left.
     None,
 }
 
 impl Limit {
-    /// Whether one more call may go.
+    /// Admits a call, if the limit allows one more.
     pub(super) fn enter(&mut self, congestion: &Congestion) -> bool {
         if self.limit == 0.0 {
             self.limit = f64::from(congestion.start);
@@ -52,7 +52,7 @@ impl Limit {
 
     /// A call has ended that was sent at `sent`.
     pub(super) fn leave(&mut self, now: Time, congestion: &Congestion, sent: Time, sample: Sample) {
-        // Where the limit was not nearly used, a good call does not show that there is room for more.
+        // If the limit was hardly used, a good call does not show that it may grow.
         let is_used = f64::from(self.in_flight) * 2.0 >= self.limit;
         self.in_flight = self.in_flight.saturating_sub(1);
         match (congestion.law, sample) {
@@ -82,7 +82,7 @@ impl Limit {
         self.in_flight
     }
 
-    /// Once for the calls that were under way together: they all met the same congestion.
+    /// Once for all calls that were in flight together: they met the same congestion.
     fn fall(&mut self, now: Time, sent: Time, backoff: f64) {
         if sent >= self.fell {
             self.limit *= backoff;
@@ -92,15 +92,15 @@ impl Limit {
 
     fn follow(&mut self, tolerance: f64, took: Interval, is_used: bool) {
         let took = (took.0 as f64).max(1.0);
-        self.usual_ns = match self.usual_ns {
+        self.mean_ns = match self.mean_ns {
             0.0 => took,
-            usual => usual + (took - usual) * LONG_SHARE,
+            mean => mean + (took - mean) * LONG_SHARE,
         };
-        if self.usual_ns / took > RECOVERED {
-            self.usual_ns *= RECOVERY;
+        if self.mean_ns / took > RECOVERED {
+            self.mean_ns *= RECOVERY;
         }
         if is_used {
-            let gradient = (tolerance * self.usual_ns / took).clamp(GRADIENT_MIN, 1.0);
+            let gradient = (tolerance * self.mean_ns / took).clamp(GRADIENT_MIN, 1.0);
             let wanted = self.limit * gradient + self.limit.sqrt();
             self.limit += (wanted - self.limit) * STEP;
         }
@@ -120,7 +120,7 @@ mod tests {
         Time(0) + Interval::from_millis(ms)
     }
 
-    /// A server that takes 10 ms a call as long as no more than `room` are under way, and longer beyond, in proportion.
+    /// A server that takes 10 ms per call for up to `room` calls in flight, and proportionally longer beyond.
     fn settle(law: CongestionLaw, room: f64) -> f64 {
         let congestion = congestion(law);
         let mut limit = Limit::default();
@@ -137,23 +137,23 @@ mod tests {
     }
 
     #[test]
-    fn aimd_finds_the_room_that_there_is() {
-        // A limit far below the room wastes servers; one far above lets queues grow.
+    fn aimd_finds_the_capacity() {
+        // A limit far below the capacity wastes servers; one far above it builds queues.
         let latency_max = Some(Interval::from_millis(15));
         let limit = settle(CongestionLaw::Aimd { latency_max, backoff: 0.9 }, 40.0);
         assert!((40.0..=66.0).contains(&limit), "{limit}");
     }
 
     #[test]
-    fn gradient_finds_the_room_without_being_told_a_latency() {
-        // The square root of the limit is the queue that it aims for.
+    fn gradient_finds_the_capacity() {
+        // The target queue is the square root of the limit.
         let limit = settle(CongestionLaw::Gradient { tolerance: 1.0 }, 40.0);
         assert!((36.0..=70.0).contains(&limit), "{limit}");
     }
 
     #[test]
-    fn calls_that_met_the_same_congestion_count_once() {
-        // A hundred errors of one moment would else take the limit to its minimum.
+    fn one_congestion_event_counts_once() {
+        // Otherwise a hundred simultaneous errors would reduce the limit to its minimum.
         let law = CongestionLaw::Aimd { latency_max: None, backoff: 0.5 };
         let congestion = congestion(law);
         let mut limit = Limit::default();
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_keeps_its_bounds() {
-        // Below the minimum nothing would go, and nothing would ever be learned.
+    fn limit_stays_in_bounds() {
+        // Below the minimum no call would be sent, and the limit would never recover.
         let congestion = congestion(CongestionLaw::Aimd { latency_max: None, backoff: 0.1 });
         let mut limit = Limit::default();
         for at in 0..50 {

@@ -1,28 +1,29 @@
-//! Filters: what wraps a part of a chain in time.
+//! Filters: policies that wrap the rest of a chain, such as RETRY, RATE and CIRCUIT.
 //!
-//! A filter cuts its chain in two. What is left of it runs once for each call; what is right of it is a chain of its
-//! own, and each *try* of a call is a call of that chain whose caller is the outer call ([`crate::call::Caller`]). So
-//! elements see one OPEN and one CLOSE for each try that reached them, filters nest, and an ordinary call pays nothing.
+//! A filter splits its chain. The elements in front of it run once per call. The elements behind it form a chain of
+//! their own, and each *try* of a call is a call of that chain whose caller is the outer call
+//! ([`crate::call::Caller`]). So elements see one OPEN and one CLOSE for each try that reached them, filters nest, and
+//! a call without filters pays nothing.
 //!
-//! * the policies, each a small state machine without I/O: [`rate`], [`circuit`], [`congestion`], [`budget`],
-//!   [`outlier`], [`line`] (ORDER), [`once`] (RELIABILITY);
-//! * [`state`]: what they remember, shared by all workers and carried over updates;
-//! * [`admit`]: what a call must pass before it is sent on; [`tries`]: sending it, and what its end decides.
+//! * The policies, each a small state machine without I/O: [`rate`], [`circuit`], [`congestion`], [`budget`],
+//!   [`outlier`], [`order`], [`once`] (RELIABILITY).
+//! * [`state`]: their state, shared by all workers and carried over updates.
+//! * [`admit`]: admission of a call; [`tries`]: how tries start, and what their ends decide.
 
 mod admit;
 mod budget;
 mod cells;
 mod circuit;
 mod congestion;
-mod line;
 mod once;
+mod order;
 mod outlier;
 mod rate;
 mod state;
 mod tries;
 
 use crate::call::CallKey;
-use crate::pass::LiveChain;
+use crate::pass::ActiveChain;
 use crate::timers::TimerKey;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,63 +31,63 @@ use std::sync::Arc;
 use weft_core::filter::{Policies, Reliability, Transport};
 use weft_core::{Time, hash};
 
-pub(crate) use admit::{Pending, Waiters};
+pub(crate) use admit::{DeferredAction, Waiters};
 pub(crate) use state::{CELLS, State, table_decls};
-pub(crate) use tries::Choice;
+pub(crate) use tries::EndpointConstraints;
 
-/// A filter of a chain, with what it remembers.
+/// A filter of a chain, with its state.
 #[derive(Debug)]
 pub struct Filter {
     /// The instance's name.
     pub name: String,
-    /// What it does.
+    /// Its policies.
     pub policies: Policies,
     pub(crate) state: State,
-    /// Which of the node's filter states this is; it stays from version to version.
+    /// The id of its state on the node; it stays from version to version.
     pub(crate) id: u32,
 }
 
-/// What a filter did, by count.
+/// Counts of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterCounts {
     /// Calls that reached it.
     pub calls: u64,
-    /// Calls that had to wait: for their turn, or for others.
+    /// Calls that waited: for their turn, or for other calls.
     pub waited: u64,
     /// Calls that it refused.
     pub refused: u64,
-    /// Times that a call was sent on.
+    /// Tries of all calls.
     pub tries: u64,
-    /// Of these, because the one before had failed.
+    /// Tries made because the one before had failed.
     pub retries: u64,
-    /// Of these, because the one before had not answered yet.
+    /// Tries made because the one before had not answered yet.
     pub hedges: u64,
-    /// Further tries that were not made, because the budget was spent.
+    /// Tries that were not made because the budget was spent.
     pub over_budget: u64,
-    /// Tries and calls that took too long.
+    /// Tries and calls that timed out.
     pub timeouts: u64,
-    /// Calls that were given the answer of an earlier one.
+    /// Calls that got the answer of an earlier call.
     pub repeated: u64,
-    /// Calls that went on without their caller, because they are to take effect once.
+    /// Calls that continued without their caller, because they take effect once.
     pub detached: u64,
-    /// Times that the breaker opened.
+    /// How often the breaker opened.
     pub opened: u64,
-    /// Times that an endpoint was left out.
+    /// How often an endpoint was ejected.
     pub ejected: u64,
 }
 
-/// A filter of one chain, as one worker counts it, and where it stands.
+/// A filter of one chain: the counts of one worker, and its state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilterStats {
     /// Its chain.
     pub chain: String,
     /// The filter instance.
     pub name: String,
-    /// What it did.
+    /// Its counts.
     pub counts: FilterCounts,
     /// Calls that wait at it, on all workers.
     pub waiting: u64,
-    /// Calls that CIRCUIT or CONGESTION count as under way, on all workers.
+    /// Calls in flight for CIRCUIT or CONGESTION, on all workers.
     pub in_flight: u64,
     /// The limit of CONGESTION; 0 without one.
     pub limit: f64,
@@ -96,49 +97,49 @@ pub struct FilterStats {
 
 /// A filter on this worker, and the chain behind it.
 #[derive(Debug)]
-pub(crate) struct LiveFilter {
+pub(crate) struct ActiveFilter {
     pub(crate) filter: Arc<Filter>,
-    pub(crate) next: Rc<LiveChain>,
+    pub(crate) next: Rc<ActiveChain>,
     pub(crate) name: Rc<str>,
     counts: Rc<RefCell<FilterCounts>>,
 }
 
 /// A call at a filter.
-pub(crate) struct Wrap {
-    pub(crate) filter: Rc<LiveFilter>,
+pub(crate) struct FilteredCall {
+    pub(crate) filter: Rc<ActiveFilter>,
     keys: Vec<Vec<u8>>,
     began: Time,
     stage: admit::Stage,
-    held: admit::Held,
-    /// It may be sent more than once, so the request is kept, and an answer is looked at before it goes on.
+    admission: admit::AdmissionState,
+    /// It may be sent more than once: the request is kept, and an answer is examined before it is forwarded.
     gathers: bool,
-    /// The request, where it is kept.
+    /// The request, if it is kept.
     request: Vec<u8>,
     is_whole: bool,
-    /// When it was sent on first.
+    /// When it was first sent.
     sent: Time,
     tries: Vec<tries::Try>,
     n_tries: u32,
     /// The try whose answer goes to the caller.
     winner: Option<CallKey>,
-    /// How the best of the tries ended that are over.
-    failed: Option<Box<tries::Ending>>,
+    /// The best result of the ended tries.
+    failed: Option<Box<tries::TryResult>>,
     total: Option<TimerKey>,
-    /// The end of a wait: for a turn, or before a retry.
+    /// The timer of a wait: for its turn, or before a retry.
     turn: Option<TimerKey>,
     hedge: Option<TimerKey>,
 }
 
 impl Filter {
-    /// What it may be asked of `call`'s messages.
+    /// The key of a policy, among those of a call.
     fn key<'a>(&self, keys: &'a [Vec<u8>], key: weft_core::filter::KeyId) -> &'a [u8] {
         keys.get(usize::from(key.0)).map_or(&[], Vec::as_slice)
     }
 }
 
-impl LiveFilter {
-    /// The filter of a new plan. `before` are those of the last one, whose counts go on.
-    pub(crate) fn new(filter: &Arc<Filter>, next: Rc<LiveChain>, before: &[Rc<Self>]) -> Self {
+impl ActiveFilter {
+    /// Creates the filter of a new plan. Counts continue from the same filter in `before`.
+    pub(crate) fn new(filter: &Arc<Filter>, next: Rc<ActiveChain>, before: &[Rc<Self>]) -> Self {
         let same = before.iter().find(|known| known.filter.id == filter.id);
         Self {
             name: filter.name.as_str().into(),
@@ -161,7 +162,7 @@ impl LiveFilter {
             chain: chain.to_owned(),
             name: self.filter.name.clone(),
             counts: *self.counts.borrow(),
-            waiting: state.waiting(state::Waits::ForOthers) + state.waiting(state::Waits::ForTime),
+            waiting: state.waiting(state::WaitKind::ForOthers) + state.waiting(state::WaitKind::ForTime),
             in_flight: u64::from(in_circuit.max(in_limit)),
             limit,
             is_open,
@@ -177,8 +178,8 @@ impl LiveFilter {
         matches!(self.policies().once, Some(Reliability::AtLeastOnce { .. }))
     }
 
-    /// Whether OUTLIER leaves an endpoint out now.
-    pub(crate) fn leaves_out(&self, now: Time, endpoint: &str) -> bool {
+    /// Whether OUTLIER has ejected an endpoint.
+    pub(crate) fn ejects(&self, now: Time, endpoint: &str) -> bool {
         let ejections = self.filter.state.ejections.as_ref();
         ejections.is_some_and(|ejections| ejections.is_ejected(now, endpoint_hash(endpoint)))
     }
@@ -203,7 +204,7 @@ impl FilterCounts {
         ]
     }
 
-    /// Adds another's counts.
+    /// Adds another worker's counts.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.waited += other.waited;
@@ -220,14 +221,14 @@ impl FilterCounts {
     }
 }
 
-impl Wrap {
-    pub(crate) fn new(filter: Rc<LiveFilter>, keys: Vec<Vec<u8>>, now: Time) -> Self {
+impl FilteredCall {
+    pub(crate) fn new(filter: Rc<ActiveFilter>, keys: Vec<Vec<u8>>, now: Time) -> Self {
         Self {
             filter,
             keys,
             began: now,
             stage: admit::Stage::default(),
-            held: admit::Held::default(),
+            admission: admit::AdmissionState::default(),
             gathers: false,
             request: Vec::new(),
             is_whole: false,
@@ -242,7 +243,7 @@ impl Wrap {
         }
     }
 
-    /// The tries under way.
+    /// The open tries.
     pub(crate) fn tries(&self) -> impl DoubleEndedIterator<Item = CallKey> {
         self.tries.iter().map(|one| one.call)
     }
@@ -251,24 +252,24 @@ impl Wrap {
         self.winner
     }
 
-    /// Whether the request is kept here, and not passed on piece by piece.
+    /// Whether the request is kept here, and not forwarded piece by piece.
     pub(crate) fn gathers(&self) -> bool {
         self.gathers
     }
 
-    /// Whether the call goes to its end though its caller is gone: others with its id wait for that, or will come.
-    fn goes_on_alone(&self) -> bool {
-        self.filter.is_once() && self.held.is_first && !self.tries.is_empty()
+    /// Whether the call continues without its caller: other calls with its id wait for its answer, or will.
+    fn outlives_caller(&self) -> bool {
+        self.filter.is_once() && self.admission.is_first && !self.tries.is_empty()
     }
 
-    /// Bytes that it holds.
+    /// The bytes that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         let answers = self.tries.iter().map(tries::Try::held_bytes);
         self.request.capacity() + answers.sum::<usize>()
     }
 }
 
-/// Whether a filter's transport is that of an endpoint.
+/// Whether an endpoint has the transport that a filter requires.
 pub(crate) fn is_over(over: Option<Transport>, address: &crate::plan::Address) -> bool {
     use crate::plan::Address;
     match over {

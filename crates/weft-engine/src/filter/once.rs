@@ -1,7 +1,7 @@
-//! RELIABILITY AT LEAST ONCE: calls with the same id are one call, on all workers.
+//! RELIABILITY AT LEAST ONCE: calls with the same id are one call, across all workers.
 //!
-//! A row for each id says whether the call is under way, or was answered and how. Who comes second waits for the first,
-//! or is given the same answer.
+//! A row per id has the state of its call: under way, or answered, with the answer. A second call with the id waits for
+//! the first, or gets the same answer.
 
 use super::state::with_row;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use weft_core::Time;
 use weft_core::filter::{ID_BYTES_MAX, INTERVAL_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 
-/// The calls that are known.
+/// The known ids of calls.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct CallIds {
     rows: Arc<Table>,
     state: ColumnRef,
     answer: ColumnRef,
 }
 
-/// What is known of an id.
+/// The status of an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// Nothing; it is under way from now on.
+pub(super) enum IdStatus {
+    /// Unknown; it is under way from now on.
     First,
     /// Another call with this id is under way.
     UnderWay,
-    /// It was answered like this.
+    /// It was answered with this.
     Answered(Vec<u8>),
-    /// It was answered, and the answer was too long to keep.
+    /// It was answered, but the answer was too long to keep.
     AnsweredAtLength,
-    /// Nothing, and it may not be under way.
+    /// Unknown, and too many ids are under way.
     TooMany,
-    /// Ids are no longer than [`weft_core::filter::ID_BYTES_MAX`].
+    /// Longer than [`weft_core::filter::ID_BYTES_MAX`].
     TooLong,
 }
 
@@ -38,7 +38,7 @@ const UNDER_WAY: u64 = 0;
 const ANSWERED: u64 = 1;
 const ANSWERED_AT_LENGTH: u64 = 2;
 
-impl Known {
+impl CallIds {
     pub(super) const COLUMNS: [&'static str; 2] = ["state", "answer"];
 
     pub(super) fn new(rows: Arc<Table>) -> Self {
@@ -47,45 +47,45 @@ impl Known {
         Self { rows, state, answer }
     }
 
-    /// A call has come. If it is the first with its id, `may_begin` says whether it may be under way.
-    pub(super) fn enter(&self, now: Time, id: &[u8], may_begin: impl FnOnce() -> bool) -> Seen {
+    /// Looks up the id of a new call. For an unknown id, `may_begin` decides whether it may be under way.
+    pub(super) fn enter(&self, now: Time, id: &[u8], may_begin: impl FnOnce() -> bool) -> IdStatus {
         self.with(now, id, |row| {
             let Some(row) = row else {
                 if id.len() > ID_BYTES_MAX as usize {
-                    return Seen::TooLong;
+                    return IdStatus::TooLong;
                 }
                 if !may_begin() {
-                    return Seen::TooMany;
+                    return IdStatus::TooMany;
                 }
                 return match self.rows.insert_bytes(id, now) {
                     Insert::New(row) => {
                         self.rows.set_word(row, self.state, UNDER_WAY);
-                        // The window begins with the answer: a call that takes longer is under way all the same.
+                        // The window starts with the answer: a longer call stays under way.
                         self.rows.touch(row, now + INTERVAL_MAX);
-                        Seen::First
+                        IdStatus::First
                     }
-                    // Nothing can be evicted, so nothing is remembered; the call itself need not suffer.
-                    Insert::Full | Insert::TooLong => Seen::First,
+                    // No row can be evicted, so the id is not kept; the call itself may still run.
+                    Insert::Full | Insert::TooLong => IdStatus::First,
                 };
             };
             match self.rows.word(row, self.state) {
-                UNDER_WAY => Seen::UnderWay,
+                UNDER_WAY => IdStatus::UnderWay,
                 ANSWERED => {
                     let mut answer = Vec::new();
                     self.rows.bytes_into(row, self.answer, &mut answer);
-                    Seen::Answered(answer)
+                    IdStatus::Answered(answer)
                 }
-                _ => Seen::AnsweredAtLength,
+                _ => IdStatus::AnsweredAtLength,
             }
         })
     }
 
-    /// Whether a call that waits for another one with its id need not wait any more.
+    /// Whether a call that waits for another one with its id may go on.
     pub(super) fn is_settled(&self, now: Time, id: &[u8]) -> bool {
         self.with(now, id, |row| row.is_none_or(|row| self.rows.word(row, self.state) != UNDER_WAY))
     }
 
-    /// The call was answered.
+    /// Keeps the answer of a call.
     pub(super) fn keep(&self, now: Time, id: &[u8], answer: &[u8]) {
         self.with(now, id, |row| {
             let Some(row) = row else { return };
@@ -95,7 +95,7 @@ impl Known {
         });
     }
 
-    /// The call came to nothing: who comes next is the first again.
+    /// The call had no effect: the next one with its id is the first again.
     pub(super) fn forget(&self, now: Time, id: &[u8]) {
         self.with(now, id, |row| {
             if let Some(row) = row.filter(|row| self.rows.word(*row, self.state) == UNDER_WAY) {
@@ -117,49 +117,51 @@ mod tests {
     use weft_core::hash::HashKey;
 
     #[test]
-    fn an_id_is_answered_once_and_remembered_for_the_window() {
-        // A call that were made twice would charge a card twice.
+    fn id_is_remembered_for_its_window() {
+        // If it failed, a repeated call would charge a card twice.
         let window = Interval::from_secs(10);
-        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
+        let known =
+            CallIds::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |secs| Time(0) + Interval::from_secs(secs);
-        assert_eq!(known.enter(after(0), b"a", || true), Seen::First);
-        assert_eq!(known.enter(after(1), b"a", || true), Seen::UnderWay);
+        assert_eq!(known.enter(after(0), b"a", || true), IdStatus::First);
+        assert_eq!(known.enter(after(1), b"a", || true), IdStatus::UnderWay);
         assert!(!known.is_settled(after(1), b"a") && known.is_settled(after(1), b"b"));
         known.keep(after(2), b"a", b"done");
-        assert_eq!(known.enter(after(11), b"a", || true), Seen::Answered(b"done".to_vec()));
-        assert_eq!(known.enter(after(12), b"a", || true), Seen::First);
+        assert_eq!(known.enter(after(11), b"a", || true), IdStatus::Answered(b"done".to_vec()));
+        assert_eq!(known.enter(after(12), b"a", || true), IdStatus::First);
         known.keep(after(12), b"a", b"far too long");
-        assert_eq!(known.enter(after(13), b"a", || true), Seen::AnsweredAtLength);
-        assert_eq!(known.enter(after(13), &[0; 200], || true), Seen::TooLong);
+        assert_eq!(known.enter(after(13), b"a", || true), IdStatus::AnsweredAtLength);
+        assert_eq!(known.enter(after(13), &[0; 200], || true), IdStatus::TooLong);
     }
 
     #[test]
-    fn a_call_may_take_longer_than_its_answer_is_kept() {
-        // Whoever came after the window would be the first again, and the call made twice.
+    fn call_may_outlast_the_window() {
+        // If it failed, a call after the window would be the first again, and be made twice.
         let window = Interval::from_millis(1);
-        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
+        let known =
+            CallIds::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |millis| Time(0) + Interval::from_millis(millis);
-        assert_eq!(known.enter(after(0), b"a", || true), Seen::First);
-        assert_eq!(known.enter(after(500), b"a", || true), Seen::UnderWay);
+        assert_eq!(known.enter(after(0), b"a", || true), IdStatus::First);
+        assert_eq!(known.enter(after(500), b"a", || true), IdStatus::UnderWay);
         assert!(!known.is_settled(after(500), b"a"));
         known.keep(after(500), b"a", b"done");
         assert!(known.is_settled(after(500), b"a"));
-        assert_eq!(known.enter(after(500), b"a", || true), Seen::Answered(b"done".to_vec()));
-        assert_eq!(known.enter(after(501), b"a", || true), Seen::First);
+        assert_eq!(known.enter(after(500), b"a", || true), IdStatus::Answered(b"done".to_vec()));
+        assert_eq!(known.enter(after(501), b"a", || true), IdStatus::First);
     }
 
     #[test]
-    fn a_call_that_came_to_nothing_may_be_made_again() {
-        // It would else be refused as done although nothing was.
-        let known = Known::new(Arc::new(Table::new(
+    fn failed_call_may_be_repeated() {
+        // Otherwise it would be refused as done although nothing was done.
+        let known = CallIds::new(Arc::new(Table::new(
             once_spec(Interval::from_secs(1), 4, 8, false),
             HashKey::from_seed(1),
         )));
-        assert_eq!(known.enter(Time(0), b"a", || true), Seen::First);
+        assert_eq!(known.enter(Time(0), b"a", || true), IdStatus::First);
         known.forget(Time(1), b"a");
-        assert_eq!(known.enter(Time(2), b"a", || true), Seen::First);
+        assert_eq!(known.enter(Time(2), b"a", || true), IdStatus::First);
         known.keep(Time(3), b"a", b"x");
         known.forget(Time(4), b"a");
-        assert_eq!(known.enter(Time(5), b"a", || true), Seen::Answered(b"x".to_vec()));
+        assert_eq!(known.enter(Time(5), b"a", || true), IdStatus::Answered(b"x".to_vec()));
     }
 }

@@ -1,4 +1,4 @@
-//! OUTLIER: endpoints that fail again and again are left out for a while, on all workers.
+//! OUTLIER: ejects endpoints that fail repeatedly for a while, on all workers.
 
 use super::state::with_row;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use weft_core::Time;
 use weft_core::filter::Outlier;
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 
-/// A further ejection takes so many times as long as the first at most.
+/// The longest ejection, as a multiple of the first.
 const EJECTIONS_MAX: u64 = 10;
 
-/// What is known of the endpoints of a cluster.
+/// The state of a cluster's endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Ejections {
     rows: Arc<Table>,
-    /// Errors in a row.
+    /// Consecutive errors.
     errors: ColumnRef,
-    /// How often it was ejected lately.
+    /// The number of recent ejections.
     times: ColumnRef,
-    /// Left out until then.
+    /// Ejected until then.
     until: ColumnRef,
 }
 
@@ -30,15 +30,15 @@ impl Ejections {
         Self { rows, errors, times, until }
     }
 
-    /// Whether an endpoint is left out. Endpoints are known by the hash of their names.
+    /// Whether an endpoint is ejected. The hash of its name identifies it.
     pub(crate) fn is_ejected(&self, now: Time, endpoint: u64) -> bool {
         self.with(now, endpoint, |row| {
             row.is_some_and(|row| Time(self.rows.word(row, self.until) as i64) > now)
         })
     }
 
-    /// A call of an endpoint has ended. True if the endpoint is to be left out from now on, unless `may_eject` says
-    /// that too many are.
+    /// A call to an endpoint has ended. True if the endpoint is ejected now; `may_eject` limits the number of ejected
+    /// ones.
     pub(super) fn note(
         &self,
         now: Time,
@@ -53,14 +53,14 @@ impl Ejections {
             let (errors, times) = (self.rows.word(row, self.errors), self.rows.word(row, self.times));
             if !is_error {
                 self.rows.set_word(row, self.errors, 0);
-                // It has been good for as long as it was left out: the next time is shorter again.
+                // It has been healthy for as long as it was ejected: the next ejection is shorter again.
                 if times > 0 && now - until > outlier.eject_for {
                     self.rows.set_word(row, self.times, times - 1);
                     self.rows.set_word(row, self.until, now.0 as u64);
                 }
                 return false;
             }
-            // Calls that were under way when it was ejected say nothing new.
+            // Calls that were in flight at the ejection say nothing new.
             if until > now {
                 return false;
             }
@@ -92,7 +92,7 @@ impl Ejections {
     }
 }
 
-/// How many of so many endpoints may be left out at once: all but one at most, and one at least if there are two.
+/// The most endpoints that may be ejected at once: all but one, and of two at least one.
 pub(super) fn ejected_max(outlier: &Outlier, n_endpoints: usize) -> usize {
     let share = (n_endpoints as f64 * outlier.ejected_max_percent / 100.0) as usize;
     share.max(1).min(n_endpoints.saturating_sub(1))
@@ -118,8 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_fails_is_left_out_longer_each_time() {
-        // One that came back too early would fail more calls; one that stayed out for ever would be lost.
+    fn ejection_time_grows() {
+        // If it failed, an endpoint would return too early and fail more calls, or never return.
         let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
         let note = |secs, is_error| known.note(after(secs), &OUTLIER, 7, is_error, || true);
         assert!(!note(0, true) && !note(0, true) && !note(0, false));
@@ -133,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn some_endpoints_are_always_left() {
-        // A cluster without endpoints serves nobody.
+    fn some_endpoints_always_remain() {
+        // If it failed, a cluster could lose all endpoints.
         let of = |n| ejected_max(&OUTLIER, n);
         assert_eq!([of(1), of(2), of(3), of(10)], [0, 1, 1, 5]);
         let all = Outlier { ejected_max_percent: 100.0, ..OUTLIER };

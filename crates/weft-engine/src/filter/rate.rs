@@ -1,33 +1,33 @@
 //! RATE and PACE: the generic cell rate algorithm (ITU-T I.371, annex A).
 //!
-//! A key needs one number: the time at which the next call would come if calls came evenly. A call that waits has
-//! taken its turn when it begins to wait, so turns are in the order of arrival and nobody needs to be woken.
+//! A key needs one number: the time of the next call at an even rate. A waiting call takes its turn when it starts to
+//! wait, so turns are in order of arrival, and no call needs to be woken.
 
 use weft_core::filter::Rate;
 use weft_core::{Interval, Time};
 
 /// When a call may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum RateDecision {
     Now,
-    /// Not before.
+    /// Not before this time.
     At(Time),
-    /// It came too early, and may not wait, or not so long.
+    /// It came too early, and may not wait, or not that long.
     Refused,
 }
 
-/// Takes a turn. `expected` is the time of the next call if they came evenly, and is moved on; any time that has
-/// passed will do for a key that is new.
-pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> Turn {
+/// Takes a turn. `expected` is the time of the next call at an even rate, and is advanced. A new key may have any time
+/// in the past.
+pub(super) fn take(expected: &mut Time, now: Time, rate: &Rate, may_wait: bool) -> RateDecision {
     let step = Interval((1e9 / rate.per_second) as i64);
     let lead = Interval((1e9 / rate.per_second * (rate.burst - 1.0)) as i64);
     let next = (*expected).max(now);
     let turn = (next - lead).max(now);
     if turn > now && (!may_wait || turn - now > rate.wait_max) {
-        return Turn::Refused;
+        return RateDecision::Refused;
     }
     *expected = next + step;
-    if turn > now { Turn::At(turn) } else { Turn::Now }
+    if turn > now { RateDecision::At(turn) } else { RateDecision::Now }
 }
 
 #[cfg(test)]
@@ -40,43 +40,44 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_in_step() {
-        // A limit that let more through would not be one.
+    fn burst_passes_then_rate_applies() {
+        // If it failed, the limit would let too many calls pass.
         let (mut expected, now) = (Time(0), Time(1_000_000_000));
         let turns: Vec<_> = (0..5).map(|_| take(&mut expected, now, &rate(10.0, 3.0), true)).collect();
-        let at = |ms| Turn::At(now + Interval::from_millis(ms));
-        assert_eq!(turns, [Turn::Now, Turn::Now, Turn::Now, at(100), at(200)]);
+        let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
+        assert_eq!(turns, [RateDecision::Now, RateDecision::Now, RateDecision::Now, at(100), at(200)]);
     }
 
     #[test]
-    fn without_a_queue_what_comes_early_is_refused_and_takes_no_turn() {
-        // A refused call that moved the schedule would keep others out.
+    fn refused_call_takes_no_turn() {
+        // If it failed, refused calls would advance the schedule and keep others out.
         let (mut expected, now) = (Time(0), Time(5));
         let pace = rate(10.0, 1.0);
-        assert_eq!(take(&mut expected, now, &pace, false), Turn::Now);
+        assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Now);
         let before = expected;
-        assert_eq!(take(&mut expected, now, &pace, false), Turn::Refused);
+        assert_eq!(take(&mut expected, now, &pace, false), RateDecision::Refused);
         assert_eq!(expected, before);
-        assert_eq!(take(&mut expected, now + Interval::from_millis(100), &pace, false), Turn::Now);
+        assert_eq!(take(&mut expected, now + Interval::from_millis(100), &pace, false), RateDecision::Now);
     }
 
     #[test]
-    fn nobody_waits_longer_than_it_may() {
-        // A queue without an end in time answers callers that have left.
+    fn wait_stays_within_its_limit() {
+        // If it failed, callers that have left would get answers.
         let (mut expected, now) = (Time(0), Time(0));
         let pace = rate(2.0, 1.0);
         let turns: Vec<_> = (0..4).map(|_| take(&mut expected, now, &pace, true)).collect();
-        let at = |ms| Turn::At(now + Interval::from_millis(ms));
-        assert_eq!(turns, [Turn::Now, at(500), at(1000), Turn::Refused]);
+        let at = |ms| RateDecision::At(now + Interval::from_millis(ms));
+        assert_eq!(turns, [RateDecision::Now, at(500), at(1000), RateDecision::Refused]);
     }
 
     #[test]
-    fn silence_earns_no_more_than_a_burst() {
-        // Credit without end would let a flood through after a quiet night.
+    fn idle_time_earns_at_most_a_burst() {
+        // If it failed, a flood would pass after a quiet night.
         let mut expected = Time(0);
         let later = Time(3_600_000_000_000);
-        let n_now =
-            (0..100).filter(|_| take(&mut expected, later, &rate(10.0, 5.0), false) == Turn::Now).count();
+        let n_now = (0..100)
+            .filter(|_| take(&mut expected, later, &rate(10.0, 5.0), false) == RateDecision::Now)
+            .count();
         assert_eq!(n_now, 5);
     }
 }

@@ -1,11 +1,11 @@
-//! What a filter remembers, carried by chain and instance name from version to version like the tables of elements.
+//! The state of filters, carried by chain and instance name from version to version like the tables of elements.
 
 use super::budget::Spent;
 use super::cells::Cells;
 use super::circuit::Breaker;
 use super::congestion::Limit;
-use super::line::Lines;
-use super::once::Known;
+use super::once::CallIds;
+use super::order::OrderQueues;
 use super::outlier::Ejections;
 use std::sync::Arc;
 use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
@@ -15,10 +15,10 @@ use weft_core::types::Type;
 use weft_core::{Interval, Time, Value};
 use weft_ir::program::{Realisation, TableDecl};
 
-/// Endpoints that OUTLIER tells apart.
+/// The most endpoints in OUTLIER.
 const ENDPOINTS_MAX: u64 = 4096;
 
-/// Words of the policies that need no table.
+/// The words of policies without a table.
 pub(crate) const CELLS: usize = AT_WAITING + 3;
 const AT_BREAKER: usize = 0;
 const AT_LIMIT: usize = AT_BREAKER + Breaker::WORDS;
@@ -26,7 +26,7 @@ const AT_RETRIES: usize = AT_LIMIT + Limit::WORDS;
 const AT_HEDGES: usize = AT_RETRIES + Spent::WORDS;
 /// The schedule of a RATE without a key.
 pub(super) const AT_EXPECTED: usize = AT_HEDGES + Spent::WORDS;
-/// Calls that wait, apart for ORDER, RATE and others.
+/// Waiting calls, counted separately for ORDER, RATE and others.
 const AT_WAITING: usize = AT_EXPECTED + 1;
 
 /// The state of one filter instance.
@@ -35,24 +35,24 @@ pub(crate) struct State {
     cells: Arc<Scalars>,
     hash: HashKey,
     rate: Option<Arc<Table>>,
-    pub(super) lines: Option<Lines>,
-    pub(super) known: Option<Known>,
+    pub(super) orders: Option<OrderQueues>,
+    pub(super) call_ids: Option<CallIds>,
     pub(crate) ejections: Option<Ejections>,
 }
 
-/// Calls that are counted apart, by what they wait for.
+/// What a counted call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// For their place in a line, or for another call with the same id.
+pub(crate) enum WaitKind {
+    /// For its turn in an order queue, or for another call with its id.
     ForOthers,
-    /// For the time of their turn.
+    /// For its time.
     ForTime,
-    /// For their own answer, as the first with their id.
+    /// For its own answer, as the first with its id.
     IsFirst,
 }
 
 impl State {
-    /// `tables` are those of [`table_decls`], bound, in their order; `hash` is the node's.
+    /// `tables` are the bound tables of [`table_decls`], in order; `hash` is the node's key.
     pub(crate) fn new(
         policies: &Policies,
         cells: Arc<Scalars>,
@@ -63,16 +63,16 @@ impl State {
         let mut next = |is_there: bool| if is_there { tables.next() } else { None };
         Self {
             rate: next(has_rate_keys(policies)),
-            lines: next(policies.order.is_some()).map(Lines::new),
-            known: next(once(policies).is_some()).map(Known::new),
+            orders: next(policies.order.is_some()).map(OrderQueues::new),
+            call_ids: next(once(policies).is_some()).map(CallIds::new),
             ejections: next(policies.outlier.is_some()).map(Ejections::new),
             cells,
             hash,
         }
     }
 
-    /// What stands for a call's key or id, here and in the tables of policies. It is under the node's secret: with a
-    /// hash that can be computed, a peer could make keys that share the schedule or the line of another's.
+    /// The keyed hash of a call's key or id, here and in the tables of policies. With a known hash, a peer could
+    /// compute keys that share another's schedule or order queue.
     pub(super) fn stand_in(&self, key: &[u8]) -> u64 {
         self.hash.hash_bytes(key)
     }
@@ -93,7 +93,7 @@ impl State {
         Spent::change(&self.cells, AT_HEDGES, change)
     }
 
-    /// Changes the schedule of a RATE: the one of `key`, or the only one.
+    /// Changes the schedule of a RATE: that of `key`, or the only one.
     pub(super) fn schedule<R>(&self, now: Time, key: Option<u64>, change: impl FnOnce(&mut Time) -> R) -> R {
         match (&self.rate, key) {
             (Some(table), Some(key)) => keyed_schedule(table, now, key, change),
@@ -108,13 +108,13 @@ impl State {
         }
     }
 
-    /// How many calls wait on all workers.
-    pub(crate) fn waiting(&self, what: Waits) -> u64 {
+    /// The number of waiting calls on all workers.
+    pub(crate) fn waiting(&self, what: WaitKind) -> u64 {
         self.cells.word(AT_WAITING + what as usize)
     }
 
-    /// One more, or less, waits. False if there would be more than `max`.
-    pub(crate) fn note_waiting(&self, what: Waits, more: bool, max: u32) -> bool {
+    /// Adds or removes a waiting call. False if there would be more than `max`.
+    pub(crate) fn note_waiting(&self, what: WaitKind, more: bool, max: u32) -> bool {
         let at = AT_WAITING + what as usize;
         self.cells.lock();
         let n = self.cells.word(at);
@@ -127,7 +127,7 @@ impl State {
     }
 }
 
-/// The tables that the policies of a filter need. Their owner is the filter instance.
+/// The tables of a filter's policies. Their owner is the filter instance.
 pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> Vec<TableDecl> {
     let rate = policies.rate.as_ref().filter(|rate| rate.key.is_some());
     let specs = [
@@ -146,7 +146,7 @@ pub(crate) fn table_decls(name: &str, policies: &Policies, is_shared: bool) -> V
 }
 
 pub(super) fn line_spec(keys_max: u64, is_shared: bool) -> TableSpec {
-    spec("line", Type::Uint(64), &Lines::COLUMNS, keys_max, is_shared)
+    spec("line", Type::Uint(64), &OrderQueues::COLUMNS, keys_max, is_shared)
 }
 
 pub(super) fn ejections_spec(is_shared: bool) -> TableSpec {
@@ -160,7 +160,7 @@ pub(super) fn once_spec(
     is_shared: bool,
 ) -> TableSpec {
     let key = Type::Bytes(Some(ID_BYTES_MAX));
-    let mut spec = spec("calls", key, &Known::COLUMNS, u64::from(calls_max), is_shared);
+    let mut spec = spec("calls", key, &CallIds::COLUMNS, u64::from(calls_max), is_shared);
     spec.columns[1].ty = Type::Bytes(Some(answer_bytes_max.max(1)));
     spec.ttl = Some(window);
     spec
@@ -223,7 +223,7 @@ fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mu
     )
 }
 
-/// Works on the row of a key, or on its absence; no other worker sees or changes it meanwhile.
+/// Works on the row of a key, or on its absence, atomically.
 pub(super) fn with_row<R>(
     table: &Table,
     hash: u64,
@@ -242,13 +242,13 @@ mod tests {
     use super::*;
     use weft_core::hash;
 
-    /// Keys with one stand-in have one schedule and one line: whoever could compute them would use up the rate of
-    /// another tenant, or stand in front of all its calls.
+    /// If it failed, a tenant that computes keys with equal hashes could use up another's rate, or precede all its
+    /// calls.
     #[test]
-    fn computed_keys_have_stand_ins_of_their_own() {
+    fn computed_keys_hash_apart() {
         let cells = Arc::new(Scalars::new(CELLS));
         let state = State::new(&Policies::default(), cells, Vec::new(), HashKey::from_seed(1));
-        // One factor is 0 under the hash that everybody knows.
+        // One factor is 0 under the public hash.
         let zero = hash::KEYS[0].to_le_bytes();
         let keys: Vec<Vec<u8>> = (0..100_u64).map(|n| [zero, n.to_le_bytes()].concat()).collect();
         assert!(keys.iter().all(|key| hash::hash_bytes(key) == 0));

@@ -1,11 +1,11 @@
-//! The tries of a call at a filter: how one begins, and what its end decides.
+//! Tries of a call at a filter: how they start, and what their ends decide.
 //!
-//! A filter that only lets calls through has one try, and passes its answer on as it comes. One that may send a call
-//! again looks at the answer first: of a call with one answer until it is whole, of a stream until its first message,
-//! after which the client has seen something and there is no way back.
+//! A filter that never repeats a call has one try, and forwards its answer as it arrives. A filter that may repeat a
+//! call examines the answer first: a unary response until it is complete, a stream until its first message. After that
+//! the client has seen data, and the call cannot be repeated.
 
-use super::admit::Pending;
-use super::{LiveFilter, Wrap, endpoint_hash};
+use super::admit::DeferredAction;
+use super::{ActiveFilter, FilteredCall, endpoint_hash};
 use crate::call::{Call, CallKey, Caller, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
@@ -19,55 +19,55 @@ use weft_proto::session::grpc::HEADER_BYTES;
 use weft_proto::session::grpc::header::write_timeout;
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
-/// How long the caller waits (gRPC over HTTP/2).
+/// The caller's timeout (gRPC over HTTP/2).
 const TIMEOUT: &[u8] = b"grpc-timeout";
-/// How many tries before this one, as gRFC A6 tells servers.
+/// The number of earlier tries, for servers (gRFC A6).
 const PREVIOUS_ATTEMPTS: &[u8] = b"grpc-previous-rpc-attempts";
-/// What a server says about another try: milliseconds to wait, or a negative number for "none" (gRFC A6).
+/// The server's pushback: milliseconds until the next try, or a negative number for none (gRFC A6).
 const PUSHBACK: &[u8] = b"grpc-retry-pushback-ms";
 
-/// More than one filter begins of one call.
+/// Several filters may start tries of one call.
 const TRIES_OF_TRY: u32 = 2 * TRIES_MAX + 1;
 
-/// A try under way.
+/// An open try.
 pub(super) struct Try {
     pub(super) call: CallKey,
-    answered: Answered,
+    answered: PartialResponse,
 }
 
-/// What a try, or a server, has answered so far.
+/// The response of a try, or of a server, so far.
 #[derive(Default)]
-pub(crate) struct Answered {
+pub(crate) struct PartialResponse {
     headers: Option<Rc<Headers>>,
     data: Vec<u8>,
 }
 
-/// A try that is over.
-pub(super) struct Ending {
+/// An ended try.
+pub(super) struct TryResult {
     end: End,
-    answered: Answered,
+    answered: PartialResponse,
 }
 
-/// What filters have to say about the choice of an endpoint.
+/// Constraints of filters on the choice of an endpoint.
 #[derive(Clone, Default)]
-pub(crate) struct Choice {
-    /// Those whose OUTLIER looks at this call.
-    pub(crate) outliers: Vec<Rc<LiveFilter>>,
-    /// The transport that it must be.
+pub(crate) struct EndpointConstraints {
+    /// The filters whose OUTLIER counts this call.
+    pub(crate) outliers: Vec<Rc<ActiveFilter>>,
+    /// The required transport.
     pub(crate) over: Option<Transport>,
-    /// Endpoints that other tries had: others come first.
+    /// Endpoints of other tries: others are preferred.
     pub(crate) tried: Vec<EndpointKey>,
 }
 
-/// What becomes of a call after a try.
-enum Next {
+/// What happens to a call after a try has ended.
+enum NextStep {
     /// This try's answer is the call's.
     Win,
     /// Another try may still answer.
     Await,
-    /// Another try begins now.
+    /// Another try starts now.
     Hedge,
-    /// Another try begins after this wait.
+    /// Another try starts after this time.
     Retry(Interval),
 }
 
@@ -78,13 +78,13 @@ impl Try {
 }
 
 impl Engine {
-    /// Bytes of the request, behind the elements left of the filter.
+    /// Bytes of the request, from the elements in front of the filter.
     pub(crate) fn filter_request(&mut self, now: Time, key: CallKey, data: &[u8], end: bool) {
         let Some(call) = self.calls.get(key) else { return };
         let bytes_max = call.request.deframer.limit() as usize + HEADER_BYTES;
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        if wrap.gathers() {
-            if wrap.request.len() + data.len() > bytes_max {
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        if filtered.gathers() {
+            if filtered.request.len() + data.len() > bytes_max {
                 return self.refuse_call(
                     now,
                     key,
@@ -92,37 +92,37 @@ impl Engine {
                     "the request is too large to be kept",
                 );
             }
-            wrap.request.extend_from_slice(data);
-            if end && !core::mem::replace(&mut wrap.is_whole, true) {
+            filtered.request.extend_from_slice(data);
+            if end && !core::mem::replace(&mut filtered.is_whole, true) {
                 self.admit(now, key);
             }
-        } else if let Some(child) = wrap.winner {
+        } else if let Some(child) = filtered.winner {
             self.request_data(now, child, data, 0, end);
         }
     }
 
-    /// The call may be sent on.
+    /// Starts to send an admitted call.
     pub(super) fn begin_tries(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        if wrap.n_tries == 0 {
-            wrap.sent = now;
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        if filtered.n_tries == 0 {
+            filtered.sent = now;
             self.begin_try(now, key);
         }
     }
 
     pub(super) fn begin_try(&mut self, now: Time, key: CallKey) {
         let Some(child) = self.make_try(now, key) else { return };
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        let gathers = wrap.gathers();
-        let request = core::mem::take(&mut wrap.request);
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        let gathers = filtered.gathers();
+        let request = core::mem::take(&mut filtered.request);
         let call = self.call_mut(key);
-        let is_bare = !gathers && call.request.is_bare();
+        let is_bare = !gathers && call.request.is_empty();
         call.request.is_end_queued |= is_bare;
         self.open_call(now, child, is_bare);
         if gathers {
             self.request_data(now, child, &request, 0, true);
-            if let Some(wrap) = self.wrap_mut(key) {
-                wrap.request = request;
+            if let Some(filtered) = self.filtered_mut(key) {
+                filtered.request = request;
             }
         } else {
             self.flush_request(now, key);
@@ -130,17 +130,17 @@ impl Engine {
         self.set_hedge_timer(now, key);
     }
 
-    /// The call of a try, and its entry among the tries.
+    /// Creates the call of a try, and its entry among the tries.
     fn make_try(&mut self, now: Time, key: CallKey) -> Option<CallKey> {
         let call = self.calls.get(key)?;
-        let wrap = call.wrap.as_ref()?;
-        let live = Rc::clone(&wrap.filter);
-        let timeouts = live.policies().timeouts;
-        let nth = wrap.n_tries;
+        let filtered = call.filtered.as_ref()?;
+        let active = Rc::clone(&filtered.filter);
+        let timeouts = active.policies().timeouts;
+        let nth = filtered.n_tries;
         let per_try = timeouts.per_try.map(|limit| now + limit);
-        let total = timeouts.total.map(|limit| wrap.began + limit);
-        // A call that is to take effect once goes on when its caller's time is over, so the server is not told of that.
-        let is_once = live.is_once();
+        let total = timeouts.total.map(|limit| filtered.began + limit);
+        // A call that takes effect once continues after its caller's deadline, so the server does not get the deadline.
+        let is_once = active.is_once();
         let due = [call.due.filter(|_| !is_once), per_try, total].into_iter().flatten().min();
         let mut headers = Rc::clone(&call.request_headers);
         if is_once && headers.get(TIMEOUT).is_some() {
@@ -155,13 +155,13 @@ impl Engine {
             headers = with_header(&headers, PREVIOUS_ATTEMPTS, nth.to_string().as_bytes());
         }
         let mut choice = call.choice.as_deref().cloned().unwrap_or_default();
-        if live.policies().outlier.is_some() {
-            choice.outliers.push(Rc::clone(&live));
+        if active.policies().outlier.is_some() {
+            choice.outliers.push(Rc::clone(&active));
         }
-        choice.over = live.policies().over.or(choice.over);
-        let others = wrap.tries().filter_map(|one| self.calls.get(one)?.endpoint);
+        choice.over = active.policies().over.or(choice.over);
+        let others = filtered.tries().filter_map(|one| self.calls.get(one)?.endpoint);
         choice.tried.extend(others.chain(call.served_by));
-        let next = Rc::clone(&live.next);
+        let next = Rc::clone(&active.next);
         let mut row = self.spare_rows.pop().unwrap_or_default();
         row.resize(next.chain.program.call_words(), 0);
         next.calls_open.set(next.calls_open.get() + 1);
@@ -173,7 +173,7 @@ impl Engine {
             row,
             endpoint: call.endpoint.filter(|_| call.is_redirected),
             is_redirected: call.is_redirected,
-            // Tries of tries are all apart: each draws anew.
+            // Tries of tries all differ: each draws its own random numbers.
             nth_try: call.nth_try.wrapping_mul(TRIES_OF_TRY) + nth,
             due,
             marks: call.marks,
@@ -186,46 +186,46 @@ impl Engine {
             let timer = self.timers.set(due, Timer::Deadline(child));
             self.call_mut(child).deadline = Some(timer);
         }
-        live.count(|c| c.tries += 1);
+        active.count(|c| c.tries += 1);
         let call = self.call_mut(key);
         call.phase = Phase::Open;
-        let wrap = call.wrap.as_mut().expect("it was there above");
-        wrap.n_tries += 1;
-        wrap.tries.push(Try { call: child, answered: Answered::default() });
-        if !wrap.gathers {
-            wrap.winner = Some(child);
+        let filtered = call.filtered.as_mut().expect("it was there above");
+        filtered.n_tries += 1;
+        filtered.tries.push(Try { call: child, answered: PartialResponse::default() });
+        if !filtered.gathers {
+            filtered.winner = Some(child);
         }
         Some(child)
     }
 
-    // ---- what comes back ----
+    // ---- responses ----
 
     /// Response headers of a try.
     pub(crate) fn try_begun(&mut self, now: Time, key: CallKey, child: CallKey, headers: Rc<Headers>) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(wrap) = call.wrap.as_mut() else { return };
-        if wrap.winner == Some(child) {
+        let Some(filtered) = call.filtered.as_mut() else { return };
+        if filtered.winner == Some(child) {
             call.served_by = served_by;
             self.response_begun(now, key, headers);
-        } else if let Some(one) = wrap.tries.iter_mut().find(|one| one.call == child) {
+        } else if let Some(one) = filtered.tries.iter_mut().find(|one| one.call == child) {
             one.answered.headers = Some(headers);
         }
     }
 
-    /// Bytes of a response of a try.
+    /// Response bytes of a try.
     pub(crate) fn try_data(&mut self, now: Time, key: CallKey, child: CallKey, prefix: &[u8], data: &[u8]) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let bytes_max = call.response.deframer.limit() as usize + HEADER_BYTES;
         let is_stream = call.method().is_some_and(|method| method.server_streaming);
-        let Some(wrap) = call.wrap.as_mut() else { return };
-        if wrap.winner == Some(child) {
+        let Some(filtered) = call.filtered.as_mut() else { return };
+        if filtered.winner == Some(child) {
             if !prefix.is_empty() {
                 self.response_data(now, key, prefix, 0, false);
             }
             return self.response_data(now, key, data, 0, false);
         }
-        let Some(one) = wrap.tries.iter_mut().find(|one| one.call == child) else { return };
+        let Some(one) = filtered.tries.iter_mut().find(|one| one.call == child) else { return };
         if one.answered.data.len() + prefix.len() + data.len() > bytes_max && !is_stream {
             let text = "the answer is too large to be kept";
             return self.end_here(now, child, Status::ResourceExhausted, text);
@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// A try is over.
+    /// A try has ended.
     pub(crate) fn try_ended(
         &mut self,
         now: Time,
@@ -247,102 +247,104 @@ impl Engine {
         end: End,
     ) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(wrap) = call.wrap.as_mut() else { return };
-        let Some(at) = wrap.tries.iter().position(|one| one.call == child) else { return };
-        let answered = wrap.tries.remove(at).answered;
-        let live = Rc::clone(&wrap.filter);
-        let was_winner = wrap.winner == Some(child);
+        let Some(filtered) = call.filtered.as_mut() else { return };
+        let Some(at) = filtered.tries.iter().position(|one| one.call == child) else { return };
+        let answered = filtered.tries.remove(at).answered;
+        let active = Rc::clone(&filtered.filter);
+        let was_winner = filtered.winner == Some(child);
         call.served_by = served.or(call.served_by);
-        self.note_endpoint(now, key, &live, served, &end);
-        if end.is_timeout_of(&live.name) {
-            live.count(|c| c.timeouts += 1);
+        self.note_endpoint(now, key, &active, served, &end);
+        if end.is_timeout_of(&active.name) {
+            active.count(|c| c.timeouts += 1);
         }
-        let ending = Ending { end, answered };
+        let ending = TryResult { end, answered };
         if was_winner {
             return self.finish(now, key, ending);
         }
         match self.next_after(now, key, &ending) {
-            Next::Win => self.win(now, key, ending),
-            Next::Await => self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending)),
-            Next::Hedge => {
-                live.count(|c| c.hedges += 1);
-                self.wrap_mut(key).expect("it was there above").failed = Some(Box::new(ending));
-                self.pending.push_back(Pending::Try(key));
+            NextStep::Win => self.win(now, key, ending),
+            NextStep::Await => {
+                self.filtered_mut(key).expect("it was there above").failed = Some(Box::new(ending))
             }
-            Next::Retry(wait) => {
-                live.count(|c| c.retries += 1);
+            NextStep::Hedge => {
+                active.count(|c| c.hedges += 1);
+                self.filtered_mut(key).expect("it was there above").failed = Some(Box::new(ending));
+                self.pending.push_back(DeferredAction::Try(key));
+            }
+            NextStep::Retry(wait) => {
+                active.count(|c| c.retries += 1);
                 let timer = (wait > Interval::ZERO).then(|| self.timers.set(now + wait, Timer::Turn(key)));
-                let wrap = self.wrap_mut(key).expect("it was there above");
-                wrap.failed = Some(Box::new(ending));
-                wrap.turn = timer;
+                let filtered = self.filtered_mut(key).expect("it was there above");
+                filtered.failed = Some(Box::new(ending));
+                filtered.turn = timer;
                 if timer.is_none() {
-                    self.pending.push_back(Pending::Try(key));
+                    self.pending.push_back(DeferredAction::Try(key));
                 }
             }
         }
     }
 
-    /// What becomes of a call one of whose tries ended like this.
-    fn next_after(&mut self, now: Time, key: CallKey, ending: &Ending) -> Next {
+    /// What happens to a call after this result of a try.
+    fn next_after(&mut self, now: Time, key: CallKey, ending: &TryResult) -> NextStep {
         let seed = self.config.seed;
-        let Some(call) = self.calls.get(key) else { return Next::Win };
-        let Some(wrap) = call.wrap.as_ref() else { return Next::Win };
-        let (live, status) = (&wrap.filter, ending.end.status());
-        let (policies, state) = (live.policies(), &live.filter.state);
+        let Some(call) = self.calls.get(key) else { return NextStep::Win };
+        let Some(filtered) = call.filtered.as_ref() else { return NextStep::Win };
+        let (active, status) = (&filtered.filter, ending.end.status());
+        let (policies, state) = (active.policies(), &active.filter.state);
         let pushback = ending.end.trailers().and_then(|trailers| trailers.get(PUSHBACK)).map(parse_pushback);
         let may_repeat = pushback != Some(None) && !matches!(ending.end, End::Dropped { .. });
         if let Some(hedge) = policies.hedge.filter(|hedge| hedge.not_final.contains(status)) {
-            let has_more = wrap.n_tries <= hedge.extra_max && may_repeat;
-            if has_more && within_budget(live, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
-                return Next::Hedge;
+            let has_more = filtered.n_tries <= hedge.extra_max && may_repeat;
+            if has_more && within_budget(active, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+                return NextStep::Hedge;
             }
-            if !wrap.tries.is_empty() {
-                return Next::Await;
+            if !filtered.tries.is_empty() {
+                return NextStep::Await;
             }
         }
         let Some(retry) = policies.retry.filter(|retry| retry.when.contains(status) && may_repeat) else {
-            return Next::Win;
+            return NextStep::Win;
         };
-        if !wrap.tries.is_empty() {
-            return Next::Await;
+        if !filtered.tries.is_empty() {
+            return NextStep::Await;
         }
         let hedges_max = policies.hedge.map_or(0, |hedge| hedge.extra_max);
-        let n_retries = wrap.n_tries.saturating_sub(1);
+        let n_retries = filtered.n_tries.saturating_sub(1);
         if n_retries >= retry.retries_max + hedges_max
-            || !within_budget(live, retry.budget, |b| state.retries(|spent| spent.take(now, b)))
+            || !within_budget(active, retry.budget, |b| state.retries(|spent| spent.take(now, b)))
         {
-            return Next::Win;
+            return NextStep::Win;
         }
-        Next::Retry(
+        NextStep::Retry(
             pushback
                 .flatten()
                 .unwrap_or_else(|| wait_before(&retry, n_retries, hash::stream(seed, "backoff", call.id))),
         )
     }
 
-    /// A stream's try has given its first message: the others are given up.
+    /// A stream's try has produced its first message: the other tries are cancelled.
     fn commit(&mut self, now: Time, key: CallKey, child: CallKey) {
         let served_by = self.calls.get(child).and_then(|child| child.endpoint.or(child.served_by));
         let Some(call) = self.calls.get_mut(key) else { return };
         call.served_by = served_by.or(call.served_by);
-        let Some(wrap) = call.wrap.as_mut() else { return };
-        wrap.winner = Some(child);
-        let Some(at) = wrap.tries.iter().position(|one| one.call == child) else { return };
-        let answered = core::mem::take(&mut wrap.tries[at].answered);
-        let others: Vec<CallKey> = wrap.tries().filter(|other| *other != child).collect();
-        wrap.tries.retain(|one| one.call == child);
-        wrap.request = Vec::new();
-        let timers = [wrap.turn.take(), wrap.hedge.take()];
+        let Some(filtered) = call.filtered.as_mut() else { return };
+        filtered.winner = Some(child);
+        let Some(at) = filtered.tries.iter().position(|one| one.call == child) else { return };
+        let answered = core::mem::take(&mut filtered.tries[at].answered);
+        let others: Vec<CallKey> = filtered.tries().filter(|other| *other != child).collect();
+        filtered.tries.retain(|one| one.call == child);
+        filtered.request = Vec::new();
+        let timers = [filtered.turn.take(), filtered.hedge.take()];
         timers.into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
         others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
         self.hand_on(now, key, answered);
     }
 
-    /// The answer of a try that is over is the call's.
-    fn win(&mut self, now: Time, key: CallKey, mut ending: Ending) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        let others: Vec<CallKey> = wrap.tries().collect();
-        wrap.tries.clear();
+    /// The answer of an ended try becomes the call's.
+    fn win(&mut self, now: Time, key: CallKey, mut ending: TryResult) {
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        let others: Vec<CallKey> = filtered.tries().collect();
+        filtered.tries.clear();
         others.into_iter().for_each(|other| self.end(now, other, End::ClientLeft));
         self.keep_answer(now, key, &ending);
         let answered = core::mem::take(&mut ending.answered);
@@ -350,7 +352,7 @@ impl Engine {
         self.finish(now, key, ending);
     }
 
-    fn hand_on(&mut self, now: Time, key: CallKey, answered: Answered) {
+    fn hand_on(&mut self, now: Time, key: CallKey, answered: PartialResponse) {
         if let Some(headers) = answered.headers {
             self.response_begun(now, key, headers);
         }
@@ -359,14 +361,16 @@ impl Engine {
         }
     }
 
-    /// The end of a call as its filter gives it to the elements on its left.
-    fn finish(&mut self, now: Time, key: CallKey, ending: Ending) {
-        let Some(mut wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.take()) else { return };
-        self.leave_filter(now, &mut wrap, Some(ending.end.status()));
+    /// Ends a call for the elements in front of its filter.
+    fn finish(&mut self, now: Time, key: CallKey, ending: TryResult) {
+        let Some(mut filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.take()) else {
+            return;
+        };
+        self.leave_filter(now, &mut filtered, Some(ending.end.status()));
         match ending.end {
             End::Server { trailers, by } => self.response_ended(now, key, Some(trailers), by),
-            End::Refused if wrap.filter.policies().once == Some(Reliability::AtMostOnce) => {
-                // A client that hears of a refused stream tries again by itself (RFC 9113 section 8.7).
+            End::Refused if filtered.filter.policies().once == Some(Reliability::AtMostOnce) => {
+                // After a refused stream, the client's library would retry (RFC 9113 section 8.7).
                 let answer = Answer::Text(b"the server has refused the call".to_vec());
                 self.end(now, key, End::Here { status: Status::Unavailable, answer, by: None });
             }
@@ -374,34 +378,36 @@ impl Engine {
         }
     }
 
-    /// A call is over for another reason than its tries: they are given up, unless the call is to take effect once.
+    /// A call ends for another reason than its tries: they are cancelled, unless the call takes effect once.
     pub(crate) fn abandon_filter(
         &mut self,
         now: Time,
         call: &Call,
-        mut wrap: Box<Wrap>,
+        mut filtered: Box<FilteredCall>,
         status: Option<Status>,
     ) {
-        if wrap.goes_on_alone() && !call.is_detached {
-            return self.detach(now, call, wrap);
+        if filtered.outlives_caller() && !call.is_detached {
+            return self.detach(now, call, filtered);
         }
-        let tries: Vec<CallKey> = wrap.tries().collect();
-        wrap.tries.clear();
-        self.leave_filter(now, &mut wrap, status);
+        let tries: Vec<CallKey> = filtered.tries().collect();
+        filtered.tries.clear();
+        self.leave_filter(now, &mut filtered, status);
         tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
     }
 
-    /// RELIABILITY AT LEAST ONCE: a call that was sent on goes to its end though its caller is gone, or the caller
-    /// would send it again while the first takes effect. A call without chain and caller takes its place at the filter.
-    /// It has the time of TIMEOUT TOTAL, or else that for which its answer would be kept.
-    fn detach(&mut self, now: Time, call: &Call, mut wrap: Box<Wrap>) {
-        wrap.end_waiting();
-        for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
+    /// RELIABILITY AT LEAST ONCE: a call that was sent continues without its caller. Otherwise the caller would repeat
+    /// it while the first takes effect. A call without chain and caller takes its place at the filter, with the time of
+    /// TIMEOUT TOTAL, or else the time for which its answer would be kept.
+    fn detach(&mut self, now: Time, call: &Call, mut filtered: Box<FilteredCall>) {
+        filtered.end_waiting();
+        for timer in
+            [filtered.total.take(), filtered.turn.take(), filtered.hedge.take()].into_iter().flatten()
+        {
             self.timers.cancel(timer);
         }
-        let policies = wrap.filter.policies();
+        let policies = filtered.filter.policies();
         let Some(Reliability::AtLeastOnce { window, .. }) = policies.once else { return };
-        let due = policies.timeouts.total.map(|total| wrap.began + total).filter(|due| *due > now);
+        let due = policies.timeouts.total.map(|total| filtered.began + total).filter(|due| *due > now);
         let due = due.unwrap_or(now + window);
         let limit = call.request.deframer.limit();
         let (peer, pool) = (Rc::clone(&call.peer), Rc::clone(&call.pool));
@@ -418,68 +424,70 @@ impl Engine {
             marks: call.marks,
             ..Call::new(call.id, call.began, peer, pool, Rc::clone(&call.request_headers), limit)
         });
-        wrap.total = Some(self.timers.set(due, Timer::Total(key)));
-        for one in wrap.tries() {
+        filtered.total = Some(self.timers.set(due, Timer::Total(key)));
+        for one in filtered.tries() {
             if let Some(one) = self.calls.get_mut(one) {
                 one.caller = Caller::Filter(key);
             }
         }
-        wrap.filter.count(|c| c.detached += 1);
-        self.call_mut(key).wrap = Some(wrap);
+        filtered.filter.count(|c| c.detached += 1);
+        self.call_mut(key).filtered = Some(filtered);
     }
 
     // ---- time ----
 
     /// TIMEOUT TOTAL has passed.
     pub(crate) fn total_passed(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.total = None;
-        wrap.filter.count(|c| c.timeouts += 1);
-        let name = Rc::clone(&wrap.filter.name);
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.total = None;
+        filtered.filter.count(|c| c.timeouts += 1);
+        let name = Rc::clone(&filtered.filter.name);
         let text = format!("filter `{name}`: the call has taken too long").into_bytes();
         let answer = Answer::Text(text);
         self.end(now, key, End::Here { status: Status::DeadlineExceeded, answer, by: Some(name) });
     }
 
     fn set_hedge_timer(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        let Some(hedge) = wrap.filter.policies().hedge else { return };
-        if wrap.hedge.is_some() || wrap.winner.is_some() || wrap.n_tries > hedge.extra_max {
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        let Some(hedge) = filtered.filter.policies().hedge else { return };
+        if filtered.hedge.is_some() || filtered.winner.is_some() || filtered.n_tries > hedge.extra_max {
             return;
         }
         let timer = self.timers.set(now + hedge.after, Timer::Hedge(key));
-        self.wrap_mut(key).expect("it was there above").hedge = Some(timer);
+        self.filtered_mut(key).expect("it was there above").hedge = Some(timer);
     }
 
-    /// No try has answered yet: one more begins.
+    /// No try has answered yet: starts another one.
     pub(crate) fn hedge_passed(&mut self, now: Time, key: CallKey) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        wrap.hedge = None;
-        let live = Rc::clone(&wrap.filter);
-        let Some(hedge) = live.policies().hedge else { return };
-        let may_go = wrap.winner.is_none() && !wrap.tries.is_empty() && wrap.n_tries <= hedge.extra_max;
-        let state = &live.filter.state;
-        if may_go && within_budget(&live, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
-            live.count(|c| c.hedges += 1);
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        filtered.hedge = None;
+        let active = Rc::clone(&filtered.filter);
+        let Some(hedge) = active.policies().hedge else { return };
+        let may_go =
+            filtered.winner.is_none() && !filtered.tries.is_empty() && filtered.n_tries <= hedge.extra_max;
+        let state = &active.filter.state;
+        if may_go && within_budget(&active, hedge.budget, |b| state.hedges(|spent| spent.take(now, b))) {
+            active.count(|c| c.hedges += 1);
             self.begin_try(now, key);
         }
     }
 
-    // ---- what filters remember of calls ----
+    // ---- state of filters ----
 
-    /// OUTLIER looks at what endpoints do, not at what elements on the way decide.
+    /// OUTLIER counts what endpoints do, not what elements on the way decide.
     fn note_endpoint(
         &mut self,
         now: Time,
         key: CallKey,
-        live: &Rc<LiveFilter>,
+        active: &Rc<ActiveFilter>,
         served: Option<EndpointKey>,
         end: &End,
     ) {
-        let (Some(outlier), Some(ejections)) = (live.policies().outlier, &live.filter.state.ejections) else {
+        let (Some(outlier), Some(ejections)) = (active.policies().outlier, &active.filter.state.ejections)
+        else {
             return;
         };
-        let by_element = end.ended_by().is_some_and(|by| **by != *live.name);
+        let by_element = end.ended_by().is_some_and(|by| **by != *active.name);
         let Some(endpoint) = served.filter(|_| !by_element).and_then(|e| self.endpoints.get(e)) else {
             return;
         };
@@ -487,53 +495,53 @@ impl Engine {
         let (members, endpoints) = (&call.pool.members, &self.endpoints);
         let may_eject = || {
             let names = members.iter().filter_map(|member| Some(&*endpoints.get(*member)?.name));
-            let n_out = names.filter(|name| live.leaves_out(now, name)).count();
+            let n_out = names.filter(|name| active.ejects(now, name)).count();
             n_out < ejected_max(&outlier, members.len())
         };
         let is_error = outlier.errors.contains(end.status());
         let ejected = ejections.note(now, &outlier, endpoint_hash(&endpoint.name), is_error, may_eject);
-        live.count(|c| c.ejected += u64::from(ejected));
+        active.count(|c| c.ejected += u64::from(ejected));
     }
 
-    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be tried again.
-    fn keep_answer(&mut self, now: Time, key: CallKey, ending: &Ending) {
-        let Some(wrap) = self.calls.get_mut(key).and_then(|call| call.wrap.as_mut()) else { return };
-        let live = Rc::clone(&wrap.filter);
+    /// RELIABILITY AT LEAST ONCE keeps an answer that will not be retried.
+    fn keep_answer(&mut self, now: Time, key: CallKey, ending: &TryResult) {
+        let Some(filtered) = self.calls.get_mut(key).and_then(|call| call.filtered.as_mut()) else { return };
+        let active = Rc::clone(&filtered.filter);
         let (Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
-            (&live.filter.state.known, live.policies().once)
+            (&active.filter.state.call_ids, active.policies().once)
         else {
             return;
         };
-        let failures = live.policies().retry.map_or_else(StatusSet::server_errors, |retry| retry.when);
+        let failures = active.policies().retry.map_or_else(StatusSet::server_errors, |retry| retry.when);
         let is_failure = failures.contains(ending.end.status());
-        if wrap.held.is_first && !is_failure {
-            let answer = ending.to_bytes(&mut self.answers);
-            known.keep(now, live.filter.key(&wrap.keys, id), &answer);
+        if filtered.admission.is_first && !is_failure {
+            let answer = ending.to_bytes(&mut self.responses);
+            known.keep(now, active.filter.key(&filtered.keys, id), &answer);
         }
     }
 
-    /// Answers a call as another with its id was answered.
+    /// Answers a call like an earlier one with its id.
     pub(super) fn repeat_answer(&mut self, now: Time, key: CallKey, answer: &[u8]) {
-        let Some(wrap) = self.wrap_mut(key) else { return };
-        let name = Rc::clone(&wrap.filter.name);
-        wrap.filter.count(|c| c.repeated += 1);
-        let Some(Ending { end, answered }) = Ending::from_bytes(answer, &name) else {
+        let Some(filtered) = self.filtered_mut(key) else { return };
+        let name = Rc::clone(&filtered.filter.name);
+        filtered.filter.count(|c| c.repeated += 1);
+        let Some(TryResult { end, answered }) = TryResult::from_bytes(answer, &name) else {
             return self.refuse_call(now, key, Status::Internal, "the answer that was kept cannot be read");
         };
         self.hand_on(now, key, answered);
-        self.finish(now, key, Ending { end, answered: Answered::default() });
+        self.finish(now, key, TryResult { end, answered: PartialResponse::default() });
     }
 }
 
-impl Choice {
+impl EndpointConstraints {
     fn is_empty(&self) -> bool {
         self.outliers.is_empty() && self.over.is_none() && self.tried.is_empty()
     }
 }
 
-impl Ending {
-    /// As [`Ending::from_bytes`] reads it: the message, then the headers, then the trailers.
-    fn to_bytes(&self, answers: &mut crate::headers::Answers) -> Vec<u8> {
+impl TryResult {
+    /// The encoding that [`TryResult::from_bytes`] reads: the message, then the headers, then the trailers.
+    fn to_bytes(&self, answers: &mut crate::headers::ResponseCache) -> Vec<u8> {
         let (headers, data, trailers) = match &self.end {
             End::Here { answer: Answer::Reply(message), .. } => {
                 let trailers = answers.end(crate::headers::Form::Trailers, Status::Ok, b"");
@@ -559,7 +567,7 @@ impl Ending {
         let headers = take_headers(&mut bytes)?;
         let trailers = take_headers(&mut bytes)??;
         let end = End::Server { trailers, by: Some(Rc::clone(by)) };
-        Some(Self { end, answered: Answered { headers, data } })
+        Some(Self { end, answered: PartialResponse { headers, data } })
     }
 }
 
@@ -594,15 +602,15 @@ fn parse_pushback(value: &[u8]) -> Option<Interval> {
     u32::try_from(millis).ok().map(|millis| Interval::from_millis(i64::from(millis)))
 }
 
-fn within_budget<B>(live: &LiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
+fn within_budget<B>(active: &ActiveFilter, budget: Option<B>, take: impl FnOnce(&B) -> bool) -> bool {
     let has_room = budget.is_none_or(|budget| take(&budget));
     if !has_room {
-        live.count(|c| c.over_budget += 1);
+        active.count(|c| c.over_budget += 1);
     }
     has_room
 }
 
-/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs replay.
+/// The wait before retry `nth`, counted from 0. The jitter is a function of the call, so that runs can be replayed.
 fn wait_before(retry: &Retry, nth: u32, draw: u64) -> Interval {
     let Backoff { first, max, jitter_percent } = retry.backoff;
     let plain = first.0.saturating_mul(1 << nth.min(30)).min(max.0);
@@ -617,8 +625,8 @@ mod tests {
     use weft_core::filter::StatusSet;
 
     #[test]
-    fn waits_double_up_to_the_last_and_are_spread() {
-        // Clients that came back all at once would be the next outage.
+    fn backoff_doubles_with_jitter() {
+        // If it failed, clients would all return at once and cause the next outage.
         let backoff =
             Backoff { first: Interval::from_millis(5), max: Interval::from_millis(30), jitter_percent: 0.0 };
         let retry = Retry { retries_max: 9, when: StatusSet::NONE, backoff, budget: None };
@@ -631,21 +639,21 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_answer_is_read_back_whole() {
-        // Half an answer would be another one.
+    fn kept_answer_round_trips() {
+        // If it failed, a repeated answer could be incomplete.
         let mut headers = HeadersBuilder::new();
         headers.push(b":status", b"200").unwrap().push(b"x-a", b"1").unwrap();
         let mut trailers = HeadersBuilder::new();
         trailers.push(b"grpc-status", b"0").unwrap();
-        let ending = Ending {
+        let ending = TryResult {
             end: End::Server { trailers: trailers.build(), by: None },
-            answered: Answered { headers: Some(headers.build()), data: b"message".to_vec() },
+            answered: PartialResponse { headers: Some(headers.build()), data: b"message".to_vec() },
         };
-        let bytes = ending.to_bytes(&mut crate::headers::Answers::default());
-        let back = Ending::from_bytes(&bytes, &"once".into()).unwrap();
+        let bytes = ending.to_bytes(&mut crate::headers::ResponseCache::default());
+        let back = TryResult::from_bytes(&bytes, &"once".into()).unwrap();
         assert_eq!(back.answered.data, b"message");
         assert_eq!(back.answered.headers.unwrap().get(b"x-a"), Some(&b"1"[..]));
         assert_eq!(back.end.status(), Status::Ok);
-        assert!((0..bytes.len()).all(|n| Ending::from_bytes(&bytes[..n], &"once".into()).is_none()));
+        assert!((0..bytes.len()).all(|n| TryResult::from_bytes(&bytes[..n], &"once".into()).is_none()));
     }
 }

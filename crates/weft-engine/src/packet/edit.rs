@@ -1,8 +1,8 @@
-//! How changes of a pass get into its frame, and how checksums follow them.
+//! Applies the edits of a pass to its frame, and updates the checksums that cover them.
 
-use super::pseudo::Bare;
+use super::pseudo::DetachedChecksum;
 use super::reshape::{pop_to, push, reshape};
-use super::stats::Lost;
+use super::stats::DropReason;
 use core::ops::Neg;
 use weft_core::abi::{Cell, EditTarget, Outcome, Slot, TupleEdit};
 use weft_core::checksum::fold;
@@ -13,7 +13,7 @@ use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
 use weft_ir::program::{FieldLayout, FieldWrite, HeaderChangeDecl, Sum};
 
-/// The changes of a pass that are still to be written.
+/// The edits of a pass that are still to be applied.
 pub(super) struct Edits<'a> {
     stores: &'a [Option<FieldWrite>],
     reshapes: &'a [HeaderChangeDecl],
@@ -22,24 +22,24 @@ pub(super) struct Edits<'a> {
     outcome: &'a Outcome,
     /// The inputs that the program sets.
     set: InputSet,
-    /// Changes that were written.
+    /// The number of edits applied.
     written: usize,
-    /// A checksum whose addresses were taken off, and no others put on since.
-    bare: Option<Bare>,
+    /// A checksum without the addresses of its pseudo header: they were removed, and no others were added since.
+    detached: Option<DetachedChecksum>,
 }
 
-/// A value is not as long as what it is to replace.
+/// A value has another length than the field that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unfit;
+pub(super) struct LengthMismatch;
 
-/// A change that was not made, for which the frame is of no use now.
+/// An edit that failed; its frame cannot be used any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Undone {
-    pub(super) why: Lost,
+pub(super) struct EditError {
+    pub(super) why: DropReason,
     pub(super) change: EditTarget,
 }
 
-/// A change of bytes as the internet checksum sees it: the sum of what is new and of the complement of what was there.
+/// A change of bytes as the internet checksum sees it: the sum of the new bytes and of the complement of the old ones.
 #[derive(Clone, Copy)]
 pub(super) struct Delta {
     sum: u16,
@@ -47,10 +47,10 @@ pub(super) struct Delta {
     is_odd: bool,
 }
 
-/// Makes all changes that a pass has left, in their order.
+/// Applies all edits of a pass, in order.
 ///
 /// # Errors
-/// Which change was not made, and why.
+/// The edit that failed, and the reason.
 #[inline(never)]
 pub(super) fn make_all(
     changes: (&[Option<FieldWrite>], &[HeaderChangeDecl]),
@@ -59,18 +59,18 @@ pub(super) fn make_all(
     outcome: &Outcome,
     frame: &mut Frame,
     pool: &mut Pool,
-) -> Result<(), Undone> {
-    // What most tunnels do is nothing but that.
+) -> Result<(), EditError> {
+    // Fast path: most tunnels do nothing else.
     let (layer, rest) = popped_first(&outcome.edits, changes.1);
     if let Some((change, stacks, values)) = only_push(rest, changes.1) {
         let popped = layer.map_or(Ok(()), |layer| pop_to(layer, slots, frame, pool));
         let pushed = popped.and_then(|()| push(stacks, values, outcome, frame, pool));
-        return pushed.map_err(|why| Undone { why, change });
+        return pushed.map_err(|why| EditError { why, change });
     }
     Edits::new(changes, slots, present, outcome).make(outcome.edits.len(), frame, pool)
 }
 
-/// The layer up to which headers are taken off first, if nothing has to follow that; and what is left to do.
+/// The layer that a first POP removes headers up to, if no checksum depends on it; and the edits behind it.
 #[inline]
 fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (Option<u16>, &'e [TupleEdit]) {
     if let [TupleEdit { target: EditTarget::HeaderChange(id), .. }, rest @ ..] = edits
@@ -83,7 +83,7 @@ fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (O
     (None, edits)
 }
 
-/// The headers that a pass puts on in front of its frame, and their values, if that is all that it has left.
+/// The PUSH in front of the frame and its values, if the pass has no other edit.
 #[inline]
 fn only_push<'e, 'r>(
     edits: &'e [TupleEdit],
@@ -94,7 +94,7 @@ fn only_push<'e, 'r>(
     let HeaderChange::Push { behind: None, stacks } = &reshapes.get(usize::from(id))?.what else {
         return None;
     };
-    // Its values stand right in front of it.
+    // The values precede the push directly.
     (stacks.first()?.values.len() == values.len()).then_some((last.target, stacks, values))
 }
 
@@ -110,15 +110,14 @@ impl<'a> Edits<'a> {
             _ => None,
         });
         let set = set.collect();
-        Self { stores, reshapes, slots, present, outcome, set, written: 0, bare: None }
+        Self { stores, reshapes, slots, present, outcome, set, written: 0, detached: None }
     }
 
-    /// Makes the changes up to the `n`-th, of fields and of structure. A field of a layer that the frame does not have
-    /// stays away.
+    /// Applies the first `n` edits, of fields and of structure. Skips a field whose layer the frame does not have.
     ///
     /// # Errors
-    /// Which change was not made, and why; those before are made.
-    pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Undone> {
+    /// The edit that failed, and the reason; those before it are applied.
+    pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), EditError> {
         let mut rest = self.outcome.edits.get(self.written..n).unwrap_or_default();
         self.written = n.max(self.written);
         while let Some(edit) = rest.first() {
@@ -126,7 +125,10 @@ impl<'a> Edits<'a> {
                 EditTarget::Input(id) => {
                     let partial = frame.meta.offload.checksum.partial_at();
                     let done = self.set(id, edit.value, partial, pool.bytes_mut(frame));
-                    done.map_err(|Unfit| Undone { why: Lost::Unfit, change: edit.target })?;
+                    done.map_err(|LengthMismatch| EditError {
+                        why: DropReason::LengthMismatch,
+                        change: edit.target,
+                    })?;
                     1
                 }
                 EditTarget::Part(_) | EditTarget::HeaderChange(_) => self.reshape(rest, frame, pool)?,
@@ -137,8 +139,14 @@ impl<'a> Edits<'a> {
         Ok(())
     }
 
-    /// Makes the change of structure that these edits begin with: its values, and then what it is. How many they are.
-    fn reshape(&mut self, edits: &[TupleEdit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Undone> {
+    /// Applies the structure change at the start of these edits: its values, and then the change. Returns how many
+    /// edits it took.
+    fn reshape(
+        &mut self,
+        edits: &[TupleEdit],
+        frame: &mut Frame,
+        pool: &mut Pool,
+    ) -> Result<usize, EditError> {
         let is_part = |edit: &&TupleEdit| matches!(edit.target, EditTarget::Part(_));
         let parts = edits.iter().take_while(is_part).count();
         if let Some(EditTarget::HeaderChange(id)) = edits.get(parts).map(|edit| edit.target)
@@ -147,24 +155,31 @@ impl<'a> Edits<'a> {
             if let HeaderChange::Pop { layer, pseudo, .. } = &decl.what
                 && !pseudo.sums.is_empty()
             {
-                self.bare = Bare::take_off(pseudo, *layer, (self.slots, self.present), frame, pool);
+                self.detached =
+                    DetachedChecksum::detach(pseudo, *layer, (self.slots, self.present), frame, pool);
             }
             let bytes = frame.len();
             let done = reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool);
-            done.map_err(|why| Undone { why, change: EditTarget::HeaderChange(id) })?;
-            if let Some(bare) = self.bare
+            done.map_err(|why| EditError { why, change: EditTarget::HeaderChange(id) })?;
+            if let Some(bare) = self.detached
                 && let HeaderChange::Push { behind: None, stacks } = &decl.what
             {
-                self.bare = None;
-                bare.put_on(stacks, bytes, frame, pool);
+                self.detached = None;
+                bare.attach(stacks, bytes, frame, pool);
             }
         }
         Ok((parts + 1).min(edits.len()))
     }
 
-    /// Sets a field, if it is there.
+    /// Sets a field, if it is present.
     #[inline(always)]
-    fn set(&self, id: u16, value: Cell, partial: Option<u64>, bytes: &mut [u8]) -> Result<(), Unfit> {
+    fn set(
+        &self,
+        id: u16,
+        value: Cell,
+        partial: Option<u64>,
+        bytes: &mut [u8],
+    ) -> Result<(), LengthMismatch> {
         let at = usize::from(id);
         let (Some(Some(store)), Some(slot)) = (self.stores.get(at), self.slots.get(at)) else {
             return Ok(());
@@ -175,7 +190,7 @@ impl<'a> Edits<'a> {
         match (value, store.at) {
             (Cell::Bytes(start, len), FieldLayout::Bytes) => {
                 if u64::from(len) != slot.b {
-                    return Err(Unfit);
+                    return Err(LengthMismatch);
                 }
                 let Some(field) = part(bytes, slot.a, len as usize) else { return Ok(()) };
                 let new = self.outcome.kept(start, len);
@@ -190,10 +205,10 @@ impl<'a> Edits<'a> {
             (value, FieldLayout::Bits { bytes: wide, shift, bits, endian }) => {
                 let Some(value) = number(value) else { return Ok(()) };
                 let Some(field) = part(bytes, slot.b, wide.into()) else { return Ok(()) };
-                // What is as wide as a type has no value that does not fit; compiled code asks nothing of it either.
+                // If a field is as wide as a type, each value fits. Compiled code does not check it either.
                 let is_as_wide_as_a_type = bits == 8 * wide && wide.is_power_of_two();
                 if !is_as_wide_as_a_type && value & !bits_max(bits) != 0 {
-                    return Err(Unfit);
+                    return Err(LengthMismatch);
                 }
                 let delta = set_bits(field, slot.b, value, (shift, bits, endian));
                 self.follow(&store.sums, delta, partial, bytes);
@@ -203,7 +218,7 @@ impl<'a> Edits<'a> {
         Ok(())
     }
 
-    /// Keeps checksums right that cover what has changed.
+    /// Updates the checksums that cover the change.
     #[inline(always)]
     fn follow(&self, sums: &[Sum], delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         for sum in sums {
@@ -214,8 +229,8 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Keeps checksums right that cover another one. What that one covers has changed, and so it has by as much the
-    /// other way, or will have when a device has completed it.
+    /// Updates the checksums that cover another checksum. The bytes under that checksum have changed; it changes by as
+    /// much in the other direction, or will when a device completes it.
     #[cold]
     fn follow_sum(&self, sums: &[Sum], changed: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         let place = |sum: Sum| self.slots.get(usize::from(sum.input)).map(|slot| slot.b);
@@ -226,8 +241,8 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Keeps a checksum right, if there is one: whether there is. One that the program sets itself is the program's.
-    /// `partial` is where one lies that is still to be completed.
+    /// Updates a checksum, and returns whether it is present. A checksum that the program sets is left alone. `partial`
+    /// is the location of one that a device is still to complete.
     #[inline]
     fn add(&self, sum: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) -> bool {
         let is_there = self.present.contains(sum.input) && !self.set.contains(sum.input);
@@ -237,22 +252,22 @@ impl<'a> Edits<'a> {
             return false;
         };
         let Sum { zero_is_none, pseudo, .. } = sum;
-        delta.follow(field, at, Followed { zero_is_none, pseudo, is_partial: Some(slot.b) == partial })
+        delta.follow(field, at, ChecksumField { zero_is_none, pseudo, is_partial: Some(slot.b) == partial })
     }
 }
 
-/// A checksum that follows a change.
+/// A checksum field that covers a change.
 #[derive(Clone, Copy)]
-pub(super) struct Followed {
-    /// Zero means that there is none.
+pub(super) struct ChecksumField {
+    /// Zero means "no checksum".
     pub(super) zero_is_none: bool,
-    /// What changes is in the pseudo header alone.
+    /// It covers the change through the pseudo header only.
     pub(super) pseudo: bool,
     /// A device is still to complete it.
     pub(super) is_partial: bool,
 }
 
-/// The same change the other way.
+/// The change in the other direction.
 impl Neg for Delta {
     type Output = Self;
 
@@ -262,16 +277,16 @@ impl Neg for Delta {
 }
 
 impl Delta {
-    /// Of bytes that other ones replace.
+    /// The change from old bytes to new ones.
     fn of_bytes(at: u64, old: &[u8], new: &[u8]) -> Self {
         let words = old.chunks(2).zip(new.chunks(2));
         let sum = words.map(|(old, new)| u64::from(!word(old)) + u64::from(word(new))).sum();
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
-    /// Of the number that so many bytes hold, the first of them the highest.
+    /// The change of a number of that many bytes, in network byte order.
     fn of_number(at: u64, bytes: usize, old: u64, new: u64) -> Self {
-        // A last odd byte is the upper half of a word.
+        // An odd last byte is the upper half of a word.
         let pad = (bytes & 1) * 8;
         let mask = bits_max((8 * bytes + pad) as u8);
         let (old, new) = (!(old << pad) & mask, new << pad);
@@ -279,14 +294,14 @@ impl Delta {
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
     }
 
-    /// Of bytes that were not covered before.
+    /// The change from nothing to new bytes.
     pub(super) fn of_new(at: usize, new: &[u8]) -> Self {
         Self { sum: fold(new.chunks(2).map(|new| u64::from(word(new))).sum()), is_odd: at & 1 == 1 }
     }
 
-    /// Keeps a checksum right that lies `at`, if there is one: whether there is.
+    /// Updates the checksum at `at`, if there is one; returns whether there is.
     #[inline]
-    pub(super) fn follow(self, field: &mut [u8; 2], at: usize, of: Followed) -> bool {
+    pub(super) fn follow(self, field: &mut [u8; 2], at: usize, of: ChecksumField) -> bool {
         let old = u16::from_be_bytes(*field);
         let new = match of.is_partial {
             true if of.pseudo => self.add_to(old, at),
@@ -302,8 +317,8 @@ impl Delta {
         true
     }
 
-    /// RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): where the words of the change and of the
-    /// sum are a byte apart, the bytes of the change swap.
+    /// RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): if the words of the change and of the sum
+    /// are one byte apart, the bytes of the change swap.
     fn add_to(self, sum: u16, at: usize) -> u16 {
         let is_apart = self.is_odd != (at & 1 == 1);
         let change = if is_apart { self.sum.swap_bytes() } else { self.sum };
@@ -311,7 +326,7 @@ impl Delta {
     }
 }
 
-/// The number of a change; None of what is no number.
+/// The number in a cell; None for other types.
 fn number(cell: Cell) -> Option<u64> {
     match cell {
         Cell::Bool(b) => Some(u64::from(b)),
@@ -320,13 +335,13 @@ fn number(cell: Cell) -> Option<u64> {
     }
 }
 
-/// So many bytes of a frame.
+/// That many bytes of a frame.
 #[inline(always)]
 fn part(bytes: &mut [u8], at: u64, len: usize) -> Option<&mut [u8]> {
     bytes.get_mut(at as usize..)?.get_mut(..len)
 }
 
-/// Sets bits of a number; what of the value is above them is left out. The change of its bytes.
+/// Sets the bits of a number, and ignores higher bits of the value. Returns the change of its bytes.
 #[inline]
 fn set_bits(field: &mut [u8], at: u64, value: u64, (shift, bits, endian): (u8, u8, Endian)) -> Delta {
     let (bytes, width, little) = (field.len(), 8 * field.len() as u32, endian == Endian::Little);
@@ -344,7 +359,7 @@ fn words(number: u64) -> u64 {
     (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff)
 }
 
-/// Two bytes as a word; a last odd one is its upper half.
+/// Two bytes as a word; an odd last byte is its upper half.
 fn word(bytes: &[u8]) -> u16 {
     u16::from_be_bytes([bytes[0], bytes.get(1).copied().unwrap_or(0)])
 }

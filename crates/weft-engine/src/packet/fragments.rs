@@ -1,19 +1,19 @@
-//! Fragments of IP packets, followed until all of a packet has passed: virtual reassembly.
+//! Virtual reassembly: tracks the fragments of IP packets until the whole packet has passed.
 //!
-//! Ports and flags stand in the first fragment of a packet alone. Where a chain asks for them, its bytes are kept, and
-//! each later fragment is given what the parser finds in them: it passes the chain as if it had the header itself. One
-//! that comes in front of the first waits for it, and passes behind it. Nothing is put together, and each fragment
-//! leaves as it came.
+//! Only the first fragment of a packet has ports and flags. If a chain reads them, the engine keeps the bytes of the
+//! first fragment, and each later fragment inherits the inputs that the parser finds in them. It passes the chain as if
+//! it had the header itself. A fragment that arrives before the first one waits for it. Nothing is reassembled: each
+//! fragment leaves as it arrived.
 //!
-//! What a tunnel carries in fragments is followed likewise, where a chain asks for what is behind: the chain's own
-//! parser says where the packet lies, for tunnels are defined in programs; so is what a tunnel in a tunnel carries. It
-//! is followed as it comes in even if it is taken out of its tunnels before an element asks: so fragments wait in front
-//! of a chain, and nowhere in it.
+//! Fragments inside tunnels are tracked in the same way, if a chain reads what is behind. Programs define tunnels, so
+//! the chain's own parser locates the carried packet, also in nested tunnels. A carried fragment is tracked as it
+//! arrives, even if an element removes the tunnel before another one reads the fields. So fragments wait in front of a
+//! chain, and never inside it.
 //!
-//! Sources: RFC 791 section 3.2, RFC 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why fragments that overlap
-//! do not pass.
+//! Sources: RFC 791 section 3.2, RFC 8200 section 4.5; RFC 1858, RFC 3128 and RFC 5722 for why overlapping fragments do
+//! not pass.
 
-use super::stats::Lost;
+use super::stats::DropReason;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, ip_at, network_at, session_in_front};
@@ -21,142 +21,142 @@ use weft_core::ip::{IpPacket, Part};
 use weft_core::wire::{CARRIED_MAX, LAYERS_MAX};
 use weft_core::{Interval, Time};
 
-/// Packets whose fragments a worker follows; a further one takes the place of the oldest.
+/// Fragmented packets that a worker tracks; a further one evicts the oldest.
 pub const FRAGMENTED_MAX: usize = 1024;
-/// Fragments of one packet: 64 KiB in what IPv6 links must carry at least, and some.
+/// Fragments of one packet: enough for 64 KiB at the minimum MTU of IPv6.
 pub const FRAGMENTS_MAX: usize = 64;
-/// Fragments that wait for the first of their packet on a worker; for a further one, the packet that has waited longest
-/// is given up.
+/// Fragments on a worker that wait for the first of their packet. For a further one, the packet that has waited longest
+/// is abandoned.
 pub const FRAGMENTS_WAITING_MAX: usize = 256;
-/// How long fragments of a packet are followed, from the one that came first. Linux waits as long.
+/// How long the fragments of a packet are tracked, from the one that arrived first. Linux uses the same time.
 pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
 
-/// The longest payload of a packet that is in fragments.
+/// The longest payload of a fragmented packet.
 const PACKET_BYTES_MAX: u32 = 65_535;
-/// Of MPLS, RFC 3032 and RFC 5332.
+/// The EtherTypes of MPLS: RFC 3032 and RFC 5332.
 const ETHERTYPES_MPLS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
-/// Bytes of the tags of a frame, and of the number of a session.
+/// Bytes of the VLAN tags of a frame, and of a session id.
 const TAGS_BYTES: usize = 4 * VLAN_TAGS_MAX;
 const SESSION_BYTES: usize = 2;
-/// Labels of MPLS that are looked behind: as many as a parser takes.
+/// The most MPLS labels that are skipped: as many as a parser reads.
 const LABELS_MAX: usize = LAYERS_MAX as usize;
 const LABEL_BYTES: usize = 4;
-/// Of a word of MPLS, the label and whether it is the last. Fragments of a packet may have lived for different times.
+/// Of an MPLS word, the label and the bottom-of-stack bit. The TTL may differ between the fragments of a packet.
 const LABEL_MASK: u32 = 0xffff_f100;
 const LABEL_IS_LAST: u32 = 0x100;
-/// Says that the next label spreads flows (RFC 6790): it may be another for a fragment that has ports.
+/// Announces an entropy label (RFC 6790): the next label may differ for a fragment that has ports.
 const LABEL_OF_ENTROPY: u32 = 7;
 
-/// What all fragments of a packet have in common, and no other packet that is under way.
+/// What all fragments of a packet have in common, and no other packet in flight has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct FragmentKey {
     addresses: [u8; 32],
     id: [u8; 4],
     port: u16,
-    /// Of IPv4; IPv6 does without.
+    /// IPv4 only; IPv6 does not use it.
     protocol: Option<u8>,
     tags: [u8; TAGS_BYTES],
-    /// Of PPPoE.
+    /// The PPPoE session id.
     session: [u8; SESSION_BYTES],
     labels: [u32; LABELS_MAX],
-    /// Of what tunnels carry, the outermost first.
+    /// The tunnels around the packet, the outermost first.
     tunnels: [Option<Tunnel>; CARRIED_MAX],
 }
 
-impl Key {
-    /// What a fragment of this packet does that cannot be.
-    fn overlaps(&self) -> GivenUp {
-        GivenUp::Overlaps { port: self.port, version: if self.protocol.is_some() { 4 } else { 6 } }
+impl FragmentKey {
+    /// The drop of a fragment that overlaps others of this packet.
+    fn overlaps(&self) -> FragmentDrop {
+        FragmentDrop::Overlaps { port: self.port, version: if self.protocol.is_some() { 4 } else { 6 } }
     }
 }
 
-/// A tunnel, as far as it tells packets with the same addresses apart.
+/// The parts of a tunnel that tell apart packets with the same addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tunnel {
-    /// Its ends; zeros if it does not go over IP.
+    /// Its endpoints; zeros if it does not run over IP.
     ends: [u8; 32],
     number: u64,
 }
 
 /// How the frames of a port begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Begins {
-    /// With an IP packet, and not with a link header.
+pub(super) struct LinkFraming {
+    /// With an IP packet, without a link header.
     pub(super) is_ip: bool,
-    /// A packet may stand behind labels of MPLS.
+    /// MPLS labels may precede the packet.
     pub(super) has_labels: bool,
 }
 
-/// The outermost packet of a frame, and what stands in front of it.
+/// The outermost packet of a frame, and the headers in front of it.
 struct Outermost<'f> {
-    /// With tags, and with the header of a session.
+    /// With tags and the session header.
     link: &'f [u8],
     labels: &'f [u8],
     packet: IpPacket<'f>,
 }
 
-/// What is known of a frame of a batch in which there are fragments.
+/// Fragment information of a frame.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Followed {
-    /// The first fragment of the packet, of a later one.
+pub(super) struct FragmentInfo {
+    /// For a later fragment: the first fragment of its packet.
     pub(super) first: Option<Arc<[u8]>>,
-    /// In how many tunnels the packet is that was followed.
+    /// The number of tunnels around the tracked packet.
     pub(super) depth: usize,
 }
 
 /// A fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fragment {
-    key: Key,
-    /// The bytes of the packet's payload that are in it.
+    key: FragmentKey,
+    /// The range of the packet's payload in it, in bytes.
     from: u32,
     to: u32,
     is_last: bool,
-    /// The first of a packet, in which there is the header of a fragment once more.
+    /// It is the first of its packet, and its payload begins with another fragment header.
     holds_another: bool,
 }
 
-/// Why a fragment does not pass.
+/// Why a fragment is dropped.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum GivenUp {
-    /// It breaks a rule of its wire format: it overlaps another, is one again, ends where none may, or is the first of
-    /// a packet that is itself in fragments; or such a one has come before.
+pub(super) enum FragmentDrop {
+    /// It is malformed: it overlaps another one, repeats the first, ends at an invalid offset, or is the first of a
+    /// packet that is itself fragmented; or such a fragment has arrived before.
     Overlaps {
-        /// The port by which it came in.
+        /// The ingress port.
         port: u16,
-        /// The version of its IP.
+        /// The IP version.
         version: u8,
     },
     /// Another reason.
-    Lost(Lost),
+    Dropped(DropReason),
 }
 
-/// Packets of which some fragments have come.
+/// The tracked packets.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
-    packets: BTreeMap<Key, Packet>,
-    /// The same, the oldest first; those that are gone already are skipped. The number tells packets with one key
-    /// apart.
-    by_age: VecDeque<(Key, u64)>,
-    /// Those of which some fragments have waited, likewise.
-    waiting: VecDeque<(Key, u64)>,
+    packets: BTreeMap<FragmentKey, Packet>,
+    /// The same, oldest first; entries of removed packets are skipped. The number tells apart packets with one key.
+    by_age: VecDeque<(FragmentKey, u64)>,
+    /// The packets with waiting fragments, in the same form.
+    waiting: VecDeque<(FragmentKey, u64)>,
     n_waiting: usize,
     n_packets: u64,
-    /// What has been given up, with the reason, until its buffers are given back.
-    given_up: Vec<(GivenUp, Frame)>,
+    /// Dropped fragments with the reason, until their buffers are given back.
+    given_up: Vec<(FragmentDrop, Frame)>,
 }
 
-/// What first fragments said, for those of their packets that come behind them. Nothing waits, and nothing is judged.
+/// Values recorded for first fragments, for the later fragments of their packets. No fragment waits, and none is
+/// checked.
 #[derive(Debug)]
-pub(super) struct Firsts<T> {
-    known: BTreeMap<Key, Said<T>>,
-    /// The same by number, the oldest first.
-    by_age: BTreeMap<u64, Key>,
-    n_said: u64,
+pub(super) struct FirstFragments<T> {
+    known: BTreeMap<FragmentKey, FirstFragment<T>>,
+    /// The same by number, oldest first.
+    by_age: BTreeMap<u64, FragmentKey>,
+    n_recorded: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Said<T> {
+struct FirstFragment<T> {
     number: u64,
     at: Time,
     what: T,
@@ -168,17 +168,17 @@ struct Packet {
     until: Time,
     /// The first fragment.
     first: Option<Arc<[u8]>>,
-    /// What has come of it, in order.
+    /// The ranges that have arrived, in order.
     parts: Vec<(u32, u32)>,
-    /// How long it is.
+    /// The length of its payload.
     end: Option<u32>,
-    /// What waits for the first.
+    /// The fragments that wait for the first.
     waiting: Vec<Frame>,
-    /// Parts of it overlap: nothing more of it passes.
+    /// Its fragments overlap: no further one passes.
     is_bad: bool,
 }
 
-impl Begins {
+impl LinkFraming {
     /// Where the outermost packet of a frame begins.
     pub(super) fn packet_at(self, frame: &[u8]) -> Option<usize> {
         self.outermost(frame).map(|found| found.link.len() + found.labels.len())
@@ -197,7 +197,7 @@ impl Begins {
 }
 
 impl<'f> Outermost<'f> {
-    /// What stands behind the last label is told by its first bits.
+    /// The first bits behind the last label tell the type of the packet.
     fn behind_labels(link: &'f [u8], labels: &'f [u8]) -> Option<Self> {
         let mut words = labels.chunks_exact(LABEL_BYTES).take(LABELS_MAX);
         let n = words.position(|word| label(word) & LABEL_IS_LAST != 0)? + 1;
@@ -207,7 +207,7 @@ impl<'f> Outermost<'f> {
 }
 
 impl Tunnel {
-    /// A tunnel with this number that a packet goes through, if it is one of IP that carries it.
+    /// The tunnel with this number that carries a packet; `carrier` is the IP packet of the tunnel, if it runs over IP.
     pub(super) fn new(carrier: Option<&[u8]>, number: u64) -> Self {
         let ends = carrier.and_then(IpPacket::new).map(IpPacket::addresses);
         Self { ends: padded(ends.unwrap_or_default()), number }
@@ -215,28 +215,28 @@ impl Tunnel {
 }
 
 impl Fragment {
-    /// The fragment that a frame holds. None: a whole packet, or none of IP.
+    /// The fragment in a frame. None: a whole packet, or not IP.
     #[inline]
-    pub(super) fn of(frame: &[u8], port: u16, begins: Begins) -> Option<Self> {
+    pub(super) fn of(frame: &[u8], port: u16, begins: LinkFraming) -> Option<Self> {
         let Outermost { link, labels, packet } = begins.outermost(frame)?;
         let mut fragment = Self::of_packet(packet, link, port)?;
         fragment.key.labels = known_labels(labels);
         Some(fragment)
     }
 
-    /// The fragment that a packet is, wherever it stands.
+    /// The fragment that a packet is, whatever is in front of it.
     #[inline]
     pub(super) fn of_carried(packet: &[u8]) -> Option<Self> {
         Self::of_packet(IpPacket::new(packet)?, &[], 0)
     }
 
-    /// The fragment that tunnels carry in a frame, behind so many bytes.
+    /// The fragment that tunnels carry in a frame, at this offset.
     #[cold]
     pub(super) fn in_tunnels(
         frame: &[u8],
         packet_at: usize,
         port: u16,
-        begins: Begins,
+        begins: LinkFraming,
         tunnels: [Option<Tunnel>; CARRIED_MAX],
     ) -> Option<Self> {
         let packet = IpPacket::new(frame.get(packet_at..)?)?;
@@ -250,7 +250,7 @@ impl Fragment {
         Some(fragment)
     }
 
-    /// The fragment that a packet is, if it is there as a whole; most are none, which is told by one look.
+    /// The fragment that a packet is, if the packet is complete. Most are none, which one comparison shows.
     #[inline]
     fn of_packet(packet: IpPacket<'_>, link: &[u8], port: u16) -> Option<Self> {
         Self::new(packet, packet.part()?, link, port)
@@ -261,24 +261,25 @@ impl Fragment {
         let Part { id, protocol, offset, bytes, has_more, holds_another } = part;
         let protocol = packet.is_v4().then_some(protocol);
         let (addresses, tags, session) = (padded(packet.addresses()), tags_of(link), session_in_front(link));
-        let key = Key { addresses, id, port, protocol, tags, session, labels: [0; _], tunnels: [None; _] };
+        let key =
+            FragmentKey { addresses, id, port, protocol, tags, session, labels: [0; _], tunnels: [None; _] };
         let fragment = Self { key, from: offset, to: offset + bytes, is_last: !has_more, holds_another };
         packet.is_complete().then_some(fragment)
     }
 
-    /// It is not the first of its packet.
+    /// Whether it is not the first of its packet.
     pub(super) fn is_later(&self) -> bool {
         self.from > 0
     }
 
-    /// It ends where no fragment may, or its packet is one in fragments when it is put together.
-    fn is_unfit(&self) -> bool {
+    /// Whether it ends at an invalid offset, or its packet is itself fragmented after reassembly.
+    fn is_malformed(&self) -> bool {
         let is_odd = !self.is_last && !(self.to - self.from).is_multiple_of(8);
         is_odd || self.to == self.from || self.to > PACKET_BYTES_MAX || self.holds_another
     }
 }
 
-/// The tags of a link header, behind which a session's may stand: networks that share a link are told apart by them.
+/// The VLAN tags of a link header, which a session header may follow. They tell apart the networks on one link.
 fn tags_of(link: &[u8]) -> [u8; TAGS_BYTES] {
     let end = network_at(link).unwrap_or(0).saturating_sub(2);
     padded(link.get(12..end).unwrap_or_default())
@@ -288,7 +289,7 @@ fn label(word: &[u8]) -> u32 {
     word.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// What all fragments of a packet have in common of the labels in front of it: they tell one network from another.
+/// The part of the labels that all fragments of a packet share; it tells networks apart.
 fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
     let mut all = [0; LABELS_MAX];
     let mut is_entropy = false;
@@ -299,7 +300,7 @@ fn known_labels(bytes: &[u8]) -> [u32; LABELS_MAX] {
     all
 }
 
-/// Bytes with zeros behind them.
+/// Bytes, padded with zeros.
 fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut all = [0; N];
     let n = bytes.len().min(N);
@@ -308,48 +309,48 @@ fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 impl Fragments {
-    /// Nothing is followed, and nothing is to be given back.
+    /// Whether nothing is tracked and no buffer is to be given back.
     pub(super) fn is_empty(&self) -> bool {
         self.packets.is_empty() && self.given_up.is_empty()
     }
 
-    /// Frames that wait for the first fragment of their packet.
+    /// The number of frames that wait for the first fragment of their packet.
     pub(super) fn waiting(&self) -> usize {
         self.n_waiting
     }
 
-    /// When [`Fragments::expire`] has something to do.
+    /// The time of the next call of [`Fragments::expire`].
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.by_age.front().and_then(|oldest| self.get(oldest)).map(|packet| packet.until)
     }
 
-    /// What was given up and is still here, by its reason.
-    pub(super) fn given_up(&self) -> impl Iterator<Item = Lost> {
+    /// The reasons of dropped fragments that still hold their buffers.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = DropReason> {
         self.given_up.iter().filter_map(|(why, _)| match why {
-            GivenUp::Lost(reason) => Some(*reason),
-            // It is counted before anybody asks.
-            GivenUp::Overlaps { .. } => None,
+            FragmentDrop::Dropped(reason) => Some(*reason),
+            // It has been counted when it was dropped.
+            FragmentDrop::Overlaps { .. } => None,
         })
     }
 
-    /// Gives up packets that have had their time.
+    /// Abandons packets whose time is over.
     pub(super) fn expire(&mut self, now: Time) {
         while let Some(of) = self.by_age.front().copied() {
             if self.get(&of).is_some_and(|packet| packet.until > now) {
                 return;
             }
             self.by_age.pop_front();
-            self.give_up(of, Lost::NoFirstFragment);
+            self.give_up(of, DropReason::NoFirstFragment);
         }
     }
 
-    /// What was given up, with the reason: it is the caller's now.
-    pub(super) fn take_given_up(&mut self) -> impl Iterator<Item = (GivenUp, Frame)> {
+    /// Hands over the dropped fragments, with the reasons.
+    pub(super) fn take_given_up(&mut self) -> impl Iterator<Item = (FragmentDrop, Frame)> {
         self.given_up.drain(..)
     }
 
-    /// Takes a fragment that has come. What may pass now is put behind `out`, each with the first fragment of its
-    /// packet unless it is that. The rest waits, or is among what was given up.
+    /// Takes a fragment that has arrived. Appends to `out` the frames that may pass now, each later one with the first
+    /// fragment of its packet. All others wait or are dropped.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -363,13 +364,13 @@ impl Fragments {
         let number = self.begin(now, key);
         let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
         if packet.parts.len() == FRAGMENTS_MAX {
-            return self.given_up.push((GivenUp::Lost(Lost::FragmentsTooMany), frame));
+            return self.given_up.push((FragmentDrop::Dropped(DropReason::FragmentsTooMany), frame));
         }
-        // The same part again is no attack, as networks may double what they carry; but it is not looked at twice.
+        // A duplicate is no attack, since networks may duplicate packets; but it does not pass twice.
         if packet.is_bad || packet.parts.contains(&(from, to)) {
             return self.given_up.push((overlaps, frame));
         }
-        if fragment.is_unfit() || !packet.fits(from, to, is_last) {
+        if fragment.is_malformed() || !packet.fits(from, to, is_last) {
             packet.is_bad = true;
             self.n_waiting -= packet.waiting.len();
             let waiting = core::mem::take(&mut packet.waiting).into_iter().chain([frame]);
@@ -397,27 +398,28 @@ impl Fragments {
         }
     }
 
-    /// The oldest is one that is there.
+    /// The oldest entry whose packet is still tracked.
     fn forget_oldest(&mut self) {
         while self.by_age.front().is_some_and(|oldest| self.get(oldest).is_none()) {
             self.by_age.pop_front();
         }
     }
 
-    /// The number of the packet with this key, which is there then.
-    fn begin(&mut self, now: Time, key: Key) -> u64 {
+    /// The number of the packet with this key; begins to track it if necessary.
+    fn begin(&mut self, now: Time, key: FragmentKey) -> u64 {
         self.expire(now);
         if let Some(packet) = self.packets.get(&key) {
             return packet.number;
         }
         while self.packets.len() >= FRAGMENTED_MAX {
             let Some(oldest) = self.by_age.pop_front() else { break };
-            self.give_up(oldest, Lost::FragmentsTooMany);
+            self.give_up(oldest, DropReason::FragmentsTooMany);
         }
-        // Packets that have passed are whole mostly in no time: those in front are then gone, and few are behind them.
+        // Most packets are complete at once, so entries at the front are stale, and few are live.
         if self.by_age.len() >= 2 * FRAGMENTED_MAX {
             let packets = &self.packets;
-            let is_there = |(key, number): &(Key, u64)| packets.get(key).is_some_and(|p| p.number == *number);
+            let is_there =
+                |(key, number): &(FragmentKey, u64)| packets.get(key).is_some_and(|p| p.number == *number);
             self.by_age.retain(is_there);
         }
         let number = self.n_packets;
@@ -436,61 +438,62 @@ impl Fragments {
         number
     }
 
-    /// Gives up what has waited longest, if too many wait.
+    /// If too many fragments wait, abandons the packet that has waited longest.
     fn make_room(&mut self) {
         while self.n_waiting > FRAGMENTS_WAITING_MAX {
             let Some(longest) = self.waiting.pop_front() else { return };
             if self.get(&longest).is_some_and(|packet| !packet.waiting.is_empty()) {
-                self.give_up(longest, Lost::FragmentsTooMany);
+                self.give_up(longest, DropReason::FragmentsTooMany);
             }
         }
         if self.waiting.len() >= 2 * FRAGMENTS_WAITING_MAX {
             let packets = &self.packets;
-            let waits = |(key, number): &(Key, u64)| {
+            let waits = |(key, number): &(FragmentKey, u64)| {
                 packets.get(key).is_some_and(|p| p.number == *number && !p.waiting.is_empty())
             };
             self.waiting.retain(waits);
         }
     }
 
-    fn give_up(&mut self, of: (Key, u64), reason: Lost) {
+    fn give_up(&mut self, of: (FragmentKey, u64), reason: DropReason) {
         if self.get(&of).is_none() {
             return;
         }
         let Some(packet) = self.packets.remove(&of.0) else { return };
         self.n_waiting -= packet.waiting.len();
-        self.given_up.extend(packet.waiting.into_iter().map(|frame| (GivenUp::Lost(reason), frame)));
+        self.given_up.extend(packet.waiting.into_iter().map(|frame| (FragmentDrop::Dropped(reason), frame)));
         self.forget_oldest();
     }
 
-    fn get(&self, (key, number): &(Key, u64)) -> Option<&Packet> {
+    fn get(&self, (key, number): &(FragmentKey, u64)) -> Option<&Packet> {
         self.packets.get(key).filter(|packet| packet.number == *number)
     }
 
-    /// Forgets all packets; what waits is given up.
+    /// Forgets all packets and drops the waiting fragments.
     pub(super) fn clear(&mut self) {
         let packets = core::mem::take(&mut self.packets).into_values();
         let waiting = packets.flat_map(|packet| packet.waiting);
-        self.given_up.extend(waiting.map(|frame| (GivenUp::Lost(Lost::NoFirstFragment), frame)));
+        self.given_up
+            .extend(waiting.map(|frame| (FragmentDrop::Dropped(DropReason::NoFirstFragment), frame)));
         self.by_age.clear();
         self.waiting.clear();
         self.n_waiting = 0;
     }
 }
 
-impl<T> Default for Firsts<T> {
+impl<T> Default for FirstFragments<T> {
     fn default() -> Self {
-        Self { known: BTreeMap::new(), by_age: BTreeMap::new(), n_said: 0 }
+        Self { known: BTreeMap::new(), by_age: BTreeMap::new(), n_recorded: 0 }
     }
 }
 
-impl<T: Copy> Firsts<T> {
-    /// Notes what the first fragment of a packet said, in the place of what one with the same key has said before.
-    /// [`FRAGMENTED_MAX`] are known: the oldest gives way.
-    pub(super) fn note(&mut self, now: Time, first: &Fragment, said: T) {
-        let number = self.n_said;
-        self.n_said += 1;
-        if let Some(before) = self.known.insert(first.key, Said { number, at: now, what: said }) {
+impl<T: Copy> FirstFragments<T> {
+    /// Records a value for the first fragment of a packet, and replaces an earlier one with the same key. Holds at most
+    /// [`FRAGMENTED_MAX`] values; when full, the oldest one is evicted.
+    pub(super) fn note(&mut self, now: Time, first: &Fragment, value: T) {
+        let number = self.n_recorded;
+        self.n_recorded += 1;
+        if let Some(before) = self.known.insert(first.key, FirstFragment { number, at: now, what: value }) {
             self.by_age.remove(&before.number);
         }
         self.by_age.insert(number, first.key);
@@ -501,15 +504,15 @@ impl<T: Copy> Firsts<T> {
         }
     }
 
-    /// What the first fragment of the packet of this one said, if it has come within [`FRAGMENTS_TIME`].
+    /// The value recorded for the first fragment of this one's packet, if that arrived within [`FRAGMENTS_TIME`].
     pub(super) fn of(&self, now: Time, later: &Fragment) -> Option<T> {
-        let said = self.known.get(&later.key)?;
-        (now < said.at + FRAGMENTS_TIME).then_some(said.what)
+        let first = self.known.get(&later.key)?;
+        (now < first.at + FRAGMENTS_TIME).then_some(first.what)
     }
 }
 
 impl Packet {
-    /// Notes a part, unless it overlaps another or lies beyond the end.
+    /// Adds a range, unless it overlaps another one or exceeds the end.
     fn fits(&mut self, from: u32, to: u32, is_last: bool) -> bool {
         let at = self.parts.partition_point(|(other, _)| *other < from);
         let is_clear = at.checked_sub(1).is_none_or(|before| self.parts[before].1 <= from)
@@ -528,7 +531,7 @@ impl Packet {
         true
     }
 
-    /// All of it has come.
+    /// Whether the packet is complete.
     fn is_whole(&self) -> bool {
         let mut at = 0;
         for (from, to) in &self.parts {
@@ -547,10 +550,10 @@ mod tests {
     use weft_core::frame::ETHERTYPE_IPV6;
     use weft_core::ip::{AUTHENTICATION, DESTINATION, FRAGMENT, HOP_BY_HOP, ROUTING};
 
-    const IP: Begins = Begins { is_ip: true, has_labels: false };
-    const ETHERNET: Begins = Begins { is_ip: false, has_labels: true };
+    const IP: LinkFraming = LinkFraming { is_ip: true, has_labels: false };
+    const ETHERNET: LinkFraming = LinkFraming { is_ip: false, has_labels: true };
 
-    /// A packet of IPv6 with these headers in front of 16 bytes.
+    /// An IPv6 packet with these headers and 16 bytes of payload.
     fn ipv6(next: u8, headers: &[u8]) -> Vec<u8> {
         let length = (headers.len() + 16) as u16;
         let mut packet = vec![0x60, 0, 0, 0, (length >> 8) as u8, length as u8, next, 64];
@@ -561,35 +564,35 @@ mod tests {
         packet
     }
 
-    /// Links would remember fragments without end, or a packet would have the ports of one that is long gone.
+    /// If it failed, links would keep fragments forever, or a packet would get the ports of one long gone.
     #[test]
-    fn what_first_fragments_said_is_known_for_a_while() {
+    fn first_fragment_info_expires() {
         let of_id = |id: usize| {
             let header = [17, 0, 0, 1, 0, 0, (id >> 8) as u8, id as u8];
             Fragment::of(&ipv6(FRAGMENT, &header), 0, IP).expect("it is one")
         };
-        let mut firsts = Firsts::default();
+        let mut firsts = FirstFragments::default();
         let at = |seconds| Time::default() + Interval::from_secs(seconds);
         firsts.note(at(0), &of_id(1), 11);
         firsts.note(at(1), &of_id(1), 12);
-        assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was said anew");
+        assert_eq!(firsts.of(at(30), &of_id(1)), Some(12), "it was recorded again");
         assert_eq!((firsts.of(at(31), &of_id(1)), firsts.of(at(2), &of_id(2))), (None, None));
         (2..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(2), &of_id(id), id));
-        assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "what it said first has given way");
-        // A packet that is known takes the place of nothing but itself, at one instant, too.
+        assert_eq!(firsts.of(at(2), &of_id(1)), Some(12), "the first value was replaced");
+        // A known packet replaces only itself, also at the same instant.
         firsts.note(at(2), &of_id(2), 13);
         firsts.note(at(2), &of_id(2), 14);
         assert_eq!((firsts.of(at(2), &of_id(1)), firsts.of(at(2), &of_id(2))), (Some(12), Some(14)));
         firsts.note(at(3), &of_id(0), 10);
         assert_eq!((firsts.of(at(3), &of_id(1)), firsts.of(at(3), &of_id(3))), (None, Some(3)));
         (3..=FRAGMENTED_MAX).for_each(|id| firsts.note(at(3), &of_id(id), id));
-        assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "one that it said before has given way for it");
+        assert_eq!(firsts.of(at(3), &of_id(2)), Some(14), "its earlier value was replaced");
         assert!(firsts.known.len() == FRAGMENTED_MAX && firsts.by_age.len() == FRAGMENTED_MAX);
     }
 
-    /// Fragments of IPv6, or behind tags, would pass what is closed.
+    /// If it failed, IPv6 or tagged fragments would pass a closed filter.
     #[test]
-    fn fragments_are_known_behind_tags_and_extension_headers() {
+    fn fragments_are_found_behind_headers() {
         let of = |packet: &[u8]| Fragment::of(packet, 3, IP);
         let place = |fragment: Fragment| (fragment.from, fragment.to, fragment.is_last);
         let second = [17, 0, 0, 0x51, 1, 2, 3, 4];
@@ -608,11 +611,11 @@ mod tests {
         let first = [DESTINATION, 0, 0, 1, 1, 2, 3, 4];
         let nested = [&first[..], &[FRAGMENT, 0, 0, 0, 0, 0, 0, 0], &second].concat();
         assert!(
-            of(&ipv6(FRAGMENT, &nested)).is_some_and(|first| first.is_unfit()),
+            of(&ipv6(FRAGMENT, &nested)).is_some_and(|first| first.is_malformed()),
             "its packet is one again"
         );
         let fit = [&first[..], &[17, 0, 0, 0, 0, 0, 0, 0]].concat();
-        assert!(of(&ipv6(FRAGMENT, &fit)).is_some_and(|first| !first.is_unfit()));
+        assert!(of(&ipv6(FRAGMENT, &fit)).is_some_and(|first| !first.is_malformed()));
         assert_eq!(of(&ipv6(17, &second)), None);
         let tagged = |tag: &[u8]| [&[2; 12][..], tag, &ETHERTYPE_IPV6, &ipv6(FRAGMENT, &second)].concat();
         let of = |tag: &[u8]| Fragment::of(&tagged(tag), 3, ETHERNET).expect("it is one");
@@ -627,7 +630,7 @@ mod tests {
         assert_eq!(session(7, 66), session(7, 200), "fragments of a packet have different lengths");
         assert_ne!(session(7, 66), session(8, 66), "they are of two subscribers");
         for packet in [ipv6(HOP_BY_HOP, &behind), tagged(&[0x88, 0xa8, 0, 1])] {
-            // Whatever is cut off, nothing is read behind the end.
+            // However the packet is truncated, nothing is read beyond its end.
             for n in 0..packet.len() {
                 let _ = Fragment::of(&packet[..n], 0, if packet[0] == 2 { ETHERNET } else { IP });
             }

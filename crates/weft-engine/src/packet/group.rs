@@ -1,9 +1,9 @@
-//! Groups: ports that stand together, of which one or all take a frame.
+//! Port groups: one port of a group, or all, send a frame.
 //!
-//! Which of them is decided by the plan, the frame and the links that are up. A flow keeps its port as long as that is
-//! up: the flows of a port that goes down are spread over the others, and no other flow moves (rendezvous hashing:
-//! D. Thaler and C. Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM Trans. Networking 6(1),
-//! 1998). What that gives is written down for some thousand classes of flows, so a frame costs one look.
+//! The plan, the frame and the links that are up choose the port. A flow keeps its port as long as that port is up.
+//! When a port goes down, its flows spread over the others, and no other flow moves (rendezvous hashing: D. Thaler and
+//! C. Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM Trans. Networking 6(1), 1998). The
+//! result is a table of a few thousand classes of flows, so a frame costs one lookup.
 
 use super::reader::{Reader, Scratch};
 use crate::plan::ChainError;
@@ -19,31 +19,31 @@ use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 
-/// Classes of flows that a group tells apart: shares are kept within some hundredths.
+/// Classes of flows in a group: shares are exact to a few hundredths.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 11;
 /// No port of the group is up.
-const NOBODY: u16 = u16::MAX;
+const NO_MEMBER: u16 = u16::MAX;
 
-/// A group as a plan has it.
+/// A group in a plan.
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
-    /// Its name, which no port has.
+    /// Its name; no port has the same.
     pub name: String,
-    /// Which of its ports takes a frame.
+    /// How it chooses a port.
     pub choice: Choice,
-    /// What frames are told apart by, for [`Choice::Key`].
+    /// The key of frames, for [`Choice::Key`].
     pub key: Option<Arc<GroupKey>>,
-    /// 1 to [`GROUP_MEMBERS_MAX`].
+    /// Its ports, 1 to [`GROUP_MEMBERS_MAX`].
     pub members: Vec<Member>,
     /// Frames of its ports begin with the IP header.
     pub is_ip: bool,
 }
 
-/// What a group tells frames apart by: a program that marks a frame with a number.
+/// The key of a group: a program that marks a frame with a number.
 #[derive(Debug)]
 pub struct GroupKey {
-    /// As a program writes it.
+    /// The program's source text.
     text: String,
     reader: Reader,
 }
@@ -53,73 +53,73 @@ pub struct GroupKey {
 pub struct Member {
     /// An index into [`super::plan::PacketPlan::ports`].
     pub port: u16,
-    /// Its share of the flows beside those of others, from 1; all of them are at most [`GROUP_WEIGHTS_MAX`].
+    /// Its weight, from 1; the sum of a group is at most [`GROUP_WEIGHTS_MAX`].
     pub weight: u16,
 }
 
-/// Which ports of a group take a frame, of those whose link is up.
+/// How a group chooses among its ports that are up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Each a copy.
+    /// Each port sends a copy.
     All,
-    /// The same one for all frames of a flow, by weight.
+    /// One port per flow, by weight.
     Flow,
-    /// The same one for all frames with the same key, by weight; of a frame that has none, by flow.
+    /// One port per key, by weight; frames without a key use the flow.
     Key,
-    /// The first.
+    /// The first port.
     First,
 }
 
-/// What a group counted.
+/// Counts of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStats {
     /// Its name.
     pub name: String,
-    /// Which of its ports takes a frame, as a program writes it.
+    /// How it chooses a port, as in the program.
     pub choice: String,
     /// Its ports, in the order of the program.
     pub members: Vec<MemberStats>,
 }
 
-/// What a port got from a group.
+/// Counts of a port in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStats {
     /// The port.
     pub port: String,
-    /// Its share.
+    /// Its weight.
     pub weight: u16,
-    /// Its link is up.
+    /// Whether its link is up.
     pub is_up: bool,
-    /// Frames that left by it.
+    /// Frames that it sent for the group.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
 }
 
-/// A group that runs.
+/// A running group.
 #[derive(Debug)]
 pub(super) struct Group {
     plan: GroupPlan,
-    /// For each class of flows, its port; one for all where frames are not told apart by flow.
+    /// Per class of flows: its port. One entry if flows make no difference.
     slots: Vec<u16>,
-    /// Frames and bytes, by member.
+    /// Per member: frames and bytes.
     sent: Vec<(u64, u64)>,
-    /// For the key, if there is one.
+    /// Runs the key program, if there is one.
     scratch: Scratch,
 }
 
-/// What takes a frame.
-pub(super) enum Taker {
+/// The port that sends a frame.
+pub(super) enum MemberChoice {
     /// This port.
     Port(u16),
-    /// All that are up.
+    /// All ports that are up.
     All,
     /// No port of the group is up.
-    Nobody,
+    None,
 }
 
 impl GroupPlan {
-    /// Which of its ports takes a frame, as a program writes it.
+    /// How it chooses a port, as in the program.
     fn choice(&self) -> String {
         match (self.choice, &self.key) {
             (Choice::All, _) => "all".to_owned(),
@@ -131,10 +131,10 @@ impl GroupPlan {
 }
 
 impl GroupKey {
-    /// Binds and compiles a program that looks at nothing but a frame; `text` is what it was made of.
+    /// Binds and compiles a program that reads nothing but a frame; `text` is its source.
     ///
     /// # Errors
-    /// See [`ChainError`]. The update is to be given up then.
+    /// See [`ChainError`]. Abandon the update then.
     pub fn build(
         version: u64,
         text: &str,
@@ -145,7 +145,7 @@ impl GroupKey {
         Ok(Self { text: text.to_owned(), reader: Reader::build(version, program, state, backend)? })
     }
 
-    /// The key of a frame, the low half of its hash. None: it has none, or is malformed.
+    /// The key of a frame: the low half of its hash. None if it has no key or is malformed.
     fn of(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u32> {
         let left = self.reader.run(scratch, now, frame, pool)?;
         left.marks.class().filter(|key| *key != 0 && left.verdict == Verdict::Forward)
@@ -153,7 +153,7 @@ impl GroupKey {
 }
 
 impl Group {
-    /// A group of a plan, with what one of the same name has counted by port.
+    /// Creates a group of a plan; counts of an earlier group with the same name continue by port.
     pub(super) fn new(plan: &GroupPlan, names: &[String], before: Option<&GroupStats>, up: &[bool]) -> Self {
         let counted = |member: &Member| {
             let name = &names[usize::from(member.port)];
@@ -167,15 +167,15 @@ impl Group {
         group
     }
 
-    /// Decides anew, for links that are up now.
+    /// Computes the table for the links that are up now.
     pub(super) fn choose(&mut self, names: &[String], up: &[bool]) {
         let is_up = |member: &&Member| up[usize::from(member.port)];
-        let live: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
-        self.slots = match (self.plan.choice, live.first()) {
-            (_, None) => vec![NOBODY],
+        let active: Vec<Member> = self.plan.members.iter().filter(is_up).copied().collect();
+        self.slots = match (self.plan.choice, active.first()) {
+            (_, None) => vec![NO_MEMBER],
             (Choice::All | Choice::First, Some(first)) => vec![first.port],
             (Choice::Flow | Choice::Key, Some(_)) => {
-                let seeds: Vec<(u64, Member)> = live
+                let seeds: Vec<(u64, Member)> = active
                     .iter()
                     .map(|member| (hash_bytes(names[usize::from(member.port)].as_bytes()), *member))
                     .collect();
@@ -188,9 +188,9 @@ impl Group {
         &self.plan
     }
 
-    /// Who takes a frame.
+    /// The port for a frame.
     #[inline]
-    pub(super) fn taker(&mut self, now: Time, frame: &Frame, pool: &Pool) -> Taker {
+    pub(super) fn choose_member(&mut self, now: Time, frame: &Frame, pool: &Pool) -> MemberChoice {
         let key = self.plan.key.as_ref().filter(|_| self.slots.len() > 1);
         let slot = match key.and_then(|key| key.of(&mut self.scratch, now, frame, pool)) {
             Some(key) => (key >> (u32::BITS - SLOT_BITS)) as usize,
@@ -198,9 +198,9 @@ impl Group {
             None => (flow_of(pool.bytes(frame), self.plan.is_ip).flow >> (u32::BITS - SLOT_BITS)) as usize,
         };
         match (self.slots[slot], self.plan.choice) {
-            (NOBODY, _) => Taker::Nobody,
-            (_, Choice::All) => Taker::All,
-            (port, _) => Taker::Port(port),
+            (NO_MEMBER, _) => MemberChoice::None,
+            (_, Choice::All) => MemberChoice::All,
+            (port, _) => MemberChoice::Port(port),
         }
     }
 
@@ -209,7 +209,7 @@ impl Group {
         self.plan.members.iter().map(|member| member.port)
     }
 
-    /// A frame of so many bytes left by a port.
+    /// Counts a frame of that many bytes that left by a port.
     #[inline]
     pub(super) fn count(&mut self, port: u16, bytes: usize) {
         let at = self.plan.members.iter().position(|member| member.port == port);
@@ -246,14 +246,14 @@ impl GroupStats {
     }
 }
 
-/// The port that a class of flows prefers: each draws once for each unit of its weight.
-fn best(live: &[(u64, Member)], slot: u64) -> u16 {
-    // Slots are next to each other, and one step of the hash leaves what two ports draw for them alike.
+/// The port that a class of flows prefers: each port draws once per unit of its weight.
+fn best(active: &[(u64, Member)], slot: u64) -> u16 {
+    // Neighbouring slots differ in few bits, and after one hash step two ports would draw alike for them.
     let slot = hash_word(slot);
-    let draws = live.iter().flat_map(|(seed, member)| {
+    let draws = active.iter().flat_map(|(seed, member)| {
         (0..u64::from(member.weight)).map(move |nth| (hash_word(mix(mix(*seed, nth), slot)), member.port))
     });
-    draws.max().map_or(NOBODY, |(_, port)| port)
+    draws.max().map_or(NO_MEMBER, |(_, port)| port)
 }
 
 #[cfg(test)]
@@ -273,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_shared_by_weight_and_stay_when_another_port_goes_down() {
-        // A flow that moves without need is out of order, and what keeps state on its old path is lost.
+    fn flows_stay_when_another_port_fails() {
+        // If it failed, flows would move without need: packets reorder, and state on the old path is lost.
         let all = group(&[3, 1, 2], &[true; 3]);
         for (port, wanted) in [(0, 0.5), (1, 1.0 / 6.0), (2, 1.0 / 3.0)] {
             assert!((share(&all, port) - wanted).abs() < 0.04, "{port} has {}", share(&all, port));
@@ -284,12 +284,12 @@ mod tests {
             assert!(*now != 2 && (*before == 2 || before == now), "{before} became {now}");
         }
         assert!((share(&fewer, 0) - 0.75).abs() < 0.04);
-        assert_eq!(group(&[1, 1], &[false; 2]).slots, [NOBODY]);
+        assert_eq!(group(&[1, 1], &[false; 2]).slots, [NO_MEMBER]);
     }
 
-    /// What ports are called would decide how much they get.
+    /// If it failed, the names of ports would decide their shares.
     #[test]
-    fn shares_are_those_of_the_weights_whatever_the_names_are() {
+    fn shares_depend_on_weights_only() {
         for (begin, n) in
             ["p", "wan", "eth", "uplink-", "a", "port number "].into_iter().zip([2, 2, 3, 4, 8, 16])
         {
@@ -298,7 +298,7 @@ mod tests {
             let names: Vec<String> = (0..n).map(|port| format!("{begin}{port}")).collect();
             let group = Group::new(&plan, &names, None, &vec![true; usize::from(n)]);
             let wanted = 1.0 / f64::from(n);
-            // Four times what chance differs by.
+            // Four standard deviations.
             let most = 4.0 * (wanted * (1.0 - wanted) / SLOTS as f64).sqrt();
             for port in 0..n {
                 let share = share(&group, port);

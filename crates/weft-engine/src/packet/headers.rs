@@ -1,13 +1,13 @@
-//! What queues ask of headers: the fields that a program names, read as a frame comes to its link.
+//! Header fields for queues: reads the fields that a queue program uses when a frame arrives at its link.
 //!
-//! The reader is the parser of a chain, compiled for these fields alone. A number is a word as it is, a run of bytes
-//! (an address) is its hash, and what a frame does not have is 0; of one that is malformed, all of them are.
+//! The reader is the parser of a chain, compiled for these fields alone. A number is a word. A byte run (an address) is
+//! hashed. A field that the frame lacks is 0; in a malformed frame all fields are 0.
 //!
-//! A later fragment has its own header of IP, and of what stands behind that the fields of the first of its packet, if
-//! that has come to the link before. It does not wait for it, and whether fragments overlap is not asked: that is for
-//! chains.
+//! A later fragment has its own IP header, and takes the fields behind it from the first fragment of its packet, if
+//! that has arrived at the link before. It does not wait for the first one, and overlaps are not checked: chains do
+//! that.
 
-use super::fragments::Firsts;
+use super::fragments::FirstFragments;
 use super::reader::{Reader, Scratch};
 use crate::plan::ChainError;
 use crate::state::Staged;
@@ -21,31 +21,31 @@ use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_ir::queue::HEADERS_MAX;
 
-/// The fields that a program names, as its queue sees them.
+/// The fields that a program uses, as its queue sees them.
 type Words = [u64; HEADERS_MAX];
 
-/// Reads the fields that the queue of a link names.
+/// Reads the fields that a link's queue uses.
 #[derive(Debug)]
 pub struct Headers {
     reader: Reader,
-    /// For each field, which input of the program it is.
+    /// Per field: the index of the program's input.
     inputs: Vec<u16>,
 }
 
-/// What a link reads with.
+/// The state of a link's reader.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     scratch: Scratch,
-    /// What later fragments have of the first of their packet.
-    firsts: Firsts<Words>,
+    /// The fields of first fragments, for later ones.
+    firsts: FirstFragments<Words>,
 }
 
 impl Headers {
-    /// Binds and compiles a program whose parser finds the fields: `inputs` says for each, [`HEADERS_MAX`] at most,
-    /// which input of the program it is.
+    /// Binds and compiles a program whose parser finds the fields. `inputs` has for each field, at most
+    /// [`HEADERS_MAX`], the index of the program's input.
     ///
     /// # Errors
-    /// See [`ChainError`]. The update is to be given up then.
+    /// See [`ChainError`]. Abandon the update then.
     pub fn build(
         version: u64,
         program: ChainProgram,
@@ -56,13 +56,12 @@ impl Headers {
         Ok(Self { reader: Reader::build(version, program, state, backend)?, inputs })
     }
 
-    /// What a link reads with.
+    /// The initial state of a link's reader.
     pub(super) fn reading(&self) -> Reading {
-        Reading { scratch: self.reader.scratch(), firsts: Firsts::default() }
+        Reading { scratch: self.reader.scratch(), firsts: FirstFragments::default() }
     }
 
-    /// What a link goes on reading with that has read with others: what first fragments said still holds if it was read
-    /// in the same way.
+    /// The state after an update: fields of first fragments stay valid if they were read in the same way.
     pub(super) fn reading_on(&self, before: &Self, reading: Reading) -> Reading {
         let is_same =
             self.inputs == before.inputs && self.reader.program.frames == before.reader.program.frames;
@@ -72,7 +71,7 @@ impl Headers {
         }
     }
 
-    /// The fields of a frame; runs of bytes are hashed by this.
+    /// The fields of a frame; byte runs are hashed with this key.
     pub(super) fn of(
         &self,
         reading: &mut Reading,
@@ -92,7 +91,7 @@ impl Headers {
             firsts.note(now, &fragment, own);
             return own;
         }
-        // Without it, what only the first has is not there.
+        // Without the first fragment, its fields are absent.
         let Some(first) = firsts.of(now, &fragment) else { return own };
         let of_first = self.reader.code.of_first(inherited, present);
         let has_first = |input: u16| of_first.contains(input);
@@ -103,7 +102,7 @@ impl Headers {
         words
     }
 
-    /// What a frame has itself.
+    /// The fields that a frame has itself.
     fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
         let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {

@@ -1,13 +1,13 @@
-//! Frames that an element holds: they come to it again after a while, and perhaps again.
+//! Frames that elements hold: each returns to its element after a while, perhaps several times.
 //!
-//! An element sends a frame, or a copy of it, to [`HOLD`] as to a port. Its pass ends there. When its time is over, it
-//! is parsed anew and passes that element and those behind it; those in front have seen it.
+//! An element sends a frame, or a copy of it, to [`HOLD`] as to a port. Its pass ends there. When its time is over, the
+//! frame is parsed again and passes that element and those behind it; the elements before have seen it.
 //! See `docs/design/packet-io.md`.
 
-use super::fragments::Followed;
-use super::live::{Live, Stage};
-use super::stages::Way;
-use super::stats::Lost;
+use super::active::{ActivePacketChain, Stage};
+use super::fragments::FragmentInfo;
+use super::stages::StageCursor;
+use super::stats::DropReason;
 use super::{PacketEngine, Pass, Watcher};
 use crate::timers::Timers;
 use weft_core::abi::HOLD;
@@ -16,37 +16,37 @@ use weft_core::{Interval, Time};
 use weft_ir::ir::Op;
 use weft_ir::program::Element;
 
-/// Frames that one worker holds so; a further one is dropped, as is one when three quarters of the buffers are taken.
+/// Frames that one worker holds; a further one is dropped. So is a frame when three quarters of the buffers are in use.
 pub const HOLDS_MAX: usize = 1024;
-/// Times that a frame comes again; then it is dropped. That is after some 16 seconds.
+/// How often a frame returns before it is dropped: that is after about 16 seconds.
 pub const HOLD_TIMES_MAX: u16 = 256;
-/// A frame comes again after this time at first, then after twice as long each time, up to 64 times as long.
+/// The delay before a frame first returns. Each further delay is twice as long, up to 64 times this one.
 const FIRST: Interval = Interval::from_millis(1);
 const DOUBLINGS_MAX: u16 = 6;
 
-/// The part of a chain that a held frame passes: from the element that held it on.
+/// The part of a chain that a held frame passes, from the element that held it.
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// That element.
+    /// The index of that element.
     pub(super) element: u16,
     pub(super) stages: Vec<Stage>,
 }
 
-/// A frame that is held.
+/// A held frame.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldFrame {
     pub(super) frame: Frame,
-    /// Where it came in, and its chain.
+    /// Its ingress port, and its chain.
     pub(super) port: u16,
     pub(super) at: usize,
-    /// Which tail of the chain it passes.
+    /// The index of the tail that it passes.
     pub(super) tail: usize,
-    /// The first fragment of its packet, if it is a later one.
-    pub(super) followed: Option<Followed>,
+    /// For a later fragment: the first fragment of its packet.
+    pub(super) fragment_info: Option<FragmentInfo>,
     pub(super) history: History,
 }
 
-/// How often a frame was held, this time included, and whether it was a copy at first: its end is not reported then.
+/// How often a frame was held, this time included, and whether it began as a copy: the end of a copy is not reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
     pub(super) times: u16,
@@ -55,10 +55,10 @@ pub(super) struct History {
 
 /// The frames that a worker holds.
 #[derive(Debug)]
-pub(super) struct Holds {
-    timers: Timers<Held>,
+pub(super) struct HeldFrames {
+    timers: Timers<HeldFrame>,
     n: usize,
-    /// Of the frame whose pass this is.
+    /// The history of the frame that is passing now.
     pub(super) history: History,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn holds(element: &Element) -> bool {
     element.request_ops().any(|op| matches!(op, Op::BytesConst(name) if name == HOLD.as_bytes()))
 }
 
-/// Whether so few buffers like that of a frame are free that ports need them: a quarter.
+/// Whether less than a quarter of the buffers of this frame's size are free: ports need those.
 fn takes_last_buffers(frame: &Frame, pool: &Pool) -> bool {
     let (free, all) = match frame.len() > SMALL_PACKET_MAX {
         true => (pool.free_large(), pool.config().large),
@@ -76,13 +76,13 @@ fn takes_last_buffers(frame: &Frame, pool: &Pool) -> bool {
     free * 4 < all as usize
 }
 
-impl Holds {
+impl HeldFrames {
     pub(super) fn new(now: Time) -> Self {
         Self { timers: Timers::new(now), n: 0, history: History::default() }
     }
 
-    /// Holds a frame. `Err`: there is no room for it.
-    pub(super) fn put(&mut self, now: Time, held: Held) -> Result<(), Frame> {
+    /// Holds a frame. `Err`: there is no room.
+    pub(super) fn put(&mut self, now: Time, held: HeldFrame) -> Result<(), Frame> {
         if self.n >= HOLDS_MAX {
             return Err(held.frame);
         }
@@ -100,16 +100,16 @@ impl Holds {
         self.timers.next()
     }
 
-    /// Those whose time is over.
-    fn due(&mut self, now: Time) -> Vec<Held> {
+    /// Takes the frames whose time is over.
+    fn due(&mut self, now: Time) -> Vec<HeldFrame> {
         let mut due = Vec::new();
         self.timers.expire(now, &mut due);
         self.n -= due.len();
         due
     }
 
-    /// All of them.
-    pub(super) fn take_all(&mut self) -> Vec<(Time, Held)> {
+    /// Takes all frames.
+    pub(super) fn take_all(&mut self) -> Vec<(Time, HeldFrame)> {
         let mut all = Vec::new();
         self.timers.drain(&mut all);
         self.n = 0;
@@ -118,13 +118,13 @@ impl Holds {
 }
 
 impl PacketEngine {
-    /// Whether some element of the chain of a pass holds frames. A name that was computed may say so where none does.
+    /// Whether some element of the chain holds frames. A computed port name may be HOLD in other chains, too.
     pub(super) fn may_hold(&self, pass: Pass) -> bool {
-        !self.live[pass.at].chain.code.tails.is_empty()
+        !self.chains[pass.at].chain.code.tails.is_empty()
     }
 
-    /// Holds a frame for the element that has ended its pass, or for the one that holds frames in its chain. `Err`: it
-    /// is lost, and why.
+    /// Holds a frame for the element that has ended its pass, or for an element of its chain that holds frames. `Err`:
+    /// the frame and the reason for the drop.
     #[cold]
     pub(super) fn hold(
         &mut self,
@@ -132,50 +132,55 @@ impl PacketEngine {
         frame: Frame,
         is_copy: bool,
         pool: &Pool,
-    ) -> Result<(), (Lost, Frame)> {
-        let tails = &self.live[pass.at].chain.code.tails;
-        assert!(!tails.is_empty(), "the caller has asked whether one holds frames");
+    ) -> Result<(), (DropReason, Frame)> {
+        let tails = &self.chains[pass.at].chain.code.tails;
+        assert!(!tails.is_empty(), "the caller checks that an element holds frames");
         let tail = tails.iter().position(|tail| tail.element == self.outcome.element).unwrap_or(0);
         let History { times, is_copy: was_copy } = self.holds.history;
         if times >= HOLD_TIMES_MAX {
-            return Err((Lost::HeldTooLong, frame));
+            return Err((DropReason::HeldTooLong, frame));
         }
         if takes_last_buffers(&frame, pool) {
-            return Err((Lost::HeldTooMany, frame));
+            return Err((DropReason::HeldTooMany, frame));
         }
         let history = History { times: times + 1, is_copy: is_copy || was_copy };
-        let followed = self.followed.get(self.chunk_at + pass.nth).cloned();
-        let held = Held { frame, port: pass.port, at: pass.at, tail, followed, history };
-        self.holds.put(self.now, held).map_err(|frame| (Lost::HeldTooMany, frame))
+        let followed = self.fragment_info.get(self.chunk_at + pass.nth).cloned();
+        let held = HeldFrame { frame, port: pass.port, at: pass.at, tail, fragment_info: followed, history };
+        self.holds.put(self.now, held).map_err(|frame| (DropReason::HeldTooMany, frame))
     }
 
-    /// Takes those whose time is over through the rest of their chains.
+    /// Runs frames whose time is over through the rest of their chains.
     pub(super) fn run_held(&mut self, now: Time, pool: &mut Pool, watch: Watcher<'_, '_>) {
         for held in self.holds.due(now) {
-            let Held { mut frame, port, at, tail, followed, history } = held;
+            let HeldFrame { mut frame, port, at, tail, fragment_info: followed, history } = held;
             self.now = self.now.max(now);
             frame.meta.arrived = self.now;
             self.holds.history = history;
-            self.followed.extend(followed);
+            self.fragment_info.extend(followed);
             self.chunk_at = 0;
-            let way = Way::of_tail(Pass { port, nth: 0, at }, tail);
+            let cursor = StageCursor::of_tail(Pass { port, nth: 0, at }, tail);
             let mut unwatched = None;
             let watch = if history.is_copy { &mut unwatched } else { &mut *watch };
-            self.go_on_again(now, way, frame, pool, watch);
-            self.followed.clear();
+            self.resume_stages(now, cursor, frame, pool, watch);
+            self.fragment_info.clear();
             self.holds.history = History::default();
         }
     }
 
-    /// After an update frames wait on for the element of the same name; those for which there is none any more are
-    /// given.
-    pub(super) fn keep_held(&mut self, before: &[Live], ports: &[String], gone: &mut Vec<Frame>) {
+    /// After an update, frames wait for the element of the same name; frames without such an element are added to
+    /// `gone`.
+    pub(super) fn rebind_held(
+        &mut self,
+        before: &[ActivePacketChain],
+        ports: &[String],
+        gone: &mut Vec<Frame>,
+    ) {
         for (due, held) in self.holds.take_all() {
             let old = &before[held.at].chain;
             let element = &old.program.elements[usize::from(old.code.tails[held.tail].element)].name;
-            let at = self.live.iter().position(|live| live.chain.program.name == old.program.name);
+            let at = self.chains.iter().position(|active| active.chain.program.name == old.program.name);
             let tail = at.and_then(|at| {
-                let chain = &self.live[at].chain;
+                let chain = &self.chains[at].chain;
                 let mut tails = chain.code.tails.iter();
                 tails.position(|tail| chain.program.elements[usize::from(tail.element)].name == *element)
             });
@@ -186,7 +191,7 @@ impl PacketEngine {
                 continue;
             };
             self.holds.n += 1;
-            self.holds.timers.set(due, Held { at, tail, port: port as u16, ..held });
+            self.holds.timers.set(due, HeldFrame { at, tail, port: port as u16, ..held });
         }
     }
 }

@@ -1,72 +1,71 @@
-//! What happens to packets on a path: how long they take, which are lost, come twice, are damaged or overtaken.
+//! Impairments: the delay of packets on a path, and whether they are lost, duplicated, corrupted or reordered.
 //!
-//! The same for links that are emulated and for those of the simulator. Each impairment draws from a stream of its
-//! own: which packets are lost does not depend on whether others are delayed. Names and parameters are those of
-//! netem, tc-netem(8).
+//! Emulated links and the simulator share this module. Each impairment draws from its own stream, so that losses do not
+//! depend on delays. Names and parameters are those of netem, tc-netem(8).
 
 use weft_core::hash;
 use weft_core::rng::Rng;
 
-/// How much longer a detour takes at least; else it is a tenth of the delay.
+/// The minimum detour of a reordered packet; otherwise it is a tenth of the delay.
 const DETOUR_NS_MIN: u64 = 1_000_000;
-/// A packet that waits to be overtaken waits no longer than this.
+/// The longest time for which a packet waits to be overtaken.
 pub const HOLD_NS_MAX: u64 = 100_000_000;
 /// The most packets that may overtake one.
 pub const REORDER_DISTANCE_MAX: u32 = 1000;
-/// Where the order is kept, the delay changes by this part of the time that passes, up or down.
+/// If the order is kept, the delay changes at most by this fraction of the elapsed time.
 const WANDERS: f64 = 0.5;
 
-/// What a path does to packets, beside its rate.
+/// The impairments of a path; its rate is separate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Impairments {
     /// From the last bit sent to the last bit received.
     pub delay_ns: u64,
-    /// How much longer a packet may take, by chance: each value up to this is as likely.
+    /// The upper bound of the additional random delay, which is uniform.
     pub jitter_ns: u64,
     /// Jitter changes slowly, so that packets keep their order. Otherwise each packet draws its own delay.
     pub keep_order: bool,
     /// Which packets are lost.
     pub loss: Loss,
-    /// The share of packets that come twice.
+    /// The share of packets that are duplicated.
     pub duplicate: f64,
     /// The share of packets in which one bit is flipped.
     pub corrupt: f64,
-    /// Which packets are overtaken.
+    /// Which packets are reordered.
     pub reorder: Reorder,
 }
 
 /// Which packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// This share, each by its own chance.
+    /// This share, independently.
     Each(f64),
     /// In bursts.
     Bursts(Bursts),
 }
 
-/// Losses that come in bursts: a path is good or bad, and what is lost depends on that alone. Source: Gilbert and
-/// Elliott, as `loss gemodel p r 1-h 1-k` of netem has it.
+/// Bursty losses: a path is in a good or a bad state, and the loss rate depends on that alone. Source: Gilbert and
+/// Elliott, as in `loss gemodel p r 1-h 1-k` of netem.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursts {
-    /// `p`: the share of packets behind which a good path gets bad.
+    /// `p`: the probability per packet that a good path turns bad.
     pub begin: f64,
-    /// `r`: the share of packets behind which a bad path gets good. A burst has 1 / `r` packets on average.
+    /// `r`: the probability per packet that a bad path turns good. A burst has 1 / `r` packets on average.
     pub end: f64,
-    /// `1-h`: the share of packets that are lost while it is bad.
+    /// `1-h`: the loss rate in the bad state.
     pub loss_bad: f64,
-    /// `1-k`: the share of packets that are lost while it is good.
+    /// `1-k`: the loss rate in the good state.
     pub loss_good: f64,
 }
 
-/// Which packets are overtaken, and by how many.
+/// Which packets are reordered, and by how many they are overtaken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reorder {
     /// The share of packets.
     pub share: f64,
-    /// `gap`: of so many packets in a row, one is overtaken at most. 0 is as good as 1.
+    /// `gap`: at most one packet in that many is reordered. 0 means 1.
     pub gap: u32,
-    /// So many packets overtake it; it waits for them, up to [`HOLD_NS_MAX`]. None: it takes a tenth of the delay more,
-    /// a millisecond at least, and what comes behind it meanwhile overtakes it.
+    /// The number of packets that overtake it; it waits for them, up to [`HOLD_NS_MAX`]. None: it takes a tenth of the
+    /// delay longer, at least a millisecond, and packets that arrive meanwhile overtake it.
     pub distance: Option<u32>,
 }
 
@@ -77,12 +76,12 @@ impl Default for Loss {
 }
 
 impl Impairments {
-    /// A path that only takes time.
+    /// A path with a delay and nothing else.
     pub fn delay(delay_ns: u64) -> Self {
         Self { delay_ns, ..Self::default() }
     }
 
-    /// The longest that a packet may be on the way.
+    /// The longest transit time of a packet.
     pub fn longest_ns(&self) -> u64 {
         let detour_ns = match (self.reorder.share > 0.0, self.reorder.distance) {
             (false, _) => 0,
@@ -97,24 +96,24 @@ impl Impairments {
     }
 }
 
-/// What happens to one packet.
+/// The fate of one packet on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
-    /// When its last bit arrives, or would.
+    /// When its last bit arrives, or would arrive.
     pub at_ns: u64,
-    /// It is lost on the way.
+    /// It is lost.
     pub is_lost: bool,
     /// It arrives twice.
     pub is_duplicated: bool,
-    /// A bit of it is flipped: which, as 64 random bits.
+    /// One of its bits is flipped: 64 random bits that choose it.
     pub corrupt: Option<u64>,
-    /// It is overtaken, or would be if something came behind it.
+    /// It is overtaken, or would be if a packet followed it.
     pub is_reordered: bool,
-    /// It waits until so many others have overtaken it.
+    /// It waits until that many others have overtaken it.
     pub overtakers: u32,
 }
 
-/// The chances of a path, as they go on from packet to packet.
+/// The random state of a path from packet to packet.
 #[derive(Clone, Debug)]
 pub struct Chances {
     loss: Rng,
@@ -124,26 +123,26 @@ pub struct Chances {
     duplicate: Rng,
     corrupt: Rng,
     reorder: Rng,
-    /// Packets since the last one that was reordered.
+    /// Packets since the last reordered one.
     in_order: u32,
-    /// When the last of those arrives that keep their order.
+    /// The latest arrival among the packets that keep their order.
     latest_ns: u64,
 }
 
-/// A delay that goes up and down between two bounds at a steady pace and turns at random. Where it is does not
-/// influence when it turns, and it is reflected at the bounds: each value is as likely as another at all times.
+/// A delay that rises and falls between two bounds at constant speed and turns at random times. The times do not depend
+/// on its value, and it is reflected at the bounds; so all values are equally likely at all times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wander {
-    /// From 0 to 2: up to 1, and down from there to 2, which is 0 again.
+    /// From 0 to 2: rises up to 1, then falls until 2, which is 0 again.
     at: f64,
     is_forward: bool,
-    /// When that was, and when it turns.
+    /// The time of that value, and of the next turn.
     since_ns: u64,
     turns_ns: u64,
 }
 
 impl Chances {
-    /// Those of a path that begins; all follow from the seed.
+    /// The initial state of a path; the seed determines everything.
     pub fn new(seed: u64) -> Self {
         let stream = |name| Rng::from_seed(hash::stream(seed, name, 0));
         Self {
@@ -159,12 +158,12 @@ impl Chances {
         }
     }
 
-    /// What happens to a packet whose last bit leaves at `left_ns`.
+    /// The fate of a packet whose last bit leaves at `left_ns`.
     pub fn next(&mut self, path: &Impairments, left_ns: u64) -> Passage {
         let mut passage = Passage { is_lost: self.is_lost(path.loss), ..Passage::default() };
         let jitter_ns = self.jitter_ns(path, left_ns);
         passage.at_ns = left_ns + path.delay_ns + jitter_ns;
-        // A path that became shorter keeps the order of what is on it; jitter does not, unless that is asked for.
+        // A path that became shorter keeps the order of packets in transit; jitter keeps it only on request.
         if path.jitter_ns == 0 || path.keep_order {
             passage.at_ns = passage.at_ns.max(self.latest_ns);
         }
@@ -188,7 +187,7 @@ impl Chances {
                     true => (bursts.loss_bad, bursts.end),
                     false => (bursts.loss_good, bursts.begin),
                 };
-                // What it is now decides, and what follows is for the next packet.
+                // The current state decides; the transition applies to the next packet.
                 let is_lost = self.loss.happens(share);
                 self.is_bad ^= self.loss.happens(turns);
                 is_lost
@@ -216,10 +215,10 @@ impl Chances {
 }
 
 impl Wander {
-    /// The share of `span_ns` at that time, which is not before that of the last call.
+    /// The value, scaled to `span_ns`, at a time not before that of the last call.
     fn at(&mut self, rng: &mut Rng, span_ns: u64, now_ns: u64) -> f64 {
         let pace = WANDERS / span_ns as f64;
-        // Long after the last packet it may be anywhere.
+        // Long after the last packet, all values are equally likely.
         if now_ns > self.since_ns.saturating_add(span_ns.saturating_mul(64)) || self.turns_ns == 0 {
             *self = Self { at: 2.0 * rng.unit(), since_ns: now_ns, turns_ns: now_ns, ..*self };
         }
@@ -244,7 +243,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// What becomes of `n` packets, one each `gap_ns`.
+    /// The fates of `n` packets, one every `gap_ns`.
     fn pass(path: &Impairments, seed: u64, n: u64, gap_ns: u64) -> Vec<(u64, Passage)> {
         let mut chances = Chances::new(seed);
         (0..n).map(|nth| (nth * gap_ns, chances.next(path, nth * gap_ns))).collect()
@@ -254,9 +253,9 @@ mod tests {
         passages.iter().filter(|(_, passage)| is(passage)).count() as f64 / passages.len() as f64
     }
 
-    /// A program would be tried with other losses, duplicates or damage than was asked for.
+    /// If it failed, programs would be tested with other losses, duplicates or damage than requested.
     #[test]
-    fn shares_are_what_was_asked_for() {
+    fn impairment_rates_match_the_plan() {
         let path = Impairments {
             loss: Loss::Each(0.1),
             duplicate: 0.05,
@@ -271,12 +270,12 @@ mod tests {
         assert!(close(share(&all, |p| p.is_duplicated), 0.05));
         assert!(close(share(&all, |p| p.corrupt.is_some()), 0.02));
         assert!(close(share(&all, |p| p.is_reordered), 0.25));
-        // Losses of a path do not depend on what else happens there.
+        // Losses do not depend on the other impairments.
         let alone = pass(&Impairments { loss: Loss::Each(0.1), ..Impairments::default() }, 1, 100_000, MS);
         assert!(all.iter().zip(&alone).all(|((_, a), (_, b))| a.is_lost == b.is_lost));
     }
 
-    /// Losses would come one by one where bursts were asked for, or be more or fewer.
+    /// If it failed, losses would be independent instead of bursty, or their rate would be wrong.
     #[test]
     fn losses_come_in_bursts() {
         let bursts = Bursts { begin: 0.01, end: 0.25, loss_bad: 1.0, loss_good: 0.0 };
@@ -295,7 +294,7 @@ mod tests {
         assert!((share - (0.01 * 0.5 + 0.25 * 0.01) / 0.26).abs() < 0.003, "{share}");
     }
 
-    /// The median, and the bounds, of what jitter adds, in milliseconds.
+    /// The median and the bounds of the jitter, in milliseconds.
     fn spread(path: &Impairments, n: u64, gap_ns: u64) -> [f64; 5] {
         let all = pass(path, 3, n, gap_ns);
         let mut took: Vec<u64> = all.iter().map(|(left, passage)| passage.at_ns - left).collect();
@@ -304,18 +303,19 @@ mod tests {
         [at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)]
     }
 
-    /// Jitter would be a longer delay where packets are many: each waited for the slowest before it.
+    /// If it failed, jitter would only add delay at high packet rates: each packet would wait for the slowest before
+    /// it.
     #[test]
-    fn jitter_has_its_median_at_each_rate_of_packets() {
+    fn jitter_median_holds_at_any_rate() {
         for pps in [5, 50, 500, 3_000, 100_000] {
             for keep_order in [false, true] {
                 let path = Impairments { jitter_ns: 50 * MS, keep_order, ..Impairments::delay(10 * MS) };
-                // A thousand seconds of a delay that wanders, as it has some ten turns a second.
+                // A thousand seconds of the varying delay, which turns about ten times per second.
                 let n = if keep_order { (1_000 * pps).min(500_000) } else { 20_000 };
                 let seconds = n / pps;
                 let [least, q1, median, q3, most] = spread(&path, n, 1_000_000_000 / pps);
                 assert!(least >= 10.0 && most <= 60.001, "{pps}: {least} to {most}");
-                // Where time is short, it has wandered through few values.
+                // In a short time it visits few values.
                 let off = if keep_order && seconds < 100 { 12.0 } else { 2.5 };
                 assert!((median - 35.0).abs() < off, "{pps} a second, {keep_order}: {median} ms");
                 assert!((q1 - 22.5).abs() < off && (q3 - 47.5).abs() < off, "{pps}: {q1} {q3}");
@@ -323,9 +323,9 @@ mod tests {
         }
     }
 
-    /// Somebody asks for packets in order and gets others, or for netem's jitter and gets none that overtake.
+    /// If it failed, packets would be reordered despite `keep_order`, or netem's jitter would not reorder.
     #[test]
-    fn order_is_kept_where_it_is_asked_for() {
+    fn keep_order_prevents_reordering() {
         let overtaken = |keep_order, delays: [u64; 2]| {
             let (mut chances, mut before, mut n) = (Chances::new(5), 0, 0);
             for nth in 0..20_000 {
@@ -345,9 +345,9 @@ mod tests {
         assert!(overtaken(false, [10 * MS, 10 * MS]) > 8_000);
     }
 
-    /// More packets would be overtaken in a row than the gap allows.
+    /// If it failed, more packets in a row would be reordered than the gap allows.
     #[test]
-    fn a_gap_is_kept() {
+    fn reorder_gap_is_kept() {
         let reorder = Reorder { share: 0.9, gap: 5, distance: None };
         let all = pass(&Impairments { reorder, ..Impairments::delay(10 * MS) }, 1, 10_000, MS);
         let nth: Vec<usize> =
@@ -357,9 +357,9 @@ mod tests {
         assert!((mean - (4.0 + 1.0 / 0.9)).abs() < 0.05, "{mean}");
     }
 
-    /// Runs of neighbouring seeds would lose the same packets, or those beside them.
+    /// If it failed, runs with adjacent seeds would lose the same packets.
     #[test]
-    fn neighbouring_seeds_lose_other_packets() {
+    fn adjacent_seeds_lose_other_packets() {
         let path = Impairments { loss: Loss::Each(0.01), jitter_ns: MS, ..Impairments::default() };
         let lost = |seed| -> Vec<usize> {
             let all = pass(&path, seed, 20_000, MS);

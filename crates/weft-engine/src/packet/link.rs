@@ -1,15 +1,15 @@
-//! Links: frames that wait in a queue program, and leave at a rate.
+//! Links: frames that wait in a queue program and leave at a rate.
 //!
-//! A [`Link`] stands between the chains of a node and a port. It owns the frames that wait; its [`Queue`] knows of each
-//! what [`describe`] reads from its headers, and never the rest. Frames come in by [`Link::handle_frame`], those that
-//! may leave come out by [`Link::poll_frame`], and [`Link::poll_timeout`] says when to ask again. A link with a
-//! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
+//! A [`Link`] stands between the chains of a node and a port. It owns the waiting frames. Its [`Queue`] sees only what
+//! [`describe`] reads from their headers. Frames enter by [`Link::handle_frame`] and leave by [`Link::poll_frame`];
+//! [`Link::poll_timeout`] is the time of the next poll. A link with a [`Path`] emulates a path: frames that leave its
+//! queue are in transit for a while, or lost.
 
 use super::headers::{Headers, Reading};
 use super::path::{Path, PathCounts, Wire};
 use super::trace::Trace;
-use crate::queue::{Counts, LineTotal, Lines, Packet, PartitionState, Queue, Sent, Written};
-use crate::recording::{Asked, Limits, Progress, Recorder};
+use crate::queue::{Counts, LineTotal, LineTotals, Packet, PartitionState, ProgramText, Queue, Sent};
+use crate::recording::{Limits, QueueEvent, Recorder, RecordingProgress};
 use crate::stats::Histogram;
 use core::fmt;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use weft_core::ip::{IpPacket, change_traffic_class};
 use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
-/// A link that was held up sends so much faster than its rate afterwards, until it has made up for this time at most.
+/// After a delay, a link sends faster than its rate until it has caught up by at most this time.
 pub const CATCH_UP_NS: u64 = 10_000_000;
 
-/// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
-/// the whole of one would be in the way of all others.
+/// Below this rate, in bits per second, the link cuts GSO frames before they wait: on a slow link, a whole one would
+/// block all others.
 pub const CUT_BELOW: u64 = 1_000_000_000;
 
-/// The least that a frame of Ethernet carries: shorter packets are filled up (IEEE 802.3).
+/// The minimum payload of an Ethernet frame; shorter packets are padded (IEEE 802.3).
 const PADDED_TO: usize = 46;
 
-/// What is done with frames while the port of a link has no device.
+/// What a link does with frames while its port has no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// They wait until it is back, as many as the queue holds.
     Hold,
-    /// They are dropped as they come to leave, by [`Link::lose_frame`].
+    /// They are dropped when they would leave, by [`Link::drop_frame`].
     Drop,
 }
 
@@ -46,26 +46,26 @@ pub struct LinkPlan {
     pub name: String,
     /// Its port, an index into [`super::plan::PacketPlan::ports`].
     pub port: u16,
-    /// It holds up what comes in and not what goes out.
+    /// It delays incoming frames instead of outgoing ones.
     pub ingress: bool,
     /// Frames of the port begin with the IP header.
     pub is_ip: bool,
-    /// Bits a second; None is as fast as the port takes them.
+    /// Bits per second; None: as fast as the port accepts them.
     pub rate: Option<u64>,
-    /// What stands behind it; None: the port's own.
+    /// The emulated path behind it; None: none.
     pub path: Option<Path>,
-    /// What is done while the port has no device; None: there is no going on.
+    /// What it does while the port has no device; None: it does not run on.
     pub on_failure: Option<OnFailure>,
-    /// What its queue is asked is noted, for [`Link::take_recording`].
+    /// It records the operations on its queue, for [`Link::take_recording`].
     pub is_recorded: bool,
-    /// What the queue asks of headers, if it does.
+    /// The header fields that the queue reads, if any.
     pub headers: Option<Arc<Headers>>,
-    /// How frames wait.
+    /// The queue program.
     pub program: Arc<QueueProgram>,
-    /// The code of that.
+    /// Its code.
     pub code: Arc<dyn QueueCode>,
-    /// In which words it was written.
-    pub written: Written,
+    /// The program's source text.
+    pub written: ProgramText,
 }
 
 impl fmt::Debug for LinkPlan {
@@ -74,39 +74,39 @@ impl fmt::Debug for LinkPlan {
     }
 }
 
-/// A link that runs.
+/// A running link.
 #[derive(Debug)]
 pub struct Link {
     plan: LinkPlan,
     queue: Queue<Arc<dyn QueueCode>>,
-    /// The frames that wait, by the handle that the queue has of them.
+    /// The waiting frames, by their handle in the queue.
     frames: Vec<Option<Frame>>,
     free: Vec<u32>,
-    /// Of a packet that is being cut; empty between two.
+    /// The segments of a frame that is being cut; empty in between.
     segments: Vec<Frame>,
-    /// What stands behind it, if it is not the port alone.
+    /// The emulated path behind it, if any.
     wire: Option<Wire>,
-    /// When the frame that was sent last is through; with a trace, the opportunity that is next.
+    /// When the last frame sent is through; with a trace, the next opportunity.
     free_at: u64,
-    /// What the division of a frame's bits by the rate left over, so that the rate is exact.
+    /// The remainder of the division of a frame's bits by the rate, so that the rate is exact.
     carry: u64,
-    /// The rate that the queue was told last.
-    told_rate: u64,
-    /// It had nothing to send since: there is nothing to make up for.
+    /// The last rate that the queue got.
+    reported_rate: u64,
+    /// It has been idle since: there is nothing to catch up on.
     was_idle: bool,
-    /// Since the queue was found empty, no frame has come.
-    asked_in_vain: bool,
+    /// No frame has come since the queue was found empty.
+    found_empty: bool,
     recorder: Option<Recorder>,
-    /// For reading headers, if its queue asks for any.
+    /// Reads headers, if its queue uses any.
     reading: Reading,
-    /// What tells flows apart for its queue: of the seed, and so the same when the link is replaced.
+    /// Hashes flows for its queue. It derives from the seed, so it stays when the link is replaced.
     hash: HashKey,
-    /// How long frames waited, in the queue at hand.
+    /// How long frames waited, in the current queue.
     waits: Histogram,
-    /// What earlier queues of this link counted.
+    /// The counts of earlier queues of this link.
     before: Counts,
-    /// What the lines of all of them did.
-    lines: Lines,
+    /// Drops and marks by line, of all queues.
+    lines: LineTotals,
     swap_overflow: u64,
     swap_kept: u64,
 }
@@ -116,29 +116,29 @@ pub struct Link {
 pub struct LinkStats {
     /// Of all queues that it had.
     pub counts: Counts,
-    /// Frames that a new queue refused when it took over.
+    /// Frames that a new queue refused when it replaced the old one.
     pub swap_overflow: u64,
-    /// Frames that waited when another plan took over, and went on waiting.
+    /// Frames that waited when a new plan was applied, and still wait.
     pub swap_kept: u64,
-    /// Of those sent: what happened to them on the path behind it.
+    /// Of those sent: what happened on the emulated path.
     pub path: PathCounts,
-    /// Of those sent: on that path.
+    /// Of those sent: frames in transit on that path.
     pub on_the_way: u64,
-    /// Half, nine in ten, and 99 in 100 of the frames that the queue at hand sent waited no longer, in nanoseconds.
+    /// The 50th, 90th and 99th percentile of the waiting time in the current queue, in nanoseconds.
     pub waited_ns: [u64; 3],
     /// Drops and marks by line, of all queues that it had.
     pub lines: Vec<LineTotal>,
-    /// The versions of the program that had the levels of the queue at hand in their words first.
+    /// Per level of the current queue: the first program version with the same text.
     pub versions: Vec<u64>,
-    /// Its partitions, the first of them.
+    /// Its first partitions.
     pub partitions: Vec<PartitionState>,
 }
 
-/// Partitions that statistics list, at most.
+/// The most partitions in statistics.
 const PARTITIONS_LISTED_MAX: usize = 64;
 
 impl Link {
-    /// A link with nothing in it.
+    /// An empty link.
     pub fn new(plan: LinkPlan, now: Time, seed: u64) -> Self {
         let queue = queue_of(&plan, now, seed);
         let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
@@ -146,16 +146,16 @@ impl Link {
         let before = Counts::default();
         let recorder = plan.is_recorded.then(|| {
             let mut recorder = Recorder::new(nanos(now), seed, Limits::NONE);
-            recorder.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
+            recorder.note(nanos(now), &QueueEvent::Rate(rate_at_first(&plan)));
             recorder
         });
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
         let reading = reading_of(&plan);
-        let lines = Lines::new(&plan.program, &plan.written);
+        let lines = LineTotals::new(&plan.program, &plan.written);
         let told_rate = rate_at_first(&plan);
         Self {
             plan,
-            told_rate,
+            reported_rate: told_rate,
             reading,
             hash: HashKey::from_seed(seed),
             queue,
@@ -166,7 +166,7 @@ impl Link {
             free_at: 0,
             carry: 0,
             was_idle: true,
-            asked_in_vain: false,
+            found_empty: false,
             recorder,
             waits,
             before,
@@ -176,12 +176,12 @@ impl Link {
         }
     }
 
-    /// What it runs.
+    /// The current plan.
     pub fn plan(&self) -> &LinkPlan {
         &self.plan
     }
 
-    /// A frame is to be sent. The queue may drop it, or others for it.
+    /// Enqueues a frame. The queue may drop it, or others in its place.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
         if frame.meta.offload.gso.is_none() || !self.cuts() {
             return self.enqueue(frame, pool, now);
@@ -189,7 +189,7 @@ impl Link {
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
         let mut segments = core::mem::take(&mut self.segments);
         let is_cut = network.is_some_and(|at| pool.segment(&frame, at, &mut segments).is_ok());
-        // What cannot be cut now, for want of buffers or because it is not what it says, waits as it is.
+        // A frame that cannot be cut now, for lack of buffers or because its headers are wrong, waits as it is.
         match is_cut {
             true => pool.give(frame),
             false => segments.push(frame),
@@ -198,25 +198,25 @@ impl Link {
         self.segments = segments;
     }
 
-    /// Whether what the kernel has not cut yet is cut before it waits.
+    /// Whether GSO frames are cut before they wait.
     fn cuts(&self) -> bool {
         match self.plan.rate {
-            // What is lost, or takes an opportunity, is a packet as it is on the wire.
+            // A packet on the wire is the unit of losses and opportunities.
             _ if self.wire.is_some() => true,
             Some(rate) => rate < CUT_BELOW,
-            // A queue that holds packets back shapes them at a rate of its own, with what a line adds to each.
+            // A queue that holds packets back shapes them at its own rate, which includes the overhead per packet.
             None => self.plan.program.holds(),
         }
     }
 
-    /// A frame was to be sent, but is dropped instead of waiting, for want of buffers. The queue counts it.
+    /// Drops a frame instead of enqueueing it, for lack of buffers. The queue counts it.
     pub fn refuse_frame(&mut self, frame: Frame, pool: &mut Pool) {
-        self.queue.note_refused();
+        self.queue.count_refused();
         pool.give(frame);
     }
 
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        let mut packet = seen(&frame, self.hash, &self.plan, &mut self.reading, pool, now);
+        let mut packet = packet_for_queue(&frame, self.hash, &self.plan, &mut self.reading, pool, now);
         let handle = match self.free.pop() {
             Some(handle) => handle,
             None => {
@@ -226,13 +226,13 @@ impl Link {
         };
         packet.handle = u64::from(handle);
         self.frames[handle as usize] = Some(frame);
-        self.asked_in_vain = false;
-        self.note(nanos(now), &Asked::Enqueue(packet));
+        self.found_empty = false;
+        self.note(nanos(now), &QueueEvent::Enqueue(packet));
         self.queue.enqueue(&packet, nanos(now));
         self.drop_dropped(pool);
     }
 
-    /// A frame that leaves now.
+    /// The next frame that leaves now.
     pub fn poll_frame(&mut self, pool: &mut Pool, now: Time) -> Option<Frame> {
         let now = nanos(now);
         if self.wire.is_none() {
@@ -240,21 +240,21 @@ impl Link {
         }
         self.handle_changes(now);
         while let Some((frame, left_ns)) = self.send(pool, now) {
-            let way = self.wire.as_mut()?.enter(frame, left_ns, pool);
-            if !way.is_plain() {
-                self.note(now, &Asked::Path(way));
+            let events = self.wire.as_mut()?.enter(frame, left_ns, pool);
+            if !events.is_plain() {
+                self.note(now, &QueueEvent::Path(events));
             }
         }
         self.wire.as_mut()?.poll_frame(now)
     }
 
-    /// A frame that would leave now is dropped: the port has no device. False: none would.
+    /// Drops the next frame that would leave now, since the port has no device. False: none would.
     ///
-    /// Of a link with a [`Path`], which no port has, those on the way stay there.
-    pub fn lose_frame(&mut self, pool: &mut Pool, now: Time) -> bool {
+    /// On a link with a [`Path`], which no port has, frames in transit stay there.
+    pub fn drop_frame(&mut self, pool: &mut Pool, now: Time) -> bool {
         let now = nanos(now);
         let Some(sent) = self.next(pool, now) else { return false };
-        self.queue.note_lost();
+        self.queue.count_lost();
         self.note_sent(sent.len, now);
         if let Some(frame) = self.take(sent.handle) {
             pool.give(frame);
@@ -262,19 +262,19 @@ impl Link {
         true
     }
 
-    /// A frame that leaves the queue, and when its last bit is out.
+    /// Takes the next frame from the queue; the time is when its last bit is out.
     fn send(&mut self, pool: &mut Pool, now: u64) -> Option<(Frame, u64)> {
         let sent = self.next(pool, now)?;
         let frame = self.take(sent.handle)?;
         self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
-        self.queue.note_sent(&sent, now);
+        self.queue.record_sent(&sent, now);
         let left_ns = self.note_sent(sent.len, now);
         let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
         set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
         Some((frame, left_ns))
     }
 
-    /// What the queue lets go, if the link is free.
+    /// The next packet that the queue releases, if the link is free.
     fn next(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
         if let Some(wire) = self.wire.as_mut().filter(|_| self.was_idle && self.queue.counts().queued > 0)
             && let Some(at) = wire.opportunity(now)
@@ -285,20 +285,20 @@ impl Link {
         if self.free_at > now {
             return None;
         }
-        if self.asked_in_vain {
+        if self.found_empty {
             return None;
         }
-        self.note(now, &Asked::Dequeue);
+        self.note(now, &QueueEvent::Dequeue);
         let sent = self.queue.dequeue(now);
         self.drop_dropped(pool);
         if sent.is_none() {
             self.was_idle = true;
-            self.asked_in_vain = self.queue.counts().queued == 0;
+            self.found_empty = self.queue.counts().queued == 0;
         }
         sent
     }
 
-    /// A frame of so many bytes has left: it is not free until later. When its last bit is out.
+    /// Accounts for a frame of that many bytes, which has left. Returns when its last bit is out.
     fn note_sent(&mut self, len: u32, now: u64) -> u64 {
         let late = if self.was_idle { 0 } else { CATCH_UP_NS };
         let from = self.free_at.max(now.saturating_sub(late));
@@ -306,10 +306,10 @@ impl Link {
         if let Some(wire) = &mut self.wire
             && let Some(through) = wire.take_opportunities(from, len)
         {
-            // What is left of that opportunity is for the next, if one waits.
+            // The next frame, if one waits, may use the rest of that opportunity.
             self.free_at = wire.opportunity(through).unwrap_or(through);
             let rate = wire.rate(through).unwrap_or(0);
-            self.tell_rate(now, rate);
+            self.update_rate(now, rate);
             return through;
         }
         let Some(rate) = self.plan.rate.filter(|rate| *rate > 0) else { return now };
@@ -319,12 +319,12 @@ impl Link {
         self.free_at
     }
 
-    /// When to ask again though no frame comes.
+    /// When to poll again if no frame arrives.
     pub fn poll_timeout(&self) -> Option<Time> {
         let waits = self.queue.counts().queued > 0;
         let rate = (waits && self.free_at > 0).then_some(self.free_at);
         let queue = self.queue.poll_timeout();
-        // While a frame is on the link, what the queue lets go has to wait for it.
+        // While a frame is on the link, a packet that the queue releases waits for it.
         let at = match (rate, queue) {
             (Some(rate), Some(queue)) if waits => Some(rate.max(queue)),
             (rate, queue) => rate.or(queue),
@@ -334,46 +334,46 @@ impl Link {
         at.map(|ns| Time(ns as i64))
     }
 
-    /// The path is another from now on, if it is time.
+    /// Applies changes of the path that are due.
     fn handle_changes(&mut self, now: u64) {
         while let Some(rate) = self.wire.as_mut().and_then(|wire| wire.poll_change(now)) {
             if rate != self.plan.rate {
                 self.plan.rate = rate;
                 self.leave_now(now);
-                self.tell_rate(now, rate_at_first(&self.plan));
+                self.update_rate(now, rate_at_first(&self.plan));
             }
         }
     }
 
-    /// What is on the link is through at the old rate, or with the old trace, in no time of the new one.
+    /// The frame on the link is done now: it was sent at the old rate or by the old trace.
     fn leave_now(&mut self, now: u64) {
         self.free_at = self.free_at.min(now);
         self.carry = 0;
     }
 
-    /// Tells the queue how fast the link is, if that is news.
-    fn tell_rate(&mut self, now: u64, rate: u64) {
-        if rate != self.told_rate {
-            self.told_rate = rate;
-            self.note(now, &Asked::Rate(rate));
+    /// Reports the rate to the queue, if it is new.
+    fn update_rate(&mut self, now: u64, rate: u64) {
+        if rate != self.reported_rate {
+            self.reported_rate = rate;
+            self.note(now, &QueueEvent::Rate(rate));
             self.queue.set_rate(rate);
         }
     }
 
-    /// Runs what is due by the clock.
+    /// Runs what is due.
     pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
         let now = nanos(now);
         self.handle_changes(now);
         if self.queue.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
-        self.note(now, &Asked::Timeout);
+        self.note(now, &QueueEvent::Timeout);
         self.queue.handle_timeout(now);
         self.drop_dropped(pool);
     }
 
-    /// Goes on with another plan. What waits enters the new queue as it came, with the time at which it did; a queue
-    /// whose program is the same goes on as it is.
+    /// Applies another plan. Waiting frames enter the new queue in order, with their arrival times. A queue with the
+    /// same program is kept.
     pub fn replace(&mut self, plan: LinkPlan, pool: &mut Pool, now: Time, seed: u64) {
         let before = core::mem::take(&mut self.reading);
         let mut reading = match (&plan.headers, &self.plan.headers) {
@@ -384,7 +384,7 @@ impl Link {
             let mut packets = self.queue.take_all();
             self.describe_again(&mut packets, &plan, &mut reading, pool);
             let counts = self.queue.counts();
-            self.asked_in_vain = false;
+            self.found_empty = false;
             if let Some(recorder) = &mut self.recorder {
                 recorder.end();
             }
@@ -393,22 +393,22 @@ impl Link {
             self.waits = Histogram::default();
             self.queue = queue_of(&plan, now, seed);
             self.queue.adopt(&packets);
-            // They came once, to the link.
+            // They arrived at the link only once.
             self.before.arrived -= packets.len() as u64;
             self.before.taken -= packets.len() as u64;
             self.swap_overflow += self.queue.counts().dropped();
             self.drop_dropped(pool);
         } else {
-            self.lines.reword(&plan.program, &plan.written);
+            self.lines.set_text(&plan.program, &plan.written);
         }
         self.swap_kept += self.queue.counts().queued;
         self.reading = reading;
         if plan.rate != self.plan.rate || trace_of(&plan) != trace_of(&self.plan) {
             self.leave_now(nanos(now));
         }
-        self.told_rate = rate_at_first(&plan);
-        self.queue.set_rate(self.told_rate);
-        self.note(nanos(now), &Asked::Rate(self.told_rate));
+        self.reported_rate = rate_at_first(&plan);
+        self.queue.set_rate(self.reported_rate);
+        self.note(nanos(now), &QueueEvent::Rate(self.reported_rate));
         match (&mut self.wire, &plan.path) {
             (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
@@ -417,8 +417,8 @@ impl Link {
         self.plan = plan;
     }
 
-    /// Another program asks for what this one did not: that is read from the frames. What this one may have changed
-    /// stays as it is.
+    /// Reads the fields from the frames that the new program uses and the old one did not. Fields that the old program
+    /// may have changed stay.
     fn describe_again(
         &mut self,
         packets: &mut [(Packet, u64)],
@@ -428,7 +428,7 @@ impl Link {
     ) {
         for (packet, came_ns) in packets {
             let Some(frame) = &self.frames[packet.handle as usize] else { continue };
-            let mut fresh = seen(frame, self.hash, plan, reading, pool, Time(*came_ns as i64));
+            let mut fresh = packet_for_queue(frame, self.hash, plan, reading, pool, Time(*came_ns as i64));
             for (field, _) in
                 Field::ALL.into_iter().filter(|(field, _)| self.plan.program.fields.contains(field))
             {
@@ -439,7 +439,7 @@ impl Link {
         }
     }
 
-    /// All that is on the way and all that waits, in the order in which it came: the link goes.
+    /// Takes all frames, in transit and waiting, in order of arrival: the link is removed.
     pub fn take_all(&mut self) -> Vec<Frame> {
         let packets = self.queue.take_all();
         let mut frames = self.wire.as_mut().map(Wire::take_all).unwrap_or_default();
@@ -447,7 +447,7 @@ impl Link {
         frames
     }
 
-    /// Notes from now on what its queue is asked. False: it does already.
+    /// Starts to record the operations on its queue. False: it already records.
     pub fn record(&mut self, limits: Limits, now: Time) -> bool {
         if self.recorder.is_some() {
             return false;
@@ -456,19 +456,19 @@ impl Link {
         true
     }
 
-    /// How far that is.
-    pub fn recording(&self, now: Time) -> Option<Progress> {
+    /// The progress of the recording.
+    pub fn recording(&self, now: Time) -> Option<RecordingProgress> {
         self.recorder.as_ref().map(|recorder| recorder.progress(nanos(now)))
     }
 
-    /// What was noted; nothing is from now on.
+    /// Takes the recording and stops it.
     pub fn take_recording(&mut self) -> Option<Recorder> {
         self.recorder.take()
     }
 
-    fn note(&mut self, now_ns: u64, asked: &Asked) {
+    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(now_ns, asked);
+            recorder.note(now_ns, event);
         }
     }
 
@@ -514,7 +514,7 @@ fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> 
     queue
 }
 
-/// The rate of which the queue is told at first: that of a trace on average. 0: there is none.
+/// The initial rate for the queue: the average of a trace, if there is one. 0: no rate.
 fn rate_at_first(plan: &LinkPlan) -> u64 {
     plan.rate.or(trace_of(plan).map(|trace| trace.bits_per_s())).unwrap_or(0)
 }
@@ -523,13 +523,13 @@ fn trace_of(plan: &LinkPlan) -> Option<&Trace> {
     plan.path.as_ref()?.trace.as_deref()
 }
 
-/// What the headers of frames are read with, if the queue asks for any.
+/// Reads the header fields that the queue uses, if any.
 fn reading_of(plan: &LinkPlan) -> Reading {
     plan.headers.as_ref().map(|headers| headers.reading()).unwrap_or_default()
 }
 
-/// What the queue of a link sees of a frame that came to it at this time.
-fn seen(
+/// The queue's view of a frame that arrived at this time.
+fn packet_for_queue(
     frame: &Frame,
     by: HashKey,
     plan: &LinkPlan,
@@ -538,7 +538,7 @@ fn seen(
     came: Time,
 ) -> Packet {
     let mut packet = describe(by, pool.bytes(frame), plan.is_ip);
-    packet.hear(&frame.meta.marks, came);
+    packet.apply_marks(&frame.meta.marks, came);
     if plan.program.fields.contains(&Field::NetLen) {
         packet.framing = framing_bytes(pool.bytes(frame), plan.is_ip);
     }
@@ -548,25 +548,26 @@ fn seen(
     packet
 }
 
-/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the codepoints and [the flow](placed_flow_of). It is
-/// under a secret, as it chooses the partition: a peer could compute flows that meet in the partition of another's.
+/// A queue's view of a frame: its length, and for IPv4 and IPv6 the codepoints and [the flow](placed_flow_of). The hash
+/// of the flow is keyed, since it chooses the partition: otherwise a peer could compute flows that share another's
+/// partition.
 pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     let Flow { flow, src, dst, traffic_class } = placed_flow_of(by, frame, is_ip);
     let (ecn, dscp) = (traffic_class & 3, traffic_class >> 2);
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
 }
 
-/// Bytes of a frame that are not of its packet: the header of its link, and what fills a short one up, by what IP
-/// says of its length. In longer ones bytes behind the packet are the sender's, and take their time on the link.
+/// The bytes of a frame outside its packet: the link header, and the padding of a short frame according to the length
+/// in its IP header. In longer frames, bytes behind the packet are the sender's and use the link.
 fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
     let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
     let packet = &frame[at..];
     let short = IpPacket::of_frame(frame, is_ip).filter(|_| packet.len() <= PADDED_TO);
-    let said = short.and_then(IpPacket::length).unwrap_or(packet.len());
-    (frame.len() - said.min(packet.len())) as u32
+    let length = short.and_then(IpPacket::length).unwrap_or(packet.len());
+    (frame.len() - length.min(packet.len())) as u32
 }
 
-/// Writes the codepoints of an IP packet; None is the DSCP that it has.
+/// Writes the codepoints of an IP packet; None keeps its DSCP.
 fn set_codepoints(frame: &mut [u8], is_ip: bool, ecn: u8, dscp: Option<u8>) {
     let Some(at) = ip_at(frame, is_ip) else { return };
     change_traffic_class(&mut frame[at..], |old| dscp.unwrap_or(old >> 2) << 2 | ecn);

@@ -1,33 +1,33 @@
-//! What is on a path: things that arrive when their time has come, most of them in the order in which they entered.
+//! The items in transit on a path. Each arrives at its time, most of them in order of entry.
 
 use super::impair::{HOLD_NS_MAX, Passage};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Things that may wait to be overtaken at once.
+/// Items that may wait at once to be overtaken.
 pub const HELD_MAX: usize = 1024;
 
-/// Things on the way, with the time at which each arrives.
+/// Items in transit, with their arrival times.
 #[derive(Debug)]
 pub struct Pipe<T> {
-    /// Those that arrive no earlier than what entered before them.
+    /// Items that arrive no earlier than those that entered before them.
     in_order: VecDeque<Entry<T>>,
-    /// Those that overtake.
+    /// Items that overtake others.
     others: BinaryHeap<Reverse<Entry<T>>>,
-    /// Those that wait to be overtaken.
-    held: Vec<Held<T>>,
+    /// Items that wait to be overtaken.
+    held: Vec<HeldItem<T>>,
     entered: u64,
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct HeldItem<T> {
     thing: T,
     at_ns: u64,
     overtakers: u32,
     until_ns: u64,
 }
 
-/// By its time, and then by its turn.
+/// Ordered by arrival time, then by entry.
 #[derive(Debug)]
 struct Entry<T> {
     at_ns: u64,
@@ -43,12 +43,12 @@ impl<T> Default for Pipe<T> {
 }
 
 impl<T> Pipe<T> {
-    /// A thing enters. False: it was to wait until it is overtaken, but [`HELD_MAX`] do, and it does not.
+    /// Adds an item. False: it should wait to be overtaken, but [`HELD_MAX`] already do, so it does not.
     #[inline]
     pub fn enter(&mut self, thing: T, passage: &Passage) -> bool {
         let Passage { at_ns, overtakers, .. } = *passage;
         if overtakers > 0 && self.held.len() < HELD_MAX {
-            self.held.push(Held { thing, at_ns, overtakers, until_ns: at_ns + HOLD_NS_MAX });
+            self.held.push(HeldItem { thing, at_ns, overtakers, until_ns: at_ns + HOLD_NS_MAX });
             return true;
         }
         self.push(thing, at_ns);
@@ -68,7 +68,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// One that arrives then has overtaken all that are held: those that it was the last for come behind it.
+    /// An item that arrives then has overtaken all held items. Releases those that need no further overtaker.
     fn release(&mut self, at_ns: u64) {
         let mut nth = 0;
         while let Some(held) = self.held.get_mut(nth) {
@@ -82,7 +82,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// The next that has arrived by now.
+    /// The next item that has arrived.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Option<T> {
         if !self.held.is_empty() {
@@ -100,7 +100,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// Lets go of those that have waited in vain.
+    /// Releases the items that have waited too long.
     fn give_up(&mut self, now_ns: u64) {
         while let Some(nth) = self.held.iter().position(|held| held.until_ns <= now_ns) {
             let held = self.held.remove(nth);
@@ -108,7 +108,7 @@ impl<T> Pipe<T> {
         }
     }
 
-    /// When the next arrives.
+    /// The next arrival time.
     #[inline]
     pub fn poll_timeout(&self) -> Option<u64> {
         let first = self.in_order.front().map(|first| first.at_ns);
@@ -117,17 +117,17 @@ impl<T> Pipe<T> {
         [first, other, held].into_iter().flatten().min()
     }
 
-    /// How many are on the way.
+    /// The number of items in transit.
     pub fn len(&self) -> usize {
         self.in_order.len() + self.others.len() + self.held.len()
     }
 
-    /// Nothing is.
+    /// Whether no item is in transit.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, in the order in which they would arrive.
+    /// Takes all items, in order of arrival.
     pub fn take_all(&mut self) -> Vec<T> {
         core::iter::from_fn(|| self.poll(u64::MAX)).collect()
     }
@@ -168,9 +168,9 @@ mod tests {
         Passage { at_ns, ..Passage::default() }
     }
 
-    /// Packets would arrive early, late, twice or never, or change places with others of the same time.
+    /// If it failed, packets would arrive early, late, twice, never, or out of order at equal times.
     #[test]
-    fn all_arrive_at_their_time_in_their_order() {
+    fn items_arrive_in_time_order() {
         let (mut rng, mut pipe, mut now) = (Rng::from_seed(1), Pipe::default(), 0);
         let mut meant: Vec<(u64, u64)> = Vec::new();
         for turn in 0..20_000 {
@@ -188,16 +188,16 @@ mod tests {
         assert_eq!(pipe.take_all(), meant);
     }
 
-    /// A packet that is to be overtaken by three would be by more or fewer, or wait for ever where none comes.
+    /// If it failed, a packet would be overtaken by a wrong number, or wait forever if no packet follows.
     #[test]
-    fn one_is_overtaken_by_as_many_as_was_asked_for() {
+    fn item_is_overtaken_as_often_as_set() {
         let held = |at_ns| Passage { overtakers: 3, ..at(at_ns) };
         let mut pipe = Pipe::default();
         assert!(pipe.enter(0, &held(10)));
         for nth in 1..=2 {
             pipe.enter(nth, &at(10 + nth));
         }
-        // One that is lost overtakes nobody.
+        // A lost packet overtakes none.
         pipe.enter(9, &Passage { is_lost: true, ..at(13) });
         pipe.enter(3, &at(13));
         pipe.enter(4, &at(13));

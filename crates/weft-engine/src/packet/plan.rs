@@ -1,15 +1,15 @@
-//! What a packet engine runs.
+//! The plan of a packet engine.
 //!
-//! As [`crate::plan`] for calls: a [`PacketPlan`] never changes, and a hot update publishes the next one between two
+//! Like [`crate::plan`] for calls, a [`PacketPlan`] never changes. A hot update publishes the next one between two
 //! batches.
 
-use super::edit::Undone;
-use super::fragments::Begins;
+use super::active::{Code, begins};
+use super::edit::EditError;
+use super::fragments::LinkFraming;
 use super::group::GroupPlan;
 use super::link::LinkPlan;
-use super::live::{Code, begins};
 use super::reader::Reader;
-use super::stats::Lost;
+use super::stats::DropReason;
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
 use core::iter;
@@ -22,25 +22,25 @@ use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event, RowRemoval};
 
-/// Ports of one plan.
+/// The most ports of a plan.
 pub const PORTS_MAX: usize = 1024;
 
 /// One version of the packet path of a network.
 #[derive(Debug, Default)]
 pub struct PacketPlan {
-    /// Which: versions count up from 1.
+    /// The version, counted from 1.
     pub version: u64,
-    /// The names of its ports, [`PORTS_MAX`] at most.
+    /// The names of its ports, at most [`PORTS_MAX`].
     pub ports: Vec<String>,
-    /// Ports that stand together.
+    /// Port groups.
     pub groups: Vec<GroupPlan>,
-    /// Its chains, in source order: a frame takes the first of its port whose condition it meets.
+    /// Its chains in source order: a frame takes the first chain of its port whose condition it meets.
     pub chains: Vec<Arc<PacketChain>>,
-    /// Where frames wait; one a port and direction.
+    /// The links, at most one per port and direction.
     pub links: Vec<LinkPlan>,
 }
 
-/// By what frames leave.
+/// Where a frame leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlet {
     /// An index into [`PacketPlan::ports`].
@@ -49,43 +49,43 @@ pub enum Outlet {
     Group(u16),
 }
 
-/// A chain and where it stands, to be built.
+/// A chain and its location, before it is built.
 #[derive(Clone, Debug)]
 pub struct ChainOn {
-    /// What it does. Its inputs are those of the request.
+    /// The program of its elements. Its inputs are those of the request.
     pub program: ChainProgram,
-    /// `WHEN`: a program that forwards the frames that are meant, with its own name and inputs.
+    /// `WHEN`: a program that forwards the matching frames, with its own name and inputs.
     pub condition: Option<ChainProgram>,
-    /// The ports whose frames it takes: indices into [`PacketPlan::ports`].
+    /// Its ingress ports: indices into [`PacketPlan::ports`].
     pub ports: Vec<u16>,
-    /// Where a frame leaves that no element sends elsewhere.
+    /// The egress of frames that no element redirects.
     pub to: Option<Outlet>,
 }
 
 /// A chain with its code and its state.
 #[derive(Debug)]
 pub struct PacketChain {
-    /// The version of the plan that it came with.
+    /// The version of its plan.
     pub version: u64,
-    /// What it does.
+    /// The program of its elements.
     pub program: Arc<ChainProgram>,
-    /// What it remembers.
+    /// Its state.
     pub state: Bound,
-    /// The ports whose frames it takes.
+    /// Its ingress ports.
     pub ports: Vec<u16>,
-    /// Where a frame leaves that no element sends elsewhere.
+    /// The egress of frames that no element redirects.
     pub to: Option<Outlet>,
     pub(super) code: Code,
-    /// Which frames it takes.
+    /// The condition that its frames meet.
     pub(super) condition: Option<Reader>,
     pub(super) every: Every,
     pub(super) timeouts: Timeouts,
 }
 
-/// What runs once a node in each interval.
+/// The programs that run once per node in each interval.
 pub(super) type Every = Vec<(Interval, Box<dyn Program>)>;
 
-/// What runs for rows that have left a table.
+/// The programs that run for rows that have left a table.
 pub(super) type Timeouts = Vec<(RowRemoval, Box<dyn Program>)>;
 
 impl PacketPlan {
@@ -94,21 +94,22 @@ impl PacketPlan {
         self.ports.iter().position(|port| port == name).map(|at| at as u16)
     }
 
-    /// Has no rules, but code that is for them, for [`PacketEngine::take_code`](super::PacketEngine::take_code): rules
-    /// that a plan holds on to are copied, all of them, when the next of them changes.
+    /// Drops the rules and keeps the code made for them, for
+    /// [`PacketEngine::apply_code`](super::PacketEngine::apply_code). While a plan holds rules, the next change copies
+    /// all of them.
     ///
     /// # Panics
-    /// If somebody else has one of the chains.
+    /// If a chain is shared.
     pub fn forget_rules(&mut self) {
         for chain in &mut self.chains {
-            let chain = Arc::get_mut(chain).expect("nobody else has it yet");
+            let chain = Arc::get_mut(chain).expect("it is not shared yet");
             chain.state.forget_rules(&chain.program);
         }
     }
 
-    /// The chains of a port, and how many of its frames may be parsed before the first of them passes its chain: one,
-    /// if a condition looks at state that a pass may change.
-    pub(super) fn ways(&self, port: u16) -> (Vec<u16>, usize) {
+    /// The chains of a port, and how many of its frames may be parsed before the first of them passes its chain. That
+    /// is one if a condition reads state that a pass may change.
+    pub(super) fn classifiers(&self, port: u16) -> (Vec<u16>, usize) {
         let of_port = self.chains.iter().enumerate().filter(|(_, chain)| chain.ports.contains(&port));
         let chains: Vec<u16> = of_port.map(|(at, _)| at as u16).collect();
         let mut conditions = chains.iter().filter_map(|at| self.chains[usize::from(*at)].condition.as_ref());
@@ -119,30 +120,30 @@ impl PacketPlan {
         (chains, if looks { 1 } else { BATCH_MAX })
     }
 
-    /// Whether chains of a port ask later fragments for what stands in the first; and then, how its frames begin.
-    pub(super) fn follows_fragments(&self, port: u16) -> Option<Begins> {
+    /// The link framing of a port, if its chains read fields of later fragments that only the first one has.
+    pub(super) fn follows_fragments(&self, port: u16) -> Option<LinkFraming> {
         let of_port = self.chains.iter().filter(|chain| chain.ports.contains(&port));
         let conditions = |chain: &PacketChain| chain.condition.as_ref().map(|c| Arc::clone(&c.program));
         let programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
-        let asked = programs.flatten().filter_map(|program| {
+        let framings = programs.flatten().filter_map(|program| {
             let frames = program.frames.as_ref()?;
             (!frames.inherited.is_empty() || !frames.carried.is_empty()).then(|| begins(frames))
         });
-        asked.reduce(|all, more| Begins { has_labels: all.has_labels | more.has_labels, ..all })
+        framings.reduce(|all, more| LinkFraming { has_labels: all.has_labels | more.has_labels, ..all })
     }
 }
 
 impl PacketChain {
-    /// The element and the line of the statement that has asked for a change whose value does not fit, where all
-    /// elements from that with this index on have not passed; None for other reasons, and where several may have.
-    pub(super) fn unfit_at(&self, undone: Undone, last: u16) -> Option<(u16, u32)> {
-        let is_it = |op: &Op| match (op, undone.change) {
+    /// The element and the line of the statement that caused an edit with a wrong length, if the elements behind `last`
+    /// have not passed. None for other reasons, and where several statements may be the cause.
+    pub(super) fn mismatch_origin(&self, error: EditError, last: u16) -> Option<(u16, u32)> {
+        let is_it = |op: &Op| match (op, error.change) {
             (Op::SetInput(input, _), EditTarget::Input(of)) => input.0 == of,
             (Op::ChangeHeaders(reshape, _), EditTarget::HeaderChange(of)) => reshape.0 == of,
             _ => false,
         };
         let mut parts = self.program.parts(Event::Request);
-        parts.retain(|part| undone.why == Lost::Unfit && part.element <= last);
+        parts.retain(|part| error.why == DropReason::LengthMismatch && part.element <= last);
         let places = parts.iter().flat_map(|part| {
             let insts = part.function.blocks.iter().flat_map(|block| &block.insts);
             insts.filter(|inst| is_it(&inst.op)).map(|inst| (part.element, inst.line))
@@ -154,7 +155,7 @@ impl PacketChain {
     /// Binds a chain to the state of an update and compiles it.
     ///
     /// # Errors
-    /// See [`ChainError`]. The update is to be given up then.
+    /// See [`ChainError`]. Abandon the update then.
     pub fn build(
         version: u64,
         on: ChainOn,
@@ -172,7 +173,7 @@ impl PacketChain {
         Ok(Self { version, program, state, ports, to, code, condition, every, timeouts })
     }
 
-    /// All its ports but one: what `*` means. A group is none of them.
+    /// All its ports except one: the meaning of `*`. Groups are not among them.
     pub(super) fn other_ports(&self, port: u16) -> impl Iterator<Item = u16> {
         let to = match self.to {
             Some(Outlet::Port(to)) if !self.ports.contains(&to) => Some(to),
@@ -181,7 +182,7 @@ impl PacketChain {
         self.ports.iter().copied().chain(to).filter(move |other| *other != port)
     }
 
-    /// Slots that a frame needs on its way through the chain and its condition.
+    /// The number of slots that a frame needs in the chain and its condition.
     pub(super) fn inputs(&self) -> usize {
         let condition = self.condition.as_ref().map(|condition| condition.code.inputs);
         iter::once(self.code.inputs).chain(condition).max().unwrap_or(0)

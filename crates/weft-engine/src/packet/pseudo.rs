@@ -1,24 +1,24 @@
-//! Checksums that cover addresses of the packet that carries them, where that is taken off and another is put on.
+//! Checksums over a pseudo header, across a removal of the packet's header and an addition of another.
 
-use super::edit::{Delta, Followed};
+use super::edit::{ChecksumField, Delta};
 use super::reshape::{Bounds, stack_for};
 use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
 use weft_core::inputs::InputSet;
 use weft_core::wire::header_change::{Pseudo, PseudoSumIn, Stack};
 
-/// A checksum that covers no addresses: those that it covered were taken off.
+/// A checksum without the addresses of its pseudo header.
 #[derive(Clone, Copy)]
-pub(super) struct Bare {
+pub(super) struct DetachedChecksum {
     at: usize,
     zero_is_none: bool,
 }
 
-impl Bare {
-    /// Takes the addresses in front of a layer out of the checksum behind, before all in front of the layer goes.
-    /// `slots` are those of the frame as it was parsed, and which of them are there.
+impl DetachedChecksum {
+    /// Removes the addresses in front of a layer from the checksum behind them, before the headers in front of the
+    /// layer are removed. `slots` and `present` are those of the frame as it was parsed.
     #[cold]
-    pub(super) fn take_off(
+    pub(super) fn detach(
         pseudo: &Pseudo,
         layer: u16,
         (slots, present): (&[Slot], InputSet),
@@ -40,16 +40,16 @@ impl Bare {
         Some(Self { at: at.checked_sub(start(layer)?)?, ..bare })
     }
 
-    /// Lets it cover the addresses of new headers, which were put in front of so many `bytes`. One that there was not
-    /// is made where there must be one.
+    /// Adds the addresses of new headers, which were added in front of that many `bytes`. Computes a checksum that was
+    /// absent where the protocol requires one.
     #[cold]
-    pub(super) fn put_on(self, stacks: &[Stack], bytes: usize, frame: &Frame, pool: &mut Pool) {
+    pub(super) fn attach(self, stacks: &[Stack], bytes: usize, frame: &Frame, pool: &mut Pool) {
         let all = pool.bytes(frame);
         let Some(carried) = all.len().checked_sub(bytes).and_then(|at| all.get(at..)) else { return };
         let Some(stack) = stack_for(stacks, carried) else { return };
         let bare = Self { at: self.at + stack.bytes.len(), ..self };
         if bare.at + 2 > all.len() {
-            // What is carried was cut.
+            // The carried packet was cut.
             return;
         }
         for (from, to) in stack.pseudo.iter().map(|(from, to)| (*from as usize, *to as usize)) {
@@ -63,11 +63,11 @@ impl Bare {
         }
     }
 
-    /// Whether there is a checksum. It covers more now, or less.
+    /// Applies a change of the covered addresses; returns whether there is a checksum.
     fn change(self, addresses: Delta, frame: &Frame, pool: &mut Pool) -> bool {
         let is_partial = Some(self.at as u64) == frame.meta.offload.checksum.partial_at();
         let field = pool.bytes_mut(frame).get_mut(self.at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
-        let of = Followed { zero_is_none: self.zero_is_none, pseudo: true, is_partial };
+        let of = ChecksumField { zero_is_none: self.zero_is_none, pseudo: true, is_partial };
         field.is_some_and(|field| addresses.follow(field, self.at, of))
     }
 }

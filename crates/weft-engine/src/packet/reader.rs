@@ -1,7 +1,7 @@
-//! Programs that look at a frame beside its chain: the condition of a chain, the key of a group, the headers that a
-//! queue names.
+//! Programs that read a frame beside its chain: the condition of a chain, the key of a group, the header fields of a
+//! queue.
 
-use super::live::{Arrived, Code, Said};
+use super::active::{ArrivedBatch, Code, UserMetadata};
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
 use core::slice;
@@ -13,7 +13,7 @@ use weft_core::inputs::InputSet;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 
-/// A program that looks at nothing but a frame, bound and compiled.
+/// A program that reads nothing but a frame, bound and compiled.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) program: Arc<ChainProgram>,
@@ -21,7 +21,7 @@ pub(super) struct Reader {
     pub(super) code: Code,
 }
 
-/// What one worker runs it with.
+/// What one worker needs to run it.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     state: State,
@@ -32,8 +32,10 @@ pub(super) struct Scratch {
 }
 
 impl Reader {
+    /// Binds and compiles a program.
+    ///
     /// # Errors
-    /// See [`ChainError`]. The update is to be given up then.
+    /// See [`ChainError`]. Abandon the update then.
     pub(super) fn build(
         version: u64,
         program: ChainProgram,
@@ -56,7 +58,7 @@ impl Reader {
         }
     }
 
-    /// Parses a frame into the slots of `scratch`: what is present of it. None if it is malformed.
+    /// Parses a frame into the slots of `scratch`, and returns its present inputs. None if it is malformed.
     pub(super) fn parse(
         &self,
         scratch: &mut Scratch,
@@ -64,13 +66,13 @@ impl Reader {
         frame: &Frame,
         pool: &Pool,
     ) -> Option<InputSet> {
-        let batch = Arrived {
+        let batch = ArrivedBatch {
             now,
             frames: slice::from_ref(frame),
             port: &[],
             pool,
-            followed: &[],
-            said: Said::default(),
+            fragment_info: &[],
+            user_metadata: UserMetadata::default(),
         };
         scratch.outcome.clear();
         let mut cx = Cx {
@@ -83,7 +85,7 @@ impl Reader {
         Some(cx.present)
     }
 
-    /// Parses a frame and runs the program on it: what that has left. None if the frame is malformed.
+    /// Parses a frame, runs the program on it, and returns the outcome. None if the frame is malformed.
     pub(super) fn run<'s>(
         &self,
         scratch: &'s mut Scratch,

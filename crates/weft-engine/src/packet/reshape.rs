@@ -1,27 +1,27 @@
-//! How headers get on a frame, and off it.
+//! Adds headers to a frame and removes them.
 
-use super::edit::Unfit;
-use super::stats::Lost;
+use super::edit::LengthMismatch;
+use super::stats::DropReason;
 use weft_core::abi::{Cell, Outcome, Slot, TupleEdit};
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::wire::header_change::{DoesNotFit, HeaderChange, Pop, Relink, Stack, StackValue, begins};
 use weft_core::wire::put_number;
 
-/// Where a layer lies in its frame.
+/// The location of a layer in its frame.
 pub(super) struct Bounds {
-    /// Its first byte.
+    /// The offset of its first byte.
     pub(super) at: usize,
-    /// How long its header is.
+    /// The length of its header.
     pub(super) bytes: usize,
-    /// The end of what it carries.
+    /// The end of its payload.
     pub(super) end: usize,
 }
 
-/// Carries out one change of structure. `parts` are the values that it is given; `slots` are those of the frame as it
-/// was parsed, whose layers are where they were unless something was put on or taken off since.
+/// Applies one structure change. `parts` are its values. `slots` are those of the frame as it was parsed; layers moved
+/// only if an earlier change added or removed headers.
 ///
 /// # Errors
-/// Why the frame is of no use now.
+/// Why the frame cannot be used any more.
 pub(super) fn reshape(
     what: &HeaderChange,
     parts: &[TupleEdit],
@@ -29,52 +29,59 @@ pub(super) fn reshape(
     slots: &[Slot],
     frame: &mut Frame,
     pool: &mut Pool,
-) -> Result<(), Lost> {
+) -> Result<(), DropReason> {
     match what {
         HeaderChange::Cut => {
-            cut(cut_to(parts).ok_or(Lost::Unfit)?, frame, pool);
+            cut(cut_to(parts).ok_or(DropReason::LengthMismatch)?, frame, pool);
             Ok(())
         }
-        // When all else is done.
+        // Fragmentation follows all other changes.
         HeaderChange::Fragment => Ok(()),
         HeaderChange::Pop { layer, how: Pop::To, .. } => pop_to(*layer, slots, frame, pool),
         HeaderChange::Pop { layer, how: Pop::Alone(relink), .. } => {
-            let Bounds { at, bytes, .. } = Bounds::of(slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?);
+            let Bounds { at, bytes, .. } =
+                Bounds::of(slots.get(usize::from(*layer)).ok_or(DropReason::LengthMismatch)?);
             take_out(relink, at, bytes, frame, pool)
         }
         HeaderChange::Push { behind: None, stacks } => push(stacks, parts, outcome, frame, pool),
         HeaderChange::Push { behind: Some((header, relink)), stacks } => {
-            let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
+            let stack = stack_for(stacks, pool.bytes(frame)).ok_or(DropReason::LengthMismatch)?;
             let header = usize::from(*header);
-            let lower = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
-            let said = lower..lower + usize::from(relink.bytes);
-            // Sums of what is put on cover what the header in front says of what stands behind.
+            let lower = header.checked_sub(usize::from(relink.back)).ok_or(DropReason::LengthMismatch)?;
+            let covered = lower..lower + usize::from(relink.bytes);
+            // Checksums of the new headers cover values that the header in front has of those behind it.
             let mut room = [0; 8];
-            let told = room.get_mut(..said.len()).ok_or(Lost::Unfit)?;
-            told.copy_from_slice(pool.bytes(frame).get(said.clone()).ok_or(Lost::Unfit)?);
-            let told = Some((usize::from(relink.within), &*told));
-            put(stack, (header, told), values(parts, outcome), frame, pool)?;
-            put_number(&mut pool.bytes_mut(frame)[said], relink.value);
+            let in_front = room.get_mut(..covered.len()).ok_or(DropReason::LengthMismatch)?;
+            in_front
+                .copy_from_slice(pool.bytes(frame).get(covered.clone()).ok_or(DropReason::LengthMismatch)?);
+            let in_front = Some((usize::from(relink.within), &*in_front));
+            put(stack, (header, in_front), values(parts, outcome), frame, pool)?;
+            put_number(&mut pool.bytes_mut(frame)[covered], relink.value);
             Ok(())
         }
     }
 }
 
-/// Takes off what stands in front of a layer, and behind it.
+/// Removes the headers in front of a layer, and the bytes behind it.
 ///
 /// # Errors
-/// Why the frame is of no use now.
+/// Why the frame cannot be used any more.
 #[inline]
-pub(super) fn pop_to(layer: u16, slots: &[Slot], frame: &mut Frame, pool: &mut Pool) -> Result<(), Lost> {
-    let Bounds { at, end, .. } = Bounds::of(slots.get(usize::from(layer)).ok_or(Lost::Unfit)?);
+pub(super) fn pop_to(
+    layer: u16,
+    slots: &[Slot],
+    frame: &mut Frame,
+    pool: &mut Pool,
+) -> Result<(), DropReason> {
+    let Bounds { at, end, .. } = Bounds::of(slots.get(usize::from(layer)).ok_or(DropReason::LengthMismatch)?);
     pool.truncate(frame, end.max(at));
-    pool.shrink_front(frame, at).ok_or(Lost::Unfit)
+    pool.shrink_front(frame, at).ok_or(DropReason::LengthMismatch)
 }
 
-/// Puts headers with these values in front of a frame.
+/// Adds headers with these values in front of a frame.
 ///
 /// # Errors
-/// Why the frame is of no use now.
+/// Why the frame cannot be used any more.
 #[inline]
 pub(super) fn push(
     stacks: &[Stack],
@@ -82,10 +89,10 @@ pub(super) fn push(
     outcome: &Outcome,
     frame: &mut Frame,
     pool: &mut Pool,
-) -> Result<(), Lost> {
-    let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
+) -> Result<(), DropReason> {
+    let stack = stack_for(stacks, pool.bytes(frame)).ok_or(DropReason::LengthMismatch)?;
     if frame.meta.offload.gso.is_some() {
-        return Err(Lost::NotCut);
+        return Err(DropReason::NotCut);
     }
     put(stack, (0, None), values(parts, outcome), frame, pool)
 }
@@ -99,7 +106,7 @@ pub(super) fn stack_for<'s>(stacks: &'s [Stack], bytes: &[u8]) -> Option<&'s Sta
     stacks.iter().find(|stack| begins(bytes, stack.begins))
 }
 
-/// How many bytes a CUT or a FRAGMENT leaves at most. Its value is the last of the `edits` in front of it.
+/// The maximum length after a CUT or a FRAGMENT. Its value is the last of the `edits` before it.
 pub(super) fn cut_to(edits: &[TupleEdit]) -> Option<usize> {
     match edits.last()?.value {
         Cell::Int(bytes) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -113,39 +120,39 @@ impl Bounds {
     }
 }
 
-impl From<Unfit> for Lost {
-    fn from(_: Unfit) -> Self {
-        Self::Unfit
+impl From<LengthMismatch> for DropReason {
+    fn from(_: LengthMismatch) -> Self {
+        Self::LengthMismatch
     }
 }
 
-impl From<DoesNotFit> for Lost {
+impl From<DoesNotFit> for DropReason {
     fn from(_: DoesNotFit) -> Self {
-        Self::Unfit
+        Self::LengthMismatch
     }
 }
 
 fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     if bytes < frame.len() {
         pool.truncate(frame, bytes);
-        // What a device was to do was for the whole of it.
+        // A device's pending work applied to the whole packet.
         frame.meta.offload = Offload::default();
     }
 }
 
-/// Writes headers into new room in front of byte `at`; `told` as of [`Stack::write`].
+/// Writes headers into new room in front of byte `at`; `in_front` as for [`Stack::write`].
 #[inline]
 fn put<'v>(
     stack: &Stack,
-    (at, told): (usize, Option<(usize, &[u8])>),
+    (at, in_front): (usize, Option<(usize, &[u8])>),
     values: impl Iterator<Item = StackValue<'v>>,
     frame: &mut Frame,
     pool: &mut Pool,
-) -> Result<(), Lost> {
+) -> Result<(), DropReason> {
     if at > frame.len() {
-        return Err(Lost::Unfit);
+        return Err(DropReason::LengthMismatch);
     }
-    pool.make_room(frame, at, stack.bytes.len()).ok_or(Lost::NoRoom)?;
+    pool.make_room(frame, at, stack.bytes.len()).ok_or(DropReason::NoRoom)?;
     let partial = match frame.meta.offload.checksum {
         Checksum::Partial { start, offset } => {
             let start = usize::from(start).checked_sub(at);
@@ -153,26 +160,26 @@ fn put<'v>(
         }
         Checksum::Unknown | Checksum::Valid => None,
     };
-    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial, told)?)
+    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial, in_front)?)
 }
 
-/// Takes the header at `at` out, and tells the one below what stands behind it now.
+/// Removes the header at `at`, and updates the header below, which says what follows it.
 fn take_out(
     relink: &Relink,
     at: usize,
     bytes: usize,
     frame: &mut Frame,
     pool: &mut Pool,
-) -> Result<(), Lost> {
-    let lower = at.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
+) -> Result<(), DropReason> {
+    let lower = at.checked_sub(usize::from(relink.back)).ok_or(DropReason::LengthMismatch)?;
     let from = at + usize::from(relink.within);
     let says = from..from + usize::from(relink.bytes);
     let is_inside = says.end <= frame.len() && lower + says.len() <= frame.len();
     if !is_inside {
-        return Err(Lost::Unfit);
+        return Err(DropReason::LengthMismatch);
     }
     pool.bytes_mut(frame).copy_within(says, lower);
-    pool.remove(frame, at, bytes).ok_or(Lost::Unfit)
+    pool.remove(frame, at, bytes).ok_or(DropReason::LengthMismatch)
 }
 
 fn given(cell: Cell, outcome: &Outcome) -> StackValue<'_> {

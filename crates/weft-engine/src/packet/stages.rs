@@ -1,12 +1,12 @@
-//! Chains in which frames are looked at several times, and packets that are cut before they get new headers.
+//! Chains with several stages, and packets that are cut before they get new headers.
 //!
-//! A chain is cut behind each element that changes the structure of frames, if another stands there. A frame passes one
-//! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
-//! that those before it have left.
+//! A chain is split behind each element that changes the structure of frames, unless it is the last. A frame passes a
+//! stage, is edited, is parsed again if the edits changed it, and passes the next stage. So each element sees the frame
+//! as the elements before have left it.
 
-use super::live::{Arrived, Code, Found, Said, Stage};
+use super::active::{ArrivedBatch, ChainMatch, Code, Stage, UserMetadata};
 use super::reshape::{Bounds, cut_to, stack_for};
-use super::stats::Lost;
+use super::stats::DropReason;
 use super::{PacketEngine, Pass, Watcher, rand_base};
 use core::slice;
 use weft_core::abi::{Cx, EditTarget, HOLD, REGION_BODY, REGIONS, TupleEdit, Verdict};
@@ -15,27 +15,27 @@ use weft_core::inputs::InputSet;
 use weft_core::wire::header_change::{HeaderChange, Pop};
 use weft_core::{Interval, Time};
 
-/// A frame on its way through the stages of a chain.
+/// A frame's position in the stages of a chain.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct StageCursor {
     pass: Pass,
-    /// Which tail of the chain it passes, for one that was held; None: the whole chain.
+    /// For a held frame: the tail that it passes; None: the whole chain.
     tail: Option<usize>,
     /// The next stage.
     nth: usize,
-    /// The inputs that are there.
+    /// The present inputs.
     present: InputSet,
     is_traced: bool,
-    /// How long the stages so far hold it up.
+    /// The sum of the delays so far.
     delay: Interval,
-    /// What the stages so far have said of it.
-    said: Said,
-    /// The element that has sent it elsewhere, and the line; the port is in [`PacketEngine::target`].
+    /// The user metadata that the stages so far have set.
+    user_metadata: UserMetadata,
+    /// The element that redirected it, and the line; the port is in [`PacketEngine::target`].
     redirect: Option<(u16, u32)>,
 }
 
-impl Way {
-    /// Through the tail of a chain, of a frame that was held.
+impl StageCursor {
+    /// The start of a tail, for a frame that was held.
     pub(super) fn of_tail(pass: Pass, tail: usize) -> Self {
         Self {
             pass,
@@ -44,7 +44,7 @@ impl Way {
             present: InputSet::EMPTY,
             is_traced: false,
             delay: Interval::ZERO,
-            said: Said::default(),
+            user_metadata: UserMetadata::default(),
             redirect: None,
         }
     }
@@ -58,7 +58,7 @@ impl Way {
 }
 
 impl PacketEngine {
-    /// Takes a frame through all stages of its chain, and to where they send it.
+    /// Runs a frame through all stages of its chain, and sends it.
     pub(super) fn pass_stages(
         &mut self,
         now: Time,
@@ -68,32 +68,40 @@ impl PacketEngine {
         watch: Watcher<'_, '_>,
     ) {
         let present = self.present[pass.nth];
-        self.live[pass.at].frames += 1;
+        self.chains[pass.at].frames += 1;
         self.now = frame.arrived(now).max(self.now);
-        let is_traced = self.live[pass.at].tracing.begin(now);
-        let said = Said::default();
-        let way =
-            Way { pass, tail: None, nth: 0, present, is_traced, delay: Interval::ZERO, said, redirect: None };
-        self.go_on(now, way, frame, pool, watch);
+        let is_traced = self.chains[pass.at].tracing.begin(now);
+        let user_metadata = UserMetadata::default();
+        let cursor = StageCursor {
+            pass,
+            tail: None,
+            nth: 0,
+            present,
+            is_traced,
+            delay: Interval::ZERO,
+            user_metadata,
+            redirect: None,
+        };
+        self.run_stages(now, cursor, frame, pool, watch);
     }
 
-    /// Takes a frame that was held through the tail of its chain.
-    pub(super) fn go_on_again(
+    /// Runs a held frame through the tail of its chain.
+    pub(super) fn resume_stages(
         &mut self,
         now: Time,
-        way: Way,
+        cursor: StageCursor,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        match self.parse_again(now, &way, &frame, pool) {
-            Ok(present) => self.go_on(now, Way { present, ..way }, frame, pool, watch),
-            Err(check) => self.malformed(way.pass, check, frame, pool, watch),
+        match self.parse_again(now, &cursor, &frame, pool) {
+            Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, frame, pool, watch),
+            Err(check) => self.malformed(cursor.pass, check, frame, pool, watch),
         }
     }
 
-    /// Whether a frame stands for several and the pass puts headers in front of it, or makes fragments of it: no device
-    /// can cut what is in a tunnel, nor a fragment.
+    /// Whether a GSO frame must be cut here: the pass adds headers in front or fragments it. No device can cut a packet
+    /// inside a tunnel, or a fragment.
     #[inline]
     pub(super) fn is_to_be_cut(&self, pass: Pass, frame: &Frame, pool: &Pool) -> bool {
         frame.meta.offload.gso.is_some()
@@ -101,10 +109,10 @@ impl PacketEngine {
                 || self.puts_in_front(pass, frame, pool))
     }
 
-    /// How long the fragments are at most in which the frame of a pass goes on.
+    /// The maximum length of the fragments that the frame of a pass leaves in.
     #[inline]
     pub(super) fn fragments_to(&self, pass: Pass) -> Option<usize> {
-        let chain = &*self.live[pass.at].chain;
+        let chain = &*self.chains[pass.at].chain;
         let goes_on = matches!(self.outcome.verdict, Verdict::Forward | Verdict::Redirect);
         if !(chain.code.fragments && goes_on) {
             return None;
@@ -118,7 +126,7 @@ impl PacketEngine {
         cut_to(&edits[..at])
     }
 
-    /// Puts the fragments of a frame that has its other changes into `parts`, or itself if it is not to be cut.
+    /// Appends the fragments of an edited frame to `parts`, or the frame itself if it is short enough.
     #[cold]
     pub(super) fn fragment(
         &mut self,
@@ -129,12 +137,12 @@ impl PacketEngine {
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        // What stands for several packets, each of which is short enough, is cut by a device.
+        // A device cuts a GSO frame whose packets are short enough.
         let network = self.network_of(pass, &frame, pool).filter(|_| frame.meta.offload.gso.is_none());
         match network.map(|network| pool.fragment(&mut frame, network, to, parts)) {
             Some(Ok(true)) => pool.give(frame),
             Some(Ok(false)) | None => parts.push(frame),
-            Some(Err(_)) => self.lose(Lost::NotCut, frame, pool, watch),
+            Some(Err(_)) => self.drop_frame(DropReason::NotCut, frame, pool, watch),
         }
     }
 
@@ -149,11 +157,11 @@ impl PacketEngine {
 
     /// Whether the frames of a chain begin with IP.
     fn is_ip(&self, pass: Pass) -> bool {
-        self.live[pass.at].chain.program.frames.as_ref().is_some_and(|frames| frames.is_ip)
+        self.chains[pass.at].chain.program.frames.as_ref().is_some_and(|frames| frames.is_ip)
     }
 
-    /// The packets that a frame stands for; none, and the frame is lost, if it cannot be cut. The rows of the pass are
-    /// given once, for the frame that came.
+    /// The packets of a GSO frame; none if it cannot be cut, and the frame is dropped. The rows of the pass are emitted
+    /// once, for the frame that arrived.
     #[cold]
     pub(super) fn cut(
         &mut self,
@@ -169,14 +177,15 @@ impl PacketEngine {
         match self.network_of(pass, &frame, pool).map(|network| pool.segment(&frame, network, &mut segments))
         {
             Some(Ok(())) => pool.give(frame),
-            _ => self.lose(Lost::NotCut, frame, pool, watch),
+            _ => self.drop_frame(DropReason::NotCut, frame, pool, watch),
         }
         segments
     }
 
-    /// Whether headers are put in front of all of a frame. What is cut to less than it is by then stands for itself.
+    /// Whether headers are added in front of the whole frame. A frame that was cut to less than its length is one
+    /// packet.
     fn puts_in_front(&self, pass: Pass, frame: &Frame, pool: &Pool) -> bool {
-        let all = &self.live[pass.at].chain.program.header_changes;
+        let all = &self.chains[pass.at].chain.program.header_changes;
         let slots = &self.slots[pass.nth * self.stride..][..self.stride];
         let edits = &self.outcome.edits;
         let mut len = frame.len();
@@ -202,66 +211,75 @@ impl PacketEngine {
         false
     }
 
-    /// Takes a frame through the rest of its stages.
-    fn go_on(&mut self, now: Time, mut way: Way, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        let pass = way.pass;
-        let n = way.stages(&self.live[pass.at].chain.code).len();
-        while way.nth < n {
-            let may_have_changed = self.run_stage(&way, &frame, pool);
+    /// Runs a frame through its remaining stages.
+    fn run_stages(
+        &mut self,
+        now: Time,
+        mut cursor: StageCursor,
+        mut frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        let pass = cursor.pass;
+        let n = cursor.stages(&self.chains[pass.at].chain.code).len();
+        while cursor.nth < n {
+            let may_have_changed = self.run_stage(&cursor, &frame, pool);
             if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
-                return self.go_on_in_parts(now, way, frame, pool, watch);
+                return self.run_stages_in_parts(now, cursor, frame, pool, watch);
             }
-            if let Err(undone) = self.carry_out(pass, way.present, &mut frame, pool) {
-                return self.give_up(pass, undone, frame, pool, watch);
+            if let Err(error) = self.apply_outcome(pass, cursor.present, &mut frame, pool) {
+                return self.fail_edit(pass, error, frame, pool, watch);
             }
-            if !self.goes_on(&mut way) {
-                return self.give_verdict(pass, frame, pool, watch);
+            if !self.continue_to_next_stage(&mut cursor) {
+                return self.apply_verdict(pass, frame, pool, watch);
             }
             if may_have_changed || !self.outcome.edits.is_empty() {
-                match self.parse_again(now, &way, &frame, pool) {
-                    Ok(present) => way.present = present,
+                match self.parse_again(now, &cursor, &frame, pool) {
+                    Ok(present) => cursor.present = present,
                     Err(check) => return self.malformed(pass, check, frame, pool, watch),
                 }
             }
         }
         self.outcome.clear();
-        self.outcome.delay = way.delay;
-        if let Some((element, line)) = way.redirect {
+        self.outcome.delay = cursor.delay;
+        if let Some((element, line)) = cursor.redirect {
             (self.outcome.element, self.outcome.line) = (element, line);
             self.outcome.verdict = Verdict::Redirect;
             core::mem::swap(&mut self.outcome.text, &mut self.target);
         }
-        self.give_verdict(pass, frame, pool, watch);
+        self.apply_verdict(pass, frame, pool, watch);
     }
 
-    /// Cuts a frame that a stage has passed, if it stands for several or goes on in fragments, and takes each packet
-    /// through the rest.
-    fn go_on_in_parts(
+    /// Cuts a frame that has passed a stage, if it is a GSO frame or must be fragmented, and runs each packet through
+    /// the remaining stages.
+    fn run_stages_in_parts(
         &mut self,
         now: Time,
-        mut way: Way,
+        mut cursor: StageCursor,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let changed = self.carry_out_in_parts(way.pass, way.present, frame, pool, watch);
-        if !self.goes_on(&mut way) {
-            return changed.into_iter().for_each(|segment| self.give_verdict(way.pass, segment, pool, watch));
+        let changed = self.apply_outcome_in_parts(cursor.pass, cursor.present, frame, pool, watch);
+        if !self.continue_to_next_stage(&mut cursor) {
+            return changed
+                .into_iter()
+                .for_each(|segment| self.apply_verdict(cursor.pass, segment, pool, watch));
         }
-        // Each may be sent elsewhere by a stage that is still to come, and those behind it not.
+        // A later stage may redirect some of the packets and not others.
         let (target, call) = (self.target.clone(), self.call.clone());
         for segment in changed {
             self.target.clone_from(&target);
             self.call.clone_from(&call);
-            match self.parse_again(now, &way, &segment, pool) {
-                Ok(present) => self.go_on(now, Way { present, ..way }, segment, pool, watch),
-                Err(check) => self.malformed(way.pass, check, segment, pool, watch),
+            match self.parse_again(now, &cursor, &segment, pool) {
+                Ok(present) => self.run_stages(now, StageCursor { present, ..cursor }, segment, pool, watch),
+                Err(check) => self.malformed(cursor.pass, check, segment, pool, watch),
             }
         }
     }
 
-    /// The packets that a frame stands for, and the fragments of each, with the changes of a pass.
-    pub(super) fn carry_out_in_parts(
+    /// The packets of a GSO frame and the fragments of each, with the edits of a pass.
+    pub(super) fn apply_outcome_in_parts(
         &mut self,
         pass: Pass,
         present: InputSet,
@@ -276,21 +294,24 @@ impl PacketEngine {
         let to = self.fragments_to(pass);
         let mut changed = Vec::with_capacity(segments.len());
         for mut segment in segments.drain(..) {
-            match (self.carry_out(pass, present, &mut segment, pool), to) {
+            match (self.apply_outcome(pass, present, &mut segment, pool), to) {
                 (Ok(()), None) => changed.push(segment),
                 (Ok(()), Some(to)) => self.fragment(pass, to, segment, &mut changed, pool, watch),
-                (Err(undone), _) => self.give_up(pass, undone, segment, pool, watch),
+                (Err(error), _) => self.fail_edit(pass, error, segment, pool, watch),
             }
         }
         self.segments = segments;
         changed
     }
 
-    /// Whether a frame goes on behind a stage, which is done with then.
-    fn goes_on(&mut self, way: &mut Way) -> bool {
-        way.nth += 1;
-        way.delay = self.outcome.delay;
-        self.live[way.pass.at].chain.code.note_said(&self.outcome.edits, &mut way.said);
+    /// Completes a stage and returns whether the frame goes on to the next one.
+    fn continue_to_next_stage(&mut self, cursor: &mut StageCursor) -> bool {
+        cursor.nth += 1;
+        cursor.delay = self.outcome.delay;
+        self.chains[cursor.pass.at]
+            .chain
+            .code
+            .record_user_metadata(&self.outcome.edits, &mut cursor.user_metadata);
         match self.outcome.verdict {
             Verdict::Forward => true,
             Verdict::Redirect => {
@@ -298,7 +319,7 @@ impl PacketEngine {
                 if self.outcome.text == HOLD.as_bytes() {
                     return false;
                 }
-                way.redirect = Some((self.outcome.element, self.outcome.line));
+                cursor.redirect = Some((self.outcome.element, self.outcome.line));
                 core::mem::swap(&mut self.outcome.text, &mut self.target);
                 true
             }
@@ -306,12 +327,13 @@ impl PacketEngine {
         }
     }
 
-    /// Runs the code of a stage: whether that may have changed the frame. What it leaves is told as of the whole chain.
-    fn run_stage(&mut self, way: &Way, frame: &Frame, pool: &mut Pool) -> bool {
-        let Way { pass, nth, present, is_traced, delay, .. } = *way;
-        let live = &mut self.live[pass.at];
-        let code = &live.chain.code;
-        let Stage { code: stage, first } = &way.stages(code)[nth];
+    /// Runs the code of a stage; returns whether it may have changed the frame. Its outcome counts as one of the whole
+    /// chain.
+    fn run_stage(&mut self, cursor: &StageCursor, frame: &Frame, pool: &mut Pool) -> bool {
+        let StageCursor { pass, nth, present, is_traced, delay, .. } = *cursor;
+        let active = &mut self.chains[pass.at];
+        let code = &active.chain.code;
+        let Stage { code: stage, first } = &cursor.stages(code)[nth];
         self.outcome.clear();
         let mut cx = Cx {
             rand: if code.draws { rand_base(self.config.seed, frame.id()) } else { 0 },
@@ -319,49 +341,63 @@ impl PacketEngine {
             present,
             regions: [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS],
             offload: frame.meta.offload,
-            egress: if way.redirect.is_some() { &self.target } else { &[] },
+            egress: if cursor.redirect.is_some() { &self.target } else { &[] },
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,
-                &live.state,
+                &active.state,
                 &mut self.call,
                 &mut self.outcome,
-                &mut live.counters[usize::from(*first)..],
+                &mut active.counters[usize::from(*first)..],
             )
         };
         stage.run_on(&mut cx, pool.bytes_mut(frame));
         self.outcome.element += first;
-        // Only now: code that undoes all that it did goes back to an outcome that is clear.
+        // Only now: code that rolls back returns to a clear outcome.
         self.outcome.delay = Interval(delay.0.saturating_add(self.outcome.delay.0));
         stage.changes_frames()
     }
 
-    /// Parses a frame into the slots of the one whose pass this is, if another stage looks at it.
-    fn parse_again(&mut self, now: Time, way: &Way, frame: &Frame, pool: &Pool) -> Result<InputSet, u32> {
-        let pass = way.pass;
-        if way.nth == way.stages(&self.live[pass.at].chain.code).len() {
-            return Ok(way.present);
+    /// Parses a frame into its slots again, if another stage reads it.
+    fn parse_again(
+        &mut self,
+        now: Time,
+        cursor: &StageCursor,
+        frame: &Frame,
+        pool: &Pool,
+    ) -> Result<InputSet, u32> {
+        let pass = cursor.pass;
+        if cursor.nth == cursor.stages(&self.chains[pass.at].chain.code).len() {
+            return Ok(cursor.present);
         }
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();
-        let live = &mut self.live[pass.at];
-        let followed = self.followed.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
-        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool, followed, said: way.said };
+        let active = &mut self.chains[pass.at];
+        let followed =
+            self.fragment_info.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
+        let batch = ArrivedBatch {
+            now,
+            frames: slice::from_ref(frame),
+            port,
+            pool,
+            fragment_info: followed,
+            user_metadata: cursor.user_metadata,
+        };
         self.outcome.clear();
         let mut cx = Cx {
             given: &mut self.slots[pass.nth * self.stride..][..self.stride],
             regions: [port; REGIONS],
-            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+            ..Cx::new(self.now, &active.state, &mut self.call, &mut self.outcome, &mut active.counters)
         };
         cx.regions[REGION_BODY] = pool.bytes(frame);
-        live.chain.code.parse(&mut cx, &batch, 0)?;
+        active.chain.code.parse(&mut cx, &batch, 0)?;
         Ok(cx.present)
     }
 
-    /// A frame breaks a rule of a wire format now that it has other headers. It is counted as one of the chain already.
+    /// A frame breaks a check after its headers changed. It is already counted as a frame of the chain.
     #[cold]
     fn malformed(&mut self, pass: Pass, check: u32, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        self.live[pass.at].frames -= 1;
-        let found = Found::Malformed { at: pass.at as u16, in_condition: false, check };
+        self.chains[pass.at].frames -= 1;
+        let found = ChainMatch::Malformed { at: pass.at as u16, in_condition: false, check };
         self.refuse(found, frame, pool, watch);
     }
 }

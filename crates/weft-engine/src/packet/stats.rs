@@ -1,4 +1,4 @@
-//! What a packet engine counts, and how the counts of several workers are added up.
+//! The counters of a packet engine, and how those of several workers are added.
 
 use super::group::GroupStats;
 use crate::stats::add_counters;
@@ -7,127 +7,127 @@ use weft_core::Status;
 use weft_core::abi::{Counters, Fault};
 use weft_ir::program::Check;
 
-/// Counts of one worker since it began.
+/// Counts of one worker since it started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PacketStats {
-    /// The version that frames enter under.
+    /// The version that applies to arriving frames.
     pub version: u64,
     /// The ports.
     pub ports: Vec<PortStats>,
-    /// Ports that stand together.
+    /// Port groups.
     pub groups: Vec<GroupStats>,
     /// The chains.
     pub chains: Vec<PacketChainStats>,
-    /// Frames that went no further for another reason than an element or a wire format, by reason.
-    pub lost: Vec<(Lost, u64)>,
-    /// Copies that left: of MIRROR, and of REDIRECT to all others.
+    /// Frames dropped by the engine, and not by an element or a check, by reason.
+    pub drops: Vec<(DropReason, u64)>,
+    /// Copies that left, from MIRROR and from REDIRECT to all other ports.
     pub copies: u64,
-    /// Rows that sinks could not take.
+    /// Rows that sinks did not accept.
     pub rows_lost: u64,
 }
 
-/// A port.
+/// Counts of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Its name.
     pub name: String,
-    /// Frames that came in.
+    /// Frames received.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Frames that left.
+    /// Frames sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes sent.
     pub sent_bytes: u64,
 }
 
-/// A chain.
+/// Counts of a chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PacketChainStats {
     /// Its name.
     pub chain: String,
-    /// The version that runs.
+    /// The current version.
     pub version: u64,
-    /// Frames that took it, the malformed ones included.
+    /// Frames that took it, malformed ones included.
     pub frames: u64,
     /// Its elements, in order.
     pub elements: Vec<(String, Counters)>,
-    /// How elements ended frames.
+    /// Frames that elements ended.
     pub ends: Vec<End>,
-    /// Frames that broke a rule of a wire format.
+    /// Frames that broke a check of a wire format.
     pub malformed: Vec<(Check, u64)>,
 }
 
-/// How an element ended frames.
+/// Frames that an element ended at one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// The instance.
     pub element: String,
-    /// The line of the program.
+    /// The source line.
     pub line: u32,
-    /// How.
-    pub how: How,
-    /// How many.
+    /// How they ended.
+    pub how: EndKind,
+    /// The number of frames.
     pub n: u64,
 }
 
 /// How an element ends a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum How {
+pub enum EndKind {
     /// DROP.
     Dropped,
     /// ABORT.
     Aborted(Status),
-    /// REPLY, which a frame has nobody for.
+    /// REPLY; a frame has no sender to reply to.
     Replied,
-    /// REDIRECT to a port that there is not.
+    /// REDIRECT to a port that does not exist.
     NoSuchPort,
-    /// It gave a field a value that has no room there.
-    Unfit,
+    /// It set a field to a value of another length.
+    LengthMismatch,
     /// It failed.
     Failed(Fault),
 }
 
-/// Why a frame went no further, if neither an element nor a wire format is why.
+/// Why the engine dropped a frame, other than by an element or a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Lost {
+pub enum DropReason {
     /// No chain of its port takes it.
     NoChain,
     /// Its chain leads to no port.
     NoPort,
-    /// No port of its group has a link that is up.
+    /// No port of its group is up.
     GroupDown,
-    /// Its port is gone with the last update.
+    /// The last update removed its port.
     PortGone,
-    /// An element ended it, or it broke a wire format, and an update has taken that out since.
+    /// An element or a check ended it, which an update has removed since.
     ByGone,
     /// There was no buffer for a copy.
     NoBuffer,
-    /// A MIRROR named a port that there is not; the frame itself goes on.
+    /// A MIRROR named a port that does not exist; the frame itself goes on.
     NoMirrorPort,
-    /// [`super::HELD_MAX`] frames wait for the end of their DELAY, or elements hold [`super::HOLDS_MAX`].
+    /// The limit of delayed frames ([`super::HELD_MAX`]) or held frames ([`super::HOLDS_MAX`]) is reached.
     HeldTooMany,
     /// An element has held it [`super::HOLD_TIMES_MAX`] times.
     HeldTooLong,
-    /// A new value is not as long as the bytes that it is to replace, or the frame is too long for a length of its new
-    /// headers; and several statements may be why. Where it is one, [`How::Unfit`] is of its element.
-    Unfit,
-    /// No buffer has room for the headers that were to be put on it.
+    /// A new value has another length than the field, or the frame is too long for a length in its new headers, and
+    /// several statements may be the cause. If it is one, [`EndKind::LengthMismatch`] of its element counts the frame.
+    LengthMismatch,
+    /// No buffer has room for the new headers.
     NoRoom,
-    /// What stands for several packets cannot be cut, and must be before headers are put on; or a packet cannot be cut
-    /// into fragments that are so short.
+    /// A GSO frame cannot be cut, as it must before headers are added; or a packet cannot be cut into fragments that
+    /// short.
     NotCut,
-    /// It overlaps another fragment of its packet, of a version of IP that no chain of its port has a definition of.
+    /// It overlaps another fragment of its packet, and no chain of its port defines this version of IP.
     FragmentsOverlap,
-    /// There are more fragments, or packets in fragments, than a worker follows.
+    /// More fragments or fragmented packets than a worker tracks.
     FragmentsTooMany,
-    /// The first fragment of its packet has not come in time.
+    /// The first fragment of its packet has not arrived in time.
     NoFirstFragment,
 }
 
-impl Lost {
-    /// All reasons, in their order.
+impl DropReason {
+    /// All reasons, in order.
     pub const ALL: [Self; 15] = [
         Self::NoChain,
         Self::NoPort,
@@ -138,7 +138,7 @@ impl Lost {
         Self::NoMirrorPort,
         Self::HeldTooMany,
         Self::HeldTooLong,
-        Self::Unfit,
+        Self::LengthMismatch,
         Self::NoRoom,
         Self::NotCut,
         Self::FragmentsOverlap,
@@ -146,7 +146,7 @@ impl Lost {
         Self::NoFirstFragment,
     ];
 
-    /// The reason as metrics name it.
+    /// The reason's name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoChain => "no_chain",
@@ -158,7 +158,7 @@ impl Lost {
             Self::NoMirrorPort => "no_mirror_port",
             Self::HeldTooMany => "held_too_many",
             Self::HeldTooLong => "held_too_long",
-            Self::Unfit => "value_unfit",
+            Self::LengthMismatch => "value_unfit",
             Self::NoRoom => "no_room",
             Self::NotCut => "not_cut",
             Self::FragmentsOverlap => "fragments_overlap",
@@ -169,7 +169,7 @@ impl Lost {
 }
 
 impl PacketStats {
-    /// Adds another worker's counts to these.
+    /// Adds another worker's counts.
     pub fn merge(&mut self, other: &Self) {
         self.version = self.version.max(other.version);
         self.copies += other.copies;
@@ -192,7 +192,7 @@ impl PacketStats {
                 None => self.chains.push(theirs.clone()),
             }
         }
-        add_all(&mut self.lost, &other.lost);
+        add_all(&mut self.drops, &other.drops);
     }
 }
 
@@ -228,20 +228,20 @@ impl PacketChainStats {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for EndKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dropped => f.write_str("drop"),
             Self::Aborted(status) => write!(f, "abort {status}"),
             Self::Replied => f.write_str("reply"),
             Self::NoSuchPort => f.write_str("redirect to no port"),
-            Self::Unfit => f.write_str("unfit value"),
+            Self::LengthMismatch => f.write_str("unfit value"),
             Self::Failed(fault) => write!(f, "failed ({})", fault.name()),
         }
     }
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoChain => "no chain takes it",
@@ -253,7 +253,7 @@ impl fmt::Display for Lost {
             Self::NoMirrorPort => "mirrored to no port",
             Self::HeldTooMany => "too many are delayed",
             Self::HeldTooLong => "an element held it too long",
-            Self::Unfit => "a new value does not fit its field",
+            Self::LengthMismatch => "a new value does not fit its field",
             Self::NoRoom => "no room for its new headers",
             Self::NotCut => "cannot be cut before headers are put on, or into fragments",
             Self::FragmentsOverlap => "overlaps another fragment, or ends where none may",
@@ -263,7 +263,7 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Adds counts by what they are of.
+/// Adds counts with equal subjects.
 fn add_all<T: Clone + PartialEq>(mine: &mut Vec<(T, u64)>, theirs: &[(T, u64)]) {
     for (of, n) in theirs {
         match mine.iter_mut().find(|(mine, _)| mine == of) {

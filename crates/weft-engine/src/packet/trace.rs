@@ -1,31 +1,31 @@
-//! Links whose rate changes, as a list of the moments at which they can deliver 1500 bytes.
+//! Links with a varying rate, as a list of the times at which they can deliver 1500 bytes.
 //!
-//! The format, and its meaning, is that of Mahimahi (mm-link(1)): a line is a number, the millisecond of an opportunity
-//! to deliver 1500 bytes. Several small packets share one; a large one takes several, and is through with the last. A
-//! repeated line is another opportunity in that millisecond; the list begins anew at the time of its last line. What is
-//! left of an opportunity when nothing waits is lost.
+//! Format and meaning are Mahimahi's (mm-link(1)): a line is the millisecond of an opportunity to deliver 1500 bytes.
+//! Several small packets share an opportunity; a large packet uses several, and is delivered at the last. A repeated
+//! line is another opportunity in that millisecond. The list repeats from the time of its last line. An opportunity
+//! without a waiting packet is lost.
 
 use core::fmt;
 
-/// Opportunities that a trace may have: some 8 hours of an LTE link.
+/// The most opportunities of a trace: about 8 hours of an LTE link.
 pub const OPPORTUNITIES_MAX: usize = 16 << 20;
-/// The last millisecond that a line may name: a day.
+/// The largest millisecond in a line: a day.
 pub const TRACE_MS_MAX: u32 = 86_400_000;
 
 const NS_PER_MS: u64 = 1_000_000;
-/// The bytes of an opportunity.
+/// Bytes per opportunity.
 pub const OPPORTUNITY_BYTES: u32 = 1500;
 
-/// Moments at which a link can deliver [`OPPORTUNITY_BYTES`].
+/// The times at which a link can deliver [`OPPORTUNITY_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// In milliseconds from the beginning, never going back. Not empty.
+    /// Milliseconds from the start, in order. Not empty.
     at_ms: Vec<u32>,
-    /// When the list begins anew; not 0.
+    /// The period after which the list repeats; not 0.
     period_ms: u32,
 }
 
-/// A trace that cannot be used: the line, counted from 1, and why.
+/// A trace that cannot be used: the line, counted from 1, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     /// The line; 0 for the whole text.
@@ -39,27 +39,27 @@ pub struct TraceError {
 pub enum TraceFault {
     /// The line, shortened, is not a whole number.
     NotANumber(String),
-    /// It goes back from the millisecond of the line before.
+    /// It is earlier than the line before.
     GoesBack {
-        /// Of the line before.
+        /// The millisecond of the line before.
         from: u32,
-        /// Of this one.
+        /// The millisecond of this line.
         to: u32,
     },
     /// It is beyond [`TRACE_MS_MAX`].
     TooLate,
     /// There are more than [`OPPORTUNITIES_MAX`].
     TooMany,
-    /// There is no line, or all name millisecond 0: the list would have no length.
+    /// There is no line, or all lines are 0: the list would have no period.
     NoLength,
 }
 
-/// A place in a trace that is repeated for ever.
+/// A position in a trace, which repeats forever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     next: usize,
     round: u64,
-    /// Bytes of the next opportunity that are taken.
+    /// The used bytes of the next opportunity.
     taken: u32,
 }
 
@@ -67,7 +67,7 @@ impl Trace {
     /// Reads a trace file.
     ///
     /// # Errors
-    /// The first line that is not a number, goes back in time or is too late; a text without a length.
+    /// The first line that is not a number, goes back in time or is too late; or a text without a period.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut at_ms: Vec<u32> = Vec::new();
         for (nth, line) in text.lines().enumerate() {
@@ -76,7 +76,7 @@ impl Trace {
             if !line.bytes().all(|byte| byte.is_ascii_digit()) || line.is_empty() {
                 return Err(fault(TraceFault::NotANumber(line.chars().take(32).collect())));
             }
-            // Digits alone: what does not parse is too long.
+            // Only digits: a number that does not parse is too long.
             let to = line.parse().ok().filter(|ms| *ms <= TRACE_MS_MAX);
             let Some(to) = to else { return Err(fault(TraceFault::TooLate)) };
             let from = at_ms.last().copied().unwrap_or(0);
@@ -91,29 +91,30 @@ impl Trace {
         Self::new(at_ms).ok_or(TraceError { line: 0, why: TraceFault::NoLength })
     }
 
-    /// Opportunities at these milliseconds, in order; none if the last is 0 or there is none, or one goes back.
+    /// A trace with opportunities at these milliseconds, in order. None if the last is 0, there is none, or one goes
+    /// back.
     pub fn new(at_ms: Vec<u32>) -> Option<Self> {
         let is_ordered = at_ms.is_sorted();
         let period_ms = at_ms.last().copied().filter(|last| *last > 0 && is_ordered)?;
         Some(Self { at_ms, period_ms })
     }
 
-    /// How many opportunities a second there are on average.
+    /// The average number of opportunities per second.
     pub fn rate(&self) -> f64 {
         self.at_ms.len() as f64 * 1e3 / f64::from(self.period_ms)
     }
 
-    /// Bits a second on average.
+    /// The average rate in bits per second.
     pub fn bits_per_s(&self) -> u64 {
         bits(self.rate())
     }
 
-    /// Bits a second about this time, as [`Trace::rate_around`] has it.
+    /// The rate in bits per second around this time, as [`Trace::rate_around`].
     pub fn bits_per_s_around(&self, at_ns: u64) -> u64 {
         bits(self.rate_around(at_ns))
     }
 
-    /// How many opportunities a second there are about this time of the first round, half a second each way.
+    /// Opportunities per second around this time of the first round, over half a second each way.
     pub fn rate_around(&self, at_ns: u64) -> f64 {
         const HALF_MS: u32 = 500;
         let at_ms = ((at_ns % self.period_ns()) / NS_PER_MS) as u32;
@@ -127,15 +128,15 @@ impl Trace {
         &self.at_ms
     }
 
-    /// After how many nanoseconds the list begins anew.
+    /// The period in nanoseconds.
     pub fn period_ns(&self) -> u64 {
         u64::from(self.period_ms) * NS_PER_MS
     }
 
-    /// The first opportunity that has room left and is not before `now_ns`; those before are lost.
+    /// The first opportunity at or after `now_ns` that has room left; earlier ones are lost.
     pub fn next_at(&self, cursor: &mut Cursor, now_ns: u64) -> u64 {
         let round = now_ns / self.period_ns();
-        // The last line of a round is at the time at which the next one begins, so that round is walked to its end.
+        // The last line of a round is at the time at which the next round begins, so a round is walked to its end.
         if round > cursor.round + 1 {
             *cursor = Cursor { next: 0, round: round - 1, taken: 0 };
         }
@@ -152,7 +153,7 @@ impl Trace {
         }
     }
 
-    /// Takes room for a packet from `now_ns` on: when its last byte is delivered.
+    /// Uses opportunities for a packet from `now_ns` on; returns when its last byte is delivered.
     pub fn take(&self, cursor: &mut Cursor, now_ns: u64, bytes: u32) -> u64 {
         let mut left = bytes;
         loop {
@@ -191,7 +192,7 @@ impl fmt::Display for TraceError {
 
 impl core::error::Error for TraceError {}
 
-/// The bits of so many opportunities.
+/// The bits of that many opportunities.
 fn bits(opportunities: f64) -> u64 {
     (opportunities * f64::from(OPPORTUNITY_BYTES * 8)) as u64
 }
@@ -206,26 +207,27 @@ mod tests {
         (0..n).map(|_| trace.take(&mut cursor, 0, OPPORTUNITY_BYTES) / NS_PER_MS).collect()
     }
 
-    /// A trace would be played wrong: repeated lines are opportunities of their own, and the end is the beginning.
+    /// If it failed, a trace would be replayed wrongly: repeated lines are opportunities, and the last line starts the
+    /// next round.
     #[test]
-    fn a_trace_is_played_again_from_its_last_line() {
+    fn trace_repeats_after_its_last_line() {
         let trace = Trace::parse("0\n5\n5\n10\n").unwrap();
         assert_eq!(times(&trace, 9), [0, 5, 5, 10, 10, 15, 15, 20, 20]);
         assert_eq!((trace.rate(), trace.period_ns()), (400.0, 10 * NS_PER_MS));
     }
 
-    /// A link that was idle would send a burst of opportunities that it had saved up.
+    /// If it failed, an idle link would save up opportunities and send a burst.
     #[test]
-    fn opportunities_that_nobody_took_are_lost() {
+    fn unused_opportunities_are_lost() {
         let trace = Trace::parse("0\n5\n5\n10\n").unwrap();
         let mut cursor = Cursor::default();
         assert_eq!(trace.next_at(&mut cursor, 6 * NS_PER_MS), 10 * NS_PER_MS);
         assert_eq!(trace.next_at(&mut cursor, 1_000_003 * NS_PER_MS), 1_000_005 * NS_PER_MS);
     }
 
-    /// Small packets would each take as long as large ones, and large ones no longer: another link than in Mahimahi.
+    /// If it failed, small packets would take as long as large ones: another link than Mahimahi's.
     #[test]
-    fn packets_share_opportunities_of_1500_bytes() {
+    fn packets_share_1500_byte_opportunities() {
         let trace = Trace::parse("1\n2\n2\n10\n").unwrap();
         let sent = |sizes: &[u32]| {
             let mut cursor = Cursor::default();
@@ -240,15 +242,15 @@ mod tests {
         // The third begins in the second opportunity and ends in the one behind it.
         assert_eq!(sent(&[1500, 1000, 1000, 1000, 1]), [1, 2, 2, 2, 10]);
         assert_eq!(sent(&[9000, 1500, 40]), [12, 12, 20]);
-        // Of one at which nothing more waited, nothing is left later.
+        // An opportunity without waiting packets leaves nothing for later.
         let mut cursor = Cursor::default();
         assert_eq!(trace.take(&mut cursor, 0, 100), NS_PER_MS);
         assert_eq!(trace.take(&mut cursor, NS_PER_MS, 100), NS_PER_MS);
         assert_eq!(trace.take(&mut cursor, NS_PER_MS + 1, 100), 2 * NS_PER_MS);
     }
 
-    /// When each packet of a queue in order of arrival is through: opportunity by opportunity, as Mahimahi goes through
-    /// them. Packets have a time in milliseconds, and none comes in one in which there is an opportunity.
+    /// When each packet of a FIFO is delivered, opportunity by opportunity, as in Mahimahi. Packets have a time in
+    /// milliseconds, and none arrives in a millisecond with an opportunity.
     fn as_in_mahimahi(at_ms: &[u64], packets: &[(u64, u32)]) -> Vec<u64> {
         let (mut out, mut left) = (Vec::new(), packets.first().map_or(0, |first| first.1));
         for round in 0.. {
@@ -274,13 +276,13 @@ mod tests {
         out
     }
 
-    /// The same file and the same packets would give another link here than in Mahimahi.
+    /// If it failed, the same trace and packets would give another result than Mahimahi.
     #[test]
-    fn a_trace_is_played_as_in_mahimahi() {
+    fn trace_matches_mahimahi() {
         let mut rng = Rng::from_seed(9);
         for _ in 0..300 {
             let mut ms = 0;
-            // Even milliseconds are the trace's, and odd ones the packets'.
+            // Even milliseconds are the trace's, odd ones the packets'.
             let mut step = |rng: &mut Rng, most| {
                 ms += 2 * rng.below(most) as u32;
                 ms
@@ -304,23 +306,23 @@ mod tests {
         }
     }
 
-    /// A user with a broken file would not be told where it is broken.
+    /// If it failed, the error would not name the broken line.
     #[test]
-    fn a_bad_line_is_named_with_its_reason() {
-        let told = |text| Trace::parse(text).unwrap_err().to_string();
-        assert_eq!(told("1\n2\nfast\n"), "line 3: `fast` is not a whole number of milliseconds");
-        assert_eq!(told("1\n\n2\n"), "line 2: `` is not a whole number of milliseconds");
-        assert_eq!(told("1\n-2\n"), "line 2: `-2` is not a whole number of milliseconds");
-        assert_eq!(told("7\n3\n"), "line 2: time goes back from 7 ms to 3 ms");
-        assert_eq!(told("99999999999999999999\n"), "line 1: no time beyond 86400000 ms, which is a day");
+    fn bad_line_is_named_with_reason() {
+        let message = |text| Trace::parse(text).unwrap_err().to_string();
+        assert_eq!(message("1\n2\nfast\n"), "line 3: `fast` is not a whole number of milliseconds");
+        assert_eq!(message("1\n\n2\n"), "line 2: `` is not a whole number of milliseconds");
+        assert_eq!(message("1\n-2\n"), "line 2: `-2` is not a whole number of milliseconds");
+        assert_eq!(message("7\n3\n"), "line 2: time goes back from 7 ms to 3 ms");
+        assert_eq!(message("99999999999999999999\n"), "line 1: no time beyond 86400000 ms, which is a day");
         for empty in ["", "0\n0\n"] {
-            assert_eq!(told(empty), "the trace has no length: its last line must name a time above 0");
+            assert_eq!(message(empty), "the trace has no length: its last line must name a time above 0");
         }
     }
 
-    /// A file that somebody damaged would end the program, or be played backwards.
+    /// If it failed, a damaged file would end the program, or be replayed backwards.
     #[test]
-    fn damaged_traces_are_refused_or_played_in_order() {
+    fn damaged_trace_is_refused_or_ordered() {
         let mut rng = Rng::from_seed(6);
         let sound: String = (1..200).map(|n| format!("{}\n", n * n / 7)).collect();
         for _ in 0..2000 {

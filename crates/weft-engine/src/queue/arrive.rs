@@ -1,41 +1,41 @@
-//! A packet comes: its partition on each level is found, and those may refuse it.
+//! Enqueue: finds the packet's partition on each level, and admits or drops it there.
 
 use super::handlers::Handlers;
 use super::level::{Level, Shape, begin, count, kept};
 use super::packets::{Record, head_word};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::shared::Shared;
-use super::tally::Whose;
-use super::{Packet, QueueCode, Why};
+use super::tally::TallyTarget;
+use super::{DropCause, Packet, QueueCode};
 use weft_core::hash::hash_word;
 use weft_ir::queue::{Moment, Partitions, Verdict, word};
 
-/// What is known of a level where the way of packets through it is made.
+/// What is known at compile time about a level of the path.
 #[derive(Clone, Copy)]
-enum Known {
+enum LevelKind {
     Nothing,
     /// A node has partitions.
     Partitions,
-    /// A node is one line of packets as they came.
-    Line,
-    /// A node is one line of packets by their ranks.
+    /// A node is one FIFO.
+    Fifo,
+    /// A node is one list ordered by rank.
     Ranked,
 }
 
-impl Known {
+impl LevelKind {
     #[inline(always)]
     fn is_one(self, level: &Level) -> bool {
         match self {
             Self::Nothing => level.shape.is_one,
             Self::Partitions => false,
-            Self::Line | Self::Ranked => true,
+            Self::Fifo | Self::Ranked => true,
         }
     }
 }
 
 impl<C: QueueCode> Shared<C> {
-    /// To a tree of so many levels. Each way is a function of its own: the short ones are not to save registers for the
-    /// long ones, and count nothing.
+    /// Enqueues to a tree of that many levels. Each variant is a function of its own: the short ones should not save
+    /// registers for the long ones, and have no loop counters.
     #[inline(never)]
     pub(super) fn enqueue_in_tree<const DEPTH: usize>(
         &mut self,
@@ -52,7 +52,9 @@ impl<C: QueueCode> Shared<C> {
         let mut path = [0_u32; DEPTH];
         let mut node = 0;
         for (at, place) in path.iter_mut().enumerate() {
-            let Some(partition) = self.admit(levels, (at, Known::Nothing), node, slot, len) else { return };
+            let Some(partition) = self.admit(levels, (at, LevelKind::Nothing), node, slot, len) else {
+                return;
+            };
             *place = partition;
             node = partition;
         }
@@ -62,7 +64,7 @@ impl<C: QueueCode> Shared<C> {
         }
         let (mut node, mut is_over) = (0, false);
         for (at, partition) in path.into_iter().enumerate() {
-            is_over |= self.came(levels, (at, Known::Nothing), node, partition, slot, len);
+            is_over |= self.count_arrival(levels, (at, LevelKind::Nothing), node, partition, slot, len);
             node = partition;
         }
         if is_over {
@@ -70,67 +72,67 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// As above, to one line of packets by their ranks.
+    /// As above, to one list of packets ordered by rank.
     #[inline(never)]
     pub(super) fn enqueue_by_rank(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         if leaf.nodes.head(0)[kept::PACKETS] == 0 {
             self.packets.start_anew();
         }
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
-        let known = (0, Known::Ranked);
+        let known = (0, LevelKind::Ranked);
         let levels = &mut core::array::from_mut(leaf)[..];
         let len = u64::from(packet.len);
         if self.admit(levels, known, 0, slot, len).is_none() {
             return;
         }
         self.rank(&mut levels[0], 0, 0, slot);
-        if self.came(levels, known, 0, 0, slot, len) {
+        if self.count_arrival(levels, known, 0, 0, slot, len) {
             self.make_room(levels, &[0]);
         }
     }
 
-    /// As above, where partitions take turns, each of which has packets as they came.
+    /// As above, to partitions that are FIFOs and take turns.
     #[inline(never)]
-    pub(super) fn enqueue_in_turns(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
+    pub(super) fn enqueue_partitioned(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
-        self.came_to_turns(leaf, slot);
+        self.enqueue_partitioned_slot(leaf, slot);
     }
 
-    /// As above, of a packet that has its place.
+    /// As above, for a packet that is already stored.
     #[inline(always)]
-    pub(super) fn came_to_turns(&mut self, leaf: &mut Level, slot: u32) {
-        let known = (0, Known::Partitions);
+    pub(super) fn enqueue_partitioned_slot(&mut self, leaf: &mut Level, slot: u32) {
+        let known = (0, LevelKind::Partitions);
         let levels = &mut core::array::from_mut(leaf)[..];
         let len = self.packets.len(slot);
         let Some(partition) = self.admit(levels, known, 0, slot, len) else { return };
         if levels[0].shape.ranks_packets {
             self.rank(&mut levels[0], 0, partition, slot);
         }
-        if self.came(levels, known, 0, partition, slot, len) {
+        if self.count_arrival(levels, known, 0, partition, slot, len) {
             self.make_room(levels, &[partition]);
         }
     }
 
-    /// As above, to a tree of two levels, which most trees have; or of which the second is of lines of packets as they
-    /// came. In a loop it costs more.
+    /// As above, to a tree of two levels, as most trees have; `LINES`: the nodes of the second level are FIFOs. A loop
+    /// over the levels costs more.
     #[inline(never)]
-    pub(super) fn enqueue_in_two<const LINES: bool>(
+    pub(super) fn enqueue_two_levels<const LINES: bool>(
         &mut self,
         levels: &mut [Level],
         packet: &Packet,
         arrived_ns: u64,
     ) {
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
-        self.came_to_two::<LINES>(levels, slot);
+        self.enqueue_two_levels_slot::<LINES>(levels, slot);
     }
 
-    /// As above, of a packet that has its place.
+    /// As above, for a packet that is already stored.
     #[inline(always)]
-    pub(super) fn came_to_two<const LINES: bool>(&mut self, levels: &mut [Level], slot: u32) {
+    pub(super) fn enqueue_two_levels_slot<const LINES: bool>(&mut self, levels: &mut [Level], slot: u32) {
         let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
         let (above, below) = match LINES {
-            true => ((0, Known::Partitions), (1, Known::Line)),
-            false => ((0, Known::Nothing), (1, Known::Nothing)),
+            true => ((0, LevelKind::Partitions), (1, LevelKind::Fifo)),
+            false => ((0, LevelKind::Nothing), (1, LevelKind::Nothing)),
         };
         let len = self.packets.len(slot);
         let Some(node) = self.admit(levels, above, 0, slot, len) else { return };
@@ -138,34 +140,38 @@ impl<C: QueueCode> Shared<C> {
         if !LINES && levels[1].shape.ranks_packets {
             self.rank(&mut levels[1], node, partition, slot);
         }
-        let mut is_over = self.came(levels, above, 0, node, slot, len);
-        is_over |= self.came(levels, below, node, partition, slot, len);
+        let mut is_over = self.count_arrival(levels, above, 0, node, slot, len);
+        is_over |= self.count_arrival(levels, below, node, partition, slot, len);
         if is_over {
             self.make_room(levels, &[node, partition]);
         }
     }
 
-    /// To a queue that is one line, what is asked of each packet beside its limit.
+    /// Runs the checks of a queue that is one FIFO, except its limit.
     #[inline(always)]
-    pub(super) fn admit_to_line(&mut self, line: &mut Level, slot: u32, len: u64) -> bool {
-        self.admit(core::slice::from_mut(line), (0, Known::Line), 0, slot, len).is_some()
+    pub(super) fn admit_to_fifo(&mut self, line: &mut Level, slot: u32, len: u64) -> bool {
+        self.admit(core::slice::from_mut(line), (0, LevelKind::Fifo), 0, slot, len).is_some()
     }
 
-    /// The partition of a level that lets a packet in; None if it was dropped. Its words are looked up once.
+    /// The partition of a level that admits a packet; None if the packet was dropped. Its record is looked up once.
     #[inline(always)]
     fn admit(
         &mut self,
         levels: &mut [Level],
-        (at, known): (usize, Known),
+        (at, known): (usize, LevelKind),
         node: u32,
         slot: u32,
         len: u64,
     ) -> Option<u32> {
         let shape = &levels[at].shape;
-        // What is more than the whole limit would take all others with it.
+        // A packet larger than the whole limit would displace all others.
         if len > shape.bytes_max || shape.drops_arriving && levels[at].is_over(node, 1, len) {
-            let whose = if shape.is_one { Whose::comes(at, node) } else { Whose::came_to(at, node) };
-            self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
+            let whose = if shape.is_one {
+                TallyTarget::arriving(at, node)
+            } else {
+                TallyTarget::arrived_at_node(at, node)
+            };
+            self.drop_packet(slot, at, whose, DropCause::Overflow, shape.limit_line);
             return None;
         }
         let partition = match known.is_one(&levels[at]) {
@@ -177,7 +183,7 @@ impl<C: QueueCode> Shared<C> {
             if level.shape.counts
                 && let Some(in_use) = &mut self.in_use
             {
-                in_use.enter(level, node, partition, self.packets.seen(slot));
+                in_use.enter(level, node, partition, self.packets.handler_words(slot));
             }
             let packet = self.packets.record(slot);
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
@@ -186,14 +192,14 @@ impl<C: QueueCode> Shared<C> {
                     self.drop_coming(slot, (at, partition), end);
                     return None;
                 }
-                Verdict::Mark => self.marked(at, Whose::comes(at, partition), end),
+                Verdict::Mark => self.marked(at, TallyTarget::arriving(at, partition), end),
                 _ => {}
             }
         }
         Some(partition)
     }
 
-    /// Gives a packet its rank among others of the last level.
+    /// Sets a packet's rank among the others of the last level.
     #[inline(always)]
     fn rank(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let packet = self.packets.record(slot);
@@ -211,12 +217,12 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// A packet is in a partition, and in what that holds on the levels below; whether the node holds too much now.
+    /// Counts a packet in a partition and its node; returns whether the node exceeds its limit.
     #[inline(always)]
-    fn came(
+    fn count_arrival(
         &mut self,
         levels: &mut [Level],
-        (at, known): (usize, Known),
+        (at, known): (usize, LevelKind),
         node: u32,
         partition: u32,
         slot: u32,
@@ -226,9 +232,9 @@ impl<C: QueueCode> Shared<C> {
         let level = &mut levels[at];
         let is_one = known.is_one(level);
         let is_ranked = match known {
-            Known::Nothing => level.shape.is_ranked,
-            Known::Partitions | Known::Line => false,
-            Known::Ranked => true,
+            LevelKind::Nothing => level.shape.is_ranked,
+            LevelKind::Partitions | LevelKind::Fifo => false,
+            LevelKind::Ranked => true,
         };
         let shape = &level.shape;
         let head = level.nodes.head_mut(node);
@@ -238,7 +244,7 @@ impl<C: QueueCode> Shared<C> {
             match is_leaf {
                 true if is_ranked => {}
                 true => self.packets.append(&mut head[kept::LINE], slot),
-                // What waits below may be another packet now.
+                // The packet that waits below may be another one now.
                 false => head[kept::PLACE] = kept::IDLE,
             }
             return is_over;
@@ -269,7 +275,7 @@ impl<C: QueueCode> Shared<C> {
         is_over
     }
 
-    /// A partition that was not in the order has got a packet.
+    /// Activates a partition that was not in the order.
     #[inline]
     fn activate(&mut self, levels: &mut [Level], at: usize, node: u32, partition: u32, slot: u32) {
         if levels.get(at + 1).is_some_and(|below| below.shape.has_timers) {
@@ -305,58 +311,64 @@ fn locate<C: QueueCode>(
         Some(word) => head_word(&packet[0], word),
         None => handlers.run(at, Moment::Key, level.visit(node, 0), Some(packet)),
     };
-    match place_of(&level.shape, &level.tags, node, key) {
-        Place::Known(partition) => partition,
-        Place::New { set, ways, tag } => new_way(levels, at, set, ways, tag),
+    match partition_of(&level.shape, &level.tags, node, key) {
+        PartitionLookup::Known(partition) => partition,
+        PartitionLookup::New { set, ways, tag } => new_way(levels, at, set, ways, tag),
     }
 }
 
-/// Where packets of a key go.
+/// The partition of a key.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
-    /// To a partition.
+pub(super) enum PartitionLookup {
+    /// It has this partition.
     Known(u32),
-    /// To one of a set of which none is theirs yet.
+    /// It has none yet, and gets one of this set.
     New { set: u32, ways: u32, tag: u32 },
 }
 
-/// The partition of a key.
+/// Looks up the partition of a key.
 #[inline(always)]
-pub(super) fn place_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> Place {
+pub(super) fn partition_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> PartitionLookup {
     let first = node * shape.n;
     match shape.partitions {
-        Partitions::One => Place::Known(node),
-        Partitions::Direct { n } => Place::Known(first + (key as i64).clamp(0, i64::from(n) - 1) as u32),
+        Partitions::One => PartitionLookup::Known(node),
+        Partitions::Direct { n } => {
+            PartitionLookup::Known(first + (key as i64).clamp(0, i64::from(n) - 1) as u32)
+        }
         Partitions::Hash { n, ways: 1 } => {
             let hash = hash_word(key) >> 32;
-            Place::Known(first + ((hash * u64::from(n)) >> 32) as u32)
+            PartitionLookup::Known(first + ((hash * u64::from(n)) >> 32) as u32)
         }
         Partitions::Hash { ways, .. } => {
             let hash = hash_word(key);
             let set = first + (((hash >> 32) * shape.n_sets) >> 32) as u32 * ways;
             let tag = hash as u32;
             let own = set + own_way(tag, ways);
-            if tags[own as usize] == tag { Place::Known(own) } else { way(tags, set, ways, tag) }
+            if tags[own as usize] == tag {
+                PartitionLookup::Known(own)
+            } else {
+                find_way(tags, set, ways, tag)
+            }
         }
     }
 }
 
-/// The way of a set that is a key's own: the first that is looked at, and that it gets if it is free.
+/// The preferred way of a key in its set: it is tried first, and assigned if free.
 #[inline(always)]
 fn own_way(tag: u32, ways: u32) -> u32 {
     ((u64::from(tag) * u64::from(ways)) >> 32) as u32
 }
 
-/// The partition of a key in its set, which is not its own one.
+/// Looks up a key in its set, beyond the preferred way.
 #[inline(never)]
-fn way(tags: &[u32], set: u32, ways: u32, tag: u32) -> Place {
+fn find_way(tags: &[u32], set: u32, ways: u32, tag: u32) -> PartitionLookup {
     match way_of(&tags[set as usize..(set + ways) as usize], tag) {
-        Some(own) => Place::Known(set + own),
-        None => Place::New { set, ways, tag },
+        Some(own) => PartitionLookup::Known(set + own),
+        None => PartitionLookup::New { set, ways, tag },
     }
 }
 
-/// A partition for a key that has none: one that is free, else one that it shares.
+/// Assigns a partition to a new key: a free one, or else one that it shares.
 #[inline(never)]
 fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
     let level = &mut levels[at];
@@ -365,17 +377,17 @@ fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u3
     let Some(free) = core::iter::once(own).chain(set..set + ways).find(is_free) else { return own };
     level.tags[free as usize] = tag;
     level.partitions.head_mut(free)[kept::RANK] = 0;
-    begin(level.partitions.seen(free), word::PARTITION_VARS, &level.partition_starts);
+    begin(level.partitions.handler_words(free), word::PARTITION_VARS, &level.partition_starts);
     if let Some(below) = levels.get_mut(at + 1) {
-        begin(below.nodes.seen(free), word::NODE_VARS, &below.node_starts);
+        begin(below.nodes.handler_words(free), word::NODE_VARS, &below.node_starts);
     }
     free
 }
 
-/// Which of the ways of a set is that of a key.
+/// The way of a set that holds a tag.
 #[inline(always)]
 fn way_of(tags: &[u32], tag: u32) -> Option<u32> {
-    // All at once: which one it is cannot be foretold.
+    // Compare all at once, since the branch predictor cannot foresee which one matches.
     if let Ok(eight) = <&[u32; 8]>::try_from(tags) {
         let own = (0..8).fold(0_u32, |own, nth| own | u32::from(eight[nth] == tag) << nth);
         return (own != 0).then(|| own.trailing_zeros());

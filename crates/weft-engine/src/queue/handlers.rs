@@ -1,4 +1,4 @@
-//! The code of a program's handlers, and what they see beside nodes, partitions and packets: the event, and chance.
+//! The handlers of a program, with the event and the random numbers that they read.
 
 use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
@@ -8,21 +8,21 @@ use weft_core::rng::next_bits;
 use weft_ir::queue::direct::Direct;
 use weft_ir::queue::{EventWords, LEVELS_MAX, Moment, Words, word};
 
-/// What it takes to run a handler.
+/// What handlers need to run.
 #[derive(Debug)]
 pub(super) struct Handlers<C> {
     code: C,
-    /// By level and moment: those that are called without a detour.
+    /// By level and moment: handlers that are called directly.
     direct: [[Option<Direct>; Moment::SINGLES]; LEVELS_MAX],
     pub(super) event: EventWords,
     pub(super) random: Random,
-    /// What those get where there is no packet.
-    nobody: Record,
+    /// The record of handlers that run without a packet.
+    no_packet: Record,
 }
 
-/// Where chance comes from.
+/// The source of random numbers.
 pub(super) enum Random {
-    /// No handler asks for it.
+    /// No handler draws.
     Unused,
     /// The state of a generator.
     Seeded(u64),
@@ -36,7 +36,7 @@ impl core::fmt::Debug for Random {
 }
 
 impl<C: QueueCode> Handlers<C> {
-    /// Those of a program; all chance follows from the seed.
+    /// The handlers of a program; the seed determines all draws.
     pub(super) fn new(program: &QueueProgram, code: C, seed: u64) -> Self {
         let random =
             if program.draws() { Random::Seeded(hash::stream(seed, "queue", 0)) } else { Random::Unused };
@@ -49,12 +49,12 @@ impl<C: QueueCode> Handlers<C> {
             }
         }
         let (event, nobody) = (EventWords::default(), Record::default());
-        let mut handlers = Self { code, direct, event, random, nobody };
+        let mut handlers = Self { code, direct, event, random, no_packet: nobody };
         handlers.draw();
         handlers
     }
 
-    /// Runs one of a level, on a packet if there is one.
+    /// Runs a handler of a level, on a packet if there is one.
     #[inline(always)]
     pub(super) fn run(
         &mut self,
@@ -71,7 +71,7 @@ impl<C: QueueCode> Handlers<C> {
         };
         let node = words::<_, { kept::WORDS }>(node.as_flattened_mut());
         let partition = words::<_, { kept::WORDS }>(own.as_flattened_mut());
-        let packet = words::<_, KEPT>(packet.unwrap_or(&mut self.nobody).as_flattened_mut());
+        let packet = words::<_, KEPT>(packet.unwrap_or(&mut self.no_packet).as_flattened_mut());
         let end = direct.run(node, partition, packet, &mut self.event);
         if self.event[usize::from(word::DRAWN)] != 0 {
             self.draw();
@@ -79,7 +79,7 @@ impl<C: QueueCode> Handlers<C> {
         end
     }
 
-    /// As above, one that is not called directly.
+    /// As above, through the program's code.
     #[inline(never)]
     fn run_by_name(
         &mut self,
@@ -99,8 +99,8 @@ impl<C: QueueCode> Handlers<C> {
         end
     }
 
-    /// Runs a timer for each partition of a node that is in use, in their order by number. One whose rank changes
-    /// stands where the new one says from then on.
+    /// Runs a timer for each partition of a node that is in use, in order of index. A partition whose rank changes
+    /// moves in the order.
     pub(super) fn run_for_each_partition(&mut self, level: &mut Level, node: u32, moment: Moment) {
         let first = node * level.shape.n;
         for partition in first..first + level.shape.n {
@@ -128,8 +128,8 @@ impl<C: QueueCode> Handlers<C> {
         self.event[usize::from(word::RATE)] = bits_per_s;
     }
 
-    /// Until when what said HOLD waits. What waits for a time that is past, perhaps one before all others, waits for
-    /// the next moment: else it would be asked for ever.
+    /// The time until which HOLD waits. If that is past, it is the next nanosecond: otherwise a dequeue would run the
+    /// handler forever.
     pub(super) fn held_until(&self) -> u64 {
         let until = self.event[usize::from(word::HOLD)] as i64;
         until.max(0).cast_unsigned().max(self.now() + 1)
@@ -139,13 +139,13 @@ impl<C: QueueCode> Handlers<C> {
         self.event[usize::from(word::HOLD)] = until_ns;
     }
 
-    /// Packets that ON DEQUEUE dropped in a row: none yet.
+    /// Resets the number of packets that ON DEQUEUE dropped in a row.
     #[inline(always)]
     pub(super) fn no_drops(&mut self) {
         self.event[usize::from(word::DROPS)] = 0;
     }
 
-    /// One more of them.
+    /// Adds one to that number.
     pub(super) fn add_drop(&mut self) {
         self.event[usize::from(word::DROPS)] += 1;
     }
@@ -161,7 +161,7 @@ impl<C: QueueCode> Handlers<C> {
         };
     }
 
-    /// Chance from elsewhere, if some handler asks for it.
+    /// Uses another source of random numbers, if some handler draws.
     pub(super) fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
         if !matches!(self.random, Random::Unused) {
             self.random = Random::Given(Box::new(random));
@@ -170,7 +170,7 @@ impl<C: QueueCode> Handlers<C> {
     }
 }
 
-/// What handlers see of a record, the first words of which are the queue's own.
+/// The words of a record that handlers see; the first words are the queue's own.
 #[inline(always)]
 fn words<const N: usize, const KEPT: usize>(record: &mut [u64]) -> &mut [u64; N] {
     record[KEPT..].first_chunk_mut().expect("a record has room for all words of a handler")

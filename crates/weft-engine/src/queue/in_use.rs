@@ -1,28 +1,27 @@
-//! How many partitions of a node are in use for the same source, destination or other value: what
-//! [`Field::Partitions`] carries.
+//! Counts the partitions of a node that are in use for one source, destination or other value: [`Field::Partitions`].
 //!
-//! A partition is in use while it has packets or a place in the order, and counts for what its last packet had.
+//! A partition is in use while it has packets or a position in the order. It counts for the values of its last packet.
 
 use super::level::Level;
 use rustc_hash::FxHashMap;
 use weft_ir::queue::{Field, PartitionsBy, QueueProgram};
 
-/// What a packet has in the fields that are counted by.
+/// The values of a packet in the counted fields.
 type Values = [u64; PartitionsBy::MAX];
 
-/// Partitions in use.
+/// The partitions in use.
 #[derive(Debug)]
 pub(super) struct InUse {
-    /// The words of fields that are counted by, and where their counts are carried.
+    /// The packet words of the counted fields, and the words that carry their counts.
     words: Vec<(usize, usize)>,
-    /// By partition, what its last packet had.
-    known: FxHashMap<u32, Values>,
-    /// By node, by which field, and what is there.
+    /// By partition: the values of its last packet.
+    values: FxHashMap<u32, Values>,
+    /// By node, field and value: the number of partitions.
     counts: FxHashMap<(u32, u8, u64), u32>,
 }
 
 impl InUse {
-    /// Those of a program, if it asks for any.
+    /// Creates the counts of a program, if it uses them.
     pub(super) fn of(program: &QueueProgram) -> Option<Box<Self>> {
         program.counting_level()?;
         let word = |field| program.field(field).map(usize::from);
@@ -31,13 +30,13 @@ impl InUse {
             _ => None,
         });
         let words = by.take(PartitionsBy::MAX).collect();
-        Some(Box::new(Self { words, known: FxHashMap::default(), counts: FxHashMap::default() }))
+        Some(Box::new(Self { words, values: FxHashMap::default(), counts: FxHashMap::default() }))
     }
 
-    /// A packet comes to a partition: it carries how many there are like it, that one included.
+    /// Writes to an arriving packet how many partitions share its values, its own included.
     #[inline(never)]
     pub(super) fn enter(&mut self, level: &mut Level, node: u32, partition: u32, seen: &mut [u64]) {
-        self.settle(level);
+        self.remove_idle(level);
         let mut values = Values::default();
         for (value, (word, _)) in values.iter_mut().zip(&self.words) {
             *value = seen[*word];
@@ -47,21 +46,21 @@ impl InUse {
         for (nth, (_, at)) in self.words.iter().enumerate() {
             seen[*at] = self.counts.get(&(node, nth as u8, values[nth])).copied().unwrap_or(0).into();
         }
-        // It is not in use yet, and is not if the packet is refused.
+        // It is not in use yet, and will not be if the packet is dropped.
         if !level.is_in_use(partition) {
             level.left.push(partition);
         }
     }
 
     fn count(&mut self, node: u32, partition: u32, values: Values) {
-        self.known.insert(partition, values);
+        self.values.insert(partition, values);
         for (nth, value) in values.into_iter().enumerate().take(self.words.len()) {
             *self.counts.entry((node, nth as u8, value)).or_default() += 1;
         }
     }
 
-    /// Takes out the partitions that are not in use any more.
-    fn settle(&mut self, level: &mut Level) {
+    /// Removes partitions that are no longer in use.
+    fn remove_idle(&mut self, level: &mut Level) {
         while let Some(partition) = level.left.pop() {
             if !level.is_in_use(partition) {
                 self.forget(level, partition);
@@ -70,7 +69,7 @@ impl InUse {
     }
 
     fn forget(&mut self, level: &Level, partition: u32) {
-        let Some(values) = self.known.remove(&partition) else { return };
+        let Some(values) = self.values.remove(&partition) else { return };
         let node = level.shape.node_of(partition);
         for (nth, value) in values.into_iter().enumerate().take(self.words.len()) {
             let group = (node, nth as u8, value);
@@ -82,9 +81,9 @@ impl InUse {
         }
     }
 
-    /// The partitions of a level that are in use, and what their last packets had.
+    /// The partitions of a level that are in use, with the values of their last packets.
     pub(super) fn rows(&self, level: &Level) -> Vec<Vec<u64>> {
-        let in_use = self.known.iter().filter(|(partition, _)| level.is_in_use(**partition));
+        let in_use = self.values.iter().filter(|(partition, _)| level.is_in_use(**partition));
         let row = |(partition, values): (&u32, &Values)| {
             [u64::from(*partition)].into_iter().chain(values.iter().copied().take(self.words.len())).collect()
         };
@@ -93,10 +92,10 @@ impl InUse {
         rows
     }
 
-    /// A partition of a level is in use, as a row says. False: it has other numbers, or was there before.
+    /// Restores a partition from a row. False: the row has another length, or the partition is there already.
     pub(super) fn restore(&mut self, level: &Level, partition: u32, row: &[u64]) -> bool {
         let mut values = Values::default();
-        let is_right = row.len() == self.words.len() && !self.known.contains_key(&partition);
+        let is_right = row.len() == self.words.len() && !self.values.contains_key(&partition);
         if is_right {
             values[..row.len()].copy_from_slice(row);
             self.count(level.shape.node_of(partition), partition, values);
@@ -104,9 +103,9 @@ impl InUse {
         is_right
     }
 
-    /// All partitions are as they were at first.
+    /// Forgets all partitions.
     pub(super) fn clear(&mut self) {
-        self.known.clear();
+        self.values.clear();
         self.counts.clear();
     }
 }

@@ -1,8 +1,8 @@
-//! A packet leaves: the partition that is first on each level is asked for it.
+//! Dequeue: serves the first partition on each level.
 
 use super::level::{Level, Visit, count, kept, uncount};
 use super::packets::{bytes, leave};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::records::{Head, Records};
 use super::shared::Shared;
 use super::{NONE, QueueCode, TURNS_MAX};
@@ -10,51 +10,51 @@ use core::cmp::Reverse;
 use weft_ir::queue::layout::pair;
 use weft_ir::queue::{Moment, Verdict};
 
-/// Turns of a dequeue, those included in which whoever is first is served.
+/// The turns of a dequeue, including those in which the first partition is served unconditionally.
 const TURNS_ALL: u32 = 2 * TURNS_MAX;
 
-/// What came of asking a node for a packet.
-pub(super) enum Served {
-    /// The place of a packet; as wide as a time, so that either comes back in a register.
+/// The result of serving a node.
+pub(super) enum ServeResult {
+    /// The slot of a packet; as wide as a time, so that either is returned in a register.
     Sent(u64),
     Empty,
     Held(u64),
 }
 
-/// What was asked of a packet already: the packet, and what ON DEQUEUE said.
+/// The handlers that already ran for a packet: the packet, and the verdict of ON DEQUEUE.
 #[derive(Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum DequeueProgress {
     Nothing,
-    /// By the line below.
-    Line((u32, u64)),
-    /// By this level, and by those below before it.
+    /// Those of the FIFO below.
+    Fifo((u32, u64)),
+    /// Those of this level and of the levels below.
     Here((u32, u64)),
 }
 
 impl<C: QueueCode> Shared<C> {
-    /// Asks a node of the first of these levels.
+    /// Serves a node of the first of these levels.
     #[inline(always)]
-    pub(super) fn serve(&mut self, levels: &mut [Level], node: u32) -> Served {
+    pub(super) fn serve(&mut self, levels: &mut [Level], node: u32) -> ServeResult {
         match levels {
-            [leaf] if leaf.shape.is_ranked => self.serve_line_below::<true>(leaf, node),
-            [leaf] if leaf.shape.is_one => self.serve_line_below::<false>(leaf, node),
-            [leaf] => self.serve_in_turn_below(leaf, node),
+            [leaf] if leaf.shape.is_ranked => self.serve_single_below::<true>(leaf, node),
+            [leaf] if leaf.shape.is_one => self.serve_single_below::<false>(leaf, node),
+            [leaf] => self.serve_partitioned_below(leaf, node),
             [level, below @ ..] if level.shape.is_one => self.serve_above_below::<true>(level, below, node),
             [level, below @ ..] => self.serve_above_below::<false>(level, below, node),
-            [] => Served::Empty,
+            [] => ServeResult::Empty,
         }
     }
 
-    /// Asks a node of the last level the partition of which that is first.
+    /// Serves the first partition of a node on the last level.
     #[inline(always)]
-    pub(super) fn serve_in_turn(&mut self, leaf: &mut Level, node: u32) -> Served {
-        self.serve_in_turns(leaf, node, TURNS_ALL)
+    pub(super) fn serve_partitioned(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
+        self.serve_partitions(leaf, node, TURNS_ALL)
     }
 
-    /// As above, with so many turns left of [`TURNS_ALL`]. Records of the node, of the partition and of its first
-    /// packet are looked up once a turn.
+    /// As above, with that many of [`TURNS_ALL`] left. Looks up the records of the node, the partition and its first
+    /// packet once per turn.
     #[inline(always)]
-    fn serve_in_turns(&mut self, leaf: &mut Level, node: u32, turns: u32) -> Served {
+    fn serve_partitions(&mut self, leaf: &mut Level, node: u32, turns: u32) -> ServeResult {
         let at = leaf.shape.at;
         for turns_left in (0..turns).rev() {
             let partition = match self.first::<false>(leaf, node) {
@@ -94,45 +94,44 @@ impl<C: QueueCode> Shared<C> {
                         continue;
                     };
                     leaf.served(node, partition, verdict);
-                    return Served::Sent(slot.into());
+                    return ServeResult::Sent(slot.into());
                 }
             }
             if visited.own[0][kept::PLACE] >= kept::IN_ORDER {
                 let is_empty = visited.own[0][kept::PACKETS] == 0;
                 leaf.find_place(node, partition, is_empty, verdict);
             }
-            return Served::Sent(slot.into());
+            return ServeResult::Sent(slot.into());
         }
-        Served::Empty
+        ServeResult::Empty
     }
 
-    /// As above, below others.
+    /// As above, below other levels.
     #[inline(never)]
-    fn serve_in_turn_below(&mut self, leaf: &mut Level, node: u32) -> Served {
-        self.serve_in_turn(leaf, node)
+    fn serve_partitioned_below(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
+        self.serve_partitioned(leaf, node)
     }
 
-    /// Asks a node that is above others the partition of which that is first, or the only one; or is above lines of
-    /// packets as they came.
+    /// Serves a node above other levels: its first or only partition. `LINES`: the level below consists of FIFOs.
     #[inline(always)]
     pub(super) fn serve_above<const ONE: bool, const LINES: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],
         node: u32,
-    ) -> Served {
-        self.serve_turns_above::<ONE, LINES>(level, below, node, TURNS_ALL)
+    ) -> ServeResult {
+        self.serve_partitions_above::<ONE, LINES>(level, below, node, TURNS_ALL)
     }
 
-    /// As above, with so many turns left of [`TURNS_ALL`].
+    /// As above, with that many of [`TURNS_ALL`] left.
     #[inline(always)]
-    fn serve_turns_above<const ONE: bool, const LINES: bool>(
+    fn serve_partitions_above<const ONE: bool, const LINES: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],
         node: u32,
         turns: u32,
-    ) -> Served {
+    ) -> ServeResult {
         let at = level.shape.at;
         for turns_left in (0..turns).rev() {
             let partition = match self.first::<ONE>(level, node) {
@@ -143,7 +142,7 @@ impl<C: QueueCode> Shared<C> {
             if visited.first::<ONE>()[kept::PACKETS] == 0 {
                 self.found_empty::<ONE>(level, below, node, partition, turns_left);
                 if ONE {
-                    return Served::Empty;
+                    return ServeResult::Empty;
                 }
                 continue;
             }
@@ -158,16 +157,16 @@ impl<C: QueueCode> Shared<C> {
             }
             self.handlers.no_drops();
             if let Some(served) =
-                self.serve_partition::<ONE, LINES>(level, below, node, partition, Asked::Nothing)
+                self.serve_partition::<ONE, LINES>(level, below, node, partition, DequeueProgress::Nothing)
             {
                 return served;
             }
         }
-        Served::Empty
+        ServeResult::Empty
     }
 
-    /// Asks a partition of a node that is above others for a packet, or goes on where it was `asked` already. None if
-    /// the node's first is to be asked anew.
+    /// Serves a partition of a node above other levels, or continues from `progress`. None if the node's first
+    /// partition may be another one now.
     #[inline(always)]
     fn serve_partition<const ONE: bool, const LINES: bool>(
         &mut self,
@@ -175,24 +174,26 @@ impl<C: QueueCode> Shared<C> {
         below: &mut [Level],
         node: u32,
         partition: u32,
-        mut asked: Asked,
-    ) -> Option<Served> {
+        mut progress: DequeueProgress,
+    ) -> Option<ServeResult> {
         let at = level.shape.at;
         let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
         let (slot, verdict) = loop {
-            let (slot, end) = if let Asked::Here(asked) = asked {
-                asked
+            let (slot, end) = if let DequeueProgress::Here(progress) = progress {
+                progress
             } else {
-                let served = match (asked, &mut *below) {
-                    (Asked::Line(asked), [line]) => self.serve_rest_of_line(line, partition, asked),
-                    (_, [line]) if LINES => self.serve_line::<false>(line, partition),
+                let served = match (progress, &mut *below) {
+                    (DequeueProgress::Fifo(progress), [line]) => {
+                        self.serve_rest_of_fifo(line, partition, progress)
+                    }
+                    (_, [line]) if LINES => self.serve_single::<false>(line, partition),
                     (_, below) => self.serve(below, partition),
                 };
                 visited.left_below::<ONE>(below, partition);
                 let slot = match served {
-                    Served::Sent(slot) => slot as u32,
-                    Served::Empty => return None,
-                    Served::Held(until) => {
+                    ServeResult::Sent(slot) => slot as u32,
+                    ServeResult::Empty => return None,
+                    ServeResult::Held(until) => {
                         self.handlers.set_held_until(until);
                         self.pass_over(level, node, partition, Verdict::Hold);
                         return None;
@@ -204,7 +205,7 @@ impl<C: QueueCode> Shared<C> {
                 let packet = self.packets.record(slot);
                 (slot, self.handlers.run(at, Moment::Dequeue, visited.again(), Some(packet)))
             };
-            asked = Asked::Nothing;
+            progress = DequeueProgress::Nothing;
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
@@ -219,81 +220,84 @@ impl<C: QueueCode> Shared<C> {
             let is_empty = visited.own[0][kept::PACKETS] == 0;
             level.find_place(node, partition, is_empty, verdict);
         }
-        Some(Served::Sent(slot.into()))
+        Some(ServeResult::Sent(slot.into()))
     }
 
-    /// The partition of the root that is first is a line, or is above one, and was asked: from there on. `asked` left
-    /// its line and all counts. So many turns, that one included, are left before whoever is first is served.
+    /// Continues to serve the first partition of the root, which is a FIFO or above one. The packet of `progress` has
+    /// left its list and all counts. That many turns, this one included, are left before partitions are served
+    /// unconditionally.
     #[inline(never)]
-    pub(super) fn serve_asked(
+    pub(super) fn serve_after_handlers(
         &mut self,
         levels: &mut [Level],
         partition: u32,
-        asked: Asked,
+        progress: DequeueProgress,
         turns_left: u32,
-    ) -> Served {
+    ) -> ServeResult {
         self.left = partition;
         let turns = TURNS_MAX + turns_left.saturating_sub(1);
-        match (levels, asked) {
-            ([leaf], Asked::Here(asked)) => match self.serve_rest(leaf, 0, partition, asked) {
-                Some((slot, verdict)) => {
-                    leaf.served(0, partition, verdict);
-                    Served::Sent(slot.into())
-                }
-                None => self.serve_in_turns(leaf, 0, turns),
-            },
-            ([level, below @ ..], asked) => {
-                match self.serve_partition::<false, true>(level, below, 0, partition, asked) {
-                    Some(served) => served,
-                    None => self.serve_turns_above::<false, true>(level, below, 0, turns),
+        match (levels, progress) {
+            ([leaf], DequeueProgress::Here(progress)) => {
+                match self.serve_rest(leaf, 0, partition, progress) {
+                    Some((slot, verdict)) => {
+                        leaf.served(0, partition, verdict);
+                        ServeResult::Sent(slot.into())
+                    }
+                    None => self.serve_partitions(leaf, 0, turns),
                 }
             }
-            ([], _) => Served::Empty,
+            ([level, below @ ..], progress) => {
+                match self.serve_partition::<false, true>(level, below, 0, partition, progress) {
+                    Some(served) => served,
+                    None => self.serve_partitions_above::<false, true>(level, below, 0, turns),
+                }
+            }
+            ([], _) => ServeResult::Empty,
         }
     }
 
-    /// As above, below others.
+    /// As above, below other levels.
     #[inline(never)]
     fn serve_above_below<const ONE: bool>(
         &mut self,
         level: &mut Level,
         below: &mut [Level],
         node: u32,
-    ) -> Served {
+    ) -> ServeResult {
         self.serve_above::<ONE, false>(level, below, node)
     }
 
-    /// The partition that is first, once those that have waited are back.
+    /// The first partition, after held ones that are due have returned.
     #[inline(always)]
-    fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, Served> {
+    fn first<const ONE: bool>(&mut self, level: &mut Level, node: u32) -> Result<u32, ServeResult> {
         if ONE {
             let until = level.nodes.head(node)[kept::PLACE];
-            return if until > self.handlers.now() { Err(Served::Held(until)) } else { Ok(node) };
+            return if until > self.handlers.now() { Err(ServeResult::Held(until)) } else { Ok(node) };
         }
         if level.shape.may_hold && !level.held[node as usize].is_empty() {
-            level.let_go(node, self.handlers.now());
+            level.release_due(node, self.handlers.now());
         }
         match level.first(node) {
             Some(partition) => Ok(partition),
             None => Err(match level.held[node as usize].peek() {
-                Some(Reverse((until, ..))) => Served::Held(*until),
-                None => Served::Empty,
+                Some(Reverse((until, ..))) => ServeResult::Held(*until),
+                None => ServeResult::Empty,
             }),
         }
     }
 
-    /// The turns of a dequeue are used up, and there are packets perhaps: whoever is first and has some is served.
+    /// The turns are used up, but there may be packets: serves the first partition that has some, unconditionally.
     #[cold]
-    pub(super) fn serve_whoever(&mut self, levels: &mut [Level]) -> Served {
+    pub(super) fn serve_forced(&mut self, levels: &mut [Level]) -> ServeResult {
         match levels {
-            [leaf] => self.serve_in_turns(leaf, 0, TURNS_MAX),
-            [level, below @ ..] => self.serve_turns_above::<false, true>(level, below, 0, TURNS_MAX),
-            [] => Served::Empty,
+            [leaf] => self.serve_partitions(leaf, 0, TURNS_MAX),
+            [level, below @ ..] => self.serve_partitions_above::<false, true>(level, below, 0, TURNS_MAX),
+            [] => ServeResult::Empty,
         }
     }
 
-    /// A partition without packets is first: one that stays in the order is not first any more, or stands in front of
-    /// others by its rank. When turns are used up that would be for ever, and it does not stay.
+    /// Handles a first partition without packets. If it stays in the order, it moves behind others of its rank. Once
+    /// the turns are used up it must leave the order, or this would not end.
     #[inline(never)]
     pub(super) fn found_empty<const ONE: bool>(
         &mut self,
@@ -304,7 +308,7 @@ impl<C: QueueCode> Shared<C> {
         turns_left: u32,
     ) {
         if !below.is_empty() {
-            // What is below may want to know that it was asked in vain.
+            // The level below may have to run a handler for the failed attempt.
             self.serve(below, partition);
         }
         let at = level.shape.at;
@@ -321,7 +325,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The partition that is first is not to be served now: it goes behind those of its rank, or waits.
+    /// Skips the first partition: it moves behind those of its rank, or is held.
     #[inline(always)]
     fn pass_over(&mut self, level: &mut Level, node: u32, partition: u32, verdict: Verdict) {
         if verdict == Verdict::Next {
@@ -331,14 +335,14 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The only line of a node, of packets as they came or by their ranks: what most queues are. This is the way of a
-    /// packet that is sent as it is; all others are [`Shared::serve_rest`]'s.
+    /// Serves the only partition of a node, a FIFO or a list by rank: most queues are like that. Handles packets that
+    /// are sent unchanged; all others go to [`Shared::serve_rest`].
     #[inline(always)]
-    pub(super) fn serve_line<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> Served {
+    pub(super) fn serve_single<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.may_wait
             && let Some(until) = self.waits(leaf, node)
         {
-            return Served::Held(until);
+            return ServeResult::Held(until);
         }
         self.handlers.no_drops();
         self.left = node;
@@ -357,22 +361,22 @@ impl<C: QueueCode> Shared<C> {
         }
         uncount(head, bytes(&packet[0]));
         if !leaf.shape.has_dequeue {
-            return Served::Sent(slot.into());
+            return ServeResult::Sent(slot.into());
         }
         let end = self.handlers.run(leaf.shape.at, Moment::Dequeue, visited, Some(packet));
         if Verdict::of_word(end) == Verdict::Pass {
-            return Served::Sent(slot.into());
+            return ServeResult::Sent(slot.into());
         }
-        self.serve_rest_of_line(leaf, node, (slot, end))
+        self.serve_rest_of_fifo(leaf, node, (slot, end))
     }
 
-    /// As [`Shared::serve_line`], below others.
+    /// As [`Shared::serve_single`], below other levels.
     #[inline(never)]
-    fn serve_line_below<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> Served {
-        self.serve_line::<RANKED>(leaf, node)
+    fn serve_single_below<const RANKED: bool>(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
+        self.serve_single::<RANKED>(leaf, node)
     }
 
-    /// Until when a line has to wait, if it has.
+    /// The time until which a node must wait, if it must.
     #[inline(never)]
     pub(super) fn waits(&mut self, leaf: &mut Level, node: u32) -> Option<u64> {
         let (at, head) = (leaf.shape.at, leaf.nodes.head(node));
@@ -396,31 +400,36 @@ impl<C: QueueCode> Shared<C> {
         Some(leaf.nodes.head(node)[kept::PLACE])
     }
 
-    /// Packets of a line after one that is not sent as it is.
+    /// Continues after a packet that is not sent unchanged.
     #[inline(never)]
-    pub(super) fn serve_rest_of_line(&mut self, leaf: &mut Level, node: u32, asked: (u32, u64)) -> Served {
-        if let Some((slot, _)) = self.serve_rest(leaf, node, node, asked) {
-            return Served::Sent(slot.into());
+    pub(super) fn serve_rest_of_fifo(
+        &mut self,
+        leaf: &mut Level,
+        node: u32,
+        progress: (u32, u64),
+    ) -> ServeResult {
+        if let Some((slot, _)) = self.serve_rest(leaf, node, node, progress) {
+            return ServeResult::Sent(slot.into());
         }
         match leaf.nodes.head(node)[kept::PLACE] {
-            until if until > self.handlers.now() => Served::Held(until),
+            until if until > self.handlers.now() => ServeResult::Held(until),
             _ => self.found_no_packet(leaf, node),
         }
     }
 
-    /// Packets of a partition of the last level until one is sent, from one on of which ON DEQUEUE has said what is to
-    /// be done; and what it said of the one that is sent. None if the partition has no more packets, or has to wait.
+    /// Takes packets of a partition on the last level until one is sent, beginning with one whose ON DEQUEUE has run.
+    /// Returns that packet with its verdict. None if the partition has no more packets, or must wait.
     #[inline(never)]
     fn serve_rest(
         &mut self,
         leaf: &mut Level,
         node: u32,
         partition: u32,
-        asked: (u32, u64),
+        progress: (u32, u64),
     ) -> Option<(u32, Verdict)> {
         let at = leaf.shape.at;
         self.left = partition;
-        let (mut slot, mut end) = asked;
+        let (mut slot, mut end) = progress;
         loop {
             match Verdict::of_word(end) {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
@@ -442,16 +451,16 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// A line has no packet.
+    /// Handles a node without packets.
     #[inline(never)]
-    pub(super) fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> Served {
+    pub(super) fn found_no_packet(&mut self, leaf: &mut Level, node: u32) -> ServeResult {
         if leaf.shape.has_empty {
             self.handlers.run(leaf.shape.at, Moment::Empty, leaf.visit(node, node), None);
         }
-        Served::Empty
+        ServeResult::Empty
     }
 
-    /// Takes the first packet of a partition of the last level.
+    /// Takes the first packet of a partition on the last level.
     fn pop(&mut self, leaf: &mut Level, node: u32, partition: u32) -> Option<u32> {
         let slot = match (leaf.shape.is_ring, leaf.shape.is_ranked) {
             (true, _) => self.packets.pop_of_ring(leaf.nodes.head_mut(0))?,
@@ -469,7 +478,7 @@ impl<C: QueueCode> Shared<C> {
         Some(slot)
     }
 
-    /// Puts a packet back that was taken as the first.
+    /// Puts back a packet that was taken as the first.
     #[inline(never)]
     fn push_back(&mut self, leaf: &mut Level, node: u32, partition: u32, slot: u32) {
         let len = self.packets.len(slot);
@@ -490,7 +499,7 @@ impl<C: QueueCode> Shared<C> {
 }
 
 impl Level {
-    /// A packet of a partition left: if that is in the order, its place is found anew.
+    /// After a packet has left: updates the position of its partition in the order.
     fn served(&mut self, node: u32, partition: u32, verdict: Verdict) {
         let head = self.partitions.head(partition);
         if head[kept::PLACE] >= kept::IN_ORDER {
@@ -498,7 +507,7 @@ impl Level {
         }
     }
 
-    /// The new place of a partition in the order, of which a packet left.
+    /// The new position of a partition that a packet has left.
     #[inline(always)]
     pub(super) fn find_place(&mut self, node: u32, partition: u32, is_empty: bool, verdict: Verdict) {
         if is_empty && !self.shape.has_empty {
@@ -512,13 +521,13 @@ impl Level {
 }
 
 impl Visit<'_> {
-    /// The first line of the partition.
+    /// The first cache line of a partition's record.
     #[inline(always)]
     fn first<const ONE: bool>(&mut self) -> &mut Head {
         if ONE { &mut self.node[0] } else { &mut self.own[0] }
     }
 
-    /// Counts what left a partition, which is a node of the next level, as that has it now.
+    /// Updates a partition's counts from the node below, after packets left there.
     #[inline(always)]
     fn left_below<const ONE: bool>(&mut self, below: &[Level], partition: u32) {
         let Some(next) = below.first() else { return };
@@ -535,7 +544,7 @@ impl Visit<'_> {
     }
 }
 
-/// The records of a partition, where it is known whether the node is one.
+/// The records of a partition; whether the node is one partition is known at compile time.
 #[inline(always)]
 pub(super) fn visit<'l, const ONE: bool>(
     nodes: &'l mut Records,
@@ -543,6 +552,6 @@ pub(super) fn visit<'l, const ONE: bool>(
     node: u32,
     partition: u32,
 ) -> Visit<'l> {
-    let own = if ONE { &mut partitions.nobody } else { partitions.record(partition) };
+    let own = if ONE { &mut partitions.no_record } else { partitions.record(partition) };
     Visit { node: nodes.record(node), own, is_one: ONE }
 }

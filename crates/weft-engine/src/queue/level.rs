@@ -1,4 +1,4 @@
-//! One level of the tree: its nodes and partitions, and the orders in which partitions stand.
+//! One level of the tree: its nodes and partitions, and the orders of the partitions.
 
 use super::order::Orders;
 use super::ranked::Ranked;
@@ -11,16 +11,16 @@ use weft_ir::queue::{
     Handler, Overflow, PacketOrder, Partitions, QueueProgram, VarDecl, Verdict, Victim, word,
 };
 
-/// The records of a node and of a partition of it, each of which is looked up once.
+/// The records of a node and of one of its partitions, each looked up once.
 pub(super) struct Visit<'l> {
     pub(super) node: &'l mut Record,
-    /// Nobody's where the node is one partition.
+    /// Unused where the node is one partition.
     pub(super) own: &'l mut Record,
     pub(super) is_one: bool,
 }
 
 impl<'l> Visit<'l> {
-    /// The same, for a shorter time.
+    /// The same, for a shorter lifetime.
     #[inline(always)]
     pub(super) fn again(&mut self) -> Visit<'_> {
         Visit { node: &mut *self.node, own: &mut *self.own, is_one: self.is_one }
@@ -32,54 +32,54 @@ impl<'l> Visit<'l> {
 pub(super) struct Level {
     pub(super) shape: Shape,
     pub(super) nodes: Records,
-    /// None where a node is one partition.
+    /// Empty where a node is one partition.
     pub(super) partitions: Records,
-    /// Variables as they are at first.
+    /// The initial values of variables.
     pub(super) node_starts: Box<[u64]>,
     pub(super) partition_starts: Box<[u64]>,
-    /// The partitions of nodes that are in their order.
+    /// The orders of the partitions in each node.
     pub(super) orders: Orders,
-    /// By node of the last level, where packets are ranked.
+    /// Per node of the last level, if packets have ranks.
     pub(super) ranked: Vec<Ranked>,
-    /// By partition: the key that it is for, where sets have ways.
+    /// Per partition: the tag of its key, in sets with several ways.
     pub(super) tags: Vec<u32>,
-    /// By node: those that wait.
+    /// Per node: held partitions.
     pub(super) held: Vec<BinaryHeap<Reverse<(u64, u64, u32)>>>,
-    /// How many have waited: those that wait for one time go on as they came.
+    /// The number of partitions held so far: those due at one time return in this order.
     pub(super) n_held: u64,
-    /// By node: its timers run.
+    /// Per node: whether its timers run.
     pub(super) is_started: Vec<bool>,
-    /// Where partitions in use are counted: those that left the order since the last count.
+    /// For counts of partitions in use: partitions that left the order since the last count.
     pub(super) left: Vec<u32>,
-    /// Where packets are in a ring: how many may be there before something else than to put one behind is to be done.
+    /// For a ring: the number of packets that fit before an enqueue has to do more than append.
     pub(super) room: u64,
 }
 
-/// What stays the same of a level.
+/// The constant properties of a level.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is read by itself on the way of a packet")]
 pub(super) struct Shape {
-    /// Which level it is.
+    /// The index of the level.
     pub(super) at: usize,
-    /// Partitions of a node.
+    /// Partitions per node.
     pub(super) n: u32,
     pub(super) partitions: Partitions,
-    /// Where keys have ways: sets of a node.
+    /// Sets per node, if keys have several ways.
     pub(super) n_sets: u64,
-    /// The word of a packet that is its key, and the one that is its rank: no handler has to run.
+    /// The packet words that are its key and its rank, if no handler needs to run.
     pub(super) key_word: Option<u16>,
     pub(super) rank_word: Option<u16>,
     pub(super) is_one: bool,
     pub(super) is_leaf: bool,
-    /// A node is one line of packets as they came.
-    pub(super) is_line: bool,
-    /// It is all of the queue, and such a line: its packets are in a ring.
+    /// A node is one FIFO.
+    pub(super) is_fifo: bool,
+    /// The queue is one FIFO: its packets are in a ring.
     pub(super) is_ring: bool,
-    /// Something may wait here, or below.
+    /// A handler here or below may HOLD.
     pub(super) may_hold: bool,
-    /// A node that is one line may be asked whether it waits.
+    /// A node that is one list may have to wait.
     pub(super) may_wait: bool,
-    /// It has ON ENQUEUE, or something else to do for packets that come.
+    /// It has ON ENQUEUE, or other work for arriving packets.
     pub(super) has_enqueue: bool,
     /// Its nodes count the partitions in use.
     pub(super) counts: bool,
@@ -87,10 +87,10 @@ pub(super) struct Shape {
     pub(super) has_select: bool,
     pub(super) has_dequeue: bool,
     pub(super) has_empty: bool,
-    /// A node's timers begin with it, or those of nodes below that begin with it.
+    /// Timers start with a node, its own or those of nodes below.
     pub(super) has_timers: bool,
     pub(super) ranks_packets: bool,
-    /// ON ENQUEUE may change the rank of a partition; and ON DEQUEUE.
+    /// ON ENQUEUE may change the rank of a partition; so may ON DEQUEUE.
     pub(super) enqueue_ranks: bool,
     pub(super) dequeue_ranks: bool,
     pub(super) is_ranked: bool,
@@ -98,7 +98,7 @@ pub(super) struct Shape {
     pub(super) packets_max: u64,
     pub(super) bytes_max: u64,
     pub(super) drops_arriving: bool,
-    /// A packet that comes is put behind others if the limit lets it; nothing is asked, and it carries no fields.
+    /// An arriving packet is appended if the limit admits it: no handler runs, and no fields are stored.
     pub(super) only_appends: bool,
     pub(super) victim: Option<(Victim, bool)>,
     pub(super) batch: u32,
@@ -116,28 +116,28 @@ pub(super) fn levels(program: &QueueProgram) -> Vec<Level> {
     program.levels.iter().enumerate().map(level).collect()
 }
 
-/// Variables as they are at first.
+/// The initial values of variables.
 fn starts(vars: &[VarDecl]) -> Box<[u64]> {
     vars.iter().map(|var| var.start).collect()
 }
 
-/// Puts variables as they are at first behind the words that are no variables.
+/// Writes the initial values of variables behind the other words.
 #[inline]
 pub(super) fn begin(words: &mut [u64], first: u16, starts: &[u64]) {
     words[usize::from(first)..][..starts.len()].copy_from_slice(starts);
 }
 
-/// A packet more.
+/// Adds a packet to the counts.
 ///
-/// Bytes saturate, which they never have to, so that the two words are not changed as one of twice the width: that
-/// would have to wait until both have left the processor's buffer of stores.
+/// Bytes saturate, though they never reach the limit, so that the compiler does not merge the two words into one wide
+/// operation. That would have to wait until both have left the processor's store buffer.
 #[inline(always)]
 pub(super) fn count(head: &mut [u64], len: u64) {
     head[kept::PACKETS] += 1;
     head[kept::BYTES] = head[kept::BYTES].saturating_add(len);
 }
 
-/// A packet less.
+/// Removes a packet from the counts.
 #[inline(always)]
 pub(super) fn uncount(head: &mut [u64], len: u64) {
     head[kept::PACKETS] -= 1;
@@ -153,7 +153,7 @@ impl Shape {
 }
 
 impl Level {
-    /// The level of a program, that has so many nodes.
+    /// A level of a program with that many nodes.
     fn new(program: &QueueProgram, at: usize, n_nodes: usize) -> Self {
         let level = &program.levels[at];
         let shape = Shape::new(program, at);
@@ -163,7 +163,7 @@ impl Level {
         nodes.grow(n_nodes);
         for nth in 0..n_nodes as u32 {
             nodes.head_mut(nth)[kept::LINE] = if shape.is_ring { 0 } else { NO_PACKETS };
-            begin(nodes.seen(nth), word::NODE_VARS, &node_starts);
+            begin(nodes.handler_words(nth), word::NODE_VARS, &node_starts);
         }
         let mut partitions = Records::new(level.partition_words());
         if !shape.is_one {
@@ -172,7 +172,7 @@ impl Level {
                 let head = partitions.head_mut(nth);
                 head[kept::LINE] = NO_PACKETS;
                 head[kept::INDEX] = u64::from(nth % shape.n);
-                begin(partitions.seen(nth), word::PARTITION_VARS, &partition_starts);
+                begin(partitions.handler_words(nth), word::PARTITION_VARS, &partition_starts);
             }
         }
         let packet_bits = match level.packets {
@@ -204,33 +204,33 @@ impl Level {
         (self.is_started.len() * self.shape.n as usize) as u32
     }
 
-    /// The first line of the record of a partition: of the node where that is one.
+    /// The first cache line of a partition's record; of the node's, if the node is one partition.
     #[inline(always)]
     pub(super) fn own(&self, partition: u32) -> &Head {
         if self.shape.is_one { self.nodes.head(partition) } else { self.partitions.head(partition) }
     }
 
-    /// As above, to be changed.
+    /// As above, mutable.
     #[inline(always)]
     pub(super) fn own_mut(&mut self, partition: u32) -> &mut Head {
         if self.shape.is_one { self.nodes.head_mut(partition) } else { self.partitions.head_mut(partition) }
     }
 
-    /// The records of a node and of a partition of it.
+    /// The records of a node and of one of its partitions.
     #[inline(always)]
     pub(super) fn visit(&mut self, node: u32, partition: u32) -> Visit<'_> {
         let is_one = self.shape.is_one;
-        let own = if is_one { &mut self.partitions.nobody } else { self.partitions.record(partition) };
+        let own = if is_one { &mut self.partitions.no_record } else { self.partitions.record(partition) };
         Visit { node: self.nodes.record(node), own, is_one }
     }
 
-    /// Whether a partition has packets, or a place in the order, or waits for one.
+    /// Whether a partition has packets, or a position in the order, or is held.
     pub(super) fn is_in_use(&self, partition: u32) -> bool {
         let head = self.own(partition);
         head[kept::PACKETS] > 0 || !self.shape.is_one && head[kept::PLACE] != kept::IDLE
     }
 
-    /// Whether a node would hold too much with so much more.
+    /// Whether a node would exceed its limit with this addition.
     #[inline(always)]
     pub(super) fn is_over(&self, node: u32, packets: u64, bytes: u64) -> bool {
         let head = self.nodes.head(node);
@@ -238,8 +238,8 @@ impl Level {
             || head[kept::BYTES] + bytes > self.shape.bytes_max
     }
 
-    /// The partition of a node with the most bytes, or packets where these have none; the first of equals.
-    pub(super) fn fattest(&self, node: u32) -> u32 {
+    /// The partition of a node with the most bytes, or packets if these have no bytes; the first of equals.
+    pub(super) fn largest_partition(&self, node: u32) -> u32 {
         let n = self.shape.n;
         let held = |partition| {
             let head = self.own(partition);
@@ -267,7 +267,7 @@ impl Shape {
         let may_hold = program.levels[at..]
             .iter()
             .any(|level| level.handlers.iter().any(|(_, h)| h.may_end_with(Verdict::Hold)));
-        // Where packets rank their partition, a rank that another handler left is taken up with the next of them.
+        // Where packets rank their partition, the next packet applies a rank that another handler left.
         let enqueue_ranks = handlers.enqueue.as_ref().is_some_and(Handler::ranks)
             || by_least && handlers.iter().any(|(_, handler)| handler.ranks());
         Self {
@@ -282,7 +282,7 @@ impl Shape {
             rank_word: handlers.packet_rank.as_ref().and_then(word_in_head),
             is_one,
             is_leaf: at + 1 == program.levels.len(),
-            is_line,
+            is_fifo: is_line,
             is_ring,
             may_hold,
             may_wait: may_hold || handlers.select.is_some(),
@@ -295,7 +295,7 @@ impl Shape {
             has_timers: begins_timers(&program.levels[at..]),
             ranks_packets: handlers.packet_rank.is_some(),
             enqueue_ranks,
-            // What is below may run ON DEQUEUE for several packets that it drops, and ON SELECT may let it be served.
+            // The level below may run ON DEQUEUE for several packets that it drops, before ON SELECT decides.
             dequeue_ranks: [&handlers.dequeue, &handlers.select].into_iter().flatten().any(Handler::ranks),
             is_ranked: matches!(level.packets, PacketOrder::Rank { .. }),
             by_least,
@@ -313,13 +313,12 @@ impl Shape {
     }
 }
 
-/// The word of the packet that a handler gives, if it does no more than that and the word is in the first line.
+/// The packet word that a handler returns, if it does nothing else and the word is in the first cache line.
 fn word_in_head(handler: &Handler) -> Option<u16> {
     handler.given_word().filter(|word| usize::from(*word) < SEEN_IN_HEAD)
 }
 
-/// Whether timers begin with a node of the first of these levels: its own, or those of a node that is the only one
-/// below it.
+/// Whether timers start with a node of the first of these levels: its own, or those of the only node below it.
 fn begins_timers(levels: &[weft_ir::queue::Level]) -> bool {
     let n_ones = levels.iter().take_while(|level| level.partitions == Partitions::One).count();
     levels.iter().take(n_ones + 1).any(|level| !level.handlers.every.is_empty())

@@ -1,61 +1,61 @@
-//! Queues: packets without their payload wait as a queue program says.
+//! The queue runtime: runs a queue program over descriptions of packets.
 //!
-//! A [`Queue`] is a tree of nodes, as [`QueueProgram`] has it. It takes descriptions of packets ([`Packet`]) and gives
-//! them back in the order, and at the time, that the program decides; what it drops it tells ([`Queue::poll_dropped`]).
-//! It owns no clock: the time comes with each call, in nanoseconds, and never goes back.
+//! A [`Queue`] is a tree of nodes, as its [`QueueProgram`] defines. It takes descriptions of packets ([`Packet`]) and
+//! returns them in the order and at the time that the program decides. It reports drops by [`Queue::poll_dropped`]. It
+//! has no clock: each call brings the time, in nanoseconds, which never goes back.
 //!
 //! Each packet enters once and leaves once: `arrived = sent + dropped + queued` holds after every call
 //! ([`Counts::is_conserved`]).
 
 mod arrive;
+mod dispatch;
+mod fifo;
 mod handlers;
 mod in_use;
 mod leave;
 mod level;
-mod line;
 mod order;
 mod overflow;
 mod packets;
 mod ranked;
 mod records;
+mod round_robin;
 mod shared;
 pub mod snapshot;
 mod tally;
-mod turns;
-mod way;
 
-use leave::Served;
+use dispatch::Dispatch;
+use leave::ServeResult;
 use level::{Level, kept, levels};
-use packets::{Known, Packets};
+use packets::{PacketInfo, Packets};
 use shared::Shared;
 use std::sync::Arc;
-pub(crate) use tally::Lines;
-pub use tally::{LineTotal, Tally, WATCHED_MAX, Waits, Written};
-use way::Way;
+pub(crate) use tally::LineTotals;
+pub use tally::{LineTotal, ProgramText, Tally, WATCHED_MAX, WaitHistogram};
 use weft_core::Time;
 use weft_core::marks::Marks;
 use weft_ir::queue::layout::NONE;
-use weft_ir::queue::turns::CompiledTurns;
+use weft_ir::queue::round_robin::CompiledRoundRobin;
 use weft_ir::queue::{Field, HEADERS_MAX, Verdict, word};
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 
-/// Turns that partitions may take in one dequeue (NEXT, and packets dropped), after which the one that is first is
-/// served whatever it says: a quantum of a byte must not stop the link.
+/// The turns of partitions in one dequeue: each NEXT and each dropped packet is one. After that, the first partition is
+/// served whatever its handlers say; otherwise a quantum of one byte could stop the link.
 pub const TURNS_MAX: u32 = 1 << 16;
 
-/// How long a packet may wait of which nobody says how long it may: a year.
+/// The slack of a packet without one: a year.
 pub const FAR_NS: i64 = 365 * 86_400 * 1_000_000_000;
-/// When a packet should be there of which nobody says when: after all others.
+/// The deadline of a packet without one: later than all others.
 pub const NEVER_DUE_NS: u64 = i64::MAX as u64;
 
 /// A packet as a queue sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What the caller knows it by.
+    /// The caller's handle.
     pub handle: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// Bytes of these that are not of the network layer: headers of the link, and what pads it.
+    /// The bytes of `len` outside the network layer: link headers and padding.
     pub framing: u32,
     /// The ECN codepoint (RFC 3168), 0 to 3.
     pub ecn: u8,
@@ -67,19 +67,19 @@ pub struct Packet {
     pub src: u32,
     /// Hash of the destination address.
     pub dst: u32,
-    /// Class, as the chain or the session marked it.
+    /// The class that the chain or the session set.
     pub class: u32,
-    /// Bytes left of its flow, 0 if nobody says.
+    /// The bytes left of its flow; 0 if unknown.
     pub remaining: u64,
-    /// Nanoseconds that it may still wait, [`FAR_NS`] if nobody says.
+    /// How long it may still wait, in nanoseconds; [`FAR_NS`] if unknown.
     pub slack_ns: i64,
-    /// Nanoseconds of the clock by which it should be there, [`NEVER_DUE_NS`] if nobody says.
+    /// The time by which it should arrive, in nanoseconds; [`NEVER_DUE_NS`] if unknown.
     pub deadline_ns: u64,
-    /// What the program asks of its headers.
+    /// The header fields that the program uses.
     pub headers: [u64; HEADERS_MAX],
 }
 
-/// One of which nothing is known.
+/// A packet with defaults for all fields.
 impl Default for Packet {
     fn default() -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Default for Packet {
 }
 
 impl Packet {
-    /// The word of a field.
+    /// A field as a word.
     #[inline(never)]
     fn word(&self, field: Field) -> u64 {
         match field {
@@ -114,14 +114,14 @@ impl Packet {
             Field::Slack => self.slack_ns as u64,
             Field::Deadline => self.deadline_ns,
             Field::NetLen => u64::from(self.len.saturating_sub(self.framing)),
-            // It is the queue's own to say.
+            // The queue computes it itself.
             Field::Partitions(_) => 0,
             Field::Header(nth) => self.headers[usize::from(nth) % HEADERS_MAX],
         }
     }
 
-    /// Takes in what elements have said of it, which came at this time.
-    pub(crate) fn hear(&mut self, marks: &Marks, came: Time) {
+    /// Copies the marks that elements set; `came` is the arrival time.
+    pub(crate) fn apply_marks(&mut self, marks: &Marks, came: Time) {
         self.class = marks.class().unwrap_or(self.class);
         self.remaining = marks.remaining().map_or(self.remaining, u64::from);
         if let Some(due) = marks.deadline() {
@@ -130,7 +130,7 @@ impl Packet {
         }
     }
 
-    /// Takes a field from another.
+    /// Copies a field of another packet.
     pub(crate) fn copy(&mut self, field: Field, from: &Self) {
         self.set(field, from.word(field));
     }
@@ -152,107 +152,107 @@ impl Packet {
     }
 }
 
-/// A packet that leaves to be sent.
+/// A packet that leaves the queue to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// What the caller knows it by.
+    /// The caller's handle.
     pub handle: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// Its ECN codepoint now: 3 where a program marked it.
+    /// Its current ECN codepoint: 3 if a program marked it.
     pub ecn: u8,
-    /// When it came.
+    /// When it arrived.
     pub arrived_ns: u64,
 }
 
-/// A packet that is dropped.
+/// A dropped packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// What the caller knows it by.
+    /// The caller's handle.
     pub handle: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// When it came.
+    /// When it arrived.
     pub arrived_ns: u64,
     /// When it was dropped.
     pub dropped_ns: u64,
-    /// The level of the queue that dropped it, the root is 0.
+    /// The level of the queue that dropped it; the root is 0.
     pub level: u8,
     /// Why.
-    pub why: Why,
-    /// The line of the program that says so.
+    pub why: DropCause,
+    /// The source line that dropped it.
     pub line: u32,
 }
 
-/// Why a packet is dropped.
+/// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Why {
-    /// ON ENQUEUE said so.
+pub enum DropCause {
+    /// ON ENQUEUE dropped it.
     Enqueue,
-    /// ON DEQUEUE said so.
+    /// ON DEQUEUE dropped it.
     Dequeue,
-    /// The limit.
+    /// A limit was exceeded.
     Overflow,
 }
 
-/// What came and went.
+/// Counts of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that came.
+    /// Packets that arrived.
     pub arrived: u64,
     /// Packets that were sent.
     pub sent: u64,
-    /// Packets that were dropped by ON ENQUEUE.
+    /// Packets that ON ENQUEUE dropped.
     pub dropped_enqueue: u64,
-    /// Packets that were dropped by ON DEQUEUE.
+    /// Packets that ON DEQUEUE dropped.
     pub dropped_dequeue: u64,
-    /// Packets that a limit dropped, or for which there was no buffer ([`Queue::note_refused`]).
+    /// Packets that a limit dropped, or that had no buffer ([`Queue::note_refused`]).
     pub dropped_overflow: u64,
-    /// Packets that it let go, and that there was no device to send ([`Queue::note_lost`]).
+    /// Packets that left the queue while there was no device to send them ([`Queue::note_lost`]).
     pub dropped_device: u64,
-    /// Packets that were marked; they are among those sent, or still here.
+    /// Marked packets; they are among those sent or queued.
     pub marked: u64,
-    /// Packets that another queue took over.
+    /// Packets that moved to another queue.
     pub taken: u64,
-    /// Packets that are here.
+    /// Packets in the queue.
     pub queued: u64,
-    /// Bytes that are here.
+    /// Bytes in the queue.
     pub queued_bytes: u64,
 }
 
 impl Counts {
-    /// Packets that were dropped.
+    /// All dropped packets.
     pub fn dropped(&self) -> u64 {
         self.dropped_enqueue + self.dropped_dequeue + self.dropped_overflow + self.dropped_device
     }
 
-    /// Whether each packet that came is accounted for once.
+    /// Whether each packet that arrived is accounted for once.
     pub fn is_conserved(&self) -> bool {
         self.arrived == self.sent + self.dropped() + self.taken + self.queued
     }
 }
 
-/// Drops or marks of one line.
+/// Drops or marks of one source line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineCount {
     /// The level.
     pub level: u8,
     /// The line.
     pub line: u32,
-    /// What it said: Mark or Drop.
+    /// What it did: Mark or Drop.
     pub verdict: Verdict,
-    /// How often.
+    /// The number of packets.
     pub packets: u64,
 }
 
-/// A partition that holds something, or is in the order, or of which something is told.
+/// A partition that holds packets, is in the order, or has a tally.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionState {
     /// The level of its node.
     pub level: u8,
     /// The node.
     pub node: u32,
-    /// Which of its node.
+    /// Its index in the node.
     pub index: u32,
     /// Packets in it.
     pub packets: u64,
@@ -260,9 +260,9 @@ pub struct PartitionState {
     pub bytes: u64,
     /// Its rank.
     pub rank: i64,
-    /// It waits until then.
+    /// The time until which it is held.
     pub held_until_ns: Option<u64>,
-    /// What became of its packets, if somebody watches.
+    /// What became of its packets, if the queue is watched.
     pub tally: Tally,
 }
 
@@ -271,10 +271,10 @@ pub struct PartitionState {
 pub struct Queue<C> {
     levels: Vec<Level>,
     shared: Shared<C>,
-    way: Way<C>,
-    /// The code of the short way; another way leads round it if the program has none.
-    turns: CompiledTurns,
-    /// When the last dequeue found that something will be let go; [`NEVER`] if it did not.
+    dispatch: Dispatch<C>,
+    /// The code of the fast path; [`Dispatch`] avoids it if the program has none.
+    fast: CompiledRoundRobin,
+    /// When a packet that the last dequeue found waiting is released; [`NEVER`] if there was none.
     wake_at: u64,
     last_sent: u32,
 }
@@ -283,14 +283,14 @@ pub struct Queue<C> {
 const NEVER: u64 = u64::MAX;
 
 impl<C: QueueCode> Queue<C> {
-    /// A queue that is empty, at this time; all chance follows from the seed.
+    /// Creates an empty queue; the seed determines all random draws.
     pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
         let packets = Packets::new(&program, code.fetch());
         let levels = levels(&program);
         let turns = code.turns();
         let mut queue = Self {
-            way: Way::of(&levels, &program.fields, turns.is_some()),
-            turns: turns.unwrap_or_default(),
+            dispatch: Dispatch::of(&levels, &program.fields, turns.is_some()),
+            fast: turns.unwrap_or_default(),
             levels,
             shared: Shared::new(program, code, packets, seed),
             wake_at: NEVER,
@@ -301,12 +301,12 @@ impl<C: QueueCode> Queue<C> {
         queue
     }
 
-    /// Chance from elsewhere: each call gives a number in [0, 1).
+    /// Uses another source of random numbers in [0, 1).
     pub fn draw_from(&mut self, random: impl FnMut() -> f64 + Send + 'static) {
         self.shared.handlers.draw_from(random);
     }
 
-    /// The bits a second that the link has from now on.
+    /// Sets the rate of the link in bits per second.
     pub fn set_rate(&mut self, bits_per_s: u64) {
         self.shared.handlers.set_rate(bits_per_s);
     }
@@ -316,7 +316,7 @@ impl<C: QueueCode> Queue<C> {
         &self.shared.program
     }
 
-    /// A packet comes. What is dropped for it, or is dropped itself, is told by [`Queue::poll_dropped`].
+    /// Enqueues a packet. Packets dropped by this, perhaps the packet itself, are reported by [`Queue::poll_dropped`].
     pub fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
         if now_ns >= self.shared.next_timer {
             return self.enqueue_late(packet, now_ns);
@@ -332,32 +332,32 @@ impl<C: QueueCode> Queue<C> {
         self.enqueue_stamped(packet, now_ns);
     }
 
-    /// The next packet, if one may leave now. If not, [`Queue::poll_timeout`] says when to ask again, and a packet that
-    /// comes is a reason, too.
+    /// The next packet, if one may leave now. If not, call again at [`Queue::poll_timeout`], or after another packet
+    /// arrives.
     #[inline]
     pub fn dequeue(&mut self, now_ns: u64) -> Option<Sent> {
         if now_ns >= self.shared.next_timer {
             self.handle_timeout(now_ns);
         }
         self.shared.handlers.set_now(now_ns);
-        if self.way.is_line { self.dequeue_from_line() } else { (self.way.leave)(self) }
+        if self.dispatch.is_fifo { self.dequeue_from_fifo() } else { (self.dispatch.dequeue)(self) }
     }
 
     #[inline(always)]
-    fn sent(&mut self, served: Served) -> Option<Sent> {
+    fn sent(&mut self, served: ServeResult) -> Option<Sent> {
         self.wake_at = NEVER;
         self.shared.handlers.no_drops();
         match served {
-            Served::Sent(slot) => self.leaves(slot as u32),
-            Served::Empty => None,
-            Served::Held(until) => {
+            ServeResult::Sent(slot) => self.leaves(slot as u32),
+            ServeResult::Empty => None,
+            ServeResult::Held(until) => {
                 self.wake_at = until;
                 None
             }
         }
     }
 
-    /// A packet that is in no line is sent.
+    /// Sends a packet that is in no list any more.
     #[inline(always)]
     fn leaves(&mut self, slot: u32) -> Option<Sent> {
         self.shared.counts.sent += 1;
@@ -368,31 +368,31 @@ impl<C: QueueCode> Queue<C> {
         sent
     }
 
-    /// What a field holds of the packet that left last, until the next call: programs may have changed it.
+    /// A field of the packet that left last, until the next call: programs may have changed it.
     pub fn last_sent(&self, field: Field) -> Option<u64> {
         let at = self.shared.program.field(field)?;
         self.shared.packets.words(self.last_sent).get(usize::from(at)).copied()
     }
 
-    /// A packet that was dropped since; None if there is no further.
+    /// The next packet that was dropped.
     #[inline]
     pub fn poll_dropped(&mut self) -> Option<Dropped> {
         self.shared.dropped.pop_front()
     }
 
-    /// When [`Queue::handle_timeout`] or [`Queue::dequeue`] have something to do though nothing comes.
+    /// The time of the next [`Queue::handle_timeout`] or [`Queue::dequeue`] if no packet arrives.
     pub fn poll_timeout(&self) -> Option<u64> {
         let first = self.shared.next_timer.min(self.wake_at);
         (first != NEVER).then_some(first)
     }
 
-    /// Runs what is due by the clock.
+    /// Runs what is due.
     #[inline(never)]
     pub fn handle_timeout(&mut self, now_ns: u64) {
         self.shared.advance(&mut self.levels, now_ns);
     }
 
-    /// What came and went.
+    /// The counts of packets.
     pub fn counts(&self) -> Counts {
         let root = self.levels[0].nodes.head(0);
         Counts { queued: root[kept::PACKETS], queued_bytes: root[kept::BYTES], ..self.shared.counts }
@@ -403,8 +403,8 @@ impl<C: QueueCode> Queue<C> {
         &self.shared.lines
     }
 
-    /// Takes out all packets, in the order in which they came, with their arrival: another queue goes on with them.
-    /// Those that came at one time to one partition keep the order in which they stand there.
+    /// Takes all packets out, in order of arrival and with their arrival times, for another queue. Packets that arrived
+    /// at one time in one partition keep their order there.
     pub fn take_all(&mut self) -> Vec<(Packet, u64)> {
         let mut slots: Vec<u32> = Vec::new();
         for level in self.levels.iter().filter(|level| level.shape.is_leaf) {
@@ -428,8 +428,8 @@ impl<C: QueueCode> Queue<C> {
         packets
     }
 
-    /// Takes over what another queue held: each packet comes as it came there, with its own stamp. What the limits of
-    /// this one refuse is told as dropped by overflow.
+    /// Enqueues the packets of another queue with their own arrival times. Packets that exceed the limits of this queue
+    /// are reported as dropped by overflow.
     pub fn adopt(&mut self, packets: &[(Packet, u64)]) {
         for (packet, arrived) in packets {
             self.shared.handlers.set_now(*arrived);
@@ -441,10 +441,10 @@ impl<C: QueueCode> Queue<C> {
     fn enqueue_stamped(&mut self, packet: &Packet, arrived_ns: u64) {
         self.wake_at = NEVER;
         self.shared.counts.arrived += 1;
-        if self.way.is_line {
-            self.enqueue_in_line(packet, arrived_ns);
+        if self.dispatch.is_fifo {
+            self.enqueue_in_fifo(packet, arrived_ns);
         } else {
-            (self.way.enter)(self, packet, arrived_ns);
+            (self.dispatch.enqueue)(self, packet, arrived_ns);
         }
     }
 
@@ -463,9 +463,9 @@ impl<C: QueueCode> Queue<C> {
     }
 }
 
-impl From<Known> for Sent {
+impl From<PacketInfo> for Sent {
     #[inline(always)]
-    fn from(Known { handle, len, ecn, arrived_ns }: Known) -> Self {
+    fn from(PacketInfo { handle, len, ecn, arrived_ns }: PacketInfo) -> Self {
         Self { handle, len, ecn, arrived_ns }
     }
 }

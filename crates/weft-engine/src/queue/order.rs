@@ -1,23 +1,23 @@
-//! The order in which the partitions of a node stand, and those of them that wait.
+//! The order of the partitions in a node, and the partitions that are held.
 
 use super::level::{Level, kept};
-use super::ranked::{Few, Places, Ranked};
+use super::ranked::{Few, RankSlots, Ranked};
 use super::records::Records;
 use core::cmp::Reverse;
 use weft_ir::queue::layout::{pair, paired};
 
-/// The orders of a level, each with a number of its own. Places are in the records of partitions.
+/// The orders of a level, one per node. Positions are in the records of partitions.
 #[derive(Debug)]
 #[repr(u8)]
 pub(super) enum Orders {
-    /// Known by [`kept::FIRSTS`] of each node.
+    /// For few ranks; [`kept::FIRSTS`] of each node has its state.
     Few(Few),
-    /// By node. Empty where each is one partition.
+    /// Per node. Empty if each node is one partition.
     Ranked(Vec<Ranked>),
 }
 
 impl Orders {
-    /// Those of so many nodes, by ranks of so many bits, or by all.
+    /// The orders of that many nodes, by ranks of that many bits, or by all.
     pub(super) fn new(bits: Option<u8>, n_nodes: usize) -> Self {
         match Few::of(bits) {
             Some(few) => Self::Few(few),
@@ -27,7 +27,7 @@ impl Orders {
 }
 
 impl Level {
-    /// The first partition in the order of a node.
+    /// The first partition in a node's order.
     #[inline(always)]
     pub(super) fn first(&mut self, node: u32) -> Option<u32> {
         match &mut self.orders {
@@ -36,7 +36,7 @@ impl Level {
         }
     }
 
-    /// The first of those with the highest rank.
+    /// The first partition among those with the highest rank.
     pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
         match &self.orders {
             Orders::Few(_) => Few::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
@@ -44,7 +44,7 @@ impl Level {
         }
     }
 
-    /// All that are in the order of a node, first to last.
+    /// All partitions in a node's order, first to last.
     pub(super) fn in_order(&self, node: u32) -> Vec<u32> {
         match &self.orders {
             Orders::Few(_) => Few::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
@@ -52,13 +52,13 @@ impl Level {
         }
     }
 
-    /// Puts a partition into the order, behind those of its rank.
+    /// Adds a partition to the order, behind those of its rank.
     #[inline]
     pub(super) fn enter(&mut self, node: u32, partition: u32) {
         self.enter_at(node, partition, self.partitions.head(partition)[kept::RANK] as i64);
     }
 
-    /// As above, under a rank that may be another than its own.
+    /// As above, with a rank that may differ from its own.
     #[inline]
     pub(super) fn enter_at(&mut self, node: u32, partition: u32, rank: i64) {
         let Self { nodes, partitions, orders, .. } = self;
@@ -70,7 +70,7 @@ impl Level {
         }
     }
 
-    /// Takes a partition out of the order.
+    /// Removes a partition from the order.
     #[inline]
     pub(super) fn leave(&mut self, node: u32, partition: u32) {
         let Self { nodes, partitions, orders, .. } = self;
@@ -89,7 +89,7 @@ impl Level {
         }
     }
 
-    /// Puts the first partition of the order behind those of its rank.
+    /// Moves the first partition behind those of its rank.
     #[inline(always)]
     pub(super) fn rotate(&mut self, node: u32, partition: u32) {
         let Self { nodes, partitions, orders, .. } = self;
@@ -102,7 +102,7 @@ impl Level {
         }
     }
 
-    /// Puts a partition that is in the order where its rank says, if that has changed.
+    /// Moves a partition to the position of its rank, if that has changed.
     #[inline(always)]
     pub(super) fn rerank(&mut self, node: u32, partition: u32) {
         let head = self.partitions.head(partition);
@@ -122,7 +122,7 @@ impl Level {
         }
     }
 
-    /// Lets a partition wait, or the node that it is.
+    /// Holds a partition, or the node that it is.
     #[inline(never)]
     pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
         let until = until_ns.min(kept::IN_ORDER - 1);
@@ -136,9 +136,9 @@ impl Level {
         self.held[node as usize].push(Reverse((until, self.n_held, partition)));
     }
 
-    /// Takes back into the order what has waited long enough.
+    /// Returns the held partitions that are due to the order.
     #[cold]
-    pub(super) fn let_go(&mut self, node: u32, now_ns: u64) {
+    pub(super) fn release_due(&mut self, node: u32, now_ns: u64) {
         while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
             let is_stale = self.partitions.head(partition)[kept::PLACE] != until;
             if !is_stale && until > now_ns {
@@ -152,8 +152,8 @@ impl Level {
     }
 }
 
-/// Places of partitions in their order are in their records.
-impl Places for Records {
+/// The records of partitions hold their positions in the order.
+impl RankSlots for Records {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)

@@ -1,14 +1,14 @@
-//! Too many: a node that holds more than its limit makes room.
+//! Overflow: a node that exceeds its limit makes room.
 
 use super::level::{Level, kept, uncount};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::shared::Shared;
-use super::tally::Whose;
-use super::{NONE, QueueCode, Why};
+use super::tally::TallyTarget;
+use super::{DropCause, NONE, QueueCode};
 use weft_ir::queue::Victim;
 
 impl<C: QueueCode> Shared<C> {
-    /// A packet came to these partitions, one of each level, and some node holds too much.
+    /// Handles an arrival after which some node of its path exceeds its limit. `path` has one partition per level.
     #[cold]
     pub(super) fn make_room(&mut self, levels: &mut [Level], path: &[u32]) {
         let mut node = 0;
@@ -22,7 +22,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// A node holds too much after a packet came to one of its partitions.
+    /// Trims a node that exceeds its limit after a packet arrived in one of its partitions.
     fn trim(
         &mut self,
         levels: &mut [Level],
@@ -37,25 +37,25 @@ impl<C: QueueCode> Shared<C> {
             let from = match victim {
                 _ if shape.is_one => node,
                 Victim::Own => partition,
-                Victim::MostBytes => levels[at].fattest(node),
+                Victim::MostBytes => levels[at].largest_partition(node),
                 Victim::HighestRank => levels[at].first_of_last(node).unwrap_or(partition),
             };
-            // One that stands in the order without packets, or whose packets wait, is not what is too much.
+            // A partition without packets, or one that is held, does not count as the excess.
             let from = match levels[at].own(from)[kept::PACKETS] {
-                0 => levels[at].fattest(node),
+                0 => levels[at].largest_partition(node),
                 _ => from,
             };
             let bytes_before = levels[at].own(from)[kept::BYTES];
             for nth in 0..shape.batch {
-                // There is room: what is more goes only as long as something stays.
+                // The limit is met: drop further packets only while the partition keeps one.
                 if nth > 0 && levels[at].own(from)[kept::PACKETS] <= 1 && !levels[at].is_over(node, 0, 0) {
                     break;
                 }
                 let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
                 vacated(levels, leaf_partition);
-                let whose = Whose { by: Some(from), of: Some((levels.len() - 1, leaf_partition)) };
-                self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
+                let whose = TallyTarget { by: Some(from), of: Some((levels.len() - 1, leaf_partition)) };
+                self.drop_packet(slot, at, whose, DropCause::Overflow, shape.limit_line);
                 if shape.batch > 1 && levels[at].own(from)[kept::BYTES] <= bytes_before / 2 {
                     break;
                 }
@@ -63,8 +63,8 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The first or last packet below a partition of a level, by rank where packets have one: of the fattest on each
-    /// level below.
+    /// The first or last packet below a partition, by rank if packets have ranks. On each level below it takes the
+    /// largest partition.
     fn victim_packet(
         &self,
         levels: &mut [Level],
@@ -75,7 +75,7 @@ impl<C: QueueCode> Shared<C> {
         let mut partition = partition;
         for below in &mut levels[at + 1..] {
             if !below.shape.is_one {
-                partition = below.fattest(partition);
+                partition = below.largest_partition(partition);
             }
         }
         let leaf = levels.last_mut()?;
@@ -89,7 +89,7 @@ impl<C: QueueCode> Shared<C> {
         (slot != NONE).then_some((partition, slot))
     }
 
-    /// Takes a packet out of its line and out of all counts.
+    /// Removes a packet from its list and from all counts.
     fn unlink(&mut self, levels: &mut [Level], partition: u32, slot: u32) {
         let len = self.packets.len(slot);
         let mut inside = partition;
@@ -115,7 +115,7 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The least rank of the packets of a partition, one of which has left.
+    /// The least rank in a partition that a packet has left.
     #[inline(always)]
     pub(super) fn least_left(&mut self, leaf: &mut Level, node: u32, partition: u32, left: u32) {
         let rank = self.packets.rank(left);
@@ -133,7 +133,7 @@ impl<C: QueueCode> Shared<C> {
     }
 }
 
-/// A packet of a partition of the last level was taken away: those that it leaves empty leave their order.
+/// A packet was taken from a partition on the last level: partitions that are empty now leave their order.
 fn vacated(levels: &mut [Level], partition: u32) {
     let mut partition = partition;
     for level in levels.iter_mut().rev().filter(|level| !level.shape.is_one) {

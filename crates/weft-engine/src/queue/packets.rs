@@ -1,10 +1,10 @@
-//! Packets that wait: their words, the lines in which they stand, and the places that are free.
+//! The store of waiting packets: their words, the lists that they are in, and the free slots.
 //!
-//! Words are in whole lines of the cache, and the place of a packet is the number of its first one: what every packet
-//! touches is there, one check away.
+//! Packets occupy whole cache lines, and the slot of a packet is the index of its first line. The words that every
+//! packet has are in that line, one bounds check away.
 
 use super::level::{Level, kept};
-use super::ranked::Places;
+use super::ranked::RankSlots;
 use super::records::{Head, LINE_WORDS, window};
 use super::{NONE, Packet};
 use weft_ir::queue::direct::PacketWords;
@@ -20,36 +20,36 @@ const ECN: usize = KEPT + word::ECN as usize;
 const RANK: usize = KEPT + word::PACKET_RANK as usize;
 const FIELDS: usize = KEPT + word::FIELDS as usize;
 
-/// Lines of a packet, at most.
+/// The most cache lines of a packet.
 pub(super) const LINES_MAX: usize = (KEPT + size_of::<PacketWords>() / 8).div_ceil(LINE_WORDS);
-/// As many lines as a packet may have.
+/// A record with as many cache lines as a packet may have.
 pub(super) type Record = [Head; LINES_MAX];
 
 /// The packets of a queue.
 #[derive(Debug)]
 pub(super) struct Packets {
     pub(super) lines: Vec<Head>,
-    /// Lines of a packet.
-    pub(super) each: usize,
-    /// The first place that is free.
+    /// Cache lines per packet.
+    pub(super) lines_each: usize,
+    /// The first free slot.
     pub(super) free: u32,
-    /// Places from here on have not been taken since there was no packet: they are not linked.
-    fresh: u32,
-    /// So many lines are near anyway, and however many, where a packet does not know the one behind it or nobody knows
-    /// how to ask for one.
-    near: u32,
-    /// One that will leave some time soon, where packets leave by their ranks.
+    /// Slots from here on were not used since the store was last empty; they are not linked.
+    first_unused: u32,
+    /// Below that many lines the store is likely cached, and prefetching does not pay. The maximum if packets have no
+    /// links or the back end cannot prefetch.
+    cached_lines: u32,
+    /// A packet that will leave soon, if packets leave by rank.
     expected: u32,
-    /// How to ask for a line.
+    /// Prefetches a line.
     fetch: Fetch,
 }
 
-/// Lines that the core's own caches have, mostly: 128 KiB.
-const NEAR: u32 = 2048;
+/// The lines that fit a core's private caches, mostly: 128 KiB.
+const CACHED_LINES: u32 = 2048;
 
-/// What is known of a packet whatever its program.
+/// The words that every packet has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct PacketInfo {
     pub(super) handle: u64,
     pub(super) arrived_ns: u64,
     pub(super) len: u32,
@@ -57,45 +57,45 @@ pub(super) struct Known {
 }
 
 impl Packets {
-    /// No packets, of a program; and how to ask for a line, if its back end knows how.
+    /// An empty store for a program; `fetch` prefetches a line, if the back end can.
     pub(super) fn new(program: &QueueProgram, fetch: Option<Fetch>) -> Self {
         let is_linked = program.levels.last().is_some_and(|leaf| leaf.packets == PacketOrder::Arrival);
         Self {
             lines: Record::default().into(),
-            each: program.packet_lines(),
+            lines_each: program.packet_lines(),
             free: NONE,
-            fresh: 0,
-            near: if is_linked && fetch.is_some() { NEAR } else { u32::MAX },
+            first_unused: 0,
+            cached_lines: if is_linked && fetch.is_some() { CACHED_LINES } else { u32::MAX },
             expected: 0,
             fetch: fetch.unwrap_or(|_, _| {}),
         }
     }
 
-    /// As they were before the first came.
+    /// Removes all packets and resets the slots.
     pub(super) fn clear(&mut self) {
         self.lines = Record::default().into();
         self.start_anew();
     }
 
-    /// The first line of a packet.
+    /// The first cache line of a packet.
     #[inline(always)]
     fn head(&self, slot: u32) -> &Head {
         &self.lines[slot as usize]
     }
 
-    /// As above, to be changed.
+    /// As above, mutable.
     #[inline(always)]
     pub(super) fn head_mut(&mut self, slot: u32) -> &mut Head {
         &mut self.lines[slot as usize]
     }
 
-    /// All lines of a packet, and those behind them: handlers are held to the words that their program has.
+    /// All lines of a packet, and some behind them. The program's size limits which words handlers use.
     #[inline(always)]
     pub(super) fn record(&mut self, slot: u32) -> &mut Record {
         window(&mut self.lines, slot as usize)
     }
 
-    /// Takes a packet in: its place.
+    /// Stores a packet and returns its slot.
     #[inline(always)]
     pub(super) fn store(&mut self, packet: &Packet, arrived_ns: u64, fields: &[Field]) -> u32 {
         if self.free == NONE {
@@ -106,7 +106,7 @@ impl Packets {
         slot
     }
 
-    /// As above, a packet of one line. None if no place is free. `FLOW`: no more than the flow is asked of it.
+    /// As above, for a packet of one line. None if no slot is free. `FLOW`: only the flow is stored.
     #[inline(always)]
     pub(super) fn store_next<const FLOW: bool>(
         &mut self,
@@ -127,7 +127,7 @@ impl Packets {
         Some(slot)
     }
 
-    /// The place that is free.
+    /// Takes a free slot.
     #[inline(always)]
     fn take(&mut self) -> u32 {
         let slot = self.free;
@@ -153,7 +153,7 @@ impl Packets {
         }
     }
 
-    /// Writes the fields of a packet for which its first line has no room.
+    /// Writes the fields that do not fit into a packet's first line.
     #[inline]
     fn carry(&mut self, slot: u32, packet: &Packet, fields: &[Field]) {
         let words = &mut self.record(slot).as_flattened_mut()[LINE_WORDS..];
@@ -162,19 +162,19 @@ impl Packets {
         }
     }
 
-    /// There is no packet: places are taken in their order from now on. In the order in which packets left, each would
-    /// be far away from the one before, and known only by what is written there.
+    /// The store is empty: hands out slots in ascending order from now on. In the order in which packets left, each
+    /// slot would be far from the one before, and known only after a load.
     #[inline(always)]
     pub(super) fn start_anew(&mut self) {
-        (self.free, self.fresh) = (NONE, 0);
+        (self.free, self.first_unused) = (NONE, 0);
     }
 
-    /// Makes a place that is free.
+    /// Adds a free slot.
     #[inline(always)]
     pub(super) fn grow(&mut self) {
-        self.free = self.fresh;
-        self.fresh += self.each as u32;
-        let n_lines = self.fresh as usize + LINES_MAX;
+        self.free = self.first_unused;
+        self.first_unused += self.lines_each as u32;
+        let n_lines = self.first_unused as usize + LINES_MAX;
         if n_lines > self.lines.len() {
             self.lengthen(n_lines);
         }
@@ -187,21 +187,20 @@ impl Packets {
         self.lines.resize(n_lines, [0; LINE_WORDS]);
     }
 
-    /// Gives a place back, and tells what is known of its packet and the one behind it in a long queue
-    /// ([`Self::fetch_behind`]). Its words stay until it is taken again.
+    /// Frees a slot. Returns the packet's words, and prefetches behind it in a long queue ([`Self::fetch_behind`]). Its
+    /// words stay until the slot is used again.
     #[inline(always)]
-    pub(super) fn release(&mut self, slot: u32) -> (Known, u32) {
+    pub(super) fn release(&mut self, slot: u32) -> (PacketInfo, u32) {
         let free = core::mem::replace(&mut self.free, slot);
-        let is_long = self.fresh > self.near;
+        let is_long = self.first_unused > self.cached_lines;
         let words = self.head_mut(slot);
         let next = pair(words[LINK]).1;
         words[LINK] = u64::from(free);
         (known(words), if is_long { next } else { NONE })
     }
 
-    /// In a long queue the packets behind one that leaves came long ago: the second of them is asked for, to be here
-    /// when its turn comes. For the first that was done when the one before left, so it does not matter if it leaves
-    /// next.
+    /// In a long queue, the packets behind the one that leaves were stored long ago. Prefetches the second of them, so
+    /// that it is cached at its turn. The first was prefetched when the previous packet left, so it may leave next.
     #[inline(always)]
     pub(super) fn fetch_behind(&self, next: u32) {
         if let Some(next) = self.lines.get(next as usize) {
@@ -209,39 +208,39 @@ impl Packets {
         }
     }
 
-    /// In a long queue, asks for the packet that will leave some time soon.
+    /// In a long queue, prefetches the packet that will leave soon.
     #[inline(always)]
     pub(super) fn fetch_expected(&self) {
-        if self.fresh > NEAR {
+        if self.first_unused > CACHED_LINES {
             (self.fetch)(&self.lines, self.expected as usize);
         }
     }
 
-    /// When a packet came.
+    /// When a packet arrived.
     pub(super) fn arrived_ns(&self, slot: u32) -> u64 {
         self.head(slot)[ARRIVED]
     }
 
-    /// Bytes of a packet.
+    /// The length of a packet in bytes.
     #[inline]
     pub(super) fn len(&self, slot: u32) -> u64 {
         self.head(slot)[LEN]
     }
 
-    /// What handlers see of a packet.
-    pub(super) fn seen(&mut self, slot: u32) -> &mut [u64] {
+    /// The words of a packet that handlers see.
+    pub(super) fn handler_words(&mut self, slot: u32) -> &mut [u64] {
         &mut self.record(slot).as_flattened_mut()[KEPT..]
     }
 
-    /// The words of a packet; none if it never was.
+    /// The words of a packet; empty if the slot was never used.
     pub(super) fn words(&self, slot: u32) -> &[u64] {
-        let lines = self.lines.get(slot as usize..).and_then(|lines| lines.get(..self.each));
+        let lines = self.lines.get(slot as usize..).and_then(|lines| lines.get(..self.lines_each));
         lines.map_or(&[], |lines| &lines.as_flattened()[KEPT..])
     }
 
-    // ---- lines ---------------------------------------------------------------------------------------------------
+    // ---- lists ---------------------------------------------------------------------------------------------------
 
-    /// Puts a packet behind the last of a line.
+    /// Appends a packet to a list.
     #[inline(always)]
     pub(super) fn append(&mut self, line: &mut u64, slot: u32) {
         let (first, last) = pair(*line);
@@ -255,7 +254,7 @@ impl Packets {
         *before = paired(pair(*before).0, slot);
     }
 
-    /// Puts a packet back before the first of a line.
+    /// Puts a packet back in front of a list.
     pub(super) fn push_front(&mut self, line: &mut u64, slot: u32) {
         let (first, last) = pair(*line);
         *line = paired(slot, if first == NONE { slot } else { last });
@@ -266,25 +265,25 @@ impl Packets {
         }
     }
 
-    /// The first packet of a line.
+    /// The first packet of a list.
     #[inline(always)]
     pub(super) fn first(&mut self, line: u64) -> Option<(u32, &mut Record)> {
         let first = pair(line).0;
         (first != NONE).then(|| (first, self.record(first)))
     }
 
-    /// Takes the first packet of a line.
+    /// Takes the first packet of a list.
     pub(super) fn pop(&mut self, line: &mut u64) -> Option<u32> {
         let (slot, packet) = self.first(*line)?;
         leave(&packet[0], line);
         Some(slot)
     }
 
-    /// Takes a packet out of its line.
+    /// Removes a packet from its list.
     pub(super) fn unlink(&mut self, line: &mut u64, slot: u32) {
         let (first, last) = pair(*line);
         let (before, next) = self.links(slot);
-        // The first knows one that has left.
+        // The link of the first packet may name one that has left.
         let prev = if slot == first { NONE } else { before };
         *line = paired(if prev == NONE { next } else { first }, if next == NONE { prev } else { last });
         if prev != NONE {
@@ -297,7 +296,7 @@ impl Packets {
         }
     }
 
-    /// The first and last packet of a partition of the last level, where they are as they came.
+    /// The first and last packet of a partition on the last level, in a FIFO.
     pub(super) fn ends(&self, leaf: &Level, partition: u32) -> (u32, u32) {
         match leaf.shape.is_ring {
             true => self.ends_of_ring(leaf.nodes.head(0)),
@@ -305,7 +304,7 @@ impl Packets {
         }
     }
 
-    /// The packets of a partition of the last level, first to last.
+    /// The packets of a partition on the last level, first to last.
     pub(super) fn waiting(&self, leaf: &Level, partition: u32) -> Vec<u32> {
         match (leaf.shape.is_ring, leaf.shape.is_ranked) {
             (true, _) => self.each_of_ring(leaf.nodes.head(0)).collect(),
@@ -314,7 +313,7 @@ impl Packets {
         }
     }
 
-    /// The packets of a line.
+    /// The packets of a list.
     pub(super) fn each(&self, line: u64) -> impl Iterator<Item = u32> {
         let some = |slot: u32| (slot != NONE).then_some(slot);
         core::iter::successors(some(pair(line).0), move |slot| some(self.links(*slot).1))
@@ -330,10 +329,10 @@ fn describe(words: &mut Head, packet: &Packet, arrived_ns: u64) {
     words[ECN] = u64::from(packet.ecn);
 }
 
-/// What is known of a packet.
+/// The words that every packet has.
 #[inline(always)]
-pub(super) fn known(packet: &Head) -> Known {
-    Known {
+pub(super) fn known(packet: &Head) -> PacketInfo {
+    PacketInfo {
         handle: packet[HANDLE],
         arrived_ns: packet[ARRIVED],
         len: packet[LEN] as u32,
@@ -341,28 +340,27 @@ pub(super) fn known(packet: &Head) -> Known {
     }
 }
 
-/// A word for handlers that is in the first line of a packet.
+/// A handler word in the first line of a packet.
 #[inline(always)]
 pub(super) fn head_word(packet: &Head, word: u16) -> u64 {
     packet[(KEPT + usize::from(word)) % LINE_WORDS]
 }
 
-/// Bytes of a packet.
+/// The length of a packet in bytes.
 #[inline(always)]
 pub(super) fn bytes(packet: &Head) -> u64 {
     packet[LEN]
 }
 
-/// The first packet of a line leaves it. The next is not touched: it is the first now, whatever it knows of the one
-/// before it.
+/// Takes the first packet of a list. The next one is not touched: it becomes the first, whatever its link says.
 #[inline(always)]
 pub(super) fn leave(packet: &Head, line: &mut u64) {
     let ((_, last), (_, next)) = (pair(*line), pair(packet[LINK]));
     *line = if next == NONE { NO_PACKETS } else { paired(next, last) };
 }
 
-/// Places of packets that are ranked are in their own words.
-impl Places for Packets {
+/// Packets hold the positions of ranked packets in their own words.
+impl RankSlots for Packets {
     #[inline(always)]
     fn links(&self, id: u32) -> (u32, u32) {
         pair(self.head(id)[LINK])

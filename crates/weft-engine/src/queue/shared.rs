@@ -1,38 +1,38 @@
-//! What the levels of a queue share: handlers, packets, time, and what is told of packets that are dropped or marked.
+//! The state that the levels of a queue share: handlers, packets, timers, and counts of dropped and marked packets.
 
 use super::handlers::Handlers;
 use super::in_use::InUse;
 use super::level::Level;
 use super::packets::Packets;
-use super::tally::{Watched, Whose};
-use super::{Counts, Dropped, LineCount, QueueCode, QueueProgram, Why};
+use super::tally::{TallyTarget, Watched};
+use super::{Counts, DropCause, Dropped, LineCount, QueueCode, QueueProgram};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use weft_ir::queue::Verdict;
 
-/// What all levels share.
+/// The state that all levels share.
 #[derive(Debug)]
 pub(super) struct Shared<C> {
     pub(super) program: Arc<QueueProgram>,
     pub(super) handlers: Handlers<C>,
     pub(super) packets: Packets,
-    /// Partitions in use, if the program asks how many there are.
+    /// Partitions in use, if the program counts them.
     pub(super) in_use: Option<Box<InUse>>,
     pub(super) counts: Counts,
     pub(super) lines: Vec<LineCount>,
-    /// What is told of partitions, if somebody watches.
+    /// Tallies of partitions, if the queue is watched.
     pub(super) watched: Option<Watched>,
-    /// The partition of the last level that the packet was in which left last.
+    /// The partition on the last level that the last packet left.
     pub(super) left: u32,
     pub(super) dropped: VecDeque<Dropped>,
     pub(super) timers: BinaryHeap<Reverse<(u64, u8, u32, u16)>>,
-    /// The time of the first of them.
+    /// When the next timer is due.
     pub(super) next_timer: u64,
 }
 
 impl<C: QueueCode> Shared<C> {
-    /// Nothing yet; all chance follows from the seed.
+    /// The initial state; the seed determines all random draws.
     pub(super) fn new(program: Arc<QueueProgram>, code: C, packets: Packets, seed: u64) -> Self {
         Self {
             handlers: Handlers::new(&program, code, seed),
@@ -49,15 +49,22 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    // ---- what is told --------------------------------------------------------------------------------------------
+    // ---- drops and marks ------------------------------------------------------------------------------------------
 
-    /// A packet that is in no line goes, for a line of a level.
+    /// Drops a packet that is in no list, at a source line of a level.
     #[inline(never)]
-    pub(super) fn drop_packet(&mut self, slot: u32, at: usize, whose: Whose, why: Why, line: u32) {
+    pub(super) fn drop_packet(
+        &mut self,
+        slot: u32,
+        at: usize,
+        whose: TallyTarget,
+        why: DropCause,
+        line: u32,
+    ) {
         let count = match why {
-            Why::Enqueue => &mut self.counts.dropped_enqueue,
-            Why::Dequeue => &mut self.counts.dropped_dequeue,
-            Why::Overflow => &mut self.counts.dropped_overflow,
+            DropCause::Enqueue => &mut self.counts.dropped_enqueue,
+            DropCause::Dequeue => &mut self.counts.dropped_dequeue,
+            DropCause::Overflow => &mut self.counts.dropped_overflow,
         };
         *count += 1;
         self.note(at, whose, line, Verdict::Drop);
@@ -78,31 +85,40 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn drop_leaving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.handlers.add_drop();
-        self.drop_packet(slot, at, self.leaves(at, partition), Why::Dequeue, Verdict::line(end));
+        self.drop_packet(slot, at, self.leaves(at, partition), DropCause::Dequeue, Verdict::line(end));
     }
 
     /// ON ENQUEUE dropped a packet.
     #[inline(never)]
     pub(super) fn drop_coming(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
-        self.drop_packet(slot, at, Whose::comes(at, partition), Why::Enqueue, Verdict::line(end));
+        self.drop_packet(
+            slot,
+            at,
+            TallyTarget::arriving(at, partition),
+            DropCause::Enqueue,
+            Verdict::line(end),
+        );
     }
 
     /// A level marked a packet.
     #[inline(never)]
-    pub(super) fn marked(&mut self, at: usize, whose: Whose, end: u64) {
+    pub(super) fn marked(&mut self, at: usize, whose: TallyTarget, end: u64) {
         self.counts.marked += 1;
         self.note(at, whose, Verdict::line(end), Verdict::Mark);
     }
 
-    /// The packet that left its line last, of which a level above decides, or that of the line.
-    pub(super) fn leaves(&self, at: usize, partition: u32) -> Whose {
+    /// The tally target of the packet that left its list last, for a decision of level `at`.
+    pub(super) fn leaves(&self, at: usize, partition: u32) -> TallyTarget {
         let leaf = self.program.levels.len() - 1;
-        Whose { by: Some(partition), of: Some(if at == leaf { (at, partition) } else { (leaf, self.left) }) }
+        TallyTarget {
+            by: Some(partition),
+            of: Some(if at == leaf { (at, partition) } else { (leaf, self.left) }),
+        }
     }
 
     // ---- time ----------------------------------------------------------------------------------------------------
 
-    /// Time goes on: timers that are due run.
+    /// Advances the time and runs the timers that are due.
     #[inline(always)]
     pub(super) fn advance(&mut self, levels: &mut [Level], now_ns: u64) {
         if now_ns >= self.next_timer {
@@ -126,7 +142,7 @@ impl<C: QueueCode> Shared<C> {
             } else {
                 self.handlers.run(at, moment, levels[at].visit(node, 0), None);
             }
-            // Far behind, what was missed is not made up for: sooner where it is a look at all partitions.
+            // After a long gap, missed runs are skipped; sooner if a run visits all partitions.
             let most = if timer.each_partition { 16 } else { 1024 };
             let next =
                 if now_ns - due > interval.saturating_mul(most) { now_ns + interval } else { due + interval };
@@ -135,7 +151,7 @@ impl<C: QueueCode> Shared<C> {
         self.find_next_timer();
     }
 
-    /// Starts those of a node that do not run yet; `levels` are all.
+    /// Starts those timers of a node that do not run yet; `levels` are all levels.
     pub(super) fn start_timers(&mut self, levels: &mut [Level], at: usize, node: u32, now_ns: u64) {
         let Some(level) = levels.get_mut(at) else { return };
         if core::mem::replace(&mut level.is_started[node as usize], true) {
@@ -145,7 +161,7 @@ impl<C: QueueCode> Shared<C> {
             self.timers.push(Reverse((now_ns + timer.interval_ns, at as u8, node, nth as u16)));
         }
         self.find_next_timer();
-        // A node of one partition begins with the one that it is in.
+        // A node of one partition starts together with the node that it is in.
         if level.shape.is_one {
             self.start_timers(levels, at + 1, node, now_ns);
         }

@@ -1,53 +1,54 @@
-//! All that a queue remembers, as rows of numbers: another queue of the same program goes on from there as it would.
+//! The complete state of a queue as rows of numbers: another queue of the same program continues from there
+//! identically.
 //!
-//! What a program counts in its variables, who stands where, what waits until when, and the packets without what their
-//! owner knows of them. What only people ask for, counts of what was, is not in it. Numbers come from files, so that
-//! none is believed: a row that does not fit the program is refused.
+//! It has the variables of the program, the order of partitions, what is held until when, and the packets, without
+//! their owner's handles. Statistics are not in it. The numbers come from files, so each is checked: a row that does
+//! not fit the program is refused.
 
 use super::handlers::Random;
 use super::level::{Level, count};
-use super::ranked::Places as _;
+use super::ranked::RankSlots as _;
 use super::{Packet, Queue, QueueCode, QueueProgram, kept, levels};
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::queue::word;
 
-/// Times in a snapshot lie below this, so that what is added to them does not overflow.
+/// All times in a snapshot are below this, so that additions do not overflow.
 const TIME_MAX: u64 = i64::MAX as u64;
 
-/// What a row is about.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The words of an event, what chance follows from, and when to wake. One, in front of all others.
+pub enum RowKind {
+    /// The event words, the random state, and the wake-up time. One row, the first of all.
     Event,
-    /// Level, node, until when it waits, variables.
+    /// Level, node, held until, variables.
     Node,
-    /// Level, partition, rank, the rank that it stands under, until when it waits, tag, variables.
+    /// Level, partition, rank, rank in the order, held until, tag, variables.
     Partition,
-    /// Number by arrival, partition, and its words from the time at which it came.
+    /// Number by arrival, partition, and its words from the arrival time on.
     Packet,
-    /// Level, node, and the partitions that are in its order, first to last.
+    /// Level, node, and the partitions in its order, first to last.
     Order,
-    /// Level, node, and the partitions that wait, the first to go on first.
+    /// Level, node, and its held partitions, the earliest first.
     Held,
     /// Level, and the nodes whose timers run.
     Started,
-    /// When it is due, level, node, which of the level's.
+    /// When it is due, level, node, index in the level.
     Timer,
-    /// A partition of the level that counts those in use, and what its last packet had.
+    /// A partition of the level that counts those in use, and the values of its last packet.
     InUse,
 }
 
-/// What a queue remembers.
+/// The state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// In an order in which they can be read.
-    pub rows: Vec<(Kind, Vec<u64>)>,
+    /// The rows, in an order in which they can be restored.
+    pub rows: Vec<(RowKind, Vec<u64>)>,
 }
 
-impl Kind {
-    /// All of them, with the letters that stand for them in texts.
+impl RowKind {
+    /// All kinds, with their letters in texts.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Event, "E"),
         (Self::Node, "N"),
@@ -62,19 +63,19 @@ impl Kind {
 }
 
 impl Snapshot {
-    /// How many packets there are.
+    /// The number of packets.
     pub fn n_packets(&self) -> usize {
-        self.rows.iter().filter(|(kind, _)| *kind == Kind::Packet).count()
+        self.rows.iter().filter(|(kind, _)| *kind == RowKind::Packet).count()
     }
 }
 
 impl<C: QueueCode> Queue<C> {
-    /// What it remembers now. What was dropped must have been asked for, and chance be of a seed.
+    /// The current state. Poll all drops before; random numbers must come from the seed.
     pub fn snapshot(&self) -> Snapshot {
         let mut rows = Vec::new();
         let seed = if let Random::Seeded(state) = self.shared.handlers.random { state } else { 0 };
         let event = self.shared.handlers.event.iter().copied().chain([seed, self.wake_at]);
-        rows.push((Kind::Event, event.collect()));
+        rows.push((RowKind::Event, event.collect()));
         for (level, fresh) in self.levels.iter().zip(levels(&self.shared.program)) {
             self.level_rows(level, &fresh, &mut rows);
         }
@@ -82,21 +83,21 @@ impl<C: QueueCode> Queue<C> {
         let mut timers: Vec<_> = self.shared.timers.iter().map(|Reverse(timer)| *timer).collect();
         timers.sort_unstable();
         for (due, level, node, nth) in timers {
-            rows.push((Kind::Timer, vec![due, level.into(), node.into(), nth.into()]));
+            rows.push((RowKind::Timer, vec![due, level.into(), node.into(), nth.into()]));
         }
         if let (Some(in_use), Some(level)) =
             (&self.shared.in_use, self.levels.iter().find(|at| at.shape.counts))
         {
-            rows.extend(in_use.rows(level).into_iter().map(|row| (Kind::InUse, row)));
+            rows.extend(in_use.rows(level).into_iter().map(|row| (RowKind::InUse, row)));
         }
         Snapshot { rows }
     }
 
-    /// A queue that goes on from a snapshot of another of this program. Its packets are known by their numbers: the one
-    /// that came first is 0.
+    /// Creates a queue that continues from a snapshot of the same program. The handles of its packets are their
+    /// numbers: the first to arrive is 0.
     ///
     /// # Errors
-    /// What is wrong with the first row that does not fit, and which row that is.
+    /// The first row that does not fit, and the reason.
     pub fn restore(
         program: Arc<QueueProgram>,
         code: C,
@@ -106,20 +107,20 @@ impl<C: QueueCode> Queue<C> {
         queue.shared.stop_timers();
         queue.levels.iter_mut().for_each(|level| level.is_started.fill(false));
         let n_packets = snapshot.n_packets() as u64;
-        let mut waits = Waits::new();
+        let mut waits = HeldUntil::new();
         for (nth, (kind, numbers)) in snapshot.rows.iter().enumerate() {
             let done = match (nth, kind) {
-                (0, Kind::Event) => queue.restore_event(numbers),
+                (0, RowKind::Event) => queue.restore_event(numbers),
                 (0, _) => Err("it is not that of the event, which is first"),
-                (_, Kind::Event) => Err("the event has been there before"),
-                (_, Kind::Node) => queue.restore_node(numbers),
-                (_, Kind::Partition) => queue.restore_partition(numbers, &mut waits),
-                (_, Kind::Packet) => queue.restore_packet(numbers, n_packets),
-                (_, Kind::Order) => queue.restore_order(numbers, &waits, false),
-                (_, Kind::Held) => queue.restore_order(numbers, &waits, true),
-                (_, Kind::Started) => queue.restore_started(numbers),
-                (_, Kind::Timer) => queue.restore_timer(numbers),
-                (_, Kind::InUse) => queue.restore_in_use(numbers),
+                (_, RowKind::Event) => Err("the event has been there before"),
+                (_, RowKind::Node) => queue.restore_node(numbers),
+                (_, RowKind::Partition) => queue.restore_partition(numbers, &mut waits),
+                (_, RowKind::Packet) => queue.restore_packet(numbers, n_packets),
+                (_, RowKind::Order) => queue.restore_order(numbers, &waits, false),
+                (_, RowKind::Held) => queue.restore_order(numbers, &waits, true),
+                (_, RowKind::Started) => queue.restore_started(numbers),
+                (_, RowKind::Timer) => queue.restore_timer(numbers),
+                (_, RowKind::InUse) => queue.restore_in_use(numbers),
             };
             done.map_err(|why| (nth, why))?;
         }
@@ -127,8 +128,8 @@ impl<C: QueueCode> Queue<C> {
         Ok(queue)
     }
 
-    /// What a level remembers beside packets; what is as it was at first is left out.
-    fn level_rows(&self, level: &Level, fresh: &Level, rows: &mut Vec<(Kind, Vec<u64>)>) {
+    /// The rows of a level without packets; values equal to the initial ones are left out.
+    fn level_rows(&self, level: &Level, fresh: &Level, rows: &mut Vec<(RowKind, Vec<u64>)>) {
         let at = level.shape.at as u64;
         let decl = &self.shared.program.levels[level.shape.at];
         let of_node = |level: &Level, node| vars(level.nodes.words(node), word::NODE_VARS, decl.vars.len());
@@ -136,7 +137,7 @@ impl<C: QueueCode> Queue<C> {
             let vars = of_node(level, node);
             let until = if level.shape.is_one { level.nodes.head(node)[kept::PLACE] } else { 0 };
             if until > 0 || vars != of_node(fresh, node) {
-                rows.push((Kind::Node, [vec![at, node.into(), until], vars].concat()));
+                rows.push((RowKind::Node, [vec![at, node.into(), until], vars].concat()));
             }
         }
         let of_partition = |level: &Level, nth| {
@@ -148,7 +149,7 @@ impl<C: QueueCode> Queue<C> {
             let tag = level.tags.get(partition as usize).copied().unwrap_or(0);
             let own = [head[kept::RANK], head[kept::STANDS], until, tag.into()];
             if own != [0; 4] || vars != of_partition(fresh, partition) {
-                rows.push((Kind::Partition, [vec![at, partition.into()], own.to_vec(), vars].concat()));
+                rows.push((RowKind::Partition, [vec![at, partition.into()], own.to_vec(), vars].concat()));
             }
         }
         let mut list = |kind, head: &[u64], ids: Vec<u32>| {
@@ -157,40 +158,40 @@ impl<C: QueueCode> Queue<C> {
             }
         };
         let started = level.is_started.iter().enumerate().filter(|(_, is_started)| **is_started);
-        list(Kind::Started, &[at], started.map(|(node, _)| node as u32).collect());
+        list(RowKind::Started, &[at], started.map(|(node, _)| node as u32).collect());
         for (node, held) in level.held.iter().enumerate() {
             let head = [at, node as u64];
-            list(Kind::Order, &head, level.in_order(node as u32));
+            list(RowKind::Order, &head, level.in_order(node as u32));
             let mut held: Vec<_> = held.iter().map(|Reverse(entry)| *entry).collect();
             held.sort_unstable();
-            // What went on early and waits again stands there twice: the first of them counts.
+            // A partition that was released early and held again is there twice: the first entry counts.
             let mut seen = BTreeSet::new();
             held.retain(|(until, _, partition)| {
                 waits_until(level, *partition) == Some(*until) && seen.insert(*partition)
             });
-            list(Kind::Held, &head, held.into_iter().map(|(.., partition)| partition).collect());
+            list(RowKind::Held, &head, held.into_iter().map(|(.., partition)| partition).collect());
         }
     }
 
-    /// The handles of the packets that wait, in the order of the numbers that a snapshot gives them.
+    /// The handles of the waiting packets, in the order of their numbers in a snapshot.
     pub fn waiting(&self) -> Vec<u64> {
         let all = self.slots();
         let handle = |nth: usize| self.shared.packets.words(all[nth].1)[usize::from(word::HANDLE)];
         self.by_arrival(&all).into_iter().map(handle).collect()
     }
 
-    fn packet_rows(&self, rows: &mut Vec<(Kind, Vec<u64>)>) {
+    fn packet_rows(&self, rows: &mut Vec<(RowKind, Vec<u64>)>) {
         let all = self.slots();
         let mut numbers = vec![0; all.len()];
         self.by_arrival(&all).into_iter().enumerate().for_each(|(number, nth)| numbers[nth] = number as u64);
         let own = self.shared.program.packet_words() - 1;
         for ((partition, slot), number) in all.into_iter().zip(numbers) {
             let words = &self.shared.packets.words(slot)[usize::from(word::ARRIVED)..own];
-            rows.push((Kind::Packet, [number, partition.into()].iter().chain(words).copied().collect()));
+            rows.push((RowKind::Packet, [number, partition.into()].iter().chain(words).copied().collect()));
         }
     }
 
-    /// The packets of each partition of the last level, first to last.
+    /// The packets of each partition on the last level, first to last.
     fn slots(&self) -> Vec<(u32, u32)> {
         let Some(leaf) = self.levels.last() else { return Vec::new() };
         let packets = &self.shared.packets;
@@ -199,7 +200,7 @@ impl<C: QueueCode> Queue<C> {
         (0..leaf.n_partitions()).flat_map(of_partition).collect()
     }
 
-    /// Which of these came first, and so on.
+    /// The indexes of these packets in order of arrival.
     fn by_arrival(&self, slots: &[(u32, u32)]) -> Vec<usize> {
         let mut in_order: Vec<usize> = (0..slots.len()).collect();
         in_order.sort_by_key(|nth| self.shared.packets.arrived_ns(slots[*nth].1));
@@ -231,11 +232,11 @@ impl<C: QueueCode> Queue<C> {
         if level.shape.is_one {
             level.nodes.head_mut(node)[kept::PLACE] = *until;
         }
-        level.nodes.seen(node)[usize::from(word::NODE_VARS)..][..vars.len()].copy_from_slice(vars);
+        level.nodes.handler_words(node)[usize::from(word::NODE_VARS)..][..vars.len()].copy_from_slice(vars);
         Ok(())
     }
 
-    fn restore_partition(&mut self, numbers: &[u64], waits: &mut Waits) -> Result<(), &'static str> {
+    fn restore_partition(&mut self, numbers: &[u64], waits: &mut HeldUntil) -> Result<(), &'static str> {
         let [at, partition, rank, stands, until, tag, vars @ ..] = numbers else { return Err(LENGTH) };
         let (at, partition) = self.partition_named(*at, *partition)?;
         let level = &mut self.levels[at];
@@ -248,7 +249,7 @@ impl<C: QueueCode> Queue<C> {
         }
         (head[kept::RANK], head[kept::STANDS]) = (*rank, *stands);
         waits.insert((at, partition), *until);
-        let words = level.partitions.seen(partition);
+        let words = level.partitions.handler_words(partition);
         words[usize::from(word::PARTITION_VARS)..][..vars.len()].copy_from_slice(vars);
         if let Some(own) = level.tags.get_mut(partition as usize) {
             *own = *tag as u32;
@@ -290,7 +291,7 @@ impl<C: QueueCode> Queue<C> {
             }
             _ => packets.store(&packet, 0, &[]),
         };
-        packets.seen(slot)[first..own].copy_from_slice(words);
+        packets.handler_words(slot)[first..own].copy_from_slice(words);
         let mut inside = partition;
         for level in self.levels.iter_mut().rev() {
             let node = level.shape.node_of(inside);
@@ -311,8 +312,13 @@ impl<C: QueueCode> Queue<C> {
         Ok(())
     }
 
-    /// Puts partitions in an order, or has them wait.
-    fn restore_order(&mut self, numbers: &[u64], waits: &Waits, is_held: bool) -> Result<(), &'static str> {
+    /// Restores an order, or held partitions.
+    fn restore_order(
+        &mut self,
+        numbers: &[u64],
+        waits: &HeldUntil,
+        is_held: bool,
+    ) -> Result<(), &'static str> {
         let [at, node, ids @ ..] = numbers else { return Err(LENGTH) };
         let (at, node) = self.node_named(*at, *node)?;
         for id in ids {
@@ -380,15 +386,15 @@ impl<C: QueueCode> Queue<C> {
     }
 }
 
-/// Until when partitions of a level wait, those that are known to be held.
-type Waits = BTreeMap<(usize, u32), u64>;
+/// By level and partition: held until.
+type HeldUntil = BTreeMap<(usize, u32), u64>;
 
-/// The variables among words.
+/// The variables among the words.
 fn vars(words: &[u64], first: u16, n: usize) -> Vec<u64> {
     words[usize::from(first)..][..n].to_vec()
 }
 
-/// Until when a partition waits, if it does.
+/// The time until which a partition is held, if it is.
 fn waits_until(level: &Level, partition: u32) -> Option<u64> {
     let state = level.partitions.head(partition)[kept::PLACE];
     (state != kept::IDLE && state < kept::IN_ORDER).then_some(state)

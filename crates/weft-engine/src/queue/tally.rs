@@ -1,5 +1,5 @@
-//! What is told of partitions, for people who look: how long their packets waited, and which lines dropped or marked
-//! them. A queue keeps it only once it is asked to ([`Queue::watch`]); what it does does not depend on it.
+//! Tallies of partitions: how long their packets waited, and which source lines dropped or marked them. A queue keeps
+//! tallies only after [`Queue::watch`]; its behaviour does not depend on them.
 
 use super::level::{Level, kept};
 use super::shared::Shared;
@@ -8,30 +8,30 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_ir::queue::Verdict;
 
-/// Partitions of a queue that are watched, at most: those that were used first.
+/// The most partitions of a queue with a tally: those that were used first.
 pub const WATCHED_MAX: usize = 4096;
 
 /// What became of the packets of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How long those waited that were sent.
-    pub waits: Waits,
-    /// What lines of its level dropped or marked. Those of the levels below are with the partitions there.
+    /// The waiting times of sent packets.
+    pub waits: WaitHistogram,
+    /// Drops and marks by line of its level. Levels below have their own tallies.
     pub lines: Vec<LineCount>,
-    /// Packets dropped, of its level and of those below.
+    /// Dropped packets, of its level and of those below.
     pub dropped: u64,
-    /// Packets marked, likewise.
+    /// Marked packets, likewise.
     pub marked: u64,
 }
 
 impl Tally {
-    /// Adds what became of others.
+    /// Adds another tally.
     pub fn merge(&mut self, other: &Self) {
         self.count(other);
         other.lines.iter().for_each(|line| line.add_to(&mut self.lines));
     }
 
-    /// As above, without their lines.
+    /// As above, without the lines.
     fn count(&mut self, other: &Self) {
         self.waits.merge(&other.waits);
         self.dropped += other.dropped;
@@ -40,7 +40,7 @@ impl Tally {
 }
 
 impl LineCount {
-    /// Adds it to others.
+    /// Adds it to a list.
     pub fn add_to(&self, lines: &mut Vec<Self>) {
         let is_it = |of: &&mut Self| (of.level, of.line, of.verdict) == (self.level, self.line, self.verdict);
         match lines.iter_mut().find(is_it) {
@@ -50,26 +50,26 @@ impl LineCount {
     }
 }
 
-/// Drops or marks of a line, whichever queue of a link it was in.
+/// Drops or marks of one source line, summed over all queues that a link had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineTotal {
-    /// The queue.
+    /// The queue's name.
     pub queue: String,
-    /// The version of the program that had the queue in these words first: line 7 of other words is another line.
+    /// The first program version with this text of the queue: line 7 of another text is another line.
     pub version: u64,
     /// The line.
     pub line: u32,
-    /// What it said: Mark or Drop.
+    /// What it did: Mark or Drop.
     pub verdict: Verdict,
-    /// How often.
+    /// The number of packets.
     pub packets: u64,
 }
 
-/// Lines of which a link tells, at most: those of queues that it had long ago are given up first.
+/// The most lines of a link; those of the oldest queues are dropped first.
 const LINES_MAX: usize = 256;
 
 impl LineTotal {
-    /// Those of a queue; the versions are those of its levels.
+    /// The totals of a queue; `versions` has one entry per level.
     fn of(program: &QueueProgram, versions: &[u64], lines: &[LineCount]) -> Vec<Self> {
         let total = |line: &LineCount| Self {
             queue: program.levels[usize::from(line.level)].name.clone(),
@@ -81,7 +81,7 @@ impl LineTotal {
         lines.iter().map(total).collect()
     }
 
-    /// Adds them to others.
+    /// Adds totals to a list.
     pub(crate) fn add(to: &mut Vec<Self>, more: &[Self]) {
         for line in more {
             let is_it = |of: &&mut Self| {
@@ -97,58 +97,57 @@ impl LineTotal {
     }
 }
 
-/// In which words a queue was written.
+/// The source text of a queue program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct ProgramText {
     /// The version of the program.
     pub version: u64,
-    /// A hash of the words of each level, and of the line in which they begin.
+    /// Per level: a hash of its text and of its first line number.
     pub texts: Vec<u64>,
 }
 
-/// What lines of the queues of a link did, one after the other.
+/// Drops and marks by line of all queues that a link had.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineTotals {
     /// Those of earlier queues.
     earlier: Vec<LineTotal>,
-    /// The words that they and the one at hand were written in: the level's name, the hash, and the version that had
-    /// them first.
+    /// The texts of these queues: the level's name, the hash, and the first version with this text.
     texts: Vec<(String, u64, u64)>,
-    /// The versions of the levels of the queue at hand.
+    /// Per level of the current queue: the first version with its text.
     versions: Vec<u64>,
 }
 
-impl Lines {
-    /// Those of a first queue.
-    pub(crate) fn new(program: &QueueProgram, written: &Written) -> Self {
+impl LineTotals {
+    /// The totals of a first queue.
+    pub(crate) fn new(program: &QueueProgram, written: &ProgramText) -> Self {
         let mut lines = Self { earlier: Vec::new(), texts: Vec::new(), versions: Vec::new() };
         lines.begin(program, written);
         lines
     }
 
-    /// Another queue takes the place of this.
+    /// Continues after another queue has replaced this one.
     pub(crate) fn replace<C: QueueCode>(
         &mut self,
         before: &Queue<C>,
         program: &QueueProgram,
-        written: &Written,
+        written: &ProgramText,
     ) {
         self.earlier = self.totals(before);
         self.begin(program, written);
     }
 
-    fn begin(&mut self, program: &QueueProgram, written: &Written) {
+    fn begin(&mut self, program: &QueueProgram, written: &ProgramText) {
         let version = |(at, level): (usize, &weft_ir::queue::Level)| {
             let text = written.texts.get(at).copied().unwrap_or_default();
             let known = self.texts.iter().find(|known| (known.0.as_str(), known.1) == (&level.name, text));
             known.map_or(written.version, |known| known.2)
         };
         self.versions = program.levels.iter().enumerate().map(version).collect();
-        self.reword(program, written);
+        self.set_text(program, written);
     }
 
-    /// The queue at hand is the same program in other words: its lines are where they were.
-    pub(crate) fn reword(&mut self, program: &QueueProgram, written: &Written) {
+    /// Continues with the same program in another text: its lines are the same.
+    pub(crate) fn set_text(&mut self, program: &QueueProgram, written: &ProgramText) {
         for (at, level) in program.levels.iter().enumerate() {
             let text = written.texts.get(at).copied().unwrap_or_default();
             if !self.texts.iter().any(|known| (known.0.as_str(), known.1) == (&level.name, text)) {
@@ -158,12 +157,12 @@ impl Lines {
         self.texts.drain(..self.texts.len().saturating_sub(LINES_MAX));
     }
 
-    /// The versions of the levels of the queue at hand.
+    /// Per level of the current queue: the first version with its text.
     pub(crate) fn versions(&self) -> &[u64] {
         &self.versions
     }
 
-    /// Drops and marks by line, of the queue at hand behind those of earlier ones.
+    /// Drops and marks by line: earlier queues first, then the current one.
     pub(crate) fn totals<C: QueueCode>(&self, queue: &Queue<C>) -> Vec<LineTotal> {
         let mut totals = self.earlier.clone();
         let of = LineTotal::of(&queue.shared.program, &self.versions, &queue.shared.lines);
@@ -172,41 +171,41 @@ impl Lines {
     }
 }
 
-/// Below this many units of 256 ns a class of times is one unit; above, there are four to a doubling, up to a day.
+/// Below this many units of 256 ns a class is one unit wide. Above, there are four classes per doubling, up to a day.
 const LINEAR: u64 = 4;
 const UNIT_BITS: u32 = 8;
 const CLASSES: usize = 152;
 
-/// How long packets waited: counts by magnitude, from which shares are told within a fourth at worst. There is one for
-/// each of many partitions, so that it takes a tenth of what a [`Histogram`](crate::stats::Histogram) does.
+/// A histogram of waiting times, with quantiles exact to a quarter. Each of many partitions has one, so it takes a
+/// tenth of the memory of a [`Histogram`](crate::stats::Histogram).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct WaitHistogram {
     counts: Vec<u32>,
     n: u64,
 }
 
-impl Waits {
-    /// One packet more.
+impl WaitHistogram {
+    /// Records one packet.
     pub fn note(&mut self, ns: u64) {
         let class = Self::class(ns);
         if self.counts.len() <= class {
             self.counts.resize(class + 1, 0);
         }
         self.n += 1;
-        // What has been counted for so long is told from half as many as well.
+        // Halve all counts before one overflows.
         if self.counts[class] == u32::MAX {
             self.counts.iter_mut().for_each(|count| *count /= 2);
         }
         self.counts[class] += 1;
     }
 
-    /// How many.
+    /// The number of packets.
     pub fn count(&self) -> u64 {
         self.n
     }
 
-    /// So great a share waited no longer, in nanoseconds, as if the times of a class lay evenly in it; 0 if nothing was
-    /// sent.
+    /// The waiting time that this share of packets did not exceed, in nanoseconds, interpolated within its class; 0 if
+    /// no packet was sent.
     pub fn quantile(&self, share: f64) -> u64 {
         let total: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
         let wanted = ((total as f64 * share).ceil() as u64).max(1);
@@ -242,7 +241,7 @@ impl Waits {
         (class as usize).min(CLASSES - 1)
     }
 
-    /// Where a class ends.
+    /// The upper bound of a class.
     fn end(class: usize) -> u64 {
         let class = class as u64;
         let doublings = (class / LINEAR).saturating_sub(1);
@@ -250,7 +249,7 @@ impl Waits {
     }
 }
 
-/// Partitions that are watched, by level and number.
+/// Tallies by level and partition.
 pub(super) type Watched = FxHashMap<(u8, u32), Tally>;
 
 /// The tally of a partition, if there is room for one.
@@ -259,31 +258,31 @@ fn of(watched: &mut Watched, level: u8, partition: u32) -> Option<&mut Tally> {
     (!is_full).then(|| watched.entry((level, partition)).or_default())
 }
 
-/// Whose packet it is that a line drops or marks.
+/// The tallies that a dropped or marked packet counts in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whose {
-    /// The partition of the level that the line is of; None: it was not known yet which.
+pub(super) struct TallyTarget {
+    /// The partition on the level of the line; None: not known yet.
     pub(super) by: Option<u32>,
-    /// The level and partition farthest below that are known to be the packet's.
+    /// The lowest level and partition known for the packet.
     pub(super) of: Option<(usize, u32)>,
 }
 
-impl Whose {
-    /// Of a packet that comes, and has come as far as this.
-    pub(super) fn comes(at: usize, partition: u32) -> Self {
+impl TallyTarget {
+    /// For an arriving packet that has reached this partition.
+    pub(super) fn arriving(at: usize, partition: u32) -> Self {
         Self { by: Some(partition), of: Some((at, partition)) }
     }
 
-    /// Of one that has come to a node, which is a partition of the level above.
-    pub(super) fn came_to(at: usize, node: u32) -> Self {
+    /// For an arriving packet that has reached this node, which is a partition of the level above.
+    pub(super) fn arrived_at_node(at: usize, node: u32) -> Self {
         Self { by: None, of: at.checked_sub(1).map(|above| (above, node)) }
     }
 }
 
 impl<C> Shared<C> {
-    /// A line of a level dropped or marked a packet.
+    /// Counts a drop or mark of a level's source line.
     #[cold]
-    pub(super) fn note(&mut self, at: usize, whose: Whose, line: u32, verdict: Verdict) {
+    pub(super) fn note(&mut self, at: usize, whose: TallyTarget, line: u32, verdict: Verdict) {
         let line = LineCount { level: at as u8, line, verdict, packets: 1 };
         line.add_to(&mut self.lines);
         let Some(watched) = &mut self.watched else { return };
@@ -297,13 +296,13 @@ impl<C> Shared<C> {
 }
 
 impl<C: QueueCode> Queue<C> {
-    /// From now on it keeps what [`Queue::partitions`] tells of packets that left.
+    /// Starts to keep tallies for [`Queue::partitions`].
     pub fn watch(&mut self) {
         self.shared.watched.get_or_insert_default();
     }
 
-    /// The packet that left last was sent at this time. Nothing, if nobody watches.
-    pub fn note_sent(&mut self, sent: &Sent, now_ns: u64) {
+    /// Records that the last packet was sent at this time; without [`Queue::watch`], nothing.
+    pub fn record_sent(&mut self, sent: &Sent, now_ns: u64) {
         let leaf = self.levels.len() - 1;
         if let Some(watched) = &mut self.shared.watched
             && let Some(tally) = of(watched, leaf as u8, self.shared.left)
@@ -312,15 +311,15 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// A packet came that was not put in, for whoever has it cannot keep it: that is a limit as well, though none of
-    /// the program, of which nothing runs.
-    pub fn note_refused(&mut self) {
+    /// Counts a packet that its owner could not keep and did not enqueue: a limit, though none of the program. No
+    /// handler runs.
+    pub fn count_refused(&mut self) {
         self.shared.counts.arrived += 1;
         self.shared.counts.dropped_overflow += 1;
     }
 
-    /// The packet that left last was not sent: there is no device. It is counted as dropped.
-    pub fn note_lost(&mut self) {
+    /// Counts the last packet as dropped instead of sent: there is no device.
+    pub fn count_lost(&mut self) {
         let leaf = self.levels.len() - 1;
         self.shared.counts.sent -= 1;
         self.shared.counts.dropped_device += 1;
@@ -331,8 +330,8 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// The partitions that hold packets or are in an order, and those of which something is told, at most so many of
-    /// each level. A node that is one partition is one, too.
+    /// The partitions that hold packets, are in an order or have a tally, at most that many per level. A node without
+    /// partitions counts as one.
     pub fn partitions(&self, at_most: usize) -> Vec<PartitionState> {
         self.levels.iter().flat_map(|level| self.partitions_of(level, at_most)).collect()
     }
@@ -342,9 +341,9 @@ impl<C: QueueCode> Queue<C> {
         let is_all = at == 0 && level.shape.is_one;
         let in_use = (0..level.n_partitions()).filter(|nth| is_all || level.is_in_use(*nth));
         let mut listed: BTreeSet<u32> = in_use.take(at_most).collect();
-        let told: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.above(of, at)).collect();
+        let with_tally: BTreeSet<u32> = self.tallies().filter_map(|(of, _)| self.above(of, at)).collect();
         let n_more = at_most - listed.len();
-        let more: Vec<u32> = told.difference(&listed).copied().take(n_more).collect();
+        let more: Vec<u32> = with_tally.difference(&listed).copied().take(n_more).collect();
         listed.extend(more);
         let mut tallies: BTreeMap<u32, Tally> = BTreeMap::new();
         for (of, tally) in self.tallies() {
@@ -367,7 +366,7 @@ impl<C: QueueCode> Queue<C> {
         self.shared.watched.iter().flatten().map(|(of, tally)| (*of, tally))
     }
 
-    /// The partition of a level that one of a level below is in.
+    /// The partition of a level that contains a partition of a level below.
     fn above(&self, (level, mut partition): (u8, u32), at: usize) -> Option<u32> {
         let level = usize::from(level);
         for inner in self.levels.get(at + 1..=level)?.iter().rev() {
@@ -398,7 +397,7 @@ impl Level {
 }
 
 impl Counts {
-    /// Adds what came and went of another; what is there is there once.
+    /// Adds the past counts of another queue, without what is queued there.
     pub(crate) fn add_past(&mut self, more: &Self) {
         self.arrived += more.arrived;
         self.sent += more.sent;
@@ -415,33 +414,37 @@ impl Counts {
 mod tests {
     use super::*;
 
-    /// If this fails, shares of waits are told wrongly: each time belongs to the class that ends behind it, within a
-    /// fourth.
+    /// If it failed, waiting-time quantiles would be wrong: each time belongs to the class that ends behind it, within
+    /// a quarter.
     #[test]
-    fn classes_of_waits_follow_each_other() {
+    fn wait_classes_are_contiguous() {
         let mut before = 0;
         for class in 0..CLASSES {
-            let end = Waits::end(class);
+            let end = WaitHistogram::end(class);
             assert!(end > before, "class {class}");
-            assert_eq!((Waits::class(before), Waits::class(end - 1)), (class, class), "{before} to {end}");
+            assert_eq!(
+                (WaitHistogram::class(before), WaitHistogram::class(end - 1)),
+                (class, class),
+                "{before} to {end}"
+            );
             assert!(class < 4 || end - before <= before / 4, "class {class}: {before} to {end}");
             before = end;
         }
         assert!(before > 86_400_000_000_000, "up to a day: {before}");
     }
 
-    /// The page of limits would promise more partitions than are watched.
+    /// If it failed, the page of limits would promise more tallies than there are.
     #[test]
-    fn the_page_of_limits_has_those_of_what_is_told() {
+    fn limits_page_lists_queue_limits() {
         let page = include_str!("../../../../docs/src/reference/limits.md");
         let row = page.lines().find(|row| row.contains("what became of their packets")).expect("it is there");
         assert!(row.ends_with(&format!("| {},{:03}; {LINES_MAX} |", WATCHED_MAX / 1000, WATCHED_MAX % 1000)));
     }
 
-    /// If this fails, percentiles are those of other packets.
+    /// If it failed, percentiles would be those of other packets.
     #[test]
-    fn shares_of_waits() {
-        let mut waits = Waits::default();
+    fn wait_quantiles_interpolate() {
+        let mut waits = WaitHistogram::default();
         assert_eq!(waits.quantile(0.5), 0);
         (1..=1000).for_each(|ms| waits.note(ms * 1_000_000));
         for (share, ms) in [(0.5, 500.0), (0.9, 900.0), (0.99, 990.0)] {

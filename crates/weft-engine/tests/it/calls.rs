@@ -54,7 +54,7 @@ fn all_kinds_pass(seed: u64, plan: Plan, may_be_compressed: bool) {
 
 /// Without a chain the engine would lose, double or garble messages.
 #[test]
-fn calls_pass_unchanged_without_a_chain() {
+fn call_without_chain_is_unchanged() {
     for seed in 0..40 {
         all_kinds_pass(seed, Net::new().plan(None, &[CART]), true);
     }
@@ -62,7 +62,7 @@ fn calls_pass_unchanged_without_a_chain() {
 
 /// With a chain that reads every message the engine would lose, double or garble some.
 #[test]
-fn calls_pass_unchanged_through_a_chain() {
+fn call_through_chain_is_unchanged() {
     let text = reading_chain();
     for seed in 0..40 {
         all_kinds_pass(seed, Net::new().plan(Some(&text), &[CART]), false);
@@ -71,7 +71,7 @@ fn calls_pass_unchanged_through_a_chain() {
 
 /// A compressed message would pass an element unread, or an uncompressed one arrive flagged as compressed.
 #[test]
-fn compressed_messages_are_read_or_refused() {
+fn compressed_message_is_read_or_refused() {
     let gzip = stored_gzip(b"\x0a\x03ann\x10\x07");
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(item("bob", 1, b""))])));
@@ -92,7 +92,7 @@ fn compressed_messages_are_read_or_refused() {
 
 /// A failure that a seed has shown could not be shown again.
 #[test]
-fn a_seed_gives_the_same_run() {
+fn same_seed_gives_the_same_run() {
     let run = |seed| {
         let network = Network { reset_per_mille: 20, refuse_per_mille: 200, ..Network::choppy(seed) };
         let mut world = World::new(seed, Net::new().plan(Some(&reading_chain()), &[CART, CART_2]))
@@ -117,7 +117,7 @@ fn a_seed_gives_the_same_run() {
 
 /// What is not gRPC, or has no route, would be taken for a call or left without an answer.
 #[test]
-fn what_is_no_call_is_refused() {
+fn non_grpc_request_is_refused() {
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| Behaviour::default());
     let client = world.client("front");
@@ -138,7 +138,7 @@ fn what_is_no_call_is_refused() {
 
 /// A client that does not read would fill the memory of the node.
 #[test]
-fn a_slow_reader_bounds_what_is_held() {
+fn slow_reader_bounds_held_bytes() {
     for text in [None, Some(reading_chain())] {
         for size in [9_000, 100_000, 900_000] {
             let messages: Vec<_> =
@@ -158,9 +158,9 @@ fn a_slow_reader_bounds_what_is_held() {
     }
 }
 
-/// A server that does not read would fill the memory of the node, or its window be lost for good.
+/// If it failed, a server that does not read would fill the node's memory, or lose its window for good.
 #[test]
-fn many_streams_of_one_connection_share_its_window() {
+fn streams_share_connection_window() {
     for seed in 0..6 {
         let mut world = World::new(seed, Net::new().plan(Some(&reading_chain()), &[CART]))
             .network(Network::choppy(seed))
@@ -190,9 +190,9 @@ fn many_streams_of_one_connection_share_its_window() {
     }
 }
 
-/// What clients had sent before they left would count against their connection for ever.
+/// If it failed, data that clients sent before they left would count against their connection forever.
 #[test]
-fn streams_that_clients_leave_give_their_window_back() {
+fn client_reset_returns_window() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
     world.make_unreachable(CART);
     let client = world.client("front");
@@ -206,9 +206,9 @@ fn streams_that_clients_leave_give_their_window_back() {
     assert_eq!(world.answer(call).messages, [Message::new(large)]);
 }
 
-/// What servers had sent before they reset a stream would count against their connection for ever.
+/// If it failed, data that servers sent before a reset would count against their connection forever.
 #[test]
-fn streams_that_servers_reset_give_their_window_back() {
+fn server_reset_returns_window() {
     let mut net = Net::new();
     (net.connections, net.connections_max) = (1, 1);
     let large = vec![Message::new(item("ann", 1, &[7; 300_000]))];
@@ -234,7 +234,7 @@ fn cancel() -> weft_proto::session::http2::ErrorCode {
 
 /// A PING would go unanswered where no call is under way, or cost a write of its own where one is.
 #[test]
-fn a_ping_is_answered_with_what_leaves_next_or_soon() {
+fn ping_is_acked_with_next_output() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
     let raw = world.raw("front");
     let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"whoknows"].concat();
@@ -250,10 +250,10 @@ fn a_ping_is_answered_with_what_leaves_next_or_soon() {
     assert!(received.ends_with(&pong), "{received:?}");
 }
 
-/// A server would answer in an encoding that its client and itself know and the chain between cannot read, and a call
-/// whose work is done would fail.
+/// If it failed, a server would use an encoding that the client and itself know but the chain cannot read, and a
+/// completed call would fail.
 #[test]
-fn encodings_that_a_chain_cannot_read_are_not_offered() {
+fn unreadable_encodings_are_not_offered() {
     let offer = "grpc-accept-encoding";
     let only_requests = chain("request\nresponse", &[&element("e", &[("request", "forward")])]);
     let only_responses = chain("request\nresponse", &[&element("e", &[("response", "forward")])]);
@@ -289,9 +289,9 @@ fn encodings_that_a_chain_cannot_read_are_not_offered() {
     }
 }
 
-/// A client that has compressed its message in a way that the chain cannot read would not know in which it may.
+/// If it failed, a client whose encoding the chain cannot read would not learn which ones it can.
 #[test]
-fn request_in_an_unknown_encoding_is_told_those_that_are_known() {
+fn unknown_encoding_lists_known_ones() {
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| Behaviour::default());
     let client = world.client("front");

@@ -25,7 +25,7 @@ fn run(declarations: &str, handlers: &[(&str, &str)]) -> (World, Vec<Answer>) {
 
 /// A refused request would reach the server, or its client be told something else.
 #[test]
-fn abort_ends_the_call_with_its_status_and_headers() {
+fn abort_sends_status_and_headers() {
     let abort = "v0: bytes = bytes \"no \\xc3\\xa4\"\nv1: bytes = bytes \"0\"\nset_answer n0, v1\n\
         abort PERMISSION_DENIED, v0";
     for handler in ["open", "request"] {
@@ -41,7 +41,7 @@ fn abort_ends_the_call_with_its_status_and_headers() {
 
 /// A response that an element refuses would reach the client all the same.
 #[test]
-fn abort_of_a_response_takes_its_place() {
+fn response_abort_replaces_response() {
     let abort = "v0: bytes = bytes \"bad\"\nabort DATA_LOSS, v0";
     let (world, answers) = run("request\nresponse\nanswer \"x\"", &[("response", abort)]);
     for answer in &answers {
@@ -52,7 +52,7 @@ fn abort_of_a_response_takes_its_place() {
 
 /// DROP would leave the client waiting for ever.
 #[test]
-fn drop_resets_the_stream() {
+fn drop_resets_stream() {
     let (world, answers) = run("request\nresponse", &[("request", "drop")]);
     assert!(answers.iter().all(|a| matches!(a.end, Some((_, End::Reset)))), "{answers:?}");
     assert!(world.received().iter().all(|r| r.is_cancelled && r.messages.is_empty()));
@@ -60,7 +60,7 @@ fn drop_resets_the_stream() {
 
 /// A REPLY would not be a whole response.
 #[test]
-fn reply_answers_in_place_of_the_server() {
+fn reply_replaces_the_server() {
     let reply = "v0: bytes = bytes \"cache\"\nset_reply n0, v0\nv1: int = int 9\nset_reply n1, v1\nreply";
     let declarations = "request\nresponse\nreply \"user\" TEXT\nreply \"n\" I64";
     let (_, answers) = run(declarations, &[("request", reply)]);
@@ -73,7 +73,7 @@ fn reply_answers_in_place_of_the_server() {
 
 /// A message that was kept would come back as another, or not be the whole message that came.
 #[test]
-fn a_payload_is_the_whole_message_and_can_be_the_answer() {
+fn payload_is_whole_and_can_be_reply() {
     let reply = "v0: bytes = input in0\nset_reply n0, v0\nreply";
     let declarations = "request\ninput \"payload\" BYTES body\nresponse\nreply BYTES";
     let (world, answers) = run(declarations, &[("request", reply)]);
@@ -86,7 +86,7 @@ fn a_payload_is_the_whole_message_and_can_be_the_answer() {
 
 /// A REDIRECT would go to the route's cluster, or nowhere.
 #[test]
-fn redirect_names_the_server() {
+fn redirect_selects_server() {
     for target in ["side", CART_3] {
         let (world, answers) =
             run("request\nresponse", &[("open", &format!("v0: bytes = bytes \"{target}\"\nredirect v0"))]);
@@ -100,7 +100,7 @@ fn redirect_names_the_server() {
 
 /// A message that names its server by its body would go with the headers before it.
 #[test]
-fn redirect_by_the_message_sends_the_headers_with_it() {
+fn message_redirect_moves_headers() {
     let body = "v0: bytes = input in0\nv1: bytes = bytes \"side\"\nredirect v1";
     let (world, answers) = run("request\ninput \"user\" TEXT body \"user\"\nresponse", &[("request", body)]);
     assert_eq!(answers[0].code(), Some(0));
@@ -110,7 +110,7 @@ fn redirect_by_the_message_sends_the_headers_with_it() {
 
 /// A delayed message would leave at once, overtake another, or not leave at all.
 #[test]
-fn delay_holds_what_it_delays_and_keeps_order() {
+fn delay_holds_and_keeps_order() {
     let delay = |n: i64| format!("v0: int = int {}\ndelay v0\nforward", ms(n).0);
     for handler in ["open", "request", "response"] {
         let (world, answers) = run("request\nresponse", &[(handler, &delay(40))]);
@@ -129,7 +129,7 @@ fn delay_holds_what_it_delays_and_keeps_order() {
 
 /// A copy would not arrive, or be answered to the client.
 #[test]
-fn mirror_sends_a_copy_of_each_message() {
+fn mirror_copies_each_message() {
     let mirror = "v0: bytes = bytes \"side\"\nmirror v0\nforward";
     let (world, answers) = run("request\nresponse", &[("request", mirror)]);
     assert!(answers.iter().all(|a| a.code() == Some(0) && field(&a.headers, "x-up").is_some()));
@@ -140,7 +140,7 @@ fn mirror_sends_a_copy_of_each_message() {
 
 /// A copy would carry what an element behind the MIRROR takes out, or not what one before it has changed.
 #[test]
-fn a_copy_is_as_the_tuple_was_at_the_mirror() {
+fn mirror_copies_tuple_at_its_point() {
     let edits = "v0: bytes = bytes \"bob\"\nset_input in0, v0\nv1: bytes = bytes \"early\"\nset_input in1, v1\n\
         v2: bytes = bytes \"side\"\nmirror v2\n\
         v3: bytes = bytes \"eve\"\nset_input in0, v3\nv4: bytes = bytes \"late\"\nset_input in1, v4\nforward";
@@ -165,7 +165,7 @@ fn edited(user: &str, n: u64) -> Vec<u8> {
 
 /// A changed field would not reach the server, or take other fields with it.
 #[test]
-fn set_changes_fields_and_headers_of_requests() {
+fn set_edits_request_fields() {
     let set =
         "v0: bytes = bytes \"bob\"\nset_input in0, v0\nv1: bytes = bytes \"new\"\nset_input in1, v1\nforward";
     let (world, answers) = run(&format!("{REQUEST}response"), &[("request", set)]);
@@ -188,7 +188,7 @@ fn set_changes_fields_and_headers_of_requests() {
 
 /// Changed response headers and trailers would come too late, or not at all.
 #[test]
-fn set_changes_headers_and_trailers_of_responses() {
+fn set_edits_response_headers() {
     let response = "response\ninput \"h\" TEXT nullable header \"x-up\" written\n\
         input \"t\" TEXT nullable trailer \"x-end\" written\ninput \"u\" TEXT body \"user\" written\n";
     let header = "v0: bytes = bytes \"changed\"\nset_input in0, v0\nset_input in2, v0\nforward";
@@ -205,7 +205,7 @@ fn set_changes_headers_and_trailers_of_responses() {
 
 /// A program could smuggle header lines into a request.
 #[test]
-fn a_value_that_is_no_header_removes_it() {
+fn invalid_header_value_removes_header() {
     let set = "v0: bytes = bytes \"a\\x0d\\x0ax-evil: 1\"\nset_input in1, v0\nforward";
     let (world, _) = run(&format!("{REQUEST}response"), &[("open", set)]);
     assert_eq!(world.received().len(), 4);
@@ -214,7 +214,7 @@ fn a_value_that_is_no_header_removes_it() {
 
 /// An element that fails would let its message pass.
 #[test]
-fn a_failed_element_ends_the_call() {
+fn failed_element_ends_call() {
     let (world, answers) = run("request\nresponse", &[("request", "v0: int = int 2\nfail v0")]);
     assert!(answers.iter().all(|a| a.code() == Some(13) && a.text().contains("element `e` failed")));
     assert!(world.received().iter().all(|r| r.messages.is_empty()));

@@ -55,7 +55,7 @@ fn three_counters() -> String {
 /// Counters of calls in flight would leak: by aborts, drops and failures, resets of either side, deadlines, lost
 /// connections, or any two of these at once.
 #[test]
-fn close_is_seen_once_whatever_happens() {
+fn close_runs_once() {
     let mut opened = 0;
     for seed in 0..60 {
         let mut rng = Rng::of_stream(seed, "close", 0);
@@ -126,7 +126,7 @@ fn close_is_seen_once_whatever_happens() {
 
 /// An element whose own REQUEST ends a call would count its OPEN and not its CLOSE.
 #[test]
-fn an_element_that_ends_what_it_opened_sees_the_end() {
+fn ending_element_sees_close() {
     let bump = |var: usize| bump(var);
     let text = chain(
         &format!("request\nresponse\n{}", vars("e", 2)),
@@ -144,7 +144,7 @@ fn an_element_that_ends_what_it_opened_sees_the_end() {
 
 /// An element whose OPEN ends a call would see an end of what it did not let go on.
 #[test]
-fn an_element_that_refuses_to_open_sees_no_end() {
+fn refusing_element_sees_no_close() {
     let text = chain(
         &format!("request\nresponse\n{}", vars("e", 2)),
         &[&element("e", &[("open", "abort ABORTED"), ("request", "forward"), ("close", &bump(1))])],
@@ -159,9 +159,9 @@ fn an_element_that_refuses_to_open_sees_no_end() {
     assert_eq!(var_values(&mut world, 2), [0, 0]);
 }
 
-/// An element whose REQUEST ends the call the way that its OPEN could have would not see the end of it.
+/// If it failed, an element whose REQUEST ends the call as its OPEN could have would not see its end.
 #[test]
-fn which_handler_ended_the_call_is_not_guessed() {
+fn ended_by_is_exact() {
     let open = "block0:\nlock_vars\nv0: int = var_get var0\nv1: int = int 1\nv2: int = add v0, v1\n\
             var_set var0, v2\nv3: bool = bool false\nbranch v3, block1, block2\n\
         block1:\nabort ABORTED\nblock2:\nforward";
@@ -180,7 +180,7 @@ fn which_handler_ended_the_call_is_not_guessed() {
 
 /// A CLOSE that fails would keep the end of the call from the elements before it.
 #[test]
-fn a_close_that_fails_keeps_it_from_no_other() {
+fn failed_close_stops_no_other() {
     let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
     let fails = element("fails", &[("close", "v0: int = int 1\nfail v0")]);
     let text = chain(&format!("request\nresponse\n{}", vars("counts", 2)), &[&counts, &fails]);
@@ -194,10 +194,9 @@ fn a_close_that_fails_keeps_it_from_no_other() {
     assert_eq!(world.engine().stats().chains[0].elements[1].1.failed, 4);
 }
 
-/// What an element counts by the client or the server of a call in OPEN it would never count down in CLOSE, if the call
-/// ended otherwise than it should.
+/// If it failed, a count by client or server in OPEN would not be undone in CLOSE, if the call ended unexpectedly.
 #[test]
-fn close_sees_whose_call_it_was_whatever_ended_it() {
+fn close_sees_the_caller() {
     let inputs = "input \"peer\" TEXT meta peer\ninput \"method\" TEXT meta method\n";
     let of_end =
         "input \"upstream\" TEXT nullable meta upstream\ninput \"x\" TEXT nullable header \"x-up\"\n";
@@ -297,9 +296,9 @@ fn close_sees_whose_call_it_was_whatever_ended_it() {
     }
 }
 
-/// An element that looks at the status of an answer would be told none, or a stream would wait for its end.
+/// If it failed, an element that reads the status of an answer would get none, or a stream would wait for its end.
 #[test]
-fn response_of_one_message_sees_the_status_behind_it() {
+fn unary_response_sees_its_status() {
     let inputs = "input \"status\" STATUS nullable meta status\n\
         input \"x\" TEXT nullable header \"x-status\" written\n";
     let handler = "v0: bool = input_present in0\nv1: int = input in0\nv2: bytes = int_to_text.signed v1\n\

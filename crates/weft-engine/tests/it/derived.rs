@@ -69,9 +69,9 @@ fn seen(at: &[usize], path: &str, encoding: Option<&str>, messages: &[Message]) 
     core::array::from_fn(|nth| Seen { sizes: vars[2 * nth], payloads: vars[2 * nth + 1] })
 }
 
-/// A digest would be that of a message which nobody is sent, or another where a filter stands before its element.
+/// If it failed, a digest would be of a message that is not sent, or differ if a filter precedes its element.
 #[test]
-fn derived_values_are_of_the_message_as_it_is() {
+fn derived_values_follow_edits() {
     for path in [ADD, BOTH] {
         let n = if path == ADD { 1 } else { 3 };
         for (changed, n_sent) in [(true, 7), (false, 8)] {
@@ -102,9 +102,9 @@ fn rewritten(nth: usize) -> Vec<u8> {
     [&kept[..], &item("bobby", 0, b"")].concat()
 }
 
-/// The size of a compressed message would be that of something which was never on the wire.
+/// If it failed, the size of a compressed message would be that of bytes that were never on the wire.
 #[test]
-fn size_of_a_compressed_message_is_on_the_wire() {
+fn size_is_the_compressed_length() {
     for (changed, n_sent) in [(true, 7), (false, 8)] {
         let plain = item("ann", n_sent, b"");
         let packed = stored_gzip(&plain);
@@ -121,9 +121,9 @@ fn size_of_a_compressed_message_is_on_the_wire() {
     }
 }
 
-/// An element would take what nobody has sent for a message, and keep it in its state.
+/// If it failed, an element would take malformed bytes for a message, and keep them in its state.
 #[test]
-fn nothing_is_derived_from_a_malformed_message() {
+fn malformed_message_derives_nothing() {
     let inputs = "input \"user\" TEXT body \"user\" written\ninput \"size\" SIZE meta size\n";
     let count = "v0: int = derived in1\nv1: bool = scratch_full\nbranch v1, block1, block2\n\
         block1:\nv2: int = int 4\nfail v2\n\

@@ -64,7 +64,7 @@ fn failing(n: usize, status: u32) -> impl FnMut(&Received) -> Behaviour + 'stati
 
 /// A call that failed in passing would fail for its client, too.
 #[test]
-fn a_call_is_tried_again_until_it_succeeds() {
+fn retry_until_success() {
     let mut world = World::new(1, plan(&reading_chain(), &[filter(1, "retry", retry(3))], &[CART]))
         .server(CART, failing(2, 14));
     let client = world.client("front");
@@ -82,7 +82,7 @@ fn a_call_is_tried_again_until_it_succeeds() {
 
 /// Retries without end would hide an outage and make it worse; other statuses are answers.
 #[test]
-fn a_call_is_tried_no_more_often_than_permitted() {
+fn retries_stay_in_limits() {
     for (status, n_tries) in [(14, 3), (3, 1)] {
         let mut world = World::new(1, plan(&reading_chain(), &[filter(0, "retry", retry(2))], &[CART]))
             .server(CART, failing(99, status));
@@ -97,7 +97,7 @@ fn a_call_is_tried_no_more_often_than_permitted() {
 
 /// A health check that no schema knows would be refused where a retry stands in front of everything.
 #[test]
-fn what_no_schema_knows_is_sent_once_as_it_comes() {
+fn unknown_method_is_streamed_once() {
     let text = chain("request\nresponse\n", &[&element("none", &[("open", "forward")])]);
     let id = KeyId(0);
     let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 100, answer_bytes_max: 512 };
@@ -114,10 +114,10 @@ fn what_no_schema_knows_is_sent_once_as_it_comes() {
     }
 }
 
-/// Elements right of a filter that did not run for each try would let a retried call pass them by; those left of it
-/// would see one call as several.
+/// If elements behind a filter did not run per try, a retried call would bypass them; elements in front must see one
+/// call.
 #[test]
-fn elements_behind_a_filter_run_for_each_try() {
+fn inner_elements_run_per_try() {
     let count = |name: &str, var| {
         let (opens, closes) = (bump(var), bump(var + 1));
         element(name, &[("open", &opens), ("close", &closes)])
@@ -135,7 +135,7 @@ fn elements_behind_a_filter_run_for_each_try() {
 
 /// A server that never answers would hold its callers for ever.
 #[test]
-fn a_try_and_a_call_have_their_time() {
+fn try_and_total_timeouts_apply() {
     let mut policies = retry(3);
     policies.timeouts = timeouts(Some(ms(200)), Some(ms(50)));
     for (policies, took, text, n_tries) in [
@@ -153,14 +153,17 @@ fn a_try_and_a_call_have_their_time() {
         assert_eq!(answer.text(), format!("filter `limit`: {text} taken too long"));
         assert!((ms(took)..ms(took + 5)).contains(&answer.took()), "{}", answer.took());
         assert_eq!(world.received().len(), n_tries);
-        assert!(world.received().iter().all(|r| r.is_cancelled), "the server is told that nobody waits");
+        assert!(
+            world.received().iter().all(|r| r.is_cancelled),
+            "the server learns that its caller has left"
+        );
         assert!(stats(&mut world, "limit").counts.timeouts > 0);
     }
 }
 
-/// A server that is not told how long its caller waits works for nobody.
+/// If it failed, a server would work on calls whose caller has given up.
 #[test]
-fn the_server_is_told_how_long_its_caller_waits() {
+fn grpc_timeout_is_forwarded() {
     let mut policies = retry(1);
     policies.timeouts = Timeouts { total: Some(ms(400)), per_try: Some(ms(100)), propagate: Some(ms(10)) };
     let mut world = World::new(1, plan(&reading_chain(), &[filter(0, "limit", policies)], &[CART]))
@@ -177,7 +180,7 @@ fn the_server_is_told_how_long_its_caller_waits() {
 
 /// One slow server would make every second call slow.
 #[test]
-fn the_first_answer_of_several_tries_wins() {
+fn first_hedge_answer_wins() {
     let hedge = Hedge { after: ms(20), extra_max: 2, not_final: set(&[Status::Unavailable]), budget: None };
     let policies = Policies { hedge: Some(hedge), ..Policies::default() };
     let mut world =
@@ -200,7 +203,7 @@ fn the_first_answer_of_several_tries_wins() {
 
 /// A failed try must start the next at once, and its failure must not win over an answer that is on its way.
 #[test]
-fn a_hedged_try_that_fails_does_not_end_the_call() {
+fn failed_hedge_keeps_call_open() {
     let hedge = Hedge { after: ms(100), extra_max: 1, not_final: set(&[Status::Unavailable]), budget: None };
     let policies = Policies { hedge: Some(hedge), ..Policies::default() };
     let mut world = World::new(1, plan(&reading_chain(), &[filter(0, "hedge", policies)], &[CART]))
@@ -224,7 +227,7 @@ fn policies_of(hedge: Hedge) -> Policies {
 
 /// A shaper that let calls through early would not shape.
 #[test]
-fn calls_leave_at_the_rate_that_is_set() {
+fn rate_paces_calls() {
     let rate = Rate {
         per_second: 100.0,
         burst: 1.0,
@@ -254,7 +257,7 @@ fn calls_leave_at_the_rate_that_is_set() {
 
 /// A tenant that floods would take the share of the others.
 #[test]
-fn each_key_has_its_own_rate() {
+fn rate_is_per_key() {
     let rate = Rate {
         per_second: 10.0,
         burst: 2.0,
@@ -278,7 +281,7 @@ fn each_key_has_its_own_rate() {
 
 /// Calls of one key that overtook each other would apply in another order than they were made.
 #[test]
-fn calls_of_one_key_go_one_after_the_other() {
+fn order_serializes_calls_per_key() {
     let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 100 };
     let policies = Policies { order: Some(order), ..Policies::default() };
     let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "order", policies)], &[CART]))
@@ -302,9 +305,9 @@ fn calls_of_one_key_go_one_after_the_other() {
     assert_eq!(stats(&mut world, "order").waiting, 0);
 }
 
-/// The key of a stream is in its first message; a stream that went on without it would stand in the wrong line.
+/// The key of a stream is in its first message; without it the stream would join the wrong order queue.
 #[test]
-fn streams_wait_for_the_message_that_has_their_key() {
+fn stream_waits_for_key_message() {
     let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 100 };
     let policies = Policies { order: Some(order), ..Policies::default() };
     let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "order", policies)], &[CART]))
@@ -332,9 +335,9 @@ fn streams_wait_for_the_message_that_has_their_key() {
     );
 }
 
-/// A line without an end would hold as many calls as a client cares to send.
+/// Without a limit, an order queue would hold as many calls as a client sends.
 #[test]
-fn a_line_has_an_end() {
+fn order_queue_is_bounded() {
     let order = Order { key: KeyId(0), keys_max: 100, waiting_max: 3 };
     let policies = Policies { order: Some(order), ..Policies::default() };
     let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "order", policies)], &[CART]))
@@ -351,7 +354,7 @@ fn a_line_has_an_end() {
 
 /// A breaker that stays closed sends calls to servers that cannot take them.
 #[test]
-fn a_circuit_opens_and_closes_again() {
+fn circuit_opens_and_closes() {
     let circuit = Circuit {
         errors_max: Some(3),
         ratio: None,
@@ -377,7 +380,7 @@ fn a_circuit_opens_and_closes_again() {
 
 /// A server that fails its calls would go on getting its share of them.
 #[test]
-fn an_endpoint_that_fails_is_left_out_for_a_while() {
+fn outlier_ejects_failing_endpoint() {
     let outlier = Outlier {
         errors_max: 3,
         errors: StatusSet::server_errors(),
@@ -401,7 +404,7 @@ fn an_endpoint_that_fails_is_left_out_for_a_while() {
 
 /// A call that were made twice would charge a card twice.
 #[test]
-fn calls_with_one_id_are_one_call() {
+fn same_id_is_one_call() {
     let id = KeyId(0);
     let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 100, answer_bytes_max: 512 };
     let policies = Policies { once: Some(once), ..Policies::default() };
@@ -440,7 +443,7 @@ fn once() -> Policies {
 
 /// A caller that gives up and sends again would have the call made twice, though the server was at work on the first.
 #[test]
-fn call_whose_caller_is_gone_takes_effect_once() {
+fn detached_call_takes_effect_once() {
     type Gone = fn(&mut World, ClientId) -> Call;
     let call = || Call::unary(ADD, item("ann", 1, b""));
     let ways: [(&str, Gone); 4] = [
@@ -482,7 +485,7 @@ fn call_whose_caller_is_gone_takes_effect_once() {
 /// A call that went on without its caller would do so for ever where the server does not answer, and no other with its
 /// id would ever be made.
 #[test]
-fn call_without_a_caller_has_an_end() {
+fn detached_call_has_an_end() {
     let mut n_seen = 0;
     let mut world =
         World::new(1, plan(&keyed_chain(), &[filter(1, "once", once())], &[CART])).server(CART, move |_| {
@@ -498,9 +501,9 @@ fn call_without_a_caller_has_an_end() {
     assert!(world.received().len() == 2 && world.received()[0].is_cancelled);
 }
 
-/// A node that stops would wait for a call that nobody waits for, or leave it behind.
+/// If it failed, a stopping node would wait for a detached call, or leave it behind.
 #[test]
-fn call_without_a_caller_ends_with_its_node() {
+fn detached_call_ends_with_node() {
     let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "once", once())], &[CART]))
         .server(CART, |_| Behaviour::new(Reply::Silence));
     let (leaver, other) = (world.client("front"), world.client("front"));
@@ -517,7 +520,7 @@ fn call_without_a_caller_ends_with_its_node() {
 
 /// A call under way would be forgotten for others that come, and be made twice.
 #[test]
-fn calls_under_way_are_not_forgotten_for_others() {
+fn ids_under_way_are_not_evicted() {
     let id = KeyId(0);
     let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 2, answer_bytes_max: 512 };
     let policies = Policies { once: Some(once), ..Policies::default() };
@@ -535,9 +538,9 @@ fn calls_under_way_are_not_forgotten_for_others() {
     assert_eq!(world.received().len(), 4);
 }
 
-/// A second call with an id that waits for a first which comes to nothing would wait for ever.
+/// If it failed, a second call with an id would wait forever for a first one that had no effect.
 #[test]
-fn who_waits_for_a_call_that_was_given_up_is_the_first_then() {
+fn waiter_takes_over_abandoned_id() {
     let rate =
         Rate { per_second: 10.0, burst: 1.0, key: None, keys_max: 1, waiting_max: 10, wait_max: ms(1_000) };
     let policies = Policies { rate: Some(rate), ..once() };
@@ -545,7 +548,7 @@ fn who_waits_for_a_call_that_was_given_up_is_the_first_then() {
         .server(CART, |_| Behaviour::default());
     let client = world.client("front");
     add(&mut world, client, "bob", 0);
-    // It has not been sent on: it waits for its turn.
+    // It has not been sent: it waits for its turn.
     world.call(client, Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30)));
     let second = add(&mut world, client, "ann", 10);
     world.run();
@@ -556,7 +559,7 @@ fn who_waits_for_a_call_that_was_given_up_is_the_first_then() {
 
 /// More calls under way than a server can take make all of them slow.
 #[test]
-fn congestion_bounds_the_calls_under_way() {
+fn congestion_bounds_calls_in_flight() {
     let law = CongestionLaw::Aimd { latency_max: Some(ms(100)), backoff: 0.5 };
     let congestion = Congestion { law, start: 4, min: 2, max: 64, errors: StatusSet::server_errors() };
     let policies = Policies { congestion: Some(congestion), ..Policies::default() };
@@ -574,9 +577,9 @@ fn congestion_bounds_the_calls_under_way() {
     assert!(filter.limit > 5.0 && filter.in_flight == 0, "{filter:?}");
 }
 
-/// A filter that cut, doubled or garbled streams could stand before no method but the simplest.
+/// If it failed, a filter could only be used with simple methods.
 #[test]
-fn streams_pass_a_filter_unchanged() {
+fn filter_leaves_streams_unchanged() {
     for seed in 0..30 {
         let mut rng = Rng::from_seed(seed);
         let limit =
@@ -611,7 +614,7 @@ fn streams_pass_a_filter_unchanged() {
 
 /// A filter must gather what it may send again, through any network, and lose nothing of it.
 #[test]
-fn calls_that_are_tried_again_arrive_whole() {
+fn retried_call_arrives_whole() {
     for seed in 0..30 {
         let mut rng = Rng::from_seed(seed);
         let mut policies = retry(6);
@@ -651,7 +654,7 @@ fn calls_that_are_tried_again_arrive_whole() {
 
 /// A slow reader behind a filter would let the node gather without end.
 #[test]
-fn filters_hold_back_a_fast_sender() {
+fn filter_applies_back_pressure() {
     let limit = Policies { timeouts: timeouts(Some(Interval::from_secs(600)), None), ..Policies::default() };
     let filters = [filter(1, "limit", limit)];
     let big = || Message::new(item("ann", 1, &[7; 60_000]));
@@ -667,7 +670,7 @@ fn filters_hold_back_a_fast_sender() {
 
 /// A client that leaves would keep its tries running, and slots of its filters taken.
 #[test]
-fn a_client_that_leaves_takes_its_tries_with_it() {
+fn client_reset_cancels_tries() {
     let circuit = Circuit {
         errors_max: Some(1),
         ratio: None,
@@ -698,7 +701,7 @@ fn a_client_that_leaves_takes_its_tries_with_it() {
 
 /// A call under way would lose its tries, its place or its answer when its chain is replaced.
 #[test]
-fn calls_at_a_filter_end_on_the_version_that_they_began_on() {
+fn filtered_call_keeps_its_version() {
     let mut net = Net::new();
     net.filters = vec![filter(1, "retry", retry(4))];
     let first = net.plan(Some(&reading_chain()), &[CART]);
@@ -722,7 +725,7 @@ fn calls_at_a_filter_end_on_the_version_that_they_began_on() {
 
 /// An update would close a breaker that is open, and forget which calls were made.
 #[test]
-fn what_filters_remember_is_carried_over() {
+fn filter_state_survives_update() {
     let circuit = Circuit {
         errors_max: Some(1),
         ratio: None,
@@ -759,7 +762,7 @@ fn what_filters_remember_is_carried_over() {
 
 /// `OVER unix` would go over TCP.
 #[test]
-fn the_transport_is_the_one_that_a_filter_rests_on() {
+fn filter_transport_is_required() {
     let policies = Policies { over: Some(Transport::Unix), ..Policies::default() };
     let mut world =
         World::new(1, plan(&reading_chain(), &[filter(0, "local", policies)], &[CART, "unix:/run/cart"]))
@@ -774,7 +777,7 @@ fn the_transport_is_the_one_that_a_filter_rests_on() {
 
 /// Servers that ask for another time, or for none, would be asked again and again.
 #[test]
-fn servers_may_push_retries_back() {
+fn server_pushback_delays_retry() {
     for (pushback, n_tries, took) in [("70", 2, 70), ("-1", 1, 0)] {
         let mut n_seen = 0;
         let mut world = World::new(1, plan(&reading_chain(), &[filter(0, "retry", retry(3))], &[CART]))
@@ -859,7 +862,7 @@ fn any_policies(rng: &mut Rng) -> Policies {
 /// Whatever filters stand in a chain and whatever happens to its calls, each call ends once and leaves nothing behind:
 /// a slot that leaked would be missing for good.
 #[test]
-fn filters_leave_nothing_behind() {
+fn filter_leaves_no_state_behind() {
     let mut total = FilterCounts::default();
     for seed in 0..150 {
         let mut rng = Rng::from_seed(seed);

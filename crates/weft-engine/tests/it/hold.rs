@@ -4,7 +4,7 @@ use crate::packets::{Left, Rig, START, collect, element, engine, jit, one, packe
 use std::sync::Arc;
 use weft_core::frame::{Pool, PoolConfig};
 use weft_core::{Interval, Time};
-use weft_engine::packet::stats::Lost;
+use weft_engine::packet::stats::DropReason;
 use weft_engine::packet::{HOLD_TIMES_MAX, HOLDS_MAX, PacketEngine};
 use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
@@ -27,7 +27,7 @@ fn marks(name: &str) -> String {
     element(name, "block0:\n v0: int = int 7\n mark.class v0\n forward")
 }
 
-/// Lets time pass up to this, by what the engine asks for.
+/// Advances time to this, by the engine's timeouts.
 fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> Left {
     let mut left = Vec::new();
     while let Some(at) = engine.poll_timeout().filter(|at| *at <= end) {
@@ -37,17 +37,16 @@ fn pass_time(engine: &mut PacketEngine, pool: &mut Pool, end: Time) -> Left {
     left
 }
 
-/// A packet to a neighbour that is not known yet would be lost, or changed by the elements in front as often as it
-/// waits.
+/// If it failed, a packet to an unknown neighbour would be lost, or edited by the elements in front once per wait.
 #[test]
-fn a_held_frame_comes_again_to_its_element_alone() {
+fn held_frame_returns_to_its_element() {
     for backend in [&Interp as &dyn Backend, &jit()] {
         let until = Interval::from_millis(40);
         let chains = [vec![ttl(), waits(until), marks("m")], vec![waits(until), ttl(), marks("m")]];
         for elements in chains {
             let (mut engine, mut pool) = (one(backend, &elements), pool());
             let (left, seen) = run(&mut engine, &mut pool, &[packet(9), packet(1), packet(5)], 3);
-            assert_eq!((left.len(), engine.stats().lost), (0, Vec::new()));
+            assert_eq!((left.len(), engine.stats().drops), (0, Vec::new()));
             let dropped = seen.iter().filter(|(fate, _)| fate.contains("drop")).count();
             assert_eq!(engine.held(), 3 - dropped);
             let left = pass_time(&mut engine, &mut pool, START + until);
@@ -63,9 +62,9 @@ fn a_held_frame_comes_again_to_its_element_alone() {
     }
 }
 
-/// A router asks for a neighbour with the frame that came, and would have nothing to send when the answer is there.
+/// A router asks for a neighbour with a copy of the frame, and would have nothing to send when the answer arrives.
 #[test]
-fn a_copy_is_held_while_the_frame_goes_on() {
+fn copy_is_held_while_frame_passes() {
     let until = (START + Interval::from_millis(6)).0;
     let asks = element(
         "asks",
@@ -86,16 +85,16 @@ fn a_copy_is_held_while_the_frame_goes_on() {
     }
 }
 
-/// Whoever sends to neighbours that are not there would take all buffers, or for ever.
+/// If it failed, frames to missing neighbours would use up all buffers, or be held forever.
 #[test]
-fn no_more_frames_are_held_than_there_is_room_for_nor_longer() {
+fn hold_limits_bound_count_and_time() {
     let mut pool = Pool::new(PoolConfig { small: 4096, large: 1 });
     let mut engine = one(&jit(), &[waits(Interval::from_secs(100))]);
     run(&mut engine, &mut pool, &vec![packet(9); HOLDS_MAX + 3], 64);
-    assert_eq!((engine.held(), engine.stats().lost), (HOLDS_MAX, vec![(Lost::HeldTooMany, 3)]));
+    assert_eq!((engine.held(), engine.stats().drops), (HOLDS_MAX, vec![(DropReason::HeldTooMany, 3)]));
     let left = pass_time(&mut engine, &mut pool, START + Interval::from_secs(30));
-    let lost = vec![(Lost::HeldTooMany, 3), (Lost::HeldTooLong, HOLDS_MAX as u64)];
-    assert_eq!((left, engine.stats().lost, pool.in_use()), (Vec::new(), lost, 0));
+    let lost = vec![(DropReason::HeldTooMany, 3), (DropReason::HeldTooLong, HOLDS_MAX as u64)];
+    assert_eq!((left, engine.stats().drops, pool.in_use()), (Vec::new(), lost, 0));
     assert_eq!(
         engine.stats().chains[0].elements[0].1.seen,
         HOLDS_MAX as u64 * (u64::from(HOLD_TIMES_MAX) + 1) + 3
@@ -105,9 +104,9 @@ fn no_more_frames_are_held_than_there_is_room_for_nor_longer() {
     assert_eq!((engine.held(), pool.in_use()), (0, 0));
 }
 
-/// A row that names it where a port is meant would end a worker.
+/// If it failed, a row with this name in place of a port would end a worker.
 #[test]
-fn a_computed_name_holds_nothing_where_no_element_does() {
+fn computed_hold_needs_hold_element() {
     let computed = |what: &str| {
         let body = format!(
             "block0:\n v0: bytes = bytes \"@ho\"\n v1: bytes = bytes \"ld\"\n v2: bytes = concat v0, v1\n {what}"
@@ -124,13 +123,13 @@ fn a_computed_name_holds_nothing_where_no_element_does() {
         let mut engine = one(backend, &[computed("mirror v2\n forward")]);
         let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
         assert_eq!((left.len(), engine.held()), (1, 0));
-        assert_eq!(engine.stats().lost, [(Lost::NoMirrorPort, 1)]);
+        assert_eq!(engine.stats().drops, [(DropReason::NoMirrorPort, 1)]);
     }
 }
 
-/// A change of the network would lose what waits, or take it to another element.
+/// If it failed, an update would lose waiting frames, or take them to another element.
 #[test]
-fn held_frames_wait_on_over_updates() {
+fn held_frames_survive_updates() {
     let (jit, until) = (jit(), Interval::from_millis(40));
     let mut rig = Rig::new(1);
     let first = rig.plan(&jit, vec![(program(&[waits(until)]), None)]);
@@ -145,12 +144,12 @@ fn held_frames_wait_on_over_updates() {
     run(&mut engine, &mut pool, &[packet(9)], 1);
     let third = rig.plan(&jit, vec![(program(&[ttl()]), None)]);
     engine.apply(START, third, &mut pool);
-    assert_eq!((engine.held(), engine.stats().lost, pool.in_use()), (0, vec![(Lost::PortGone, 1)], 0));
+    assert_eq!((engine.held(), engine.stats().drops, pool.in_use()), (0, vec![(DropReason::PortGone, 1)], 0));
 }
 
-/// A capture over days would be a walk through all of its seconds.
+/// If it failed, a capture of days would take a step for each of its seconds.
 #[test]
-fn time_in_which_nothing_is_to_be_seen_is_passed_over() {
+fn poll_effect_skips_quiet_time() {
     let counts = |with_timeout: bool| {
         let counter = crate::packets::counter();
         let timeout = "handler departed t0 function \"gone\" {\nblock0:\n v0: bytes = bytes \"gone\"\n \
@@ -162,7 +161,7 @@ fn time_in_which_nothing_is_to_be_seen_is_passed_over() {
     for with_timeout in [false, true] {
         let plan = Rig::new(1).plan(&jit(), vec![(counts(with_timeout), None)]);
         let (mut engine, mut pool, mut others) = (engine(&plan), pool(), pool());
-        // What is not known of a table yet is looked for once.
+        // What is unknown about a table is checked once.
         let (end, mut n) = (START + Interval::from_secs(86_400), 0);
         let mut step = |engine: &mut PacketEngine| {
             while let Some(at) = engine.poll_effect().map(|(at, _)| at).filter(|at| *at <= end) {

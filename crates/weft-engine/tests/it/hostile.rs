@@ -64,14 +64,14 @@ fn frames(mut bytes: &[u8], kind: u8) -> Vec<Vec<u8>> {
     found
 }
 
-/// The codes of the GOAWAYs that were received.
+/// The codes of the received GOAWAYs.
 fn go_aways(raw: &Raw) -> Vec<u32> {
     let code = |p: Vec<u8>| u32::from_be_bytes(p[4..8].try_into().expect("four bytes"));
     frames(&raw.received, 7).into_iter().map(code).collect()
 }
 
-/// Has a peer send `attack` beside a good client that calls every millisecond. The peer's connection must end with
-/// `code` and be counted as `reason`; the good client must not notice.
+/// A peer sends `attack` beside a good client that calls every millisecond. The peer's connection must end with `code`
+/// and be counted as `reason`; the good client must not notice.
 #[track_caller]
 fn ends_with(attack: Vec<u8>, code: u32, reason: &str) {
     for chunk in [1u64, 97, 100_000] {
@@ -105,14 +105,14 @@ const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Random bytes would be read as frames.
 #[test]
-fn a_bad_preface() {
+fn bad_preface_is_refused() {
     ends_with(b"\x00\x01binary".to_vec(), PROTOCOL_ERROR, "bad_preface");
     ends_with([PREFACE, &frame(6, 0, 0, &[0; 8])].concat(), PROTOCOL_ERROR, "bad_preface");
 }
 
 /// A client that speaks another protocol could not read what is wrong.
 #[test]
-fn client_of_another_protocol_is_told_in_its_own() {
+fn http1_client_gets_http1_answer() {
     let http1 = b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec();
     let post = b"POST /shop.Cart/Add HTTP/1.1\r\n\r\n".to_vec();
     let hello = [&[22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3][..], &[7; 200]].concat();
@@ -142,14 +142,14 @@ fn client_of_another_protocol_is_told_in_its_own() {
 
 /// A frame could make us hold 16 MiB.
 #[test]
-fn an_oversize_frame() {
+fn oversize_frame_is_refused() {
     let head = [0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1];
     ends_with([hello(&[]), frame(1, 4, 1, &block()), head.to_vec()].concat(), FRAME_SIZE_ERROR, "frame_size");
 }
 
 /// A header block could make us hold more than any list that is permitted.
 #[test]
-fn an_oversize_header_block() {
+fn oversize_header_block_is_refused() {
     let large = frame(9, 0, 1, &literal("x-large", &"v".repeat(15_000)));
     let attack = [hello(&[]), frame(1, 0, 1, &block()), large.repeat(9)].concat();
     ends_with(attack, ENHANCE_YOUR_CALM, "header_block");
@@ -157,7 +157,7 @@ fn an_oversize_header_block() {
 
 /// A block could be cut into pieces without end (CVE-2024-27316).
 #[test]
-fn a_flood_of_continuations() {
+fn continuation_flood_is_refused() {
     let empty = frame(9, 0, 1, &[]).repeat(10_000);
     ends_with(
         [hello(&[]), frame(1, 0, 1, &block()), empty].concat(),
@@ -169,7 +169,7 @@ fn a_flood_of_continuations() {
 /// A few bytes that name a large entry again and again would become megabytes: the stream is refused, and the
 /// connection goes on.
 #[test]
-fn an_hpack_bomb() {
+fn hpack_bomb_is_refused() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
     let evil = world.raw("front");
     // One entry of 4,000 bytes in the table, then 10,000 references to it.
@@ -186,13 +186,13 @@ fn an_hpack_bomb() {
 
 /// Bytes that are no HPACK would leave both sides with different tables.
 #[test]
-fn a_block_that_is_no_hpack() {
+fn invalid_hpack_is_refused() {
     ends_with([hello(&[]), frame(1, 5, 1, &[0xff; 20])].concat(), COMPRESSION_ERROR, "compression");
 }
 
 /// Streams that are opened and reset at once would start any amount of work (CVE-2023-44487).
 #[test]
-fn rapid_reset() {
+fn rapid_reset_is_refused() {
     let one = |n: u32| [frame(1, 4, n, &block()), frame(3, 0, n, &8u32.to_be_bytes())].concat();
     let attack: Vec<u8> = (0..3_000).flat_map(|n| one(2 * n + 1)).collect();
     ends_with([hello(&[]), attack].concat(), ENHANCE_YOUR_CALM, "rapid_reset");
@@ -201,7 +201,7 @@ fn rapid_reset() {
 /// Requests that are answered at once and reset would keep us busy as well: those that are not gRPC, and those that
 /// have no route.
 #[test]
-fn rapid_reset_of_refused_requests() {
+fn rapid_reset_of_refused_is_refused() {
     let get = [vec![0x82, 0x86, 0x84], literal(":authority", "cart")].concat();
     let unrouted =
         [vec![0x83, 0x86], literal(":path", "/x"), literal("content-type", "application/grpc")].concat();
@@ -214,7 +214,7 @@ fn rapid_reset_of_refused_requests() {
 
 /// Frames that cost nothing would keep us busy (CVE-2019-9512 and others).
 #[test]
-fn a_flood_of_pings_and_settings() {
+fn ping_settings_flood_is_refused() {
     for flood in [frame(6, 0, 0, &[0; 8]), frame(4, 0, 0, &[]), frame(0x77, 0, 0, &[])] {
         let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
         let evil = world.raw("front");
@@ -231,7 +231,7 @@ fn a_flood_of_pings_and_settings() {
 
 /// More data than was permitted would be held.
 #[test]
-fn more_data_than_the_window() {
+fn window_overrun_is_refused() {
     let data = frame(0, 0, 1, &[0; 16_000]);
     let attack = [hello(&[]), frame(1, 4, 1, &block()), data.repeat(200)].concat();
     let mut world =
@@ -247,9 +247,9 @@ fn more_data_than_the_window() {
     assert!(world.bytes_held_max() < 256 << 10);
 }
 
-/// A peer that leaves no window would keep its answers in our memory for ever.
+/// A peer that leaves no window would keep its answers in our memory forever.
 #[test]
-fn a_window_that_stays_shut() {
+fn shut_window_bounds_held_bytes() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
     let good = world.client("front");
     let evil = world.raw("front");
@@ -263,9 +263,9 @@ fn a_window_that_stays_shut() {
     assert_eq!(refusals(&mut world, "window_stall"), 50);
 }
 
-/// A peer that says nothing, or a byte from time to time, would hold a connection for ever.
+/// A silent peer, or one that sends a byte now and then, would hold a connection forever.
 #[test]
-fn a_slow_preface() {
+fn slow_preface_times_out() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
     let (silent, slow) = (world.raw("front"), world.raw("front"));
     for (nth, byte) in PREFACE.iter().enumerate() {
@@ -282,7 +282,7 @@ fn a_slow_preface() {
 
 /// A peer that never reads would pile up answers in our memory.
 #[test]
-fn a_peer_that_does_not_read() {
+fn unread_output_closes_connection() {
     let mut world = World::new(1, Net::new().plan(None, &[CART]))
         .network(Network { capacity_bytes: 1000, ..Network::default() })
         .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(vec![7; 1 << 20])])));
@@ -298,9 +298,9 @@ fn a_peer_that_does_not_read() {
     assert!(world.engine().calls_open() > 0, "the peer is only slow so far");
 }
 
-/// A stream that is let go on by the same frame as another would stand still until the peer speaks again.
+/// A stream resumed by the same frame as another would stall until the peer sends more.
 #[test]
-fn one_window_update_lets_all_streams_go_on() {
+fn window_update_resumes_all_streams() {
     let answer = vec![Message::new(item("ann", 1, &[7; 1 << 20]))];
     let mut world = World::new(1, Net::new().plan(None, &[CART]))
         .server(CART, move |_| Behaviour::new(Reply::AtOnce(answer.clone())));
@@ -315,10 +315,10 @@ fn one_window_update_lets_all_streams_go_on() {
     assert_eq!(world.engine().calls_open(), 0);
 }
 
-/// Whoever holds a worker up must be seen: nobody finds a pass that takes long among a million that do not. Passes over
-/// few bytes must not pay for that.
+/// If it failed, a pass that blocks its worker would not be found among a million short ones. Passes over few bytes
+/// must not pay for that.
 #[test]
-fn slow_passes_are_counted_by_chain() {
+fn slow_passes_are_counted_per_chain() {
     thread_local! {
         static READINGS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
@@ -340,9 +340,9 @@ fn slow_passes_are_counted_by_chain() {
     assert_eq!(world.engine().stats().slow_passes, [("c".to_owned(), 2)].into());
 }
 
-/// Messages that never become whole would fill the memory.
+/// Messages that never become complete would fill the memory.
 #[test]
-fn what_is_gathered_stays_within_the_limit() {
+fn gathered_bytes_stay_in_limit() {
     let config = weft_engine::Config { held_bytes_max: 2 << 20, ..weft_engine::Config::default() };
     let mut world = World::with_config(1, config, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| Behaviour::default());
@@ -372,9 +372,9 @@ fn what_is_gathered_stays_within_the_limit() {
     }
 }
 
-/// A peer that does not read what a closing connection still has to say would hold it for ever.
+/// A peer that does not read the output of a closing connection would hold it forever.
 #[test]
-fn a_closing_connection_is_given_up_when_its_peer_takes_nothing() {
+fn closing_connection_times_out() {
     let mut world = World::new(1, Net::new().plan(None, &[CART]))
         .network(Network { capacity_bytes: 100, ..Network::default() })
         .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(vec![7; 5000])])));
@@ -387,10 +387,10 @@ fn a_closing_connection_is_given_up_when_its_peer_takes_nothing() {
     assert_eq!(world.engine().clients_open(), 0);
 }
 
-/// A path that a server takes for another, because it cuts off a query or decodes what is escaped, would pass by the
-/// chain that guards the method.
+/// A path that a server reads differently, because it removes a query or decodes escapes, would bypass the chain that
+/// guards the method.
 #[test]
-fn a_path_that_is_no_method_passes_nothing() {
+fn invalid_path_passes_no_element() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| Behaviour::default());
     let client = world.client("front");
     let paths =

@@ -7,12 +7,12 @@ use weft_core::checksum::{fold, sum};
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Offload, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
-use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
+use weft_engine::call_queue::{CallFlow, CallQueue, QueueScope, SharedSlots};
 use weft_engine::packet::impair::{Impairments, Loss, Reorder};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
-use weft_engine::packet::path::{Change, Path, PathCounts};
+use weft_engine::packet::path::{Path, PathChange, PathCounts};
 use weft_engine::packet::trace::Trace;
-use weft_engine::queue::{Counts, Written};
+use weft_engine::queue::{Counts, ProgramText};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
@@ -68,7 +68,7 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
         is_recorded: true,
         program,
         code,
-        written: Written::default(),
+        written: ProgramText::default(),
     }
 }
 
@@ -87,7 +87,7 @@ fn udp(src_port: u16, tos: u8, bytes: usize) -> Vec<u8> {
 /// If this fails, frames that no device took count as sent, or in no count of the link or of its partitions; or they
 /// are lost faster than the link sends.
 #[test]
-fn what_is_lost_for_want_of_a_device_is_dropped_and_not_sent() {
+fn missing_device_counts_as_dropped() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(link(fifo(5), Some(1_000_000)), START, 1);
     let put = |link: &mut Link, pool: &mut Pool| {
@@ -98,10 +98,10 @@ fn what_is_lost_for_want_of_a_device_is_dropped_and_not_sent() {
     // Ten milliseconds each.
     let sent = link.poll_frame(&mut pool, START).expect("the first leaves at once");
     pool.give(sent);
-    assert!(!link.lose_frame(&mut pool, Time(START.0 + 9 * MS)), "the link is not free yet");
-    assert!(link.lose_frame(&mut pool, Time(START.0 + 10 * MS)));
-    assert!(!link.lose_frame(&mut pool, Time(START.0 + 11 * MS)));
-    assert!(link.lose_frame(&mut pool, Time(START.0 + 20 * MS)));
+    assert!(!link.drop_frame(&mut pool, Time(START.0 + 9 * MS)), "the link is not free yet");
+    assert!(link.drop_frame(&mut pool, Time(START.0 + 10 * MS)));
+    assert!(!link.drop_frame(&mut pool, Time(START.0 + 11 * MS)));
+    assert!(link.drop_frame(&mut pool, Time(START.0 + 20 * MS)));
     let stats = link.stats();
     let Counts { arrived, sent, dropped_overflow, dropped_device, queued, .. } = stats.counts;
     assert_eq!((arrived, sent, dropped_overflow, dropped_device, queued), (6, 1, 1, 2, 2));
@@ -117,9 +117,9 @@ fn what_is_lost_for_want_of_a_device_is_dropped_and_not_sent() {
     assert_eq!(link.stats().counts.sent, 2);
 }
 
-/// A rate that was a slip, and is mended, would hold the link for as long as the last frame takes by it.
+/// If it failed, a link would keep a wrong rate for as long as the last frame takes at it.
 #[test]
-fn another_rate_holds_from_when_it_is_given() {
+fn new_rate_applies_at_once() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(link(fifo(7), Some(8)), START, 1);
     for _ in 0..2 {
@@ -138,7 +138,7 @@ fn another_rate_holds_from_when_it_is_given() {
 
 /// If this fails, a shaped link is off by more than a thousandth, or a frame leaves too early.
 #[test]
-fn a_link_keeps_its_rate() {
+fn link_keeps_its_rate() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(link(fifo(2_000), Some(10_000_000)), START, 1);
     for _ in 0..1_500 {
@@ -164,7 +164,7 @@ fn a_link_keeps_its_rate() {
 
 /// If this fails, the mark of congestion is not on the wire, or the checksum no longer fits.
 #[test]
-fn marks_are_on_the_wire() {
+fn ecn_marks_reach_the_wire() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(link(marking(), None), START, 1);
     for tos in [0b01_u8, 0b1011_1010, 0xfd] {
@@ -181,7 +181,7 @@ fn marks_are_on_the_wire() {
 
 /// If this fails, packets of one flow are taken for several, or a fragment stands for another flow at each look.
 #[test]
-fn a_flow_is_its_addresses_protocol_and_ports() {
+fn flow_key_is_the_five_tuple() {
     let one = describe(KEY, &udp(7, 0b1011_1010, 60), false);
     assert_eq!((one.len, one.ecn, one.dscp), (60, 2, 0b10_1110));
     assert_eq!(one.flow, describe(KEY, &udp(7, 0, 1_000), false).flow);
@@ -209,9 +209,10 @@ fn a_flow_is_its_addresses_protocol_and_ports() {
     (0..60).for_each(|bytes| assert_eq!(describe(KEY, &udp(7, 0, 60)[..bytes], false).len, bytes as u32));
 }
 
-/// If this fails, flows of IPv6 with options before their ports are one, or fragments of a packet wait in two lines.
+/// If it failed, flows of IPv6 with options before their ports would be one, or fragments of a packet wait in two
+/// queues.
 #[test]
-fn ports_are_behind_the_extension_headers() {
+fn ports_follow_extension_headers() {
     let flow = |first: u8, extensions: &[u8], port: u8| {
         let mut packet = vec![0x60, 0, 0, 0, 0, 0, first, 64];
         packet.extend([1; 32]);
@@ -231,9 +232,9 @@ fn ports_are_behind_the_extension_headers() {
     assert_eq!(flow(0, &long, 7), flow(0, &long, 8));
 }
 
-/// If this fails, a change of the queue loses frames without a word, or keeps buffers of frames that are gone.
+/// If it failed, a change of the queue would lose frames silently, or leak buffers.
 #[test]
-fn another_queue_takes_over_what_waits() {
+fn new_queue_adopts_waiting_frames() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut running = Link::new(link(fifo(100), None), START, 1);
     for port in 0..80 {
@@ -245,7 +246,7 @@ fn another_queue_takes_over_what_waits() {
     running.replace(link(fifo(50), None), &mut pool, Time(START.0 + 200), 1);
     let stats = running.stats();
     assert_eq!((stats.counts.queued, stats.swap_overflow, pool.in_use()), (50, 29, 50));
-    assert_eq!(stats.swap_kept, 50, "whatever waits when somebody asks");
+    assert_eq!(stats.swap_kept, 50, "it counts all that wait");
     assert_eq!((stats.counts.arrived, stats.counts.sent, stats.counts.dropped()), (80, 1, 29), "{stats:?}");
     running.replace(link(fifo(10), None), &mut pool, Time(START.0 + 250), 1);
     let lines = running.stats().lines;
@@ -260,13 +261,13 @@ fn another_queue_takes_over_what_waits() {
     assert!(running.stats().counts.is_conserved() && pool.in_use() == 0);
 }
 
-/// If this fails, what a line did before its queue was edited counts for what stands in that line now; or counts are
-/// begun anew though only an argument was changed, or forgotten once the first words are back.
+/// If it failed, counts of a line would move to the line that replaces it; or be reset by a change of an argument, or
+/// forgotten once the first text is back.
 #[test]
-fn lines_of_other_words_are_counted_apart() {
+fn edited_program_lines_count_apart() {
     let mut pool = Pool::new(PoolConfig::default());
     let plan = |packets, version, text| {
-        let written = Written { version, texts: vec![text] };
+        let written = ProgramText { version, texts: vec![text] };
         LinkPlan { written, ..link(fifo(packets), None) }
     };
     let mut running = Link::new(plan(100, 3, 7), START, 1);
@@ -284,7 +285,7 @@ fn lines_of_other_words_are_counted_apart() {
     assert_eq!(told(&running), (vec![(3, 1, 11)], vec![3]), "another argument");
     running.replace(plan(70, 5, 8), &mut pool, START, 1);
     assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 20)], vec![5]), "other words");
-    // A comment was added: that is no other queue.
+    // A comment was added: the queue is the same.
     running.replace(plan(70, 6, 9), &mut pool, START, 1);
     running.replace(plan(60, 7, 9), &mut pool, START, 1);
     assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 30)], vec![5]));
@@ -292,7 +293,7 @@ fn lines_of_other_words_are_counted_apart() {
     assert_eq!(told(&running), (vec![(3, 1, 21), (5, 1, 30)], vec![3]), "the first words are back");
 }
 
-/// Whoever has the least left goes first.
+/// The shortest remaining flow goes first.
 fn shortest_first() -> QueueProgram {
     least_first(Field::Remaining)
 }
@@ -307,34 +308,34 @@ fn least_first(field: Field) -> QueueProgram {
     program
 }
 
-/// If this fails, a call with one message whose length has not come with its headers goes first as if it had none, be
-/// it that its chain looks at the message or not.
+/// If it failed, a unary call whose length has not arrived with its headers would go first, as if it had none, whether
+/// or not its chain reads the message.
 #[test]
-fn a_call_with_one_message_is_not_ranked_before_that_comes() {
+fn unary_call_waits_for_its_length() {
     ["open", "close"].into_iter().for_each(shortest_go_first_behind_a_handler);
 }
 
 /// A link of the cluster with one place.
-fn one_by_one(program: QueueProgram) -> CallLink {
+fn one_by_one(program: QueueProgram) -> CallQueue {
     let program = Arc::new(program);
-    CallLink {
+    CallQueue {
         name: "line".to_owned(),
-        of: CallsOf::Cluster(0),
+        of: QueueScope::Cluster(0),
         concurrency: Some(1),
         step_ns: None,
         key: CallFlow::Host,
         class: None,
-        shared: Arc::new(Shared::default()),
+        shared: Arc::new(SharedSlots::default()),
         code: Arc::new(Interpreted::new(program.clone())),
         program,
-        written: Written::default(),
+        written: ProgramText::default(),
     }
 }
 
 fn shortest_go_first_behind_a_handler(handler: &str) {
     let text = chain("request\nresponse\n", &[&element("none", &[(handler, "forward")])]);
     let mut plan = Net::new().plan(Some(&text), &[CART]);
-    plan.links.push(Arc::new(one_by_one(shortest_first())));
+    plan.call_queues.push(Arc::new(one_by_one(shortest_first())));
     // Nothing comes with anything else.
     let network = Network { chunk_bytes: 1..=5, ..Network::default() };
     let mut world =
@@ -350,10 +351,10 @@ fn shortest_go_first_behind_a_handler(handler: &str) {
     assert!(world.check().is_empty());
 }
 
-/// If this fails, nothing ranks the frames of a port: what an element has said of them does not come to the queue, or
-/// is lost when another queue takes over.
+/// If it failed, frames of a port would not be ranked: user metadata would not reach the queue, or be lost when another
+/// queue replaces it.
 #[test]
-fn frames_are_ranked_by_what_elements_have_said_of_them() {
+fn frames_rank_by_user_metadata() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(link(fifo(9), Some(1_000_000)), START, 1);
     for (port, remaining) in [(0, 700), (1, 500), (2, 0), (3, 900), (4, 100)] {
@@ -370,13 +371,13 @@ fn frames_are_ranked_by_what_elements_have_said_of_them() {
         left.push(u16::from_be_bytes([pool.bytes(&frame)[34], pool.bytes(&frame)[35]]));
         pool.give(frame);
     }
-    // Of the third nobody has said anything.
+    // The third has no user metadata.
     assert_eq!(left, [2, 4, 1, 0, 3]);
 }
 
-/// If this fails, a shaper of its own rate sees 64 KiB at once, and adds the overhead of its line to them once.
+/// If it failed, a shaper with its own rate would see 64 KiB at once, and add the per-packet overhead once.
 #[test]
-fn what_a_queue_holds_back_is_cut_before_it_waits() {
+fn held_back_gso_frame_is_cut_first() {
     let mut holding = fifo(9);
     let body = vec![
         Step::Let(Value(0), Op::Int(0)),
@@ -400,10 +401,10 @@ fn what_a_queue_holds_back_is_cut_before_it_waits() {
     }
 }
 
-/// If this fails, the overhead of a line is added to the header of Ethernet, to its tags or to what fills short frames
-/// up; or a sender hides bytes from a shaper by what it says of its length.
+/// If it failed, the per-packet overhead would be added to Ethernet headers, tags or padding; or a sender could hide
+/// bytes from a shaper by a wrong length.
 #[test]
-fn the_length_of_the_network_layer_is_that_of_its_packet() {
+fn network_length_excludes_framing() {
     let frame = |n_tags: usize, said: u16, bytes: usize| {
         let mut frame = vec![0; 12];
         (0..n_tags).for_each(|_| frame.extend([0x81, 0x00, 0, 7]));
@@ -445,9 +446,9 @@ fn the_length_of_the_network_layer_is_that_of_its_packet() {
     }
 }
 
-/// If this fails, a queue that takes over takes what packets have waited off their slack, and so ranks them too early.
+/// If it failed, a new queue would subtract the waiting time from the slack, and rank packets too early.
 #[test]
-fn slack_counts_from_when_a_packet_came() {
+fn slack_counts_from_arrival() {
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(link(fifo(9), Some(1_000_000)), START, 1);
     for (port, came, due) in [(0, 0, 900), (1, 0, 100), (2, 60, 110)] {
@@ -462,15 +463,15 @@ fn slack_counts_from_when_a_packet_came() {
     pool.give(frame);
 }
 
-/// If this fails, what a chain says of a call is lost on its way to the queue: here that of long ones less is left.
+/// If it failed, the marks of a chain would not reach the call queue: here, long calls are the shorter ones.
 #[test]
-fn calls_are_ranked_by_what_elements_have_said_of_them() {
+fn calls_rank_by_user_metadata() {
     let text = chain(
         "request\ninput \"n\" I64 body \"n\"\nresponse\n",
         &[&element("says", &[("request", "v0: int = input in0\nmark.remaining v0\nforward")])],
     );
     let mut plan = Net::new().plan(Some(&text), &[CART]);
-    plan.links.push(Arc::new(one_by_one(shortest_first())));
+    plan.call_queues.push(Arc::new(one_by_one(shortest_first())));
     let mut world = World::new(1, plan).server(CART, |_| Behaviour::default().after(ms(2_000)));
     for (nth, count) in [9, 5, 8, 6, 7].into_iter().enumerate() {
         let client = world.client("front");
@@ -510,9 +511,9 @@ fn path(impair: Impairments) -> Path {
     Path { impair, ..Path::default() }
 }
 
-/// If this fails, a program that is tried behind a link sees another delay, loss or rate than was asked for.
+/// If it failed, a program tested behind a link would see another delay, loss or rate than requested.
 #[test]
-fn a_path_takes_its_time_and_its_toll() {
+fn path_delays_and_loses_frames() {
     let with = |rate, path| LinkPlan { path: Some(path), ..link(fifo(5_000), rate) };
     let delay = Impairments::delay(30 * MS as u64);
     let (out, _) = arrivals(with(Some(10_000_000), path(delay.clone())), 100);
@@ -529,7 +530,7 @@ fn a_path_takes_its_time_and_its_toll() {
 
 /// If this fails, a trace of Mahimahi is another link here than there: it gives 1500 bytes at each opportunity.
 #[test]
-fn small_frames_share_opportunities_of_a_trace() {
+fn small_frames_share_opportunities() {
     let trace = Some(Arc::new(Trace::parse("5\n5\n10\n").expect("it is one")));
     let plan = LinkPlan {
         path: Some(Path { trace, ..path(Impairments::delay(30 * MS as u64)) }),
@@ -559,9 +560,9 @@ fn small_frames_share_opportunities_of_a_trace() {
     assert_eq!([5, 10, 35, 40].map(&mut arrived), [0, 0, 30, 1], "fifteen frames of 100 bytes each");
 }
 
-/// If this fails, frames keep an order that netem does not keep, or lose one that was asked for.
+/// If it failed, frames would keep an order that netem does not keep, or lose a requested one.
 #[test]
-fn a_path_takes_longer_by_chance_and_some_frames_are_overtaken() {
+fn path_jitters_and_reorders_frames() {
     let with = |impair| LinkPlan { path: Some(path(impair)), ..link(fifo(5_000), Some(10_000_000)) };
     let delay = Impairments::delay(30 * MS as u64);
     // A millisecond each to be sent: what a frame takes beyond it, on the way.
@@ -601,16 +602,16 @@ fn a_path_takes_longer_by_chance_and_some_frames_are_overtaken() {
     assert!(n_of(3) >= stats.path.reordered - 12 && n_of(1) + n_of(2) < 5, "{} {}", n_of(3), n_of(2));
 }
 
-/// If this fails, frames are doubled or damaged in silence, or their damage is repaired by a device on its way.
+/// If it failed, frames would be doubled or damaged without a count, or a device would repair their damage.
 #[test]
-fn frames_come_twice_and_bits_are_flipped() {
+fn path_duplicates_and_corrupts() {
     let impair = Impairments { duplicate: 0.2, corrupt: 0.1, ..Impairments::default() };
     let mut pool = Pool::new(PoolConfig::default());
     let mut link = Link::new(LinkPlan { path: Some(path(impair)), ..link(fifo(9), None) }, START, 1);
     let (mut n_flipped, mut n_twice, sent) = (0, 0, udp(7, 0, 200));
     for nth in 0..2_000 {
         let mut frame = pool.take_filled(&sent).expect("a buffer");
-        // The device is to add up the rest of the checksum.
+        // A device is to complete the checksum.
         frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         let now = Time(START.0 + nth * MS);
         link.handle_frame(frame, &mut pool, now);
@@ -629,7 +630,11 @@ fn frames_come_twice_and_bits_are_flipped() {
         Offload { checksum: Checksum::Partial { start: 34, offset: 6 }, gso: None }
             .finish_checksum(&mut meant);
         let flipped: u32 = first.iter().zip(&meant).map(|(a, b)| (a ^ b).count_ones()).sum();
-        assert_eq!(flipped, u32::from(!is_left_to_do), "a bit, and nobody writes a new checksum over it");
+        assert_eq!(
+            flipped,
+            u32::from(!is_left_to_do),
+            "one bit, and no device writes a new checksum over it"
+        );
         assert_eq!(first[0] >> 4, meant[0] >> 4, "of what no device takes");
         n_flipped += u64::from(flipped);
         out.into_iter().for_each(|frame| pool.give(frame));
@@ -641,10 +646,10 @@ fn frames_come_twice_and_bits_are_flipped() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// If this fails, a link does not change when its schedule says so, or its queue and its recording do not hear of it.
+/// If it failed, a link would not follow its schedule, or its queue and recording would miss the change.
 #[test]
-fn a_path_changes_while_it_is_used() {
-    let change = |ms: u64, rate, delay_ms: u64| Change {
+fn path_changes_while_in_use() {
+    let change = |ms: u64, rate, delay_ms: u64| PathChange {
         after_ns: ms * MS as u64,
         rate: Some(rate),
         impair: Impairments::delay(delay_ms * MS as u64),
@@ -672,9 +677,9 @@ fn a_path_changes_while_it_is_used() {
     assert_eq!(recorded.text(), "r 0 10000000\nr 50000000 1000000\nr 200000000 10000000\n");
 }
 
-/// If this fails, a recording does not say what became of packets behind the queue.
+/// If it failed, a recording would not show what became of packets behind the queue.
 #[test]
-fn what_happens_on_the_way_is_recorded() {
+fn path_events_are_recorded() {
     let impair = Impairments {
         loss: Loss::Each(0.5),
         duplicate: 1.0,

@@ -29,9 +29,9 @@ fn add(world: &mut World, client: ClientId, bytes: usize, at: i64) -> CallId {
     world.call(client, Call::unary(ADD, item("ann", 1, &vec![7; bytes])).at(ms(at)))
 }
 
-/// A connection that nobody uses would be kept for ever, or one with a long call be closed under it.
+/// If it failed, an unused connection would be kept forever, or one with a long call be closed under it.
 #[test]
-fn idle_connection_closes_and_busy_one_stays() {
+fn idle_timeout_spares_busy_connection() {
     let limit = |options: &mut ListenerOptions| options.idle_timeout = Some(ms(500));
     let of_cluster = |options: &mut ClusterOptions| options.idle_timeout = Some(ms(300));
     let plan = set(Net::new().plan(None, &[CART]), limit, of_cluster);
@@ -47,9 +47,9 @@ fn idle_connection_closes_and_busy_one_stays() {
     assert_eq!(world.engine().connections_open(), 0);
 }
 
-/// Clients that never go would stay with one node whatever is added beside it.
+/// If it failed, clients would stay with one node whatever is added beside it.
 #[test]
-fn old_connection_ends_its_calls_and_takes_no_more() {
+fn aged_connection_drains() {
     let limit = |options: &mut ListenerOptions| options.connection_age_max = Some(ms(1_000));
     let plan = set(Net::new().plan(None, &[CART]), limit, |_| {});
     let mut world = World::new(1, plan).server(CART, |_| Behaviour::default().after(ms(3_000)));
@@ -63,7 +63,7 @@ fn old_connection_ends_its_calls_and_takes_no_more() {
 
 /// Without a grace, a call that never ends would keep an old connection for ever.
 #[test]
-fn grace_of_an_old_connection_ends_its_calls() {
+fn age_grace_ends_calls() {
     let limit = |options: &mut ListenerOptions| {
         options.connection_age_max = Some(ms(1_000));
         options.connection_age_grace = Some(ms(500));
@@ -78,9 +78,9 @@ fn grace_of_an_old_connection_ends_its_calls() {
     assert_eq!(world.engine().clients_open(), 0);
 }
 
-/// Servers behind one address would keep the connections that they were made with.
+/// If it failed, new servers behind one address would get no connections.
 #[test]
-fn old_connection_to_a_server_is_made_anew() {
+fn aged_upstream_is_replaced() {
     let limit = |options: &mut ClusterOptions| options.connection_age_max = Some(ms(1_000));
     let plan = set(Net::new().plan(None, &[CART]), |_| {}, limit);
     let mut world = World::new(1, plan).server(CART, |_| echo());
@@ -92,9 +92,9 @@ fn old_connection_to_a_server_is_made_anew() {
     assert!((3..=4).contains(&made), "three seconds, one each: {made}");
 }
 
-/// A larger message than was asked for would fill memory; one that was asked for be refused.
+/// If it failed, a message above the limit would fill memory, or one within it be refused.
 #[test]
-fn message_size_is_that_of_its_side() {
+fn message_limit_is_per_side() {
     let plan = |request: u32, response: u32| {
         let of_listener = move |options: &mut ListenerOptions| options.message_size_max = request;
         let of_cluster = move |options: &mut ClusterOptions| options.message_size_max = response;
@@ -115,9 +115,9 @@ fn message_size_is_that_of_its_side() {
     assert_eq!(codes(plan(32 << 20, 32 << 20), 24 << 20), Some(0));
 }
 
-/// One listener's clients would take the places of another's, or of all memory.
+/// If it failed, one listener's clients would use the connections of another's, or all memory.
 #[test]
-fn further_client_of_a_full_listener_is_refused() {
+fn full_listener_refuses_clients() {
     let limit = |options: &mut ListenerOptions| options.connections_max = 2;
     let plan = set(Net::new().plan(None, &[CART]), limit, |_| {});
     let mut world = World::new(1, plan).server(CART, |_| echo());
@@ -129,9 +129,9 @@ fn further_client_of_a_full_listener_is_refused() {
     assert!(engine.handle_accept(Time(0), "front", "d").is_some());
 }
 
-/// A change of a limit would close the connections that it is for, or hold for new ones alone.
+/// If it failed, a change of a limit would close connections, or apply only to new ones.
 #[test]
-fn options_change_under_connections() {
+fn options_apply_to_open_connections() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |_| echo());
     let client = world.client("front");
@@ -151,9 +151,9 @@ fn options_change_under_connections() {
     assert_eq!(world.engine().connections_open(), 1, "the server's had no call for long");
 }
 
-/// A server that answers again would be tried too late, or one that is gone too often.
+/// If it failed, a recovered server would be tried too late, or a dead one too often.
 #[test]
-fn backoff_is_that_of_the_cluster() {
+fn backoff_follows_cluster_options() {
     let attempts = |base: i64, max: i64| {
         let limit = move |options: &mut ClusterOptions| {
             (options.backoff_base, options.backoff_max) = (ms(base), ms(max));

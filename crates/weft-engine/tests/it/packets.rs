@@ -14,9 +14,9 @@ use weft_core::wire::{
 use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
-use weft_engine::packet::stats::{How, Lost, PacketStats};
+use weft_engine::packet::stats::{DropReason, EndKind, PacketStats};
 use weft_engine::packet::{
-    FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, Fate, HELD_MAX, PacketConfig, PacketEngine, Watch,
+    Disposition, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX, HELD_MAX, PacketConfig, PacketEngine, Watch,
 };
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
@@ -109,7 +109,7 @@ impl Rig {
         let mut staged = self.store.stage();
         staged.keep_rows();
         let mut plan = self.build(&mut staged, backend, chains);
-        Arc::get_mut(&mut plan).expect("nobody else has it").forget_rules();
+        Arc::get_mut(&mut plan).expect("it is not shared").forget_rules();
         self.store.note_coded();
         plan
     }
@@ -145,14 +145,14 @@ pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
 pub(crate) struct Seen(Vec<(String, Vec<u8>)>);
 
 impl Watch for Seen {
-    fn frame(&mut self, fate: Fate<'_>, _: &Frame, bytes: &[u8]) {
+    fn frame(&mut self, fate: Disposition<'_>, _: &Frame, bytes: &[u8]) {
         self.0.push((fate.to_string(), bytes.to_vec()));
     }
 }
 
 impl Seen {
-    /// What may be held against others: a frame that is lost since a value does not fit has those that were written by
-    /// then, and code writes them in another order.
+    /// What may be compared: a frame dropped for a length mismatch has the edits applied by then, and code applies them
+    /// in another order.
     fn settled(&self) -> Vec<(&str, &[u8])> {
         let mut all = Vec::with_capacity(self.0.len());
         for (fate, bytes) in &self.0 {
@@ -274,8 +274,8 @@ fn chain_stats(stats: &PacketStats) -> &weft_engine::packet::stats::PacketChainS
 }
 
 #[test]
-fn a_chain_rewrites_and_drops_by_line() {
-    // A router that wrote the TTL beside its place, or lost count of what it drops, would break every network.
+fn chain_rewrites_and_counts_drops() {
+    // If it failed, a router would write the TTL to a wrong place, or miscount its drops.
     for backend in [&Interp as &dyn Backend, &jit()] {
         let (mut engine, mut pool) = (one(backend, &[ttl()]), pool());
         let (left, seen) = run(&mut engine, &mut pool, &[packet(64), packet(1), packet(2)], 2);
@@ -286,14 +286,14 @@ fn a_chain_rewrites_and_drops_by_line() {
         let stats = engine.stats();
         let chain = chain_stats(&stats);
         assert_eq!((chain.frames, chain.elements[0].1.seen, chain.elements[0].1.dropped), (3, 3, 1));
-        assert_eq!((chain.ends[0].line, chain.ends[0].how, chain.ends[0].n), (7, How::Dropped, 1));
+        assert_eq!((chain.ends[0].line, chain.ends[0].how, chain.ends[0].n), (7, EndKind::Dropped, 1));
         assert_eq!((stats.ports[0].received, stats.ports[1].sent, pool.in_use()), (3, 2, 0));
     }
 }
 
 #[test]
-fn each_chain_has_its_own_turn_to_be_timed() {
-    // Batches of all ports of a worker come at one time: with one turn for all, only the first port's chain would ever
+fn timing_samples_each_chain() {
+    // All ports of a worker deliver batches at one time: with one timer for all, only the first port's chain would ever
     // be timed under load.
     let jit = jit();
     let rig = Rig::new(1);
@@ -369,8 +369,9 @@ fn formats_of_errors() -> Formats {
 }
 
 #[test]
-fn what_is_read_of_the_bytes_needs_no_parser() {
-    // A router would spread flows by chance, answer errors, or hold fragments whose first goes another way.
+fn raw_byte_reads_need_no_parser() {
+    // If it failed, a router would spread flows at random, answer errors, or hold fragments whose first goes another
+    // way.
     let whole = |from| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (from, 53), &[0x5a; 200]);
     let icmp = |kind: u16| {
         let mut packet = whole(kind << 8);
@@ -441,8 +442,8 @@ fn no_nine() -> String {
 }
 
 #[test]
-fn later_fragments_have_the_ports_of_the_first() {
-    // A firewall would let through all of a datagram but its first part, or nothing of one that it is to let through.
+fn later_fragment_inherits_ports() {
+    // If it failed, a firewall would pass all of a datagram except its first fragment, or nothing of a permitted one.
     let datagram = |port| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[0x5a; 200]);
     let (good, bad) = (fragments(&datagram(53), 1, 64), fragments(&datagram(9), 2, 64));
     let mut wanted = fragments(&datagram(53), 1, 64);
@@ -472,18 +473,18 @@ fn later_fragments_have_the_ports_of_the_first() {
                 stats.chains[0].ends.iter().map(|end| (end.line, end.n)).collect::<Vec<_>>(),
                 [(3, 4)]
             );
-            assert_eq!((stats.ports[0].received, stats.lost.len(), pool.in_use()), (9, 0, 0));
+            assert_eq!((stats.ports[0].received, stats.drops.len(), pool.in_use()), (9, 0, 0));
         }
     }
 }
 
 #[test]
-fn fragments_that_lie_about_their_packet_do_not_pass() {
-    // A header could be hidden from a firewall by one that is written over it, as RFC 1858 and RFC 3128 tell.
+fn lying_fragments_are_dropped() {
+    // If it failed, a header could be hidden from a firewall by an overlapping fragment (RFC 1858, RFC 3128).
     let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     let parts = |id, bytes| fragments(&udp(9, [1; 4], [2; 4], (7, 53), &[1; 200]), id, bytes);
-    // The second lies over the end of the first, so all behind it is lost too.
+    // The second overlaps the end of the first, so all fragments behind it are lost, too.
     let mut hidden = parts(1, 64);
     hidden[1] = parts(1, 56)[1].clone();
     let (left, seen) = run(&mut engine, &mut pool, &hidden, 64);
@@ -493,41 +494,41 @@ fn fragments_that_lie_about_their_packet_do_not_pass() {
             == "malformed by ipv4 line 18: overlaps another fragment, or ends where none may"),
         "{seen:?}"
     );
-    // One that comes twice is looked at once, and the rest passes.
+    // A duplicate passes once, and the rest passes.
     let mut twice = parts(2, 64);
     twice.insert(1, twice[1].clone());
     let (left, _) = run(&mut engine, &mut pool, &twice, 64);
     assert_eq!(left.len(), 4);
-    // A first that is malformed takes the others with it.
+    // A malformed first fragment takes the others with it.
     let mut broken = parts(3, 64);
     broken[0][25] ^= 1;
     let (left, seen) = run(&mut engine, &mut pool, &broken, 64);
     assert!(left.is_empty() && seen.iter().all(|(fate, _)| fate.contains("checksum")), "{seen:?}");
-    // What never gets its first is given up in time.
+    // Fragments without the first are dropped in time.
     run(&mut engine, &mut pool, &parts(4, 64)[1..], 64);
     assert_eq!((engine.held(), pool.in_use()), (3, 3));
     engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1), &mut pool, None);
     assert_eq!(engine.held(), 0);
-    let lost = engine.stats().lost;
-    assert!(lost.contains(&(Lost::NoFirstFragment, 3)), "{lost:?}");
+    let lost = engine.stats().drops;
+    assert!(lost.contains(&(DropReason::NoFirstFragment, 3)), "{lost:?}");
     run(&mut engine, &mut pool, &[packet(5)], 1);
-    assert_eq!((pool.in_use(), engine.stats().lost), (0, lost));
+    assert_eq!((pool.in_use(), engine.stats().drops), (0, lost));
 }
 
 #[test]
-fn a_flood_of_fragments_takes_no_more_than_its_share() {
-    // Anybody could take all buffers of a firewall.
+fn fragment_flood_stays_in_limits() {
+    // If it failed, anyone could use up all buffers of a firewall.
     let plan = Rig::new(1).plan(&jit(), vec![(program_on_fragments(&[no_nine()]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     let datagram =
         |from: u16| udp(9, from.to_be_bytes().repeat(2).try_into().expect("4"), [2; 4], (7, 53), &[1; 99]);
     for from in 0..6_000_u16 {
         let parts = fragments(&datagram(from), from, 64);
-        // Those of firsts alone fill the table, those of others wait.
+        // First fragments alone fill the table; all others wait.
         run(&mut engine, &mut pool, &parts[usize::from(from % 2)..][..1], 1);
         assert!(engine.held() <= FRAGMENTS_WAITING_MAX && pool.in_use() <= FRAGMENTS_WAITING_MAX + 1);
     }
-    // One that is whole passes at once all the same, in both orders.
+    // A complete packet still passes at once, in both orders.
     for back in [false, true] {
         let mut parts = fragments(&datagram(9_000), 7, 64);
         if back {
@@ -536,16 +537,16 @@ fn a_flood_of_fragments_takes_no_more_than_its_share() {
         let (left, _) = run(&mut engine, &mut pool, &parts, 64);
         assert_eq!(left.len(), 2);
     }
-    let lost = engine.stats().lost;
-    assert_eq!(lost.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [Lost::FragmentsTooMany]);
+    let lost = engine.stats().drops;
+    assert_eq!(lost.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), [DropReason::FragmentsTooMany]);
     assert_eq!(lost[0].1 + engine.held() as u64, 3_000);
     engine.close(&mut pool);
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
-fn malformed_frames_are_counted_by_the_rule_that_they_break() {
-    // Nobody could tell an attack from a bad cable.
+fn malformed_frames_count_by_check() {
+    // If it failed, an attack would look like a bad cable.
     let (mut engine, mut pool) = (one(&jit(), &[ttl()]), pool());
     let good = packet(9);
     let mut bad_version = good.clone();
@@ -566,7 +567,7 @@ fn malformed_frames_are_counted_by_the_rule_that_they_break() {
         "malformed by ipv4 line 21: checksum",
         "malformed by udp line 30: truncated",
         "malformed by ipv4 line 11: truncated",
-        // It has no TTL, which counts as none left.
+        // It has no TTL, which counts as zero.
         "drop by hop line 7",
     ];
     assert_eq!(fates, wanted);
@@ -577,8 +578,8 @@ fn malformed_frames_are_counted_by_the_rule_that_they_break() {
 }
 
 #[test]
-fn verdicts_send_frames_where_they_say() {
-    // A frame in the wrong network is a leak; one that is lost without a count cannot be found.
+fn verdicts_select_the_egress() {
+    // A frame in the wrong network is a leak; an uncounted loss cannot be found.
     let verdict = |end: &str| {
         let body = format!(
             "block0:\n v0: bytes = bytes \"c\"\n v1: bytes = bytes \"*\"\n v2: bytes = bytes \"x\"\n {end} ; line 5"
@@ -596,18 +597,18 @@ fn verdicts_send_frames_where_they_say() {
     assert_eq!((ports, fate.as_str(), stats.copies), (vec![1, 2], "redirect to * by e line 5", 1));
     let (ports, fate, stats) = verdict("redirect v2");
     assert_eq!((ports, fate.as_str()), (vec![], "redirect to no port by e line 5"));
-    assert_eq!(chain_stats(&stats).ends[0].how, How::NoSuchPort);
+    assert_eq!(chain_stats(&stats).ends[0].how, EndKind::NoSuchPort);
     let (_, fate, stats) = verdict("abort RESOURCE_EXHAUSTED");
     assert_eq!(fate, "abort RESOURCE_EXHAUSTED by e line 5");
-    assert_eq!(chain_stats(&stats).ends[0].how, How::Aborted(Status::ResourceExhausted));
+    assert_eq!(chain_stats(&stats).ends[0].how, EndKind::Aborted(Status::ResourceExhausted));
     let (_, fate, stats) = verdict("v3: int = int 2\n fail v3");
     assert_eq!(fate, "failed (division by zero) by e line 5");
     assert_eq!(chain_stats(&stats).elements[0].1.failed, 1);
 }
 
 #[test]
-fn a_mirror_is_the_frame_as_it_was_when_it_was_asked_for() {
-    // A monitor would see packets that were never on the wire.
+fn mirror_copies_frame_at_its_point() {
+    // If it failed, a monitor would see packets that were never on the wire.
     let body = "block0:\n v0: bytes = bytes \"c\"\n v1: int = int 7\n set_input in2, v1\n mirror v0\n \
                 v2: int = int 8\n set_input in2, v2\n v3: int = int 77\n mark.class v3\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
@@ -616,12 +617,12 @@ fn a_mirror_is_the_frame_as_it_was_when_it_was_asked_for() {
     let gone = body.replace("bytes \"c\"", "bytes \"nowhere\"");
     let mut engine = one(&jit(), &[element("e", &gone)]);
     run(&mut engine, &mut pool, &[packet(3)], 1);
-    assert_eq!(engine.stats().lost, [(Lost::NoMirrorPort, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::NoMirrorPort, 1)]);
 }
 
 #[test]
-fn delayed_frames_leave_when_their_time_has_come() {
-    // A delay that lost, doubled or reordered packets would be no delay.
+fn delayed_frame_leaves_when_due() {
+    // If it failed, DELAY would lose, double or reorder packets.
     let body = "block0:\n v0: int = int 5000000\n delay v0\n forward";
     let (mut engine, mut pool) = (one(&Interp, &[element("e", body)]), pool());
     let packets = [packet(3), packet(4), packet(5)];
@@ -640,14 +641,14 @@ fn delayed_frames_leave_when_their_time_has_come() {
 }
 
 #[test]
-fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
-    // A delay that anybody can fill would take all buffers, or frames would go without a word.
+fn delay_limit_counts_drops() {
+    // If it failed, delayed frames could use up all buffers, or frames would be lost without a count.
     let body =
         "block0:\n v0: int = input in2\n v1: int = int 1000000\n v2: int = mul v0, v1\n delay v2\n forward";
     let mut pool = Pool::new(PoolConfig { small: 8192, large: 1 });
     for backend in [&Interp as &dyn Backend, &jit()] {
         let mut engine = one(backend, &[element("e", body)]);
-        // What waits longer was first, and is last to leave.
+        // The one with the longest delay arrived first and leaves last.
         run(&mut engine, &mut pool, &[packet(9), packet(3), packet(3), packet(6)], 4);
         let mut left = Vec::new();
         for _ in 0..20 {
@@ -660,15 +661,15 @@ fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
         for _ in 0..HELD_MAX / 64 + 1 {
             run(&mut engine, &mut pool, &vec![packet(9); 64], 64);
         }
-        assert_eq!((engine.held(), engine.stats().lost), (HELD_MAX, vec![(Lost::HeldTooMany, 64)]));
+        assert_eq!((engine.held(), engine.stats().drops), (HELD_MAX, vec![(DropReason::HeldTooMany, 64)]));
         engine.close(&mut pool);
         assert_eq!(pool.in_use(), 0);
     }
 }
 
 #[test]
-fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
-    // A rule for DNS would be applied to other traffic, or to none.
+fn first_matching_chain_takes_frame() {
+    // If it failed, a rule for DNS would apply to other traffic, or to none.
     let body = "block0:\n v0: int = input in7\n v1: int = int 53\n v2: bool = icmp.eq v0, v1\n \
                 branch v2, block1, block2\nblock1:\n forward\nblock2:\n drop ; line 1";
     let mut condition = program(&[element("when", body)]);
@@ -689,7 +690,7 @@ fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
     let alone = Rig::new(1).plan(&jit(), vec![(program(&[ttl()]), Some(condition))]);
     let mut engine = self::engine(&alone);
     run(&mut engine, &mut pool, &[udp(9, [1; 4], [2; 4], (5, 80), b"")], 1);
-    assert_eq!(engine.stats().lost, [(Lost::NoChain, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::NoChain, 1)]);
 }
 
 /// Random changes of all fields, in several elements.
@@ -713,8 +714,8 @@ fn rewriter(rng: &mut Rng) -> Vec<String> {
 }
 
 #[test]
-fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
-    // One among usual frames would pass twice, or not at all, or those behind it with what was known of it.
+fn slow_path_keeps_frame_order() {
+    // If it failed, a frame on the slow path would pass twice or not at all, or frames behind it would get its inputs.
     let jit = jit();
     let elements = [
         ttl(),
@@ -729,14 +730,14 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
     for chain in programs.clone().map(Arc::new) {
         let state = World::new(&chain).state;
         let code = jit.compile(&chain, Event::Request, &state).expect("it is well-formed");
-        assert!(code.goes_through(), "there is a way of usual frames");
+        assert!(code.has_fast_path(), "there is a way of usual frames");
     }
     let frame = |rng: &mut Rng, nth: usize| {
         let port = rng.pick(&[9, 53]);
         let mut frame = udp(rng.pick(&[1, 64]), [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[nth as u8; 9]);
         match rng.below(8) {
-            // A tag, which the parser of these frames does not know; options; a checksum that does not hold; too
-            // short; a first fragment, a later one; a length beyond the end.
+            // A tag, which the parser of these frames does not know; options; a wrong checksum; too short; a first
+            // fragment, a later one; a length beyond the end.
             0 => drop(frame.splice(12..12, [0x81, 0, 0, 7])),
             1 => {
                 frame[14] = 0x46;
@@ -768,8 +769,8 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
 }
 
 #[test]
-fn checksums_that_are_kept_are_those_that_would_be_made() {
-    // Receivers would throw away what passed a NAT.
+fn updated_checksum_equals_recomputed() {
+    // If it failed, receivers would discard what passed a NAT.
     let jit = jit();
     for seed in 0..if cfg!(debug_assertions) { 15 } else { 600 } {
         let mut rng = Rng::from_seed(seed);
@@ -802,8 +803,8 @@ fn checksums_that_are_kept_are_those_that_would_be_made() {
 }
 
 #[test]
-fn a_checksum_that_the_device_completes_has_the_changes_of_its_pseudo_header() {
-    // Packets of a host that offloads checksums would leave a NAT with wrong ones.
+fn offloaded_checksum_follows_pseudo_header() {
+    // If it failed, packets of a host that offloads checksums would leave a NAT with wrong ones.
     let body = "block0:\n v0: bytes = bytes \"\\x7f\\x00\\x00\\x01\"\n set_input in3, v0\n v1: int = int 5353\n \
                 set_input in6, v1\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("nat", body)]), pool());
@@ -825,8 +826,8 @@ fn a_checksum_that_the_device_completes_has_the_changes_of_its_pseudo_header() {
 }
 
 #[test]
-fn a_checksum_that_the_program_sets_is_left_to_it() {
-    // A test that sends broken packets on purpose could not.
+fn program_set_checksum_is_kept() {
+    // If it failed, a test could not send broken packets on purpose.
     let body =
         "block0:\n v0: int = int 4660\n set_input in8, v0\n v1: int = int 99\n set_input in6, v1\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
@@ -836,19 +837,19 @@ fn a_checksum_that_the_program_sets_is_left_to_it() {
 }
 
 #[test]
-fn a_value_of_another_length_ends_the_frame() {
-    // An IPv6 address in an IPv4 header would overwrite what is behind it.
+fn length_mismatch_ends_frame() {
+    // If it failed, an IPv6 address in an IPv4 header would overwrite the bytes behind it.
     let body = "block0:\n v0: bytes = bytes \"12345\"\n set_input in3, v0\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
     assert!(left.is_empty());
     let stats = engine.stats();
     let ends = chain_stats(&stats).ends.iter().map(|end| (&*end.element, end.how, end.n)).collect::<Vec<_>>();
-    assert_eq!((&stats.lost[..], &ends[..]), (&[][..], &[("e", How::Unfit, 1)][..]));
-    // Of two that may have done it, nobody is named.
+    assert_eq!((&stats.drops[..], &ends[..]), (&[][..], &[("e", EndKind::LengthMismatch, 1)][..]));
+    // If two elements may be the cause, none is named.
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body), element("f", body)]), self::pool());
     run(&mut engine, &mut pool, &[packet(9)], 1);
-    assert_eq!(engine.stats().lost, [(Lost::Unfit, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::LengthMismatch, 1)]);
 }
 
 /// Counts frames by the packet's destination port.
@@ -877,8 +878,8 @@ fn counts(plan: &PacketPlan) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn engines_on_several_threads_share_their_state() {
-    // A limit on a flow would be as many limits as there are workers.
+fn engines_share_state_across_threads() {
+    // If it failed, a limit per flow would apply once per worker.
     for workers in [1, 4] {
         let plan = Rig::new(workers).plan(&jit(), vec![(program(&[counter()]), None)]);
         let mut stats = PacketStats::default();
@@ -901,7 +902,7 @@ fn engines_on_several_threads_share_their_state() {
     }
 }
 
-/// Takes the row of the packet's destination port out, or puts it in where there is none.
+/// Removes the row of the packet's destination port, or inserts it if there is none.
 fn toggle() -> String {
     element(
         "toggle",
@@ -913,9 +914,9 @@ fn toggle() -> String {
 }
 
 #[test]
-fn looking_ahead_is_not_seen() {
-    // With many flows rows are looked up before the frames pass; one that came or went meanwhile, with a frame of the
-    // same batch, would be missed, or be there still.
+fn prefetch_changes_no_result() {
+    // With many flows, rows are prefetched before the frames pass. If it failed, a row inserted or removed by a frame
+    // of the same batch would be missed, or still found.
     for elements in [vec![counter()], vec![toggle()], vec![toggle(), counter()]] {
         let mut chain = program(&elements);
         chain.tables[0].spec.max_rows = 16_000;
@@ -933,7 +934,7 @@ fn looking_ahead_is_not_seen() {
                 backend.compile(&plan.chains[0].program, Event::Request, &state).expect("it is well-formed");
             let mut engine = engine(&plan);
             let left = run_watched(&mut engine, &mut pool(), &packets, 64, None);
-            (code.pays_ahead(&state), (left, counts(&plan), engine.stats()))
+            (code.prefetch_pays(&state), (left, counts(&plan), engine.stats()))
         };
         let (interpreted, compiled) = (observe(&Interp), observe(&jit()));
         assert!(compiled.0 && !interpreted.0);
@@ -942,8 +943,8 @@ fn looking_ahead_is_not_seen() {
 }
 
 #[test]
-fn an_update_between_batches_keeps_state_counts_and_what_waits() {
-    // A change of the rules would forget the flows.
+fn update_keeps_state_and_waiting_frames() {
+    // If it failed, a change of the rules would forget the flows.
     let mut rig = Rig::new(1);
     let jit = jit();
     let first = rig.plan(&jit, vec![(program(&[counter()]), None)]);
@@ -967,13 +968,13 @@ fn an_update_between_batches_keeps_state_counts_and_what_waits() {
     let mut waiting = vec![pool.take_filled(&packet(7)).expect("a buffer")];
     engine.handle_batch(START, 0, &mut waiting, &mut pool, None);
     engine.apply(START, Arc::new(PacketPlan::default()), &mut pool);
-    assert_eq!(engine.stats().lost, [(Lost::PortGone, 1)]);
+    assert_eq!(engine.stats().drops, [(DropReason::PortGone, 1)]);
     assert_eq!(pool.in_use(), 0);
 }
 
 #[test]
-fn what_ended_frames_and_is_gone_is_still_counted() {
-    // What came in and what went out would not add up behind an update.
+fn removed_element_drops_stay_counted() {
+    // If it failed, frames in and out would not add up after an update.
     let mut rig = Rig::new(1);
     let jit = jit();
     let both = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
@@ -981,16 +982,16 @@ fn what_ended_frames_and_is_gone_is_still_counted() {
     run(&mut engine, &mut pool, &[packet(1), packet(1), packet(9)], 3);
     let one = rig.plan(&jit, vec![(program(&[counter()]), None)]);
     engine.apply(START, Arc::clone(&one), &mut pool);
-    assert_eq!(engine.stats().lost, [(Lost::ByGone, 2)]);
+    assert_eq!(engine.stats().drops, [(DropReason::ByGone, 2)]);
     run(&mut engine, &mut pool, &[packet(1)], 1);
     engine.apply(START, Arc::clone(&both), &mut pool);
     engine.apply(START, Arc::new(PacketPlan::default()), &mut pool);
-    assert_eq!(engine.stats().lost, [(Lost::ByGone, 2)]);
+    assert_eq!(engine.stats().drops, [(DropReason::ByGone, 2)]);
 }
 
 #[test]
-fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
-    // A report once a node would come once a worker.
+fn every_runs_on_worker_0_only() {
+    // If it failed, a report per node would be sent once per worker.
     let every = "element \"tick\" \"tick\"\nhandler every 1000000000 function \"every\" {\nblock0:\n \
                  v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
     let plan = Rig::new(2).plan(&jit(), vec![(program(&[every.to_owned()]), None)]);
@@ -1005,8 +1006,8 @@ fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
 }
 
 #[test]
-fn every_keeps_its_pace_however_late_it_runs() {
-    // Each run a tick late would set the next one from there: rates that a program takes by its ticks would be too low.
+fn late_every_keeps_its_pace() {
+    // If each late run set the next one from its own time, rates that a program computes by its ticks would be too low.
     let every = "element \"tick\" \"tick\"\nhandler every 10000000 function \"every\" {\nblock0:\n \
                  v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
     let plan = Rig::new(2).plan(&jit(), vec![(program(&[every.to_owned()]), None)]);
@@ -1018,7 +1019,7 @@ fn every_keeps_its_pace_however_late_it_runs() {
     assert_eq!(engine.rows().len(), 100);
 }
 
-/// As [`counter`], with a TIMEOUT that tells how many frames a port had in all.
+/// As [`counter`], with a TIMEOUT that emits the total of a port's frames.
 fn counter_with_timeout() -> String {
     let timeout = "handler departed t0 function \"gone\" {\nblock0:\n v0: row = departed t0\n \
                    v1: bytes = bytes \"gone\"\n v2: int = column t0, v0, c1\n emit s0, v1, v2\n forward\n}\n";
@@ -1033,7 +1034,7 @@ fn expiring(elements: &[String]) -> ChainProgram {
     program
 }
 
-/// Runs the engine's timers up to this time, and gives the rows that came out.
+/// Runs the engine's timers up to this time; returns the number of emitted rows.
 fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
     while let Some(at) = engine.poll_timeout().filter(|at| *at < end) {
         engine.handle_timeout(at, &mut pool(), None);
@@ -1044,8 +1045,8 @@ fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
 }
 
 #[test]
-fn each_row_that_expires_is_told_of_once_a_node_and_over_updates() {
-    // A flow record would be missing, or there twice, whenever a network is changed or has several workers.
+fn expired_row_runs_timeout_once() {
+    // If it failed, a flow record would be missing or doubled when a network changes or has several workers.
     let mut rig = Rig::new(2);
     let jit = jit();
     let first = rig.plan(&jit, vec![(expiring(&[counter_with_timeout()]), None)]);
@@ -1059,8 +1060,8 @@ fn each_row_that_expires_is_told_of_once_a_node_and_over_updates() {
     }
     let soon = START + Interval::from_millis(900);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, soon)), [0, 0]);
-    // More rows than one sweep takes have expired. Half of the keys come again before anybody has looked, and an
-    // update comes before that, too.
+    // More rows than one sweep takes have expired. Half of the keys return before the check, and an update comes before
+    // that, too.
     let late = START + Interval::from_millis(1090);
     let again: Vec<_> = (0..350).map(|n| udp(9, [1; 4], [2; 4], (7, 50 + n), b"")).collect();
     for packet in &again {
@@ -1074,21 +1075,21 @@ fn each_row_that_expires_is_told_of_once_a_node_and_over_updates() {
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later)), [700, 0]);
     let end = late + Interval::from_millis(1500);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end)), [350, 0]);
-    // A version without the handler keeps nothing back.
+    // A version without the handler keeps no rows back.
     let third = rig.plan(&jit, vec![(expiring(&[counter()]), None)]);
     engines.iter_mut().for_each(|engine| engine.apply(end, Arc::clone(&third), &mut pool));
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, end + Interval::from_secs(1))), [0, 0]);
     assert_eq!(counts(&third), []);
 }
 
-/// As [`counter`], with an EVICT that tells how many frames a port had in all.
+/// As [`counter`], with an EVICT that emits the total of a port's frames.
 fn counter_with_evict() -> String {
     counter_with_timeout().replace("handler departed", "handler evicted")
 }
 
 #[test]
-fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
-    // A flow that made room for another would be missing of what is billed, or be billed twice.
+fn evicted_row_runs_evict_once() {
+    // If it failed, an evicted flow would be missing from a bill, or be billed twice.
     let mut rig = Rig::new(2);
     let jit = jit();
     let crowded = |elements: &[String]| {
@@ -1109,13 +1110,13 @@ fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
     run(&mut engines[1], &mut pool, &ports(250, 150), 64);
     let soon = START + Interval::from_millis(15);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, soon)), [150, 0]);
-    // What waits at an update is told to the handler of the next version.
+    // Rows that wait at an update go to the handler of the next version.
     run(&mut engines[1], &mut pool, &ports(400, 30), 64);
     let second = rig.plan(&jit, vec![(crowded(&[ttl(), counter_with_evict()]), None)]);
     engines.iter_mut().for_each(|engine| engine.apply(soon, Arc::clone(&second), &mut pool));
     let later = soon + Interval::from_millis(15);
     assert_eq!(engines.each_mut().map(|engine| rows_until(engine, later)), [30, 0]);
-    // A version without the handler keeps nothing back.
+    // A version without the handler keeps no rows back.
     run(&mut engines[1], &mut pool, &ports(430, 30), 64);
     let third = rig.plan(&jit, vec![(crowded(&[counter()]), None)]);
     engines.iter_mut().for_each(|engine| engine.apply(later, Arc::clone(&third), &mut pool));
@@ -1124,10 +1125,10 @@ fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
     assert_eq!(counts(&third).len(), 200);
 }
 
-/// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.
+/// A chain of random elements on frames: each input lies somewhere in the frame, and all writable ones are written.
 fn random_chain(rng: &mut Rng) -> ChainProgram {
     let mut chain = generate::chain(rng);
-    // Fields lie one behind the other, at even and at odd places.
+    // Fields lie one behind the other, at even and at odd offsets.
     let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, rng.below(2));
     let sum_at = chain.request.inputs.len();
     let sum =
@@ -1158,7 +1159,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
         };
         parse.push_str(&read);
         if input.ty.repr() == Repr::Bool {
-            // A truth is one bit.
+            // A boolean is one bit.
             parse.push_str(&format!(" v{next}: int = int 1\n v{}: int = and v{a}, v{next}\n", next + 1));
             parse.push_str(&format!(" give in{at}, v{}, v{b}\n", next + 1));
             next += 2;
@@ -1210,8 +1211,9 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
 }
 
 #[test]
-fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
-    // A chain would mean one thing in a replay with the interpreter, which is watched, and another in traffic.
+fn compiled_chain_matches_interpreter() {
+    // If it failed, a chain would behave differently in a replay with the interpreter, which is observed, and in
+    // traffic.
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
     for seed in 0..if cfg!(debug_assertions) { 60 } else { 1500 } {
@@ -1295,8 +1297,8 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
     all
 }
 
-/// A chain whose first element, with this body, may put (r0) a link header with the length behind it in front of a
-/// frame, cut (r1) it, or have it go on in fragments (r2). It has a cell for the way on which a frame is.
+/// A chain whose first element, with this body, may add (r0) a link header with the length behind it in front of a
+/// frame, cut (r1) it, or fragment (r2) it. It has a cell that tells which branch a frame took.
 fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
     let decls = format!(
@@ -1314,8 +1316,8 @@ fn wrapped(behind: &[String]) -> ChainProgram {
     wrapped_by("block0:\n reshape r0\n forward", behind)
 }
 
-/// Frames that an engine gives for one of 2542 bytes: port and length. It may be one that stands for several packets.
-/// It may be fragmented (DF is not set).
+/// The frames that an engine makes of one of 2542 bytes: port and length. It may be a GSO frame. It may be fragmented
+/// (DF is not set).
 fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> Vec<(u16, usize)> {
     let mut bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
     (bytes[20], bytes[24], bytes[25]) = (0, 0, 0);
@@ -1334,8 +1336,8 @@ fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> V
 }
 
 #[test]
-fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
-    // A device would cut the outer packet as if it were the inner one, and all that came through a tunnel was broken.
+fn gso_frame_is_cut_before_push() {
+    // If it failed, a device would cut the outer packet like the inner one, and break everything in a tunnel.
     let payload: Vec<u8> = (0..2500).map(|at| at as u8).collect();
     let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &payload);
     for behind in [vec![], vec![element("again", "block0:\n forward")]] {
@@ -1358,16 +1360,16 @@ fn what_stands_for_several_packets_is_cut_before_headers_are_put_on() {
             pool.give(frame);
         }
         assert_eq!(pool.in_use(), 0);
-        // What is none that can be cut is lost, and counted.
+        // A frame that cannot be cut is dropped and counted.
         let mut frame = pool.take_filled(&bytes).expect("a buffer");
         frame.meta.offload.gso = Some(Gso { kind: GsoKind::TcpV6, size: 1000, has_ecn: false });
         engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
-        assert_eq!((engine.stats().lost, pool.in_use()), (vec![(Lost::NotCut, 1)], 0));
+        assert_eq!((engine.stats().drops, pool.in_use()), (vec![(DropReason::NotCut, 1)], 0));
     }
 }
 
 #[test]
-fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
+fn empty_cut_keeps_gso_frame() {
     // `CUT TO 9000; PUSH ...` lost each such frame, and the rows of its pass with it.
     let whole = vec![(1, 1058), (1, 1058), (1, 558)];
     for (cut, wanted) in
@@ -1381,18 +1383,18 @@ fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
             let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &behind), None)]);
             let (mut engine, mut pool) = (engine(&plan), pool());
             assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), wanted, "cut to {cut}");
-            assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![]));
+            assert_eq!((engine.rows().len(), engine.stats().drops), (1, vec![]));
         }
     }
     let body = "block0:\n v0: int = int 1\n v1: bytes = bytes \"a\"\n emit s0, v1, v0\n reshape r0\n forward";
     let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(body, &[]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
     assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::TcpV6)), []);
-    assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![(Lost::NotCut, 1)]));
+    assert_eq!((engine.rows().len(), engine.stats().drops), (1, vec![(DropReason::NotCut, 1)]));
 }
 
 #[test]
-fn what_is_too_long_goes_on_in_fragments() {
+fn long_packet_leaves_as_fragments() {
     let body = |to: usize| format!("block0:\n v0: int = int {to}\n reshape r2, v0\n forward");
     let long_to_c = element(
         "long",
@@ -1421,21 +1423,23 @@ fn what_is_too_long_goes_on_in_fragments() {
         let (mut engine, mut pool) = (engine(&plan), pool());
         assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), cut, "to {to}");
         assert_eq!(parts(&mut engine, &mut pool, None), whole, "to {to}");
-        assert_eq!(engine.stats().lost, vec![]);
+        assert_eq!(engine.stats().drops, vec![]);
     }
-    // Not in any fragment is there room for a header; what is dropped is not cut.
-    for (to, verdict, lost) in [(20, "forward", vec![(Lost::NotCut, 1)]), (1000, "drop ; line 2", vec![])] {
+    // No fragment has room for a header; a dropped frame is not cut.
+    for (to, verdict, lost) in
+        [(20, "forward", vec![(DropReason::NotCut, 1)]), (1000, "drop ; line 2", vec![])]
+    {
         let body = format!("block0:\n v0: int = int {to}\n reshape r2, v0\n {verdict}");
         let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &[]), None)]);
         let (mut engine, mut pool) = (engine(&plan), pool());
         assert_eq!(parts(&mut engine, &mut pool, None), []);
-        assert_eq!(engine.stats().lost, lost);
+        assert_eq!(engine.stats().drops, lost);
     }
 }
 
 #[test]
-fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
-    // The last packet would follow the one before it to another network.
+fn gso_packets_take_their_own_egress() {
+    // If it failed, the last packet would follow the one before it to another network.
     let to_c = "block0:\n v0: bytes = bytes \"c\"\n reshape r0\n redirect v0 ; line 3";
     let long_to_b = element(
         "long",
@@ -1448,8 +1452,8 @@ fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
 }
 
 #[test]
-fn each_packet_of_a_frame_goes_on_from_the_way_on_which_the_frame_was() {
-    // The last packet would be steered where those before it were.
+fn gso_packets_resume_at_frame_stage() {
+    // If it failed, the last packet would be steered like those before it.
     let first = "block0:\n v0: int = int 0\n call_set call0, v0\n reshape r0\n forward";
     let sort = "block0:\n v0: int = input in10\n v1: int = int 1000\n v2: bool = icmp.ult v0, v1\n \
                 branch v2, block1, block2\nblock1:\n forward\nblock2:\n v3: int = int 1\n \
@@ -1475,8 +1479,8 @@ fn each_packet_of_a_frame_goes_on_from_the_way_on_which_the_frame_was() {
 }
 
 #[test]
-fn an_element_that_fails_open_lets_the_frame_pass() {
-    // `FAIL OPEN` is what keeps a monitor from stopping the traffic that it watches.
+fn fail_open_element_passes_frame() {
+    // If it failed, a monitor with `FAIL OPEN` could stop the traffic that it watches.
     let mut chain = program(&[element("e", "block0:\n v0: int = int 2\n fail v0 ; line 4"), ttl()]);
     chain.elements[0].fail_open = true;
     let plan = Rig::new(1).plan(&jit(), vec![(chain, None)]);
@@ -1504,7 +1508,7 @@ fn to_group(
     engine(&Arc::new(PacketPlan { version: 1, ports, groups, chains, ..PacketPlan::default() }))
 }
 
-/// By which port each of 500 flows leaves, and how many frames left; a watcher is told the same.
+/// The port of each of 500 flows, and the number of frames that left; an observer sees the same.
 fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) {
     let flow = |port: u16| udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (port, 53), b"hello");
     let packets: Vec<Vec<u8>> = (1..=500).map(flow).collect();
@@ -1520,7 +1524,7 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
     };
     let ways = of(run_watched(engine, &mut pool, &packets, 64, None));
     let (left, seen) = run(engine, &mut pool, &packets, 64);
-    assert_eq!(of(left), ways, "whether somebody watches is not seen");
+    assert_eq!(of(left), ways, "an observer changes nothing");
     for ((fate, _), way) in seen.iter().zip(&ways) {
         let told = match way[..] {
             [port] if !fate.contains("to g") => ["a", "b", "c"][usize::from(port)],
@@ -1535,8 +1539,9 @@ fn ways_of_flows(engine: &mut PacketEngine) -> (Vec<Vec<u16>>, Vec<(u64, u64)>) 
 }
 
 #[test]
-fn groups_take_ports_whose_links_are_up() {
-    // Frames for a link that is down are lost, and a flow that changes its way without need comes out of order.
+fn group_uses_ports_that_are_up() {
+    // If it failed, frames for a link that is down would be lost, or flows would move without need and arrive out of
+    // order.
     let jit = jit();
     let redirect = element("to", "block0:\n v0: bytes = bytes \"g\"\n redirect v0 ; line 3");
     let with_delay = element("hop", "block0:\n v0: int = int 0\n forward");
@@ -1552,7 +1557,7 @@ fn groups_take_ports_whose_links_are_up() {
         assert_eq!(ways_of_flows(&mut all), (vec![vec![1, 2]; 500], vec![(1, 1000), (1, 1000)]));
         all.set_port_up(1, false);
         assert_eq!(ways_of_flows(&mut all).0, vec![vec![2]; 500]);
-        // A frame does not go back by the port by which it came.
+        // A frame does not return by its ingress port.
         let mut back = to_group(*backend, elements, Choice::All, [0, 2], [1, 1]);
         assert_eq!(ways_of_flows(&mut back).0, vec![vec![2]; 500]);
 
@@ -1562,7 +1567,7 @@ fn groups_take_ports_whose_links_are_up() {
         assert_eq!(ways_of_flows(&mut first), (vec![vec![2]; 500], vec![(0, 1000), (1, 1000)]));
         first.set_port_up(2, false);
         assert_eq!(ways_of_flows(&mut first).0, vec![vec![]; 500]);
-        assert_eq!(first.stats().lost, [(Lost::GroupDown, 1000)]);
+        assert_eq!(first.stats().drops, [(DropReason::GroupDown, 1000)]);
         first.set_port_up(1, true);
         assert_eq!(ways_of_flows(&mut first).0, vec![vec![1]; 500]);
 

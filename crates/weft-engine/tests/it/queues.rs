@@ -18,15 +18,14 @@ const PROGRAMS: u64 = 60;
 const STEPS: u64 = 300;
 
 #[test]
-fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
-    // If they did not, a handler that is called without a detour would see words that are not its packet's, its node's
-    // or its partition's.
+fn compiled_queue_matches_interpreter() {
+    // If it failed, a handler that is called directly would see words of another packet, node or partition.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..PROGRAMS {
         let mut rng = Rng::from_seed(seed);
         let mut program = generate::program(&mut rng);
         for level in &mut program.levels {
-            // What always says NEXT or STAY takes all turns that there are.
+            // A handler that always says NEXT or STAY uses all turns.
             (level.handlers.select, level.handlers.empty) = (None, None);
             if level.partitions == Partitions::One {
                 only_of_nodes(level);
@@ -62,9 +61,8 @@ fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
 }
 
 #[test]
-fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
-    // If it did not, packets of a queue that is one line would change places, or be lost, where its ring has come round
-    // or has been made wider.
+fn fifo_keeps_order_and_drop_end() {
+    // If it failed, packets of a FIFO would be reordered or lost when its ring wraps or grows.
     let victim = |head| Overflow::Victim { partition: Victim::Own, head };
     for (overflow, field) in [
         (Overflow::Arriving, None),
@@ -113,9 +111,9 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
 }
 
 #[test]
-fn packets_with_nothing_in_their_way_go_where_all_others_go() {
-    // If they did not, partitions that take turns would send or drop other packets on the short way, which is compiled
-    // as a whole, than on the long one, or would not be as that expects them.
+fn fast_path_matches_slow_path() {
+    // If it failed, the compiled fast path would send or drop other packets than the slow path, or leave a state that
+    // the slow path does not expect.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..300 {
         let mut rng = Rng::from_seed(seed);
@@ -138,8 +136,8 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
                 let sent = short.dequeue(now);
                 assert_eq!(sent, long.dequeue(now), "seed {seed}, step {step}");
                 if let Some(sent) = sent {
-                    short.note_sent(&sent, now);
-                    long.note_sent(&sent, now);
+                    short.record_sent(&sent, now);
+                    long.record_sent(&sent, now);
                 }
             }
             let [ours, theirs]: [Vec<_>; 2] = [
@@ -158,8 +156,8 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
 }
 
 #[test]
-fn a_packet_that_was_held_is_the_first_of_its_rank_again() {
-    // If it were not, packets of a flow would change places where a program paces what its ranks order.
+fn held_packet_regains_its_rank() {
+    // If it failed, packets of a flow would be reordered in a program that paces and ranks them.
     let held = Slot::new(Scope::Node, word::NODE_VARS);
     let rank =
         Handler { body: vec![Step::Let(Value(0), Op::Int(1)), Step::Give(Value(0))], types: vec![Ty::Int] };
@@ -186,9 +184,9 @@ fn a_packet_that_was_held_is_the_first_of_its_rank_again() {
 }
 
 #[test]
-fn partitions_that_never_end_their_turns_stop_nobody() {
-    // If they did, a quantum of a byte, or a partition that stays in the order without packets, would hold a link for
-    // ever; or compiled turns would end elsewhere than those of the interpreter.
+fn endless_turns_block_no_partition() {
+    // If it failed, a quantum of one byte, or a partition that stays in the order without packets, would hold a link
+    // forever; or compiled code would stop elsewhere than the interpreter.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     let always = |verdict| Some(Handler { body: vec![Step::End(verdict, 1)], types: Vec::new() });
     let next = always(Verdict::Next);
@@ -219,7 +217,8 @@ fn partitions_that_never_end_their_turns_stop_nobody() {
     }
 }
 
-/// Partitions that take turns, with lines of their own or without, and handlers that do by turns what they may.
+/// Partitions that take turns, with or without FIFOs of their own, and handlers that alternate between allowed
+/// verdicts.
 fn turns(rng: &mut Rng) -> QueueProgram {
     let var = |name: &str| VarDecl { name: name.into(), ty: Ty::Int, bits: 8, signed: false, start: 0 };
     let overflow = [Victim::Own, Victim::MostBytes, Victim::HighestRank][rng.below(3)];
@@ -266,7 +265,7 @@ fn turns(rng: &mut Rng) -> QueueProgram {
     QueueProgram { name: "turns".into(), levels, fields: fields[rng.below(3)].into() }
 }
 
-/// A handler that says the one and the other by turns, and may change the rank of its partition with it.
+/// A handler that alternates between two verdicts, and may change the rank of its partition.
 fn by_turns(whose: Slot, first: Verdict, then: Verdict, ranks: bool) -> Handler {
     let [was, zero, one, is_zero] = [0, 1, 2, 3].map(Value);
     let end = |to, verdict| {
@@ -286,7 +285,7 @@ fn by_turns(whose: Slot, first: Verdict, then: Verdict, ranks: bool) -> Handler 
 /// Packets of that line.
 const LINE_MAX: u32 = 100;
 
-/// One line of packets as they came.
+/// A FIFO.
 fn line(overflow: Overflow) -> Level {
     Level {
         name: "line".into(),
@@ -300,7 +299,7 @@ fn line(overflow: Overflow) -> Level {
     }
 }
 
-/// A node that is one line has no words of partitions, and no program of the language says otherwise.
+/// A node that is one FIFO has no partition words, and no program of the language uses any.
 fn only_of_nodes(level: &mut Level) {
     let Handlers { packet_rank, enqueue, activate, dequeue, .. } = &mut level.handlers;
     for handler in [&mut *packet_rank, enqueue, activate, dequeue] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_core::rng::Rng;
 use weft_core::{Interval, Time, Value};
 use weft_engine::packet::PacketEngine;
-use weft_engine::rules::{Change, Counts, TableName, WhyNot};
+use weft_engine::rules::{Change, ChangeErrorKind, Counts, TableName};
 use weft_engine::state::StateStore;
 use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
@@ -74,9 +74,13 @@ fn expected(rules: &Rules) -> Vec<bool> {
 }
 
 /// A change, done to the rows and to those of a node.
-fn change(store: &mut StateStore, engine: &mut PacketEngine, changes: Vec<Change>) -> Result<Counts, WhyNot> {
+fn change(
+    store: &mut StateStore,
+    engine: &mut PacketEngine,
+    changes: Vec<Change>,
+) -> Result<Counts, ChangeErrorKind> {
     let pending = store.change(&name(), changes, START).map_err(|error| error.why)?;
-    engine.take_up(&pending.swap);
+    engine.apply_swap(&pending.swap);
     let counts = pending.counts;
     store.settle(pending);
     Ok(counts)
@@ -88,9 +92,9 @@ fn random_rule(rng: &mut Rng) -> (u8, u8, Option<[u8; 5]>, bool) {
     (rng.below(6) as u8, 1 + rng.below(6) as u8, net, rng.below(2) == 0)
 }
 
-/// A rule that is put in and does not count, or is taken out and still does, is a hole in a firewall.
+/// A new rule that does not apply, or a removed one that does, is a hole in a firewall.
 #[test]
-fn rows_that_change_while_a_chain_runs_count_at_once() {
+fn row_changes_apply_at_once() {
     for backend in [&Interp as &dyn Backend, &jit()] {
         let (mut rng, mut rig) = (Rng::from_seed(5), Rig::new(1));
         let mut rules: Rules = (0..4).map(|n| (n * 10, random_rule(&mut rng))).collect();
@@ -102,7 +106,7 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
             if round % 10 == 7 && rig.store.is_outdated() {
                 let frames = engine.stats().chains[0].frames;
                 let plan = rig.code_anew(backend, vec![(text.clone(), None)]);
-                engine.take_code(&plan);
+                engine.apply_code(&plan);
                 assert!(Arc::ptr_eq(engine.plan(), &plan) && !rig.store.is_outdated());
                 assert_eq!(engine.stats().chains[0].frames, frames, "what was counted stays");
                 assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
@@ -132,7 +136,7 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
             if round % 4 == 1 && !rig.store.stale().is_empty() {
                 let snapshot = rig.store.snapshot(&name(), 0).expect("it is there");
                 let pending = rig.store.adopt(&name(), 0, snapshot.rebuild()).expect("nothing has changed");
-                engine.take_up(&pending.swap);
+                engine.apply_swap(&pending.swap);
                 rig.store.settle(pending);
                 assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
             }
@@ -147,7 +151,7 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
                 change(&mut rig.store, &mut engine, vec![Change::Remove(vec![Value::Int(rank.into())])])
                     .expect("it is there");
                 let pending = rig.store.adopt(&name(), 0, snapshot.rebuild()).expect("little has changed");
-                engine.take_up(&pending.swap);
+                engine.apply_swap(&pending.swap);
                 rig.store.settle(pending);
                 assert_eq!(passing(&mut engine), expected(&rules), "{rules:?}");
             }
@@ -158,7 +162,7 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
 
 /// Half of a list of rules can be worse than none of it.
 #[test]
-fn changes_that_do_not_all_go_change_nothing() {
+fn partial_failure_changes_nothing() {
     let mut rig = Rig::new(1);
     let rules: Rules = [(1, (0, 9, None, true))].into();
     let mut engine = engine(&rig.plan(&Interp, vec![(program(&rules), None)]));
@@ -167,16 +171,16 @@ fn changes_that_do_not_all_go_change_nothing() {
     let mut refused = |changes| change(&mut rig.store, &mut engine, changes).expect_err("one does not go");
     assert_eq!(
         refused(vec![Change::Put(wanted(0, denies)), Change::Insert(wanted(1, denies))]),
-        WhyNot::Exists
+        ChangeErrorKind::Exists
     );
     let many = (10..60).map(|rank| Change::Insert(wanted(rank, denies)));
-    assert_eq!(refused(many.collect()), WhyNot::Full { max: 50 });
+    assert_eq!(refused(many.collect()), ChangeErrorKind::Full { max: 50 });
     let mut long = wanted(0, denies);
     long[3] = Value::Bytes(vec![0; 18]);
-    assert_eq!(refused(vec![Change::Put(long)]), WhyNot::Value { column: "net".into() });
+    assert_eq!(refused(vec![Change::Put(long)]), ChangeErrorKind::Value { column: "net".into() });
     let mut null = wanted(0, denies);
     null[4] = Value::Null;
-    assert_eq!(refused(vec![Change::Put(null)]), WhyNot::Value { column: "allow".into() });
+    assert_eq!(refused(vec![Change::Put(null)]), ChangeErrorKind::Value { column: "allow".into() });
     assert_eq!(passing(&mut engine), expected(&rules));
     let changes = vec![Change::Remove(vec![Value::Int(1)]), Change::Remove(vec![Value::Int(2)])];
     let counts = change(&mut rig.store, &mut engine, changes).expect("rows that are not there do no harm");
@@ -184,10 +188,9 @@ fn changes_that_do_not_all_go_change_nothing() {
     assert_eq!(passing(&mut engine), expected(&Rules::new()));
 }
 
-/// A program that is applied again would forget what was learned since; one whose text has changed would not be what
-/// is written.
+/// If it failed, a program that is applied again would forget learned rows, or a changed text would not apply.
 #[test]
-fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
+fn update_keeps_controller_rows() {
     let mut rig = Rig::new(1);
     let allows = (0, 9, None, true);
     let mut rules: Rules = [(10, allows), (20, allows), (30, allows)].into();
@@ -231,8 +234,8 @@ fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
 }
 
 #[test]
-fn what_goes_is_changed_and_the_rest_is_counted() {
-    // One row that does not fit would keep out all that came with it, or go in and be matched as another.
+fn possible_changes_apply_rest_count() {
+    // If it failed, one row that does not fit would keep out all others, or be inserted and matched as another.
     let rows: Rules = (0..48).map(|rank| (rank, (1, 6, None, rank == 0))).collect();
     let jit = jit();
     let mut rig = Rig::new(1);
@@ -242,30 +245,30 @@ fn what_goes_is_changed_and_the_rest_is_counted() {
     let put = |rank: u32| Change::Put(row(&BTreeMap::from([(rank, (1, 6, None, false))]), rank));
     let gone = |rank: i64| Change::Remove(vec![Value::Int(rank)]);
     let same = Change::Put(row(&rows, 7));
-    // Nothing to do is no change, and nothing is refused.
-    let (pending, refused) = store.change_what_goes(&name(), vec![same.clone(), same.clone()], START);
+    // A change without effect is none, and nothing is refused.
+    let (pending, refused) = store.change_where_possible(&name(), vec![same.clone(), same.clone()], START);
     assert!(pending.is_none() && refused == 0);
     let odd = Change::Put(vec![Value::Int(90), Value::Int(1), Value::Null, Value::Null, Value::Bool(true)]);
     let short = Change::Put(vec![Value::Int(91)]);
     let changes = vec![put(60), odd, same, put(61), put(62), short, gone(3), gone(99), put(63), put(61)];
-    let (pending, refused) = store.change_what_goes(&name(), changes, START);
+    let (pending, refused) = store.change_where_possible(&name(), changes, START);
     let pending = pending.expect("some go");
     // Of 50 rows 48 were there: 62 found no room, 63 that of 3.
     assert_eq!(refused, 3);
     assert_eq!(pending.counts, Counts { inserted: 3, updated: 1, deleted: 1 });
-    engine.take_up(&pending.swap);
+    engine.apply_swap(&pending.swap);
     store.settle(pending);
     let table = store.table(&name()).expect("it is there").tables[0].clone();
     let there = |rank| table.find_values(&[Value::Int(rank)], Time(0)).is_some();
     assert_eq!([60, 61, 62, 63, 90, 91, 3].map(there), [true, true, false, true, false, false, false]);
     let nowhere = TableName { table: "rulez".into(), ..name() };
-    let (pending, refused) = store.change_what_goes(&nowhere, vec![put(1), gone(2)], START);
+    let (pending, refused) = store.change_where_possible(&nowhere, vec![put(1), gone(2)], START);
     assert!(pending.is_none() && refused == 2);
 }
 
-/// A rule that outlives its time lets pass what it must not; one that goes sooner cuts off who is at work.
+/// A rule that outlives its time passes what it must not; one that is removed too early cuts off its users.
 #[test]
-fn rows_go_when_they_are_too_old() {
+fn aged_rows_are_removed() {
     let seconds = |n: i64| START + Interval(n * 1_000_000_000);
     let rules: Rules = [(5, (1, 3, None, true)), (10, (4, 6, None, true))].into();
     for (backend, is_idle) in
@@ -289,11 +292,12 @@ fn rows_go_when_they_are_too_old() {
             passes
         };
         let give = |store: &mut StateStore, engine: &mut PacketEngine, at: Time| {
-            let (pending, refused) = store.change_what_goes(&name(), vec![Change::Put(row(&rules, 5))], at);
+            let (pending, refused) =
+                store.change_where_possible(&name(), vec![Change::Put(row(&rules, 5))], at);
             assert_eq!(refused, 0);
             let is_new = pending.is_some();
             pending.into_iter().for_each(|pending| {
-                engine.take_up(&pending.swap);
+                engine.apply_swap(&pending.swap);
                 store.settle(pending);
             });
             is_new
@@ -307,12 +311,12 @@ fn rows_go_when_they_are_too_old() {
                     other => panic!("{other:?}"),
                 }));
                 let pending = store.change(&name, changes, at).expect("they are there");
-                engine.take_up(&pending.swap);
+                engine.apply_swap(&pending.swap);
                 store.settle(pending);
             }
             ranks
         };
-        // The age of a row of the text counts from the first look, wherever a clock has begun.
+        // The age of a row of the text starts at the first check, whatever the clock shows.
         assert!(pass(&mut engine, seconds(-1), 5));
         assert_eq!(gone(store, &mut engine, seconds(0)), [0; 0]);
         assert!(give(store, &mut engine, seconds(4)));
@@ -320,18 +324,18 @@ fn rows_go_when_they_are_too_old() {
         assert_eq!(gone(store, &mut engine, seconds(9)), [0; 0]);
         assert_eq!(gone(store, &mut engine, seconds(10)), if is_idle { vec![] } else { vec![10] });
         assert_eq!(pass(&mut engine, seconds(10), 5), is_idle);
-        // What is given again is as young as new, and nothing is swapped for it.
+        // A row given again gets the age of a new one, without a swap.
         assert!(!give(store, &mut engine, seconds(13)));
         assert_eq!(gone(store, &mut engine, seconds(19)), [0; 0]);
         assert!(pass(&mut engine, seconds(19), 2));
         assert_eq!(gone(store, &mut engine, seconds(20)), if is_idle { vec![10] } else { vec![] });
-        // What workers have used of one copy is known to the one that they get.
+        // The copy that workers get next knows the uses of the current one.
         let used = |store: &StateStore| {
             let now = &store.table(&name()).expect("it is there").tables[0];
             now.age(now.find_int(5, Time(0))).used
         };
         assert_eq!(used(store), seconds(if is_idle { 19 } else { 13 }));
-        // The other copy counts from now on, as if it had been the only one.
+        // The other copy continues as if it had been the only one.
         assert!(pass(&mut engine, seconds(21), 2) && !pass(&mut engine, seconds(21), 5));
         assert_eq!(gone(store, &mut engine, seconds(23)), if is_idle { vec![] } else { vec![5] });
         assert_eq!(gone(store, &mut engine, seconds(31)), if is_idle { vec![5] } else { vec![] });
@@ -343,7 +347,7 @@ fn rows_go_when_they_are_too_old() {
 
 /// An update of the program makes no row younger.
 #[test]
-fn rows_are_as_old_behind_an_update() {
+fn row_age_survives_update() {
     let rules: Rules = [(5, (1, 3, None, true)), (10, (4, 6, None, true))].into();
     let mut rig = Rig::new(1);
     let ttl = " ttl 10000000000";
@@ -358,9 +362,9 @@ fn rows_are_as_old_behind_an_update() {
     assert_eq!(rig.store.expired(at(10)), [(name(), vec![Change::Remove(vec![Value::Int(10)])])]);
 }
 
-// A rule that packets use all the time would never go, or one that is given again would begin anew.
+// If it failed, a rule in constant use would never expire, or one that is given again would start anew.
 #[test]
-fn a_rule_with_a_hard_timeout_goes_though_it_is_used() {
+fn hard_timeout_removes_used_rule() {
     let rules: Rules = [(5, (1, 9, None, true)), (10, (1, 9, None, true))].into();
     let of_text: Rules = [(10, (1, 9, None, true))].into();
     let mut rig = Rig::new(1);
@@ -368,9 +372,10 @@ fn a_rule_with_a_hard_timeout_goes_though_it_is_used() {
     let plan = rig.plan(&Interp, vec![(program_that_ages(&of_text, " ttl_on_insert 20000000000", ""), None)]);
     let mut engine = engine(&plan);
     let mut give = |store: &mut StateStore, seconds: i64| {
-        let (pending, _) = store.change_what_goes(&name(), vec![Change::Put(row(&rules, 5))], at(seconds));
+        let (pending, _) =
+            store.change_where_possible(&name(), vec![Change::Put(row(&rules, 5))], at(seconds));
         pending.into_iter().for_each(|pending| {
-            engine.take_up(&pending.swap);
+            engine.apply_swap(&pending.swap);
             store.settle(pending);
         });
     };
@@ -386,9 +391,9 @@ fn a_rule_with_a_hard_timeout_goes_though_it_is_used() {
     assert_eq!(gone(&mut rig.store, 24), [vec![remove(10), remove(5)]]);
 }
 
-// An update that adds an idle timeout would take out rules that packets use, for nobody had noted that they do.
+// If it failed, an update that adds an idle timeout would remove rules in use, since their use was not tracked before.
 #[test]
-fn an_age_that_was_not_counted_begins_with_the_update_that_asks_for_it() {
+fn new_timeout_starts_at_update() {
     let rules: Rules = [(10, (1, 9, None, true))].into();
     let at = |seconds: i64| START + Interval(seconds * 1_000_000_000);
     let remove = vec![Change::Remove(vec![Value::Int(10)])];
@@ -403,9 +408,9 @@ fn an_age_that_was_not_counted_begins_with_the_update_that_asks_for_it() {
     }
 }
 
-// A rule that packets use would go with the next update, for the copy that was changed last does not know that they do.
+// If it failed, a rule in use would be removed by the next update, since only the other copy has its last use.
 #[test]
-fn an_update_knows_what_both_copies_have_noted() {
+fn update_merges_both_copies_ages() {
     let of_text: Rules = [(10, (1, 9, None, true))].into();
     let rules: Rules = [(5, (1, 1, None, true)), (10, (1, 9, None, true))].into();
     let at = |seconds: i64| START + Interval(seconds * 1_000_000_000);
@@ -416,7 +421,7 @@ fn an_update_knows_what_both_copies_have_noted() {
     assert!(rig.store.expired(at(0)).is_empty());
     let change = |store: &mut StateStore, engine: &mut PacketEngine, change: Change, now: Time| {
         let pending = store.change(&name(), vec![change], now).expect("it goes");
-        engine.take_up(&pending.swap);
+        engine.apply_swap(&pending.swap);
         store.settle(pending);
     };
     change(&mut rig.store, &mut engine, Change::Put(row(&rules, 5)), at(1));

@@ -1,9 +1,9 @@
-//! What a node remembers, and what an update may do to it.
+//! The state of a node, and what an update may do to it.
 
 use weft_core::Time;
 use weft_core::hash::HashKey;
 use weft_core::table::Insert;
-use weft_engine::state::{Bound, StateStore, Unfit};
+use weft_engine::state::{Bound, StateMismatch, StateStore};
 use weft_ir::text::parse_program;
 
 /// A program with a table.
@@ -14,7 +14,7 @@ fn table(realisation: &str, rows_max: u64) -> String {
     )
 }
 
-fn bind(store: &mut StateStore, text: &str, is_published: bool) -> Result<Bound, Unfit> {
+fn bind(store: &mut StateStore, text: &str, is_published: bool) -> Result<Bound, StateMismatch> {
     let mut staged = store.stage();
     let (_, bound) = staged.bind(parse_program(text).unwrap_or_else(|e| panic!("{e}")))?;
     if is_published {
@@ -25,7 +25,7 @@ fn bind(store: &mut StateStore, text: &str, is_published: bool) -> Result<Bound,
 
 /// An update that a taken port refuses would have changed the limits of tables that run, or lost their rows.
 #[test]
-fn an_update_that_is_not_published_changes_nothing() {
+fn unpublished_update_changes_nothing() {
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let first = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
     assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
@@ -40,7 +40,7 @@ fn an_update_that_is_not_published_changes_nothing() {
 
 /// Rows would vanish where a table is kept in another way.
 #[test]
-fn another_realisation_is_refused_where_it_would_lose_rows() {
+fn lossy_realisation_is_refused() {
     let ways = ["striped", "locked", "per_worker", "replicated"];
     for (from, held) in ways.iter().enumerate() {
         for (to, wanted) in ways.iter().enumerate() {
@@ -54,10 +54,10 @@ fn another_realisation_is_refused_where_it_would_lose_rows() {
     }
 }
 
-/// An element that comes back would find what another of its name left long ago; and tables of elements that are gone
-/// would fill the memory.
+/// If it failed, a returning element would find the state of an earlier one with its name; and removed elements would
+/// fill the memory.
 #[test]
-fn what_a_version_does_not_know_is_forgotten() {
+fn unknown_state_is_dropped() {
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let first = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
     assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
@@ -69,9 +69,9 @@ fn what_a_version_does_not_know_is_forgotten() {
     assert_eq!(back.scalars.word(0), 5, "its start");
 }
 
-/// Chains that name one table would each have their own, and a limit for a tenant hold once for each chain.
+/// If it failed, chains that name one table would each have their own, and a tenant's limit would apply once per chain.
 #[test]
-fn a_table_of_no_element_is_the_same_for_all_chains() {
+fn shared_table_is_one_for_all_chains() {
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let text =
         |chain: &str| table("striped", 10).replace("chain \"c\"", chain).replace("table \"e\"", "table \"\"");
@@ -85,9 +85,9 @@ fn a_table_of_no_element_is_the_same_for_all_chains() {
     assert_eq!(second.tables[0].len(), 1);
 }
 
-/// With another secret for each version, code would look for rows of the last one where they do not stand.
+/// With a new secret per version, code would look for old rows in the wrong slots.
 #[test]
-fn an_update_finds_rows_under_any_secret() {
+fn update_finds_rows_under_any_secret() {
     for seed in 0..4 {
         let hash = HashKey::from_seed(seed);
         let mut store = StateStore::new(2, hash);

@@ -155,7 +155,7 @@ impl Net {
             clusters: vec![self.cluster("cart", endpoints), self.cluster("side", &[CART_3])],
             routes: vec![route],
             chains,
-            links: Vec::new(),
+            call_queues: Vec::new(),
         })
     }
 

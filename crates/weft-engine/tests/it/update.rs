@@ -33,7 +33,7 @@ fn user_of(message: &Message) -> String {
 
 /// A call would be lost, or see two versions, when a chain changes under load; counters would begin anew.
 #[test]
-fn each_unary_call_sees_one_version() {
+fn unary_call_sees_one_version() {
     for seed in 0..5 {
         let mut net = Net::new();
         let mut world = World::new(seed, net.plan(Some(&stamped(1, "s")), &[CART]))
@@ -79,7 +79,7 @@ fn each_unary_call_sees_one_version() {
 
 /// The request and the response of one call would pass different programs.
 #[test]
-fn a_long_call_ends_on_the_version_that_it_began_under() {
+fn long_call_keeps_its_version() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(Some(&stamped(1, "s")), &[CART]))
         .server(CART, |_| Behaviour::default().after(ms(5_000)));
@@ -114,9 +114,9 @@ fn versions_of_stream(text: &str, pin: Option<weft_core::Interval>) -> (Vec<Stri
     (versions, var_values(&mut world, 2))
 }
 
-/// A stream would stay on old code for ever, or lose its counts when it moves.
+/// If it failed, a stream would stay on old code forever, or lose its counts when it moves.
 #[test]
-fn a_stream_moves_between_messages() {
+fn stream_moves_between_messages() {
     let (versions, counts) = versions_of_stream(&stamped(2, "s"), None);
     assert_eq!(versions.concat(), "1111122222");
     assert_eq!(counts, [1, 1], "one OPEN and one CLOSE");
@@ -124,14 +124,14 @@ fn a_stream_moves_between_messages() {
 
 /// PIN STREAM would not hold, or for ever.
 #[test]
-fn a_pinned_stream_stays_until_its_deadline() {
+fn pinned_stream_stays_until_drain() {
     assert_eq!(versions_of_stream(&stamped(2, "s"), Some(ms(60_000))).0.concat(), "1111111111");
     assert_eq!(versions_of_stream(&stamped(2, "s"), Some(ms(22))).0.concat(), "1111111222");
 }
 
 /// A stream would move to a chain whose elements never saw it open.
 #[test]
-fn a_stream_stays_where_the_elements_are_others() {
+fn stream_stays_if_elements_differ() {
     let (versions, counts) = versions_of_stream(&stamped(2, "other"), None);
     assert_eq!(versions.concat(), "1111111111");
     assert_eq!(counts, [1, 1]);
@@ -156,7 +156,7 @@ fn counting_table(key: &str, more: &str, set: &str) -> String {
 
 /// Rows would be lost by an update, or read as something else.
 #[test]
-fn tables_are_carried_by_column() {
+fn tables_carry_over_by_column() {
     let key = "TEXT(16)";
     let extra = "column \"extra\" I64 = 40\n";
     let set = "v10: int = column t0, v4, c2\nv11: int = add v10, v6\n\
@@ -184,7 +184,7 @@ fn tables_are_carried_by_column() {
 
 /// Rows would be found under keys of another type.
 #[test]
-fn another_key_is_refused_and_nothing_changes() {
+fn changed_key_is_refused() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(Some(&counting_table("TEXT(16)", "", "")), &[CART]));
     let refused = net.try_plan(Some(&counting_table("TEXT(99)", "", "")), &[CART]);
@@ -199,7 +199,7 @@ fn another_key_is_refused_and_nothing_changes() {
 
 /// Connections to servers that a new version no longer names would stay for ever.
 #[test]
-fn connections_of_dropped_servers_are_closed() {
+fn dropped_server_connections_close() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(None, &[CART]))
         .server(CART, |_| Behaviour::default().after(ms(100)))
@@ -218,7 +218,7 @@ fn connections_of_dropped_servers_are_closed() {
 
 /// Adding a server to a cluster would cost the connections to all others.
 #[test]
-fn a_change_of_members_keeps_the_other_connections() {
+fn member_change_keeps_connections() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
         .server(CART, |_| Behaviour::default())
@@ -238,9 +238,9 @@ fn a_change_of_members_keeps_the_other_connections() {
     assert_eq!((stats.upstream.total, stats.upstream.open), (3, 2));
 }
 
-/// A call that waits when its server is taken out of the program would be lost.
+/// If it failed, a waiting call would be lost when its server is removed from the program.
 #[test]
-fn a_call_that_waits_is_served_by_the_servers_that_it_knew() {
+fn waiting_call_keeps_its_cluster() {
     let mut net = Net::new();
     let mut world =
         World::new(1, net.plan(None, &[CART])).server(CART, |_| Behaviour::default().after(ms(200)));
@@ -258,7 +258,7 @@ fn a_call_that_waits_is_served_by_the_servers_that_it_knew() {
 
 /// Clients of a listener that has another name would find no route.
 #[test]
-fn a_listener_is_renamed_and_dropped_under_its_clients() {
+fn listener_rename_keeps_clients() {
     let mut net = Net::new();
     let mut world = World::new(1, net.plan(None, &[CART])).server(CART, |_| Behaviour::default());
     let client = world.client("front");
@@ -280,7 +280,7 @@ fn a_listener_is_renamed_and_dropped_under_its_clients() {
 
 /// Two listeners that take each other's names would end up with one name.
 #[test]
-fn two_listeners_swap_their_names() {
+fn listeners_swap_names() {
     let mut net = Net::new();
     // Only `front` has a route.
     let with_back = |net: &mut Net| {

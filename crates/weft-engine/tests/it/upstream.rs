@@ -16,7 +16,7 @@ fn add(world: &mut World, client: ClientId, at: i64) -> CallId {
 
 /// A call to a server that is not there would hang, or be told the wrong reason.
 #[test]
-fn a_server_that_is_not_there_is_unavailable() {
+fn missing_server_is_unavailable() {
     for text in [None, Some(reading_chain())] {
         let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART])).server(CART, |_| echo());
         world.kill(CART);
@@ -41,7 +41,7 @@ fn a_server_that_is_not_there_is_unavailable() {
 
 /// A server behind a network that swallows everything would hold calls beyond their deadline.
 #[test]
-fn deadlines_hold_while_connecting_and_while_waiting() {
+fn deadline_applies_while_waiting() {
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| Behaviour::new(Reply::Silence));
     world.make_unreachable(CART);
@@ -57,12 +57,12 @@ fn deadlines_hold_while_connecting_and_while_waiting() {
         assert!((ms(200)..ms(205)).contains(&world.answer(id).took()), "{}", world.answer(id).took());
     }
     assert_eq!(world.answer(patient).code(), Some(14), "the connect timeout ends a call without a deadline");
-    assert!(world.received().iter().all(|r| r.is_cancelled), "the server is told that nobody waits");
+    assert!(world.received().iter().all(|r| r.is_cancelled), "the server learns that its caller has left");
 }
 
 /// A server that dies would take its calls with it without a word.
 #[test]
-fn calls_of_a_lost_connection_are_unavailable() {
+fn lost_connection_is_unavailable() {
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| echo().after(ms(500)));
     let client = world.client("front");
@@ -77,7 +77,7 @@ fn calls_of_a_lost_connection_are_unavailable() {
 
 /// A client that leaves would keep its server busy.
 #[test]
-fn a_client_that_leaves_cancels_its_streams() {
+fn client_close_cancels_streams() {
     for text in [None, Some(reading_chain())] {
         let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
             .server(CART, |_| Behaviour::new(Reply::Silence));
@@ -95,7 +95,7 @@ fn a_client_that_leaves_cancels_its_streams() {
 
 /// One dead server of three would fail a third of the calls.
 #[test]
-fn calls_go_elsewhere_while_connecting() {
+fn calls_avoid_connecting_endpoint() {
     for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
         let mut net = Net::new();
         net.balance = balance;
@@ -111,9 +111,10 @@ fn calls_go_elsewhere_while_connecting() {
     }
 }
 
-/// A server that takes connections and says nothing would have calls wait for it again and again, though another is up.
+/// If it failed, calls would wait again and again for a server that accepts connections and stays silent, though
+/// another is up.
 #[test]
-fn hung_endpoint_is_probed_without_calls() {
+fn hung_endpoint_is_probed() {
     for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
         let mut net = Net::new();
         net.balance = balance;
@@ -140,9 +141,10 @@ fn hung_endpoint_is_probed_without_calls() {
     }
 }
 
-/// Workers, or nodes, with a stream each would all be at one server; and each update would bring them together again.
+/// If it failed, all workers or nodes with one stream each would use one server; and each update would align them
+/// again.
 #[test]
-fn workers_begin_at_endpoints_of_their_own() {
+fn workers_start_at_other_endpoints() {
     let servers = [CART, CART_2, CART_3];
     for balance in [Balance::RoundRobin, Balance::LeastRequest] {
         let mut counts = [0; 3];
@@ -171,7 +173,7 @@ fn workers_begin_at_endpoints_of_their_own() {
 
 /// Load would pile up on one server.
 #[test]
-fn calls_are_spread_as_the_cluster_says() {
+fn balancer_spreads_calls() {
     let run = |balance| {
         let mut net = Net::new();
         net.balance = balance;
@@ -216,9 +218,9 @@ fn calls_wait_for_a_stream() {
     }
 }
 
-/// A server that restarts in good order would cost calls, or hold up those that wait behind a long stream.
+/// If it failed, a graceful restart of a server would lose calls, or delay those behind a long stream.
 #[test]
-fn goaway_moves_new_calls_to_a_new_connection() {
+fn goaway_moves_new_calls() {
     let mut net = Net::new();
     (net.connections, net.connections_max) = (1, 1);
     let mut world =
@@ -238,10 +240,10 @@ fn goaway_moves_new_calls_to_a_new_connection() {
     }
 }
 
-/// Calls that a stopping server has not touched would fail, or never be answered, though nothing speaks against sending
-/// them again. Of a request that is too long to be kept the client is told that it may try again.
+/// If it failed, calls that a stopping server has not processed would fail or hang, though they can be resent. A client
+/// is told that it may retry a request that is too long to be kept.
 #[test]
-fn calls_behind_the_last_stream_of_a_goaway_are_sent_again() {
+fn goaway_resends_unprocessed_calls() {
     for text in [None, Some(reading_chain())] {
         for blob in [100, 20_000] {
             let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
@@ -266,9 +268,9 @@ fn calls_behind_the_last_stream_of_a_goaway_are_sent_again() {
     }
 }
 
-/// A call that its server has not touched would fail, or be sent for ever, or take from what retries may.
+/// If it failed, an unprocessed call would fail, be sent forever, or use up the retry budget.
 #[test]
-fn refused_call_is_sent_again_once_and_elsewhere() {
+fn refused_call_is_resent_elsewhere() {
     use weft_core::filter::{Backoff, Budget, Policies, Reliability, Retry, StatusSet};
     use weft_engine::plan::FilterAt;
     let refused = || Behaviour::new(Reply::Reset(0, weft_proto::session::http2::ErrorCode::RefusedStream));
@@ -329,9 +331,10 @@ fn refused_call_is_sent_again_once_and_elsewhere() {
     }
 }
 
-/// A call of which nothing had left when its connection was lost would fail, though no server can have seen it.
+/// If it failed, a call of which nothing had left when its connection was lost would fail, though no server has seen
+/// it.
 #[test]
-fn unsent_call_of_a_lost_connection_is_sent_again() {
+fn unsent_call_is_resent() {
     let mut net = Net::new();
     (net.connections, net.connections_max) = (1, 1);
     // What the network does not take waits in the node.
@@ -358,7 +361,7 @@ fn unsent_call_of_a_lost_connection_is_sent_again() {
 
 /// A delayed answer would be lost with the server that gave it.
 #[test]
-fn a_delayed_answer_outlives_its_server() {
+fn delayed_answer_outlives_server() {
     let delay = format!("v0: int = int {}\ndelay v0\nforward", ms(100).0);
     let text = chain("request\nresponse", &[&element("e", &[("response", &delay)])]);
     let mut world = World::new(1, Net::new().plan(Some(&text), &[CART])).server(CART, |_| echo());
@@ -372,7 +375,7 @@ fn a_delayed_answer_outlives_its_server() {
 
 /// A call whose headers no connection takes would wait for ever.
 #[test]
-fn headers_that_the_server_does_not_take_end_the_call() {
+fn oversize_headers_end_call() {
     let mut plan = Net::new().plan(None, &[CART]);
     let options = ListenerOptions { header_size_max: 64 << 10, ..ListenerOptions::default() };
     plan.listeners[0].options = Arc::new(options);
@@ -385,9 +388,9 @@ fn headers_that_the_server_does_not_take_end_the_call() {
     assert_eq!(world.answer(call).code(), Some(8));
 }
 
-/// A server would be blamed for a reset that it has not sent, and nobody would know what it did.
+/// If it failed, a server would be blamed for a reset that it has not sent, and its fault would not be named.
 #[test]
-fn fault_of_a_server_is_told_as_what_it_is() {
+fn server_fault_is_named() {
     for text in [None, Some(reading_chain())] {
         let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
             .server(CART, |_| echo().header("content-length", "3"));
@@ -403,7 +406,7 @@ fn fault_of_a_server_is_told_as_what_it_is() {
 
 /// Ten thousand calls that wait would leave something behind.
 #[test]
-fn nothing_is_left_of_calls_that_waited_in_vain() {
+fn timed_out_waiters_are_freed() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
     world.make_unreachable(CART);
     let client = world.client("front");
@@ -417,9 +420,9 @@ fn nothing_is_left_of_calls_that_waited_in_vain() {
     assert!(world.elapsed() < Interval::from_secs(60));
 }
 
-/// A node that stops would lose the calls that are on their way to it, or never let go of its connections.
+/// If it failed, a stopping node would lose calls in flight, or never close its connections.
 #[test]
-fn a_node_that_stops_finishes_its_calls() {
+fn graceful_stop_finishes_calls() {
     for seed in 0..10 {
         let network = Network { latency_us: 100..=9_000, chunk_bytes: 10..=500, ..Network::default() };
         let mut world = World::new(seed, Net::new().plan(Some(&reading_chain()), &[CART]))
@@ -441,9 +444,9 @@ fn a_node_that_stops_finishes_its_calls() {
     }
 }
 
-/// A cluster's further connections would stay unused while calls wait for a stream of the first.
+/// If it failed, further connections of a cluster would stay unused while calls wait for a stream of the first.
 #[test]
-fn calls_that_wait_make_further_connections() {
+fn waiting_calls_add_connections() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo().after(ms(100)));
     world.limit_streams(CART, 5);
     let client = world.client("front");
@@ -462,7 +465,7 @@ fn calls_that_wait_make_further_connections() {
 
 /// A page of a proxy that stands before the server would reach the client as a gRPC response.
 #[test]
-fn an_answer_that_is_not_grpc_has_the_status_that_it_stands_for() {
+fn http_status_maps_to_grpc_status() {
     for text in [None, Some(reading_chain())] {
         for (http, status) in [(404, 12), (503, 14), (403, 7), (500, 2), (200, 2)] {
             for body in [&b""[..], b"<h1>no</h1>"] {
@@ -479,9 +482,9 @@ fn an_answer_that_is_not_grpc_has_the_status_that_it_stands_for() {
     }
 }
 
-/// A call whose deadline nobody can tell would have none.
+/// If it failed, a call with an unreadable deadline would have none.
 #[test]
-fn a_malformed_timeout_is_refused() {
+fn malformed_timeout_is_refused() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
     let client = world.client("front");
     let call = Call::unary(ADD, item("ann", 1, b"")).header("grpc-timeout", "soon");
@@ -493,7 +496,7 @@ fn a_malformed_timeout_is_refused() {
 
 /// A client that does not answer would hold up a node that stops.
 #[test]
-fn a_node_stops_also_if_a_client_says_nothing() {
+fn stop_survives_silent_client() {
     let mut world = World::new(1, Net::new().plan(None, &[CART])).server(CART, |_| echo());
     let silent = world.raw("front");
     let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
@@ -506,9 +509,9 @@ fn a_node_stops_also_if_a_client_says_nothing() {
     assert_eq!(world.engine().clients_open(), 0);
 }
 
-/// A call that has not finished when a node stops would end without a word, and without its CLOSE.
+/// If it failed, an unfinished call would end silently when a node stops, and without its CLOSE.
 #[test]
-fn calls_that_do_not_finish_in_time_are_told() {
+fn cut_ends_unfinished_calls() {
     let counts = element("counts", &[("open", &bump(0)), ("close", &bump(1))]);
     let text = chain(&format!("request\nresponse\n{}", vars("counts", 2)), &[&counts]);
     let mut world =
@@ -555,9 +558,9 @@ fn endpoint(world: &mut World) -> weft_engine::stats::EndpointStats {
     world.engine().stats().endpoints[0].clone()
 }
 
-/// A call would wait for as long as others hold all streams, and nobody could tell why.
+/// If it failed, a call would wait for as long as others hold all streams, without a reason in its answer.
 #[test]
-fn waiting_call_ends_and_says_what_is_full() {
+fn queue_overflow_names_the_limit() {
     let mut world = narrow(1, 1, 3);
     let (holder, other) = (world.client("front"), world.client("front"));
     for nth in 0..3 {
@@ -581,9 +584,9 @@ fn waiting_call_ends_and_says_what_is_full() {
     assert_eq!(endpoint(&mut world).waiting, 0);
 }
 
-/// A client with many calls would have all others wait until those are done.
+/// If it failed, a client with many calls would make all others wait until those are done.
 #[test]
-fn flood_of_one_client_starves_no_other() {
+fn client_flood_starves_no_other() {
     let mut world = narrow(1, 6, 2);
     let (flood, other) = (world.client("front"), world.client("front"));
     for _ in 0..150 {
@@ -599,9 +602,9 @@ fn flood_of_one_client_starves_no_other() {
     assert_eq!(world.engine().stats().upstream.total, 1, "streams that are given back make no connections");
 }
 
-/// Streams that are held for long would take the place of all other calls, though the server has nothing to do.
+/// If it failed, long streams would block all other calls, though the server is idle.
 #[test]
-fn long_streams_make_more_connections() {
+fn long_streams_add_connections() {
     let mut world = narrow(2, 6, 2);
     let (holder, other) = (world.client("front"), world.client("front"));
     for nth in 0..7 {
@@ -621,9 +624,9 @@ fn long_streams_make_more_connections() {
     assert_eq!(world.engine().stats().upstream, weft_engine::stats::Connections { open: 2, total: 5 });
 }
 
-/// A cluster of which the program says how many connections it has would be given more.
+/// If it failed, a cluster would get more connections than its program allows.
 #[test]
-fn connections_stay_within_the_cluster_s_most() {
+fn connections_max_is_respected() {
     let mut world = narrow(2, 3, 1);
     let holder = world.client("front");
     for nth in 0..6 {
@@ -634,9 +637,9 @@ fn connections_stay_within_the_cluster_s_most() {
     assert_eq!(refusals(&mut world, "waiting_time_max"), 3);
 }
 
-/// Calls would wait at a server of which all streams are held, though another has some.
+/// If it failed, calls would wait at a server without free streams, though another has some.
 #[test]
-fn full_endpoint_is_passed_over() {
+fn full_endpoint_is_skipped() {
     for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
         let mut net = Net::new();
         (net.balance, net.connections, net.connections_max) = (balance, 1, 1);

@@ -30,7 +30,7 @@ use weft_engine::packet::impair::Impairments;
 use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
-use weft_engine::recording::{Limits, Progress, Recorder};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress};
 use weft_engine::rules::Swap;
 
 /// Largest number of frames that wait for a port without room; further ones are dropped, and counted as `port_full`.
@@ -81,7 +81,7 @@ pub(super) enum Mail {
     },
     /// Report the progress of the recordings, by link.
     Recordings {
-        to: Sender<Vec<(String, Progress)>>,
+        to: Sender<Vec<(String, RecordingProgress)>>,
     },
     /// End the recording of a link, and send it.
     TakeRecording {
@@ -545,7 +545,7 @@ impl Worker {
                     let _ = done.send(begun.elapsed());
                 }
                 Ok(Mail::ApplySwap { swap, done }) => {
-                    self.engine.take_up(&swap);
+                    self.engine.apply_swap(&swap);
                     // The answer means that this worker has released it.
                     drop(swap);
                     let _ = done.send(());
@@ -556,7 +556,7 @@ impl Worker {
                     let _ = done.send(());
                 }
                 Ok(Mail::ApplyCode { plan, done }) => {
-                    self.engine.take_code(&plan);
+                    self.engine.apply_code(&plan);
                     let _ = done.send(());
                 }
                 Ok(Mail::Stats { to }) => {
@@ -724,7 +724,7 @@ impl Port {
         }
         let mut moved = 0;
         if is_lost {
-            while moved < BATCH_MAX && link.lose_frame(pool, now) {
+            while moved < BATCH_MAX && link.drop_frame(pool, now) {
                 moved += 1;
             }
             self.send(pool)?;
@@ -909,7 +909,7 @@ mod tests {
     use crate::writer::Writer;
     use std::sync::mpsc::channel;
     use weft_engine::packet::link::Link as QueueLink;
-    use weft_engine::queue::Written;
+    use weft_engine::queue::ProgramText;
     use weft_ir::queue::run::Interpreted;
     use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions, QueueProgram};
 
@@ -975,7 +975,7 @@ mod tests {
             headers: None,
             code: Arc::new(Interpreted::new(Arc::clone(&program))),
             program,
-            written: Written::default(),
+            written: ProgramText::default(),
         };
         QueueLink::new(plan, Time(0), 1)
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use weft_core::Interval;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::recording::{Limits, Progress, Recorder};
+use weft_engine::recording::{Limits, Recorder, RecordingProgress};
 use weft_engine::rules::Swap;
 
 /// A handle to all frame workers.
@@ -116,7 +116,7 @@ impl PacketWorkers {
     }
 
     /// The progress of the recordings, by link. None if a worker is gone.
-    pub(crate) fn recordings(&self) -> Option<Vec<(String, Progress)>> {
+    pub(crate) fn recordings(&self) -> Option<Vec<(String, RecordingProgress)>> {
         self.request(|to| Mail::Recordings { to }).map(|found| found.into_iter().flatten().collect())
     }
 

@@ -17,8 +17,8 @@ pub mod direct;
 pub mod generate;
 pub mod layout;
 mod print;
+pub mod round_robin;
 pub mod run;
-pub mod turns;
 pub mod verify;
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
@@ -769,7 +769,7 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     }
 
     /// The compiled fast path of the program, if it has one.
-    fn turns(&self) -> Option<turns::CompiledTurns> {
+    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
         None
     }
 
@@ -804,7 +804,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
         (**self).direct(level, moment)
     }
 
-    fn turns(&self) -> Option<turns::CompiledTurns> {
+    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
         (**self).turns()
     }
 
@@ -822,7 +822,7 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
         (**self).direct(level, moment)
     }
 
-    fn turns(&self) -> Option<turns::CompiledTurns> {
+    fn turns(&self) -> Option<round_robin::CompiledRoundRobin> {
         (**self).turns()
     }
 

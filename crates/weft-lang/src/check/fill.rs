@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_core::{Type, Value, turns};
+use weft_core::{Type, Value, round_robin};
 
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
@@ -67,7 +67,7 @@ impl Fills {
     ) {
         let cluster = chain.edge.calls().and_then(|(_, to)| clusters.get(to));
         // A member of twice the weight has two slots, so that balancers which choose a slot give it twice as much.
-        let turns = cluster.map(|cluster| turns::by_weight(&cluster.weights)).unwrap_or_default();
+        let turns = cluster.map(|cluster| round_robin::by_weight(&cluster.weights)).unwrap_or_default();
         let members: Vec<&Address> = cluster
             .iter()
             .flat_map(|cluster| turns.iter().map(|at| &cluster.endpoints[*at as usize]))

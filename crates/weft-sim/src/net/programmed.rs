@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_engine::queue::{Packet, Queue, QueueCode, QueueProgram, Why};
+use weft_engine::queue::{DropCause, Packet, Queue, QueueCode, QueueProgram};
 
 use super::discipline::{Backlog, Discipline, DropReason, Dropped, Item};
 
@@ -80,9 +80,9 @@ impl<C: QueueCode> Discipline for Programmed<C> {
         let dropped = self.queue.poll_dropped()?;
         let item = self.items[dropped.handle as usize];
         let why = match dropped.why {
-            Why::Enqueue | Why::Dequeue => DropReason::Late,
-            Why::Overflow if dropped.arrived_ns == dropped.dropped_ns => DropReason::Full,
-            Why::Overflow => DropReason::PushedOut,
+            DropCause::Enqueue | DropCause::Dequeue => DropReason::Late,
+            DropCause::Overflow if dropped.arrived_ns == dropped.dropped_ns => DropReason::Full,
+            DropCause::Overflow => DropReason::PushedOut,
         };
         Some(Dropped { item, why })
     }

@@ -7,10 +7,10 @@ use weft_core::Interval;
 use weft_core::hash::HashKey;
 use weft_core::options::ClusterOptions;
 use weft_core::rng::Rng;
-use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
+use weft_engine::call_queue::{CallFlow, CallQueue, CallQueueStats, QueueScope, SharedSlots};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
-use weft_engine::queue::{Queue, Written};
-use weft_engine::recording::{Asked, Ended, Limits, Recorder, ask, read, read_snapshot};
+use weft_engine::queue::{ProgramText, Queue};
+use weft_engine::recording::{EndReason, Limits, QueueEvent, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
 use weft_sim::{Behaviour, Call, CallId, ClientId, START, World};
@@ -26,23 +26,23 @@ const fn ms(n: i64) -> Interval {
 }
 
 /// A link with a queue of the library, four calls under way, and a tenant in each flow.
-fn link(queue: &str, args: &str) -> CallLink {
+fn link(queue: &str, args: &str) -> CallQueue {
     let program = library_queue(queue, args);
-    CallLink {
+    CallQueue {
         name: "line".to_owned(),
-        of: CallsOf::Cluster(0),
+        of: QueueScope::Cluster(0),
         concurrency: Some(4),
         step_ns: None,
         key: CallFlow::Header("tenant".to_owned()),
         class: Some("class".to_owned()),
-        shared: Arc::new(Shared::default()),
+        shared: Arc::new(SharedSlots::default()),
         code: Arc::new(Interpreted::new(Arc::clone(&program))),
         program,
-        written: Written::default(),
+        written: ProgramText::default(),
     }
 }
 
-fn plan(version: u64, link: Option<CallLink>) -> Plan {
+fn plan(version: u64, link: Option<CallQueue>) -> Plan {
     let cluster = Cluster {
         name: "cart".to_owned(),
         endpoints: vec![CART.parse().expect("an address")],
@@ -66,11 +66,11 @@ fn plan(version: u64, link: Option<CallLink>) -> Plan {
         clusters: vec![Arc::new(cluster)],
         routes: vec![route],
         chains: Vec::new(),
-        links: link.into_iter().map(Arc::new).collect(),
+        call_queues: link.into_iter().map(Arc::new).collect(),
     }
 }
 
-fn world(seed: u64, link: CallLink) -> World {
+fn world(seed: u64, link: CallQueue) -> World {
     World::new(seed, plan(1, Some(link))).server(CART, |_| Behaviour::default().after(ms(SERVICE_MS)))
 }
 
@@ -83,8 +83,8 @@ fn calls(world: &mut World, client: ClientId, n: i64, call: impl Fn(i64) -> Call
     (0..n).map(|nth| world.call(client, call(nth))).collect()
 }
 
-fn stats(world: &mut World) -> CallLinkStats {
-    let stats = world.engine().stats().links.pop().expect("there is a link");
+fn stats(world: &mut World) -> CallQueueStats {
+    let stats = world.engine().stats().call_queues.pop().expect("there is a link");
     assert!(stats.counts.is_conserved(), "{:?}", stats.counts);
     stats
 }
@@ -128,7 +128,7 @@ fn a_flood_of_one_tenant_does_not_hold_up_another() {
 #[test]
 fn a_listener_is_shared_between_its_connections() {
     let of_listener =
-        |queue: &str| CallLink { of: CallsOf::Listener(0), key: CallFlow::Session, ..link(queue, "") };
+        |queue: &str| CallQueue { of: QueueScope::Listener(0), key: CallFlow::Session, ..link(queue, "") };
     let slowest_of_few = |queue: &str| {
         let mut world = world(7, of_listener(queue));
         // Both come from one host, and say nothing of tenants.
@@ -150,17 +150,17 @@ fn a_listener_is_shared_between_its_connections() {
 /// A call that has passed one link would not wait in the other, or not give back both of its places.
 #[test]
 fn calls_pass_the_link_of_their_listener_and_that_of_their_cluster() {
-    let narrow = CallLink { of: CallsOf::Listener(0), concurrency: Some(2), ..link("fifo", "") };
-    let narrow = CallLink { name: "front_line".to_owned(), ..narrow };
-    let wide = CallLink { concurrency: Some(1), ..link("drr", "") };
+    let narrow = CallQueue { of: QueueScope::Listener(0), concurrency: Some(2), ..link("fifo", "") };
+    let narrow = CallQueue { name: "front_line".to_owned(), ..narrow };
+    let wide = CallQueue { concurrency: Some(1), ..link("drr", "") };
     let mut both = plan(1, Some(wide));
-    both.links.push(Arc::new(narrow));
+    both.call_queues.push(Arc::new(narrow));
     let mut world = World::new(8, both).server(CART, |_| Behaviour::default().after(ms(SERVICE_MS)));
     let client = world.client("front");
     let all = calls(&mut world, client, 50, |nth| of_tenant(if nth % 2 == 0 { "a" } else { "b" }, 1));
     world.run();
     assert!(all.iter().all(|call| world.answer(*call).code() == OK));
-    for stats in world.engine().stats().links {
+    for stats in world.engine().stats().call_queues {
         assert!(stats.counts.is_conserved() && stats.counts.sent == 50 && stats.in_flight == 0, "{stats:?}");
     }
     // One after the other, for the cluster has one place.
@@ -189,7 +189,7 @@ fn tenants_that_ask_for_more_have_equal_shares() {
 /// Calls of a lower class would wait behind those of a higher one.
 #[test]
 fn the_class_of_a_call_is_a_header() {
-    let mut world = world(3, CallLink { concurrency: Some(1), ..link("priority", "") });
+    let mut world = world(3, CallQueue { concurrency: Some(1), ..link("priority", "") });
     let client = world.client("front");
     for class in [9, 7, 1, 0, 3] {
         calls(&mut world, client, 10, |_| of_tenant("a", 1).header("class", &class.to_string()));
@@ -208,7 +208,7 @@ fn the_class_of_a_call_is_a_header() {
 #[test]
 fn short_requests_go_before_long_ones() {
     for (seed, queue) in (0..20).flat_map(|seed| ["srpt", "pfabric"].map(|queue| (seed, queue))) {
-        let mut world = world(seed, CallLink { concurrency: Some(1), ..link(queue, "") });
+        let mut world = world(seed, CallQueue { concurrency: Some(1), ..link(queue, "") });
         let client = world.client("front");
         for (nth, bytes) in [200_000, 1_000, 300_000, 100, 100_000, 10].into_iter().enumerate() {
             let call = Call::unary("/shop.Cart/Add", vec![7; bytes]).header("tenant", &nth.to_string());
@@ -227,7 +227,7 @@ fn short_requests_go_before_long_ones() {
 /// says of a request of which nothing has come counts for nothing.
 #[test]
 fn who_sends_no_message_yet_is_not_waited_for() {
-    let mut world = world(9, CallLink { concurrency: Some(1), ..link("srpt", "") });
+    let mut world = world(9, CallQueue { concurrency: Some(1), ..link("srpt", "") });
     let client = world.client("front");
     let silent = |tenant: &str, until| Call {
         ends: false,
@@ -298,7 +298,7 @@ fn no_more_calls_are_under_way_than_a_link_permits() {
 /// Calls would go on faster, or slower, than the rate that was written.
 #[test]
 fn a_link_keeps_a_rate_of_calls() {
-    let mut world = world(6, CallLink { concurrency: None, step_ns: Some(5_000_000), ..link("drr", "") });
+    let mut world = world(6, CallQueue { concurrency: None, step_ns: Some(5_000_000), ..link("drr", "") });
     let client = world.client("front");
     calls(&mut world, client, 200, |_| of_tenant("a", 100));
     world.run();
@@ -316,10 +316,10 @@ fn a_change_keeps_the_calls_that_wait() {
     let mut world = world(7, first);
     let client = world.client("front");
     let calls = calls(&mut world, client, 200, |_| of_tenant("a", 1));
-    let with = |queue, shared: &Arc<Shared>| CallLink { shared: Arc::clone(shared), ..link(queue, "") };
+    let with = |queue, shared: &Arc<SharedSlots>| CallQueue { shared: Arc::clone(shared), ..link(queue, "") };
     let changed = plan(2, Some(with("fq_codel", &shared)));
     world.at(ms(100), move |world| world.apply(changed));
-    let narrower = plan(3, Some(CallLink { concurrency: Some(2), ..with("fifo", &shared) }));
+    let narrower = plan(3, Some(CallQueue { concurrency: Some(2), ..with("fifo", &shared) }));
     world.at(ms(150), move |world| world.apply(narrower));
     world.at(ms(200), move |world| {
         let stats = stats(world);
@@ -361,12 +361,12 @@ fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
     for asked in read(rest, recorder.begun().0) {
         let (now, mut asked) = asked.expect("it was written");
         match &mut asked {
-            Asked::Enqueue(packet) => {
+            QueueEvent::Enqueue(packet) => {
                 packet.handle = flows.len() as u64;
                 flows.push(packet.flow);
             }
-            Asked::Left(number) => assert!(left.insert(*number), "{number} left twice"),
-            Asked::Refilled(numbers) => {
+            QueueEvent::Left(number) => assert!(left.insert(*number), "{number} left twice"),
+            QueueEvent::Refilled(numbers) => {
                 assert!(numbers.iter().all(|number| !left.contains(number)));
                 told.n_refills += u64::from(!numbers.is_empty());
             }
@@ -408,16 +408,19 @@ fn a_recorded_link_does_again_what_it_did() {
         let begin = ms(300);
         world.run_until(begin);
         let before = stats(&mut world).counts;
-        let begun = world.engine().record_link(START + begin, "line", Limits::NONE, &Arc::default());
+        let begun = world.engine().record_call_queue(START + begin, "line", Limits::NONE, &Arc::default());
         assert_eq!(begun, Some(true));
         let taken = Arc::default();
-        assert_eq!(world.engine().record_link(START + begin, "line", Limits::NONE, &taken), Some(false));
-        assert_eq!(world.engine().record_link(START + begin, "other", Limits::NONE, &taken), None);
+        assert_eq!(
+            world.engine().record_call_queue(START + begin, "line", Limits::NONE, &taken),
+            Some(false)
+        );
+        assert_eq!(world.engine().record_call_queue(START + begin, "other", Limits::NONE, &taken), None);
         world.run();
         let after = stats(&mut world).counts;
         let end = START + world.elapsed();
-        assert_eq!(world.engine().link_recordings(end)[0].1.ended, None);
-        let recorder = world.engine().take_link_recording("line").expect("it was begun");
+        assert_eq!(world.engine().call_queue_recordings(end)[0].1.ended, None);
+        let recorder = world.engine().take_call_queue_recording("line").expect("it was begun");
         let told = ask_again(&library_queue(queue, args), &recorder);
         let n_waited = told.n_waited as u64;
         assert!(before.queued > 10, "{queue}: too few wait");
@@ -454,12 +457,12 @@ fn another_queue_ends_a_recording() {
     calls(&mut world, client, 100, |_| of_tenant("a", 1));
     world.run_until(ms(20));
     let limits = Limits { packets: 1, ..Limits::NONE };
-    world.engine().record_link(START + ms(20), "line", limits, &Arc::default());
-    let same = CallLink { concurrency: Some(2), shared: Arc::clone(&shared), ..link("drr", "") };
+    world.engine().record_call_queue(START + ms(20), "line", limits, &Arc::default());
+    let same = CallQueue { concurrency: Some(2), shared: Arc::clone(&shared), ..link("drr", "") };
     world.apply(plan(2, Some(same)));
-    let progress = |world: &mut World| world.engine().link_recordings(START + ms(20))[0].1;
+    let progress = |world: &mut World| world.engine().call_queue_recordings(START + ms(20))[0].1;
     assert_eq!(progress(&mut world).ended, None, "the queue is the same");
-    world.apply(plan(3, Some(CallLink { shared, ..link("fifo", "") })));
-    assert_eq!(progress(&mut world).ended, Some(Ended::Replaced));
+    world.apply(plan(3, Some(CallQueue { shared, ..link("fifo", "") })));
+    assert_eq!(progress(&mut world).ended, Some(EndReason::Replaced));
     world.run();
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::rng::Rng;
 use weft_core::schema::Schema;
-use weft_engine::queue::{Packet, Queue, Sent, Why};
+use weft_engine::queue::{DropCause, Packet, Queue, Sent};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Field, QueueProgram, verify};
 use weft_lang::diagnostic::{RenderOptions, render};
@@ -525,7 +525,7 @@ fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
                 let most = waiting.iter().filter_map(|p| least(&waiting, p.flow)).max();
                 assert_eq!(least(&waiting, waiting[at].flow), most, "the flow with the most left loses");
                 let last = waiting.iter().rposition(|p| p.flow == waiting[at].flow);
-                assert_eq!((Some(at), dropped.why), (last, Why::Overflow), "its last packet");
+                assert_eq!((Some(at), dropped.why), (last, DropCause::Overflow), "its last packet");
                 waiting.remove(at);
             }
             assert!(queue.counts().queued_bytes <= 36 << 10);

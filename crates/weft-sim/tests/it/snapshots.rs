@@ -3,9 +3,9 @@
 use crate::queues::{ALL, library_queue, programs};
 use std::sync::Arc;
 use weft_core::rng::Rng;
-use weft_engine::queue::snapshot::Kind;
+use weft_engine::queue::snapshot::RowKind;
 use weft_engine::queue::{Dropped, Packet, Queue, QueueProgram, Sent};
-use weft_engine::recording::{Asked, Limits, Recorder, ask, read, read_snapshot};
+use weft_engine::recording::{Limits, QueueEvent, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::run::Interpreted;
 
 /// Queues within queues: what waits below waits above, and timers of inner nodes begin as packets come.
@@ -52,7 +52,7 @@ fn packet(rng: &mut Rng, handle: u64, now: u64) -> Packet {
 /// What a queue said to a call: what left, what was dropped, and when to ask again. Handles are each one's own.
 type Answer = (Option<Sent>, Vec<Dropped>, Option<u64>);
 
-fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &Asked) -> Answer {
+fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &QueueEvent) -> Answer {
     let sent = ask(queue, now, asked).expect("it names no packets").map(|sent| Sent { handle: 0, ..sent });
     let dropped = std::iter::from_fn(|| queue.poll_dropped());
     let dropped = dropped.map(|dropped| Dropped { handle: 0, ..dropped }).collect();
@@ -66,10 +66,10 @@ fn try_program(name: &str, program: &Arc<QueueProgram>, seed: u64, n: u64) {
     let mut ask = |queue: &mut Queue<Interpreted>, recorder: &mut Option<Recorder>, handle: u64| {
         now += rng.below(400_000) as u64;
         let asked = match rng.below(100) {
-            0..49 => Asked::Enqueue(packet(&mut rng, handle, now)),
-            49..94 => Asked::Dequeue,
-            94..99 => Asked::Timeout,
-            _ => Asked::Rate(rng.below(1 << 30) as u64),
+            0..49 => QueueEvent::Enqueue(packet(&mut rng, handle, now)),
+            49..94 => QueueEvent::Dequeue,
+            94..99 => QueueEvent::Timeout,
+            _ => QueueEvent::Rate(rng.below(1 << 30) as u64),
         };
         recorder.iter_mut().for_each(|recorder| recorder.note(now, &asked));
         (now, answer(queue, now, &asked))
@@ -113,7 +113,8 @@ fn timers_run_on_all_levels() {
         let mut queue = queue(&program);
         let mut rng = Rng::from_seed(5);
         (0..20).for_each(|handle| queue.enqueue(&packet(&mut rng, handle, 10), 10));
-        let is_of_level = |(kind, row): &(Kind, Vec<u64>)| *kind == Kind::Timer && row[1] == level as u64;
+        let is_of_level =
+            |(kind, row): &(RowKind, Vec<u64>)| *kind == RowKind::Timer && row[1] == level as u64;
         assert!(queue.snapshot().rows.iter().any(is_of_level), "{name}: no timer of level {level} runs");
     }
 }
@@ -142,7 +143,7 @@ fn rows_that_do_not_fit_are_refused() {
                 let at = rng.below(snapshot.rows[row].1.len());
                 match rng.below(5) {
                     0 => drop(snapshot.rows.remove(row)),
-                    1 => snapshot.rows[row].0 = rng.pick(&Kind::ALL).0,
+                    1 => snapshot.rows[row].0 = rng.pick(&RowKind::ALL).0,
                     2 => drop(snapshot.rows[row].1.remove(at)),
                     3 => snapshot.rows.push(snapshot.rows[row].clone()),
                     _ => snapshot.rows[row].1[at] = rng.pick(&[0, 1, 40, 1 << 33, u64::MAX]),

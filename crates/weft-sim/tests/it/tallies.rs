@@ -56,7 +56,7 @@ fn partitions_tell_what_became_of_their_packets() {
         if !rng.percent(if handle % 4_000 < 3_000 { 2 } else { 30 })
             && let Some(sent) = queue.dequeue(now)
         {
-            queue.note_sent(&sent, now);
+            queue.record_sent(&sent, now);
             let of = &mut seen[class_of(sent.handle)];
             of.waits.push(now - sent.arrived_ns);
             of.marked += u64::from(sent.ecn == 3);

@@ -146,7 +146,7 @@ impl Running {
         if let Some(link) = of_port {
             return (link.stats.swap_kept, link.stats.swap_overflow);
         }
-        let of_calls = stats.links.iter().find(|link| link.name == name);
+        let of_calls = stats.call_queues.iter().find(|link| link.name == name);
         of_calls.map_or((0, 0), |link| (link.swap_kept, link.swap_overflow))
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use weft_core::table::{Insert, Row, Table};
 use weft_core::{Time, Value};
-use weft_engine::rules::{Change, ChangeError, Counts, TableView, WhyNot, check_row};
+use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, TableView, check_row};
 use weft_io::{Task, clock};
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::StatementKind;
@@ -114,12 +114,12 @@ pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Resu
     Ok(counts)
 }
 
-fn check_change(table: &Table, change: &Change) -> Result<(), WhyNot> {
+fn check_change(table: &Table, change: &Change) -> Result<(), ChangeErrorKind> {
     let (Change::Insert(values) | Change::Put(values)) = change else { return Ok(()) };
     check_row(table, values)?;
     let is_new = matches!(change, Change::Insert(_));
     match is_new && table.find_values(&values[..table.spec().key.len()], clock::now()).is_some() {
-        true => Err(WhyNot::Exists),
+        true => Err(ChangeErrorKind::Exists),
         false => Ok(()),
     }
 }
@@ -156,11 +156,11 @@ fn amend_row(table: &Table, row: Row, filter: Option<&Expr>, becomes: &Becomes, 
     true
 }
 
-fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), WhyNot> {
+fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), ChangeErrorKind> {
     let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
     let key = &values[..table.spec().key.len()];
     on_row(table, key, |row, now| match change {
-        Change::Insert(_) if row.is_some() => Err(WhyNot::Exists),
+        Change::Insert(_) if row.is_some() => Err(ChangeErrorKind::Exists),
         Change::Remove(_) => {
             counts.deleted += u64::from(row.is_some());
             table.remove(row);
@@ -177,7 +177,7 @@ fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), Wh
                 counts.inserted += 1;
                 Ok(())
             }
-            Insert::Full | Insert::TooLong => Err(WhyNot::Full { max: table.max_rows() }),
+            Insert::Full | Insert::TooLong => Err(ChangeErrorKind::Full { max: table.max_rows() }),
         },
     })
 }

@@ -53,7 +53,8 @@ fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
     let (changes, mut all_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {
         let n = changes.len() as u64;
-        let (pending, mut refused) = control.compiler.store().change_what_goes(&name, changes, clock::now());
+        let (pending, mut refused) =
+            control.compiler.store().change_where_possible(&name, changes, clock::now());
         let changes = pending.is_some();
         if pending.is_some_and(|pending| publish(parts, &mut control, pending).is_err()) {
             refused = n;

@@ -4,7 +4,7 @@ use super::{Refusal, Running, lock, refused_in_words};
 use crate::recording_file::{self, OfCalls, Ran};
 use std::collections::BTreeMap;
 use weft_api::{Bundle, RECORD_SECONDS_MAX, RECORDINGS_MAX, RecordRequest, Recording};
-use weft_engine::recording::{Ended, Limits, RECORDING_BYTES_MAX};
+use weft_engine::recording::{EndReason, Limits, RECORDING_BYTES_MAX};
 
 /// What is recorded, by link.
 #[derive(Default)]
@@ -77,11 +77,11 @@ impl Running {
             recorded.links.get(link).is_some_and(|begun| matches!(begun.link, Link::OfCalls(..)))
         };
         let told = |ended| match ended {
-            Ended::Time => "time".to_owned(),
-            Ended::Full => "full".to_owned(),
-            Ended::Replaced => "replaced".to_owned(),
+            EndReason::Time => "time".to_owned(),
+            EndReason::Full => "full".to_owned(),
+            EndReason::Replaced => "replaced".to_owned(),
         };
-        let one = |(link, progress): (String, weft_engine::recording::Progress)| Recording {
+        let one = |(link, progress): (String, weft_engine::recording::RecordingProgress)| Recording {
             of_calls: of_calls(&link),
             link,
             packets: progress.packets,

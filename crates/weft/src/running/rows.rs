@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
 use weft_core::Value;
-use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
+use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, PendingChange, TableName, TableView};
 use weft_io::clock;
 use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold_at};
@@ -288,8 +288,10 @@ impl NotDone {
             _ => statement.span,
         };
         let (code, help) = match why {
-            WhyNot::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
-            WhyNot::Full { .. } => (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`"),
+            ChangeErrorKind::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
+            ChangeErrorKind::Full { .. } => {
+                (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`")
+            }
             _ => (code::BAD_LITERAL, "give a value that its type takes"),
         };
         let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
@@ -365,7 +367,7 @@ fn age_once(parts: &Parts) -> Duration {
     let expired = control.compiler.store().expired(now);
     let took = begun.elapsed();
     for (name, changes) in expired {
-        let (pending, _) = control.compiler.store().change_what_goes(&name, changes, now);
+        let (pending, _) = control.compiler.store().change_where_possible(&name, changes, now);
         if pending.is_some_and(|pending| publish(parts, &mut control, pending).is_ok()) {
             let _ = parts.changed.try_send(());
         }
@@ -391,7 +393,7 @@ fn rebuild_once(parts: &Parts) -> bool {
 }
 
 /// Hands a change to all workers, and settles it.
-pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
+pub(super) fn publish(parts: &Parts, control: &mut Control, pending: PendingChange) -> Result<(), Refusal> {
     let node = lock(&parts.node);
     let taken = node.as_ref().ok_or(Refusal::Stopping)?.apply_swap(&pending.swap);
     drop(node);

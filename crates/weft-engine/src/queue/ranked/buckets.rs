@@ -1,22 +1,22 @@
-//! Ranks of some bits: a list each.
+//! Ranks of few bits: one list per rank.
 
-use super::{NONE, Places};
+use super::{NONE, RankSlots};
 use weft_ir::queue::RANK_BITS_MAX;
 use weft_ir::queue::layout::{pair, paired};
 
-/// One list a rank, each of which is known by its first and last: what comes touches the last, and the first leaves
-/// without a look at others. The first may know one before it that has left, and the last one behind it.
+/// One list per rank, with its first and last id: an arrival touches the last, and the first leaves without access to
+/// others. The links of the first and last id may name ids that have left.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Buckets {
-    /// What is in an empty one is left over.
+    /// The entry of an empty list is stale.
     lists: Box<[u64]>,
-    /// Which lists hold something, by bits; which words of those are not zero; and which words of these.
+    /// Bitmaps: the lists that are not empty, the words of `low` that are not zero, and the words of those.
     low: Box<[u64]>,
     middle: Box<[u64]>,
     top: u64,
 }
 
-// Three maps find so many bits.
+// Three bitmaps cover that many bits.
 const _: () = assert!(RANK_BITS_MAX <= 18);
 
 impl Buckets {
@@ -32,7 +32,7 @@ impl Buckets {
         rank.clamp(0, self.lists.len() as i64 - 1) as usize
     }
 
-    /// The first list that holds something.
+    /// The first list that is not empty.
     #[inline(always)]
     fn first(&self) -> Option<usize> {
         (self.top != 0).then(|| {
@@ -67,7 +67,7 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         let word = &mut self.low[list / 64];
         let (known, bit) = (*word, 1 << (list % 64));
         if known & bit != 0 {
@@ -78,7 +78,7 @@ impl Buckets {
             places.set_links(last, (before, id));
             return;
         }
-        // What was in the list is not looked at: it may be far away.
+        // The last id of the list is not touched: it may not be cached.
         *word = known | bit;
         if known == 0 {
             self.middle[list >> 12] |= 1 << (list >> 6 & 63);
@@ -88,8 +88,8 @@ impl Buckets {
         places.set_links(id, (NONE, NONE));
     }
 
-    /// Puts an id before the first of a list.
-    pub(super) fn prepend(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    /// Adds an id in front of a list.
+    pub(super) fn prepend(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         if self.low[list / 64] & 1 << (list % 64) == 0 {
             return self.append(list, id, places);
         }
@@ -100,7 +100,7 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         let (first, last) = pair(self.lists[list]);
         let (before, next) = places.links(id);
         self.lists[list] = match (id == first, id == last) {
@@ -117,8 +117,8 @@ impl Buckets {
         }
     }
 
-    /// Puts an id of a list behind the others.
-    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl Places) {
+    /// Moves an id of a list behind the others.
+    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl RankSlots) {
         if pair(self.lists[list]).1 != id {
             self.unlink(list, id, places);
             self.append(list, id, places);
@@ -139,7 +139,7 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         let list = self.first()?;
         let (first, last) = pair(self.lists[list]);
         if first == last {
@@ -151,7 +151,7 @@ impl Buckets {
     }
 
     /// All ids, first to last.
-    pub(super) fn each(&self, places: &impl Places, ids: &mut Vec<u32>) {
+    pub(super) fn each(&self, places: &impl RankSlots, ids: &mut Vec<u32>) {
         for (nth, word) in self.low.iter().enumerate().filter(|(_, word)| **word != 0) {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
                 let (mut at, last) = pair(self.lists[nth * 64 + bit]);

@@ -1,34 +1,34 @@
-//! An id under its rank.
+//! Entries: an id with its rank.
 
 use super::super::packets::LINES_MAX;
 use core::cmp::Ordering;
 use core::hint::select_unpredictable;
 use weft_ir::queue::{PACKETS_MAX, PARTITIONS_MAX};
 
-/// An id and its rank, as two words: the rank; and a number of those that came, so that ties are as they came, with the
-/// id behind it. Two are compared as one number of two words, and four lie in a line of the cache.
+/// An id and its rank, as two words: the rank, and a sequence number with the id below it, so that ties are in order of
+/// arrival. Entries compare as one number of two words, and a cache line has four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) rank: u64,
     pub(super) came: u64,
 }
 
-/// Bits of an id: more than partitions there may be, or lines of packets.
+/// Bits of an id: more than there may be partitions, or cache lines of packets.
 const ID_BITS: u32 = 24;
-/// Numbers for those that came, after which they are given anew. The last is nobody's: see [`NOBODY`].
+/// Sequence numbers; after the last one they are assigned anew. The very last is reserved: see [`NO_ENTRY`].
 pub(super) const SEQS: u64 = (1 << (64 - ID_BITS)) - 1;
-/// Ids from here on are nobody's: containers name what they like by them.
+/// Ids from here on are reserved: containers use them for their own purposes.
 pub(super) const IDS: u32 = (1 << ID_BITS) - 64;
 const _: () = assert!(PACKETS_MAX as usize * LINES_MAX < IDS as usize && PARTITIONS_MAX < IDS);
 
-/// The number of one that was the first and is so again: before all of its rank, none of which may have it, too.
+/// The sequence number of an id that was put back as the first. At most one id of a rank may have it.
 pub(super) const BACK: u64 = 1;
-/// The first number of those that come.
+/// The first regular sequence number.
 pub(super) const FIRST_SEQ: u64 = 2;
 /// Less than all entries.
 pub(super) const HOLE: Entry = Entry { rank: 0, came: 0 };
-/// More than all entries, with an id of 0.
-pub(super) const NOBODY: Entry = Entry { rank: u64::MAX, came: u64::MAX << ID_BITS };
+/// Greater than all entries, with an id of 0.
+pub(super) const NO_ENTRY: Entry = Entry { rank: u64::MAX, came: u64::MAX << ID_BITS };
 
 impl Entry {
     #[inline(always)]
@@ -41,7 +41,7 @@ impl Entry {
         self.came as u32 & ((1 << ID_BITS) - 1)
     }
 
-    /// The same with another id.
+    /// The same entry with another id.
     #[inline(always)]
     pub(super) fn with_id(self, id: u32) -> Self {
         Self { came: self.came >> ID_BITS << ID_BITS | u64::from(id), ..self }
@@ -52,7 +52,7 @@ impl Entry {
         u128::from(self.rank) << 64 | u128::from(self.came)
     }
 
-    /// The less of two. Which one it is cannot be foretold: no branch is taken for it.
+    /// The lesser of two. The branch predictor cannot foresee it, so there is no branch.
     #[inline(always)]
     pub(super) fn less(self, other: Self) -> Self {
         let is_other = other < self;
@@ -82,7 +82,7 @@ impl Ord for Entry {
     }
 }
 
-/// Gives entries, from first to last, the numbers from the first on; and the next number.
+/// Assigns sequence numbers to entries in order; returns the next number.
 pub(super) fn count_anew<'e>(entries: impl IntoIterator<Item = &'e mut Entry>) -> u64 {
     let mut next_seq = FIRST_SEQ;
     for known in entries {
@@ -92,7 +92,7 @@ pub(super) fn count_anew<'e>(entries: impl IntoIterator<Item = &'e mut Entry>) -
     next_seq
 }
 
-/// The first of the ids under the highest rank.
+/// The first id of the highest rank.
 pub(super) fn first_of_last(entries: impl Iterator<Item = Entry> + Clone) -> Option<u32> {
     let highest = entries.clone().map(|known| known.rank).max()?;
     entries.filter(|known| known.rank == highest).min().map(Entry::id)

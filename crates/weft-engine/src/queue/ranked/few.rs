@@ -1,10 +1,11 @@
-//! Ranks of a bit, or of none: a list for each, one of which is looked at after the other. The firsts of both are in a
-//! word of their owner, who has it where all else is that is asked for then.
+//! One or two ranks: a list for each. The owner keeps the first ids of both lists in one word, next to the data that it
+//! uses at the same time.
 
-use super::{NONE, Places};
+use super::{NONE, RankSlots};
 use weft_ir::queue::layout::{pair, paired};
 
-/// The order of ids by such ranks. The word holds the first of the low rank and of the high one, [`paired`].
+/// The order of ids with at most two ranks. The word holds the first id of the low rank and of the high one,
+/// [`paired`].
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Few {
     /// 0 or 1.
@@ -12,27 +13,27 @@ pub(in super::super) struct Few {
 }
 
 impl Few {
-    /// That of ranks of so many bits, if they are that few.
+    /// The order for ranks of that many bits, if there are at most two.
     pub(in super::super) fn of(bits: Option<u8>) -> Option<Self> {
         bits.filter(|bits| *bits <= 1).map(|bits| Self { highest: bits.into() })
     }
 
-    /// Puts an id behind those of its rank. It must not be in.
+    /// Adds an id behind those of its rank. It must not be in the order.
     #[inline]
-    pub(in super::super) fn insert(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn insert(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         places.set_rank(id, rank);
         self.change(firsts, rank, |list| append(list, id, places));
     }
 
-    /// Takes an id out that is in.
+    /// Removes an id.
     #[inline]
-    pub(in super::super) fn remove(self, firsts: &mut u64, id: u32, places: &mut impl Places) {
+    pub(in super::super) fn remove(self, firsts: &mut u64, id: u32, places: &mut impl RankSlots) {
         self.change(firsts, places.rank(id), |list| unlink(list, id, places));
     }
 
-    /// Puts an id behind those of its new rank.
+    /// Moves an id behind those of its new rank.
     #[inline(never)]
-    pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
             self.remove(firsts, id, places);
             self.insert(firsts, id, rank, places);
@@ -42,17 +43,17 @@ impl Few {
         }
     }
 
-    /// As above, if it would stand elsewhere then.
+    /// As above, if its position changes.
     #[inline(always)]
-    pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if self.would_move(id, rank, places) {
             self.move_to(firsts, id, rank, places);
         }
     }
 
-    /// Puts the first behind those of its new rank.
+    /// Moves the first id behind those of its new rank.
     #[inline(always)]
-    pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+    pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl RankSlots) {
         if places.rank(id) == rank {
             let (_, next) = places.links(id);
             self.change(firsts, rank, |list| *list = next);
@@ -61,26 +62,26 @@ impl Few {
         }
     }
 
-    /// Whether an id would stand elsewhere with this rank.
-    fn would_move(self, id: u32, rank: i64, places: &impl Places) -> bool {
+    /// Whether an id's position changes with this rank.
+    fn would_move(self, id: u32, rank: i64, places: &impl RankSlots) -> bool {
         self.is_high(places.rank(id)) != self.is_high(rank)
     }
 
-    /// The first.
+    /// The first id.
     #[inline(always)]
     pub(in super::super) fn first(firsts: u64) -> Option<u32> {
         let (low, high) = pair(firsts);
         some(if low == NONE { high } else { low })
     }
 
-    /// The first of the highest rank.
+    /// The first id of the highest rank.
     pub(in super::super) fn first_of_last(firsts: u64) -> Option<u32> {
         let (low, high) = pair(firsts);
         some(high).or(some(low))
     }
 
-    /// All that are in, first to last.
-    pub(in super::super) fn ids(firsts: u64, places: &impl Places) -> Vec<u32> {
+    /// All ids, first to last.
+    pub(in super::super) fn ids(firsts: u64, places: &impl RankSlots) -> Vec<u32> {
         let (low, high) = pair(firsts);
         let mut ids = Vec::new();
         each(low, places, &mut ids);
@@ -110,12 +111,12 @@ fn some(id: u32) -> Option<u32> {
     (id != NONE).then_some(id)
 }
 
-/// A list: its first. Lists are rings, so that the first becomes the last by a step.
+/// A list, by its first id. Lists are rings, so that the first becomes the last in one step.
 type List = u32;
 
-/// Puts an id behind the last of a list.
+/// Appends an id to a list.
 #[inline(always)]
-fn append(list: &mut List, id: u32, places: &mut impl Places) {
+fn append(list: &mut List, id: u32, places: &mut impl RankSlots) {
     let first = *list;
     if first == NONE {
         places.set_links(id, (id, id));
@@ -133,15 +134,15 @@ fn append(list: &mut List, id: u32, places: &mut impl Places) {
     places.set_links(last, (before, id));
 }
 
-/// Takes an id out of its list.
+/// Removes an id from its list.
 #[inline(always)]
-fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
+fn unlink(list: &mut List, id: u32, places: &mut impl RankSlots) {
     let (prev, next) = places.links(id);
     if next == id {
         *list = NONE;
         return;
     }
-    // They may be one and the same.
+    // Both may be the same id.
     let (before, _) = places.links(prev);
     places.set_links(prev, (before, next));
     let (_, behind) = places.links(next);
@@ -151,9 +152,9 @@ fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
     }
 }
 
-/// Puts an id of a list behind the others.
+/// Moves an id of a list behind the others.
 #[inline(always)]
-fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
+fn to_the_end(list: &mut List, id: u32, places: &mut impl RankSlots) {
     if *list == id {
         *list = places.links(id).1;
     } else if places.links(*list).0 != id {
@@ -162,8 +163,8 @@ fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
     }
 }
 
-/// All of a list.
-fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
+/// All ids of a list.
+fn each(list: List, places: &impl RankSlots, ids: &mut Vec<u32>) {
     let mut at = list;
     while at != NONE {
         ids.push(at);

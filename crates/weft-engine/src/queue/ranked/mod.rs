@@ -1,11 +1,10 @@
-//! The ranked container: small numbers (partitions of a node, or packets of a line) ordered by rank, equal ones as they
-//! came.
+//! The ranked container: orders small ids (partitions of a node, or packets of a list) by rank, equal ranks by arrival.
 //!
-//! Ranks of some bits stand in one list each, and a tree of bitmaps finds the first list that holds something: no step
-//! depends on how many there are. Wider ranks are in a [`Tournament`] where ids leave from anywhere or change their
-//! ranks, as partitions do, and in [`Runs`] where the first leaves, as packets do. What is kept for each id lies with
-//! its owner ([`Places`]): packets have room for it in their own words. Partitions of two ranks at most need no
-//! container, but a word ([`Few`]).
+//! For ranks of few bits there is one list per rank, and a tree of bitmaps finds the first list that is not empty: no
+//! step depends on the number of ids. Wider ranks use a [`Tournament`] if ids leave from anywhere or change their
+//! ranks, as partitions do, and [`Runs`] if the first leaves, as packets do. The state per id is with its owner
+//! ([`RankSlots`]): packets have room for it in their words. Partitions of at most two ranks need only a word
+//! ([`Few`]).
 
 mod buckets;
 mod entry;
@@ -21,7 +20,7 @@ use runs::Runs;
 use tournament::Tournament;
 use weft_ir::queue::layout::NONE;
 
-/// The container. What it is has a number of its own: it is asked for at every turn.
+/// The container. The variants are matched at every turn.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 pub(super) enum Ranked {
@@ -30,23 +29,23 @@ pub(super) enum Ranked {
     Runs(Runs),
 }
 
-/// What is kept for each id that is in: one word, and its rank. Who owns the ids has room for both.
-pub(super) trait Places {
-    /// Two numbers: the neighbours in the list of a rank, or the leaf in a tournament and nothing.
+/// The state per id: one word, and its rank. The owner of the ids stores both.
+pub(super) trait RankSlots {
+    /// Two numbers: the neighbours in the list of a rank, or the leaf in a tournament.
     fn links(&self, id: u32) -> (u32, u32);
     /// Sets both.
     fn set_links(&mut self, id: u32, links: (u32, u32));
-    /// The rank under which an id stands, as it was given.
+    /// The rank of an id in the container.
     fn rank(&self, id: u32) -> i64;
-    /// Sets it.
+    /// Sets the rank.
     fn set_rank(&mut self, id: u32, rank: i64);
-    /// An id will be the first some time soon.
+    /// Announces an id that will soon be the first.
     #[inline(always)]
     fn expect(&mut self, _id: u32) {}
 }
 
 impl Ranked {
-    /// A container for ranks of so many bits, or for all.
+    /// A container for ranks of that many bits, or for all.
     pub(super) fn new(bits: Option<u8>) -> Self {
         match bits {
             Some(bits) => Self::Buckets(Buckets::new(bits)),
@@ -54,14 +53,14 @@ impl Ranked {
         }
     }
 
-    /// As above, of which ids are taken out at the head; elsewhere seldom, or never.
+    /// As above, for ids that mostly leave at the head.
     pub(super) fn popped(bits: Option<u8>) -> Self {
         if bits.is_some() { Self::new(bits) } else { Self::Runs(Runs::default()) }
     }
 
-    /// Puts an id behind those of its rank. It must not be in.
+    /// Adds an id behind those of its rank. It must not be in the container.
     #[inline]
-    pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         places.set_rank(id, rank);
         match self {
             Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
@@ -70,8 +69,8 @@ impl Ranked {
         }
     }
 
-    /// Puts an id that was taken out as the first back before those of its rank. It must not be in.
-    pub(super) fn put_back(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    /// Puts an id that was taken as the first back in front of its rank. It must not be in the container.
+    pub(super) fn put_back(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         places.set_rank(id, rank);
         match self {
             Self::Buckets(buckets) => buckets.prepend(buckets.list(rank), id, places),
@@ -80,9 +79,9 @@ impl Ranked {
         }
     }
 
-    /// Takes an id out that is in.
+    /// Removes an id.
     #[inline]
-    pub(super) fn remove(&mut self, id: u32, places: &mut impl Places) {
+    pub(super) fn remove(&mut self, id: u32, places: &mut impl RankSlots) {
         match self {
             Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
             Self::Tournament(tournament) => tournament.remove(id, places),
@@ -90,9 +89,9 @@ impl Ranked {
         }
     }
 
-    /// Takes the first out.
+    /// Removes the first id.
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.pop(places),
             Self::Tournament(tournament) => {
@@ -104,9 +103,9 @@ impl Ranked {
         }
     }
 
-    /// Puts an id behind those of its new rank.
+    /// Moves an id behind those of its new rank.
     #[inline(never)]
-    pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         let known = places.rank(id);
         match self {
             Self::Buckets(buckets) => {
@@ -124,9 +123,9 @@ impl Ranked {
         places.set_rank(id, rank);
     }
 
-    /// As above, if it would stand elsewhere then. Its rank was another.
+    /// As above, if its position changes.
     #[inline(always)]
-    pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+    pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl RankSlots) {
         if let Self::Tournament(tournament) = self {
             places.set_rank(id, rank);
             tournament.move_to(rank, id, places);
@@ -135,9 +134,9 @@ impl Ranked {
         }
     }
 
-    /// Whether an id would stand elsewhere with this rank.
+    /// Whether an id's position changes with this rank.
     #[inline]
-    pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl Places) -> bool {
+    pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl RankSlots) -> bool {
         let known = places.rank(id);
         known != rank
             && match self {
@@ -146,7 +145,7 @@ impl Ranked {
             }
     }
 
-    /// The first.
+    /// The first id.
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<u32> {
         if let Self::Tournament(tournament) = self {
@@ -155,7 +154,7 @@ impl Ranked {
         self.peek()
     }
 
-    /// As above, and nothing is made ready for those who ask again.
+    /// As above, without preparing a repeated call.
     #[inline(never)]
     pub(super) fn peek(&self) -> Option<u32> {
         match self {
@@ -165,7 +164,7 @@ impl Ranked {
         }
     }
 
-    /// The first of the highest rank.
+    /// The first id of the highest rank.
     pub(super) fn first_of_last(&self) -> Option<u32> {
         match self {
             Self::Buckets(buckets) => buckets.first_of_last(),
@@ -174,7 +173,7 @@ impl Ranked {
         }
     }
 
-    /// The last of the highest rank.
+    /// The last id of the highest rank.
     #[cold]
     pub(super) fn last(&mut self) -> Option<u32> {
         match self {
@@ -184,8 +183,8 @@ impl Ranked {
         }
     }
 
-    /// All that are in, first to last.
-    pub(super) fn ids(&self, places: &impl Places) -> Vec<u32> {
+    /// All ids, first to last.
+    pub(super) fn ids(&self, places: &impl RankSlots) -> Vec<u32> {
         let mut ids = Vec::new();
         match self {
             Self::Buckets(buckets) => buckets.each(places, &mut ids),
@@ -199,27 +198,27 @@ impl Ranked {
 #[cfg(test)]
 mod tests {
     use super::entry::SEQS;
-    use super::{Few, NONE, Places, Ranked};
+    use super::{Few, NONE, RankSlots, Ranked};
     use std::collections::BTreeMap;
     use weft_core::rng::Rng;
     use weft_ir::queue::layout::NO_PACKETS;
 
-    /// Places for ids from 0 on.
-    struct Table(Vec<Place>);
+    /// RankSlots for ids from 0 on.
+    struct Table(Vec<RankSlot>);
 
     #[derive(Clone, Copy, Debug)]
-    struct Place {
+    struct RankSlot {
         rank: i64,
         links: (u32, u32),
     }
 
     impl Table {
         fn new(n: usize) -> Self {
-            Self(vec![Place { rank: 0, links: (NONE, NONE) }; n])
+            Self(vec![RankSlot { rank: 0, links: (NONE, NONE) }; n])
         }
     }
 
-    impl Places for Table {
+    impl RankSlots for Table {
         fn links(&self, id: u32) -> (u32, u32) {
             self.0[id as usize].links
         }
@@ -239,12 +238,12 @@ mod tests {
 
     /// If this fails, partitions are served out of order: the container differs from a sorted map.
     #[test]
-    fn it_is_a_sorted_map_with_ties_as_they_came() {
+    fn ranked_is_a_stable_sorted_map() {
         let placed = [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None];
         let all = placed.map(|bits| (bits, Ranked::new(bits)));
         for (bits, mut ranked) in all.into_iter().chain([(None, Ranked::popped(None))]) {
             let (mut rng, mut places) = (Rng::from_seed(7), Table::new(200));
-            // Numbers come to their end on the way.
+            // Sequence numbers run out during the test.
             match &mut ranked {
                 Ranked::Tournament(tournament) => tournament.next_seq = SEQS - 10_000,
                 Ranked::Runs(runs) => runs.next_seq = SEQS - 10_000,
@@ -262,7 +261,7 @@ mod tests {
                         if rng.below(2) == 0 {
                             ranked.remove(id, &mut places);
                             if rng.below(2) == 0 {
-                                // The first leaves, as it mostly is the first that does.
+                                // The first leaves, the most frequent case.
                                 let first = known.pop_first();
                                 assert_eq!(
                                     ranked.pop(&mut places),
@@ -272,7 +271,7 @@ mod tests {
                                 if let Some((key, id)) = first {
                                     at[id as usize] = None;
                                     if rng.below(2) == 0 {
-                                        // It comes back, before those of its rank.
+                                        // It comes back, in front of those of its rank.
                                         ranked.put_back(id, places.rank(id), &mut places);
                                         known.insert(key, id);
                                         at[id as usize] = Some(key);
@@ -303,9 +302,9 @@ mod tests {
         }
     }
 
-    /// If this fails, partitions of two ranks stand in another order than those of many do.
+    /// If this fails, partitions of two ranks are ordered differently from those of many ranks.
     #[test]
-    fn two_ranks_are_ordered_as_more_are() {
+    fn two_ranks_match_many_ranks() {
         for bits in [0, 1] {
             let few = Few::of(Some(bits)).expect("these are few");
             let (mut firsts, mut places) = (NO_PACKETS, Table::new(20));
@@ -344,10 +343,10 @@ mod tests {
         }
     }
 
-    /// If this fails, packets of bursts leave out of order: what comes together is taken in otherwise than what comes
-    /// alone.
+    /// If this fails, packets of bursts leave out of order: packets that arrive together are sorted differently from
+    /// single ones.
     #[test]
-    fn bursts_leave_in_order() {
+    fn burst_leaves_in_rank_order() {
         const N: u32 = 100_000;
         for bits in [Some(0), Some(5), Some(18), None] {
             let (mut ranked, mut places) = (Ranked::popped(bits), Table::new(N as usize));
@@ -368,13 +367,13 @@ mod tests {
                     assert_eq!(ranked.pop(&mut places), first, "{bits:?} of {burst} at {nth}");
                     free.extend(first);
                 }
-                // One that is somewhere leaves by itself.
+                // An id in the middle leaves.
                 if let Some((key, id)) = known.iter().nth(known.len() / 2).map(|(key, id)| (*key, *id)) {
                     ranked.remove(id, &mut places);
                     known.remove(&key);
                     free.push(id);
                 }
-                // It is full for a while: the last leaves for each that comes, and the first now and then.
+                // The container is full for a while: the last id leaves for each arrival, and the first now and then.
                 for nth in 0..burst / 2 {
                     if let Some(id) = free.pop() {
                         let given = rng.below(1 << 19) as i64;

@@ -1,54 +1,53 @@
-//! Runs: what comes together is sorted at once, and what comes alone is put into a heap.
+//! Runs: entries that arrive together are sorted at once; entries that arrive alone go into a heap.
 //!
-//! What comes is left as it is, until the least of it is the first of all. If many have come by then, they are sorted:
-//! a run, of which the heap holds the first, and the next one when that leaves. If few have, each goes into the heap.
-//! So bursts are sorted, which costs less than to heap them up and take them out one by one, and a heap of a few runs
-//! is low. What leaves the root of the heap leaves a hole, which the next that comes fills: where one comes for each
-//! that leaves, as on a link that is busy, one way down is saved for each, and what is less than all others has no way
-//! at all.
+//! New entries stay unsorted until the least of them is the first of all. If there are many by then, they are sorted
+//! into a run. The heap holds the first entry of a run, and the next one when that leaves. If there are few, each goes
+//! into the heap. So bursts are sorted, which costs less than a heap operation per entry, and a heap of a few runs is
+//! low. The entry that leaves the root leaves a hole, which the next arrival fills. On a busy link, where one arrives
+//! for each that leaves, this saves one way down per packet, and an entry less than all others needs no way at all.
 //!
-//! Each entry is sorted once or goes into the heap once: what it costs grows with the logarithm of how many there are.
-//! No step sorts more than [`RUN_MAX`], which takes some 10 us. Beside the entries runs take [`RUN_MAX`] times
-//! [`RUNS_MAX`] places at most, and as many as one has to sort in: 1 MB.
+//! Each entry is sorted once or enters the heap once, so its cost grows with the logarithm of their number. No step
+//! sorts more than [`RUN_MAX`] entries, which takes about 10 us. Beside the entries, runs use at most [`RUN_MAX`] times
+//! [`RUNS_MAX`] slots, and as many as one run for sorting: 1 MB.
 //!
-//! Who asks for the last of all mostly takes it away, and asks again soon: a queue is full. So an eighth of all, the
-//! last ones, go into a heap of their own then, whose root is the last of all. Until that is empty nobody has to look
-//! at the others: one look at all pays for an eighth as many that are taken away.
+//! A caller that looks up the last entry mostly removes it and soon looks again: a queue is full. So the last eighth of
+//! all entries moves to a heap of its own, whose root is the last of all. The others are not searched until that heap
+//! is empty: one scan pays for an eighth as many removals.
 
-use super::Places;
-use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NOBODY, SEQS};
+use super::RankSlots;
+use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NO_ENTRY, SEQS};
 use super::sort::sort_from_last;
 use core::hint::select_unpredictable;
 use std::collections::BinaryHeap;
 
-/// Entries of a run, at most and at least.
+/// The most and the fewest entries of a run.
 const RUN_MAX: usize = 1024;
 const RUN_MIN: usize = 8;
-/// How many runs there may be. More go into the heap.
+/// The most runs. Further entries go into the heap.
 const RUNS_MAX: usize = 64;
 const _: () = assert!(RUNS_MAX <= u64::BITS as usize);
-/// Of so many entries one is among the last.
+/// One entry in that many is among the last.
 const LAST_SHARE: usize = 8;
 
-/// All ranks of those that leave in their order, but for a few.
+/// A container for ids that leave in order, with few exceptions.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Runs {
-    /// The root may be a [`HOLE`], others not. The first of a run has the number of that for an id, from
+    /// Only the root may be a [`HOLE`]. The first entry of a run has the number of the run as its id, from
     /// [`entry::IDS`] on.
     heap: Vec<Entry>,
-    /// Last to first.
+    /// Each run, last to first.
     runs: Vec<Vec<Entry>>,
-    /// Runs that hold nothing, by bits.
+    /// A bit for each empty run.
     free: u64,
-    /// What came, as it came, and the least of it.
+    /// New entries in order of arrival, and the least of them.
     fresh: Vec<Entry>,
     least: Entry,
-    /// The last ones, the last of all first; and from which on entries are among them. Nobody else is behind that.
+    /// The last entries, the very last first; and the least of them. No entry elsewhere is greater.
     lasts: BinaryHeap<Entry>,
     lasts_from: Entry,
-    /// Room to sort in.
+    /// Scratch memory for sorting.
     aside: Vec<Entry>,
-    /// The number of who comes next.
+    /// The next sequence number.
     pub(super) next_seq: u64,
 }
 
@@ -59,9 +58,9 @@ impl Default for Runs {
             runs: Vec::new(),
             free: u64::MAX >> (u64::BITS as usize - RUNS_MAX),
             fresh: Vec::new(),
-            least: NOBODY,
+            least: NO_ENTRY,
             lasts: BinaryHeap::new(),
-            lasts_from: NOBODY,
+            lasts_from: NO_ENTRY,
             aside: Vec::new(),
             next_seq: FIRST_SEQ,
         }
@@ -79,7 +78,7 @@ impl Runs {
         self.take_in(new);
     }
 
-    /// Puts an id that was the first before those of its rank.
+    /// Puts an id that was the first back in front of its rank.
     pub(super) fn put_back(&mut self, rank: i64, id: u32) {
         self.take_in(Entry::new(rank, BACK, id));
     }
@@ -99,16 +98,16 @@ impl Runs {
         }
     }
 
-    /// Takes the first out.
+    /// Removes the first id.
     #[inline(always)]
-    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl RankSlots) -> Option<u32> {
         if self.has_hole() {
             self.fill();
         }
-        if self.least < *self.heap.first().unwrap_or(&NOBODY) {
+        if self.least < *self.heap.first().unwrap_or(&NO_ENTRY) {
             if let [only] = self.fresh[..] {
                 self.fresh.clear();
-                self.least = NOBODY;
+                self.least = NO_ENTRY;
                 return Some(only.id());
             }
             self.settle();
@@ -122,12 +121,12 @@ impl Runs {
         Some(self.pop_of_run(id, places))
     }
 
-    /// Takes the first out, which is that of a run.
+    /// Removes the first id, which is that of a run.
     #[inline(always)]
-    fn pop_of_run(&mut self, named: u32, places: &mut impl Places) -> u32 {
+    fn pop_of_run(&mut self, named: u32, places: &mut impl RankSlots) -> u32 {
         let nth = (named - entry::IDS) as usize;
         let run = &mut self.runs[nth];
-        let first = run.pop().unwrap_or(NOBODY);
+        let first = run.pop().unwrap_or(NO_ENTRY);
         match run.last() {
             Some(next) => {
                 places.expect(next.id());
@@ -141,29 +140,29 @@ impl Runs {
         first.id()
     }
 
-    /// Takes the first of the last ones out. There are no others, so these are as all others from now on.
+    /// Removes the first of the last entries. There are no others, so these become ordinary entries.
     #[cold]
     fn pop_of_lasts(&mut self) -> Option<u32> {
-        self.lasts_from = NOBODY;
+        self.lasts_from = NO_ENTRY;
         if !self.lasts.is_empty() {
-            // What is sorted is a heap.
+            // A sorted vector is a heap.
             self.heap = core::mem::take(&mut self.lasts).into_sorted_vec();
         }
         let root = self.heap.first_mut()?;
         Some(core::mem::replace(root, HOLE).id())
     }
 
-    /// The first.
+    /// The first id.
     pub(super) fn first(&self) -> Option<u32> {
         let below = if self.has_hole() { 1..5 } else { 0..1 };
         let first = self.heap.iter().take(below.end).skip(below.start).fold(self.least, |a, b| a.min(*b));
-        if first == NOBODY {
+        if first == NO_ENTRY {
             return self.lasts.iter().min().map(|known| known.id());
         }
         Some(self.real(first).id())
     }
 
-    /// Takes an id out: the last of all, or another after a look at all.
+    /// Removes an id: the last of all, or another one after a scan.
     #[cold]
     pub(super) fn remove(&mut self, id: u32) {
         let is_it = |known: &Entry| *known != HOLE && known.id() == id;
@@ -173,7 +172,7 @@ impl Runs {
             self.lasts.retain(|known| !is_it(known));
         } else if let Some(at) = self.fresh.iter().rposition(is_it) {
             if self.fresh.swap_remove(at) == self.least {
-                self.least = self.fresh.iter().copied().min().unwrap_or(NOBODY);
+                self.least = self.fresh.iter().copied().min().unwrap_or(NO_ENTRY);
             }
         } else if let Some(at) = self.heap.iter().position(is_it) {
             self.remove_from_heap(at);
@@ -190,7 +189,7 @@ impl Runs {
         if at < run.len() {
             return;
         }
-        // It was the first.
+        // It was the first of its run.
         let named = entry::IDS + nth as u32;
         let Some(root) = self.heap.iter().position(|known| known.id() == named) else { return };
         match run.last() {
@@ -215,14 +214,14 @@ impl Runs {
         }
     }
 
-    /// Puts an id behind those of its new rank, after a look at all.
+    /// Moves an id behind those of its new rank, after a scan.
     #[cold]
     pub(super) fn move_to(&mut self, rank: i64, id: u32) {
         self.remove(id);
         self.push(rank, id);
     }
 
-    /// The last of all.
+    /// The last id of all.
     pub(super) fn last(&mut self) -> Option<u32> {
         if self.lasts.is_empty() {
             self.set_lasts_apart();
@@ -230,7 +229,7 @@ impl Runs {
         self.lasts.peek().map(|last| last.id())
     }
 
-    /// Moves the last ones to a heap of their own. How many these are is known by a sample of all.
+    /// Moves the last entries to a heap of their own. A sample estimates where they begin.
     #[cold]
     fn set_lasts_apart(&mut self) {
         let Some(from) = self.sampled_last() else { return };
@@ -257,7 +256,7 @@ impl Runs {
             self.free |= u64::from(run.is_empty()) << nth;
         }
         if self.least >= from {
-            self.least = NOBODY;
+            self.least = NO_ENTRY;
         }
         for at in 1..self.heap.len() {
             let known = self.heap[at];
@@ -265,7 +264,7 @@ impl Runs {
         }
     }
 
-    /// Of a sample of all the first of the last ones. At least one is among the last, for it is itself.
+    /// The first of the last entries of a sample. At least one entry is among the last: itself.
     fn sampled_last(&mut self) -> Option<Entry> {
         let mut sample = core::mem::take(&mut self.aside);
         sample.clear();
@@ -276,7 +275,7 @@ impl Runs {
         from
     }
 
-    /// Those that are in, in no order.
+    /// All entries, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let is_real = |known: &&Entry| **known != HOLE && known.id() < entry::IDS;
         let heap = self.heap.iter().filter(is_real);
@@ -294,7 +293,7 @@ impl Runs {
         self.heap.first() == Some(&HOLE)
     }
 
-    /// Puts the last entry where the root is free.
+    /// Moves the last entry into a free root.
     #[inline(always)]
     fn fill(&mut self) {
         if let Some(last) = self.heap.pop()
@@ -304,10 +303,10 @@ impl Runs {
         }
     }
 
-    /// Sorts what came, or puts it into the heap.
+    /// Sorts the new entries, or puts them into the heap.
     #[inline(never)]
     fn settle(&mut self) {
-        self.least = NOBODY;
+        self.least = NO_ENTRY;
         if self.fresh.len() < RUN_MIN || self.free == 0 {
             for at in 0..self.fresh.len() {
                 self.heap_up(self.fresh[at]);
@@ -323,7 +322,7 @@ impl Runs {
         }
         let run = &mut self.runs[nth as usize];
         core::mem::swap(run, &mut self.fresh);
-        let first = run.last().map_or(NOBODY, |first| first.with_id(entry::IDS + nth));
+        let first = run.last().map_or(NO_ENTRY, |first| first.with_id(entry::IDS + nth));
         self.heap_up(first);
     }
 
@@ -336,14 +335,14 @@ impl Runs {
         up(&mut self.heap, at, new);
     }
 
-    /// Holds these alone.
+    /// Starts again with these entries.
     fn restart(&mut self, mut all: Vec<Entry>) {
-        // What is sorted is a heap.
+        // A sorted vector is a heap.
         all.sort_unstable();
         *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
     }
 
-    /// Gives those that are in the lowest numbers, in their order.
+    /// Assigns the lowest sequence numbers to the entries, in order.
     #[cold]
     fn count_anew(&mut self) {
         self.restart(self.entries().collect());
@@ -351,7 +350,7 @@ impl Runs {
     }
 }
 
-/// Puts an entry into a hole, or above it.
+/// Moves an entry into a hole, or above it.
 fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
     while at > 0 {
         let parent = (at - 1) / 4;
@@ -365,19 +364,19 @@ fn up(heap: &mut [Entry], mut at: usize, new: Entry) {
     heap[at] = new;
 }
 
-/// Puts an entry into a hole, or below it.
+/// Moves an entry into a hole, or below it.
 #[inline(always)]
 fn down(heap: &mut [Entry], mut at: usize, new: Entry) {
     loop {
         let first = at * 4 + 1;
         let (least, below) = match heap.get(first..) {
-            // Which it is cannot be foretold: no branch is taken for it.
+            // The branch predictor cannot foresee which one it is, so there is no branch.
             Some([a, b, c, d, ..]) => {
                 let (ab, cd) = (a.less(*b), c.less(*d));
                 let beside = select_unpredictable(cd < ab, 2 + usize::from(d < c), usize::from(b < a));
                 (first + beside, ab.less(cd))
             }
-            // Fewer than four are the last.
+            // The last group may have fewer than four.
             Some([a, more @ ..]) => {
                 let mut least = (first, *a);
                 for (nth, entry) in more.iter().enumerate() {

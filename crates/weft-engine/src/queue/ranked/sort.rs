@@ -1,18 +1,18 @@
-//! Sorts entries that came together.
+//! Sorts entries that arrived together.
 //!
-//! Ranks that lie close to each other, as lengths, times and weights do, are sorted digit by digit: no two entries are
-//! compared, so that no branch is foretold wrongly, and a thousand of them take half the time. Others are compared.
+//! Close ranks, such as lengths, times and weights, are sorted by digits (radix sort). No two entries are compared, so
+//! no branch is mispredicted, and a thousand entries take half the time. Other ranks are sorted by comparison.
 
-use super::entry::{Entry, NOBODY};
+use super::entry::{Entry, NO_ENTRY};
 use core::mem::swap;
 
-/// Fewer are sorted by comparing: to count digits would take longer.
+/// Below that many entries comparison is faster than counting digits.
 const DIGITS_FROM: usize = 64;
 const DIGIT_BITS: u32 = 8;
 const DIGITS_MAX: u32 = 5;
 const VALUES: usize = 1 << DIGIT_BITS;
 
-/// Sorts entries from last to first. `aside` is room for as many.
+/// Sorts entries, last first. `aside` is scratch memory of the same size.
 pub(super) fn sort_from_last(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>) {
     match spread(entries) {
         Some(spread) => sort_by_digits(entries, aside, spread),
@@ -20,15 +20,14 @@ pub(super) fn sort_from_last(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>) {
     }
 }
 
-/// The greatest rank, and the digits of how far others are from it.
+/// The greatest rank, and the number of digits of the distance to it.
 #[derive(Clone, Copy)]
 struct Spread {
     most: u64,
     digits: u32,
 }
 
-/// That of entries which digits sort: many, close to each other, and in the order in which they came, which stays that
-/// of equals.
+/// The spread of entries for which digits pay: many, close to each other, and in order of arrival, which ties keep.
 fn spread(entries: &[Entry]) -> Option<Spread> {
     if entries.len() < DIGITS_FROM {
         return None;
@@ -43,13 +42,13 @@ fn spread(entries: &[Entry]) -> Option<Spread> {
     (as_they_came && digits <= DIGITS_MAX).then_some(Spread { most, digits })
 }
 
-/// From the lowest digit to the highest, each of which leaves the order of equals as it is.
+/// From the lowest digit to the highest; each pass is stable.
 fn sort_by_digits(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>, Spread { most, digits }: Spread) {
     let digit_of = |entry: &Entry, digit: usize| {
         let distance = most - entry.rank;
         (distance >> (digit as u32 * DIGIT_BITS)) as usize % VALUES
     };
-    // Of equals the last is to be the first.
+    // The last of equal entries must come first.
     entries.reverse();
     let mut places = [[0_u32; VALUES]; DIGITS_MAX as usize];
     let places = &mut places[..digits as usize];
@@ -58,7 +57,7 @@ fn sort_by_digits(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>, Spread { mos
             counts[digit_of(entry, digit)] += 1;
         }
     }
-    aside.resize(entries.len(), NOBODY);
+    aside.resize(entries.len(), NO_ENTRY);
     for (digit, places) in places.iter_mut().enumerate() {
         let mut sum = 0;
         for place in &mut *places {
@@ -78,9 +77,9 @@ mod tests {
     use super::*;
     use weft_core::rng::Rng;
 
-    /// If this fails, digits sort otherwise than comparing does: packets of a burst leave out of order.
+    /// If this fails, radix sort differs from comparison: packets of a burst leave out of order.
     #[test]
-    fn digits_sort_as_comparing_does() {
+    fn radix_sort_matches_comparison_sort() {
         let (mut rng, mut aside) = (Rng::from_seed(4), Vec::new());
         let mut n_by_digits = 0;
         for round in 0..300 {
@@ -89,7 +88,7 @@ mod tests {
             let entry = |seq: usize| Entry::new(base + rng.below(1 << bits) as i64, 2 + seq as u64, 7);
             let mut entries: Vec<Entry> = (0..n).map(entry).collect();
             if round % 5 == 0 {
-                // One that is put back has come before all others.
+                // An entry that was put back precedes all others.
                 entries.push(Entry::new(base, 1, 9));
             }
             let mut sorted = entries.clone();

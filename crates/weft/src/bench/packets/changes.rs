@@ -12,7 +12,7 @@ use weft_core::frame::BATCH_MAX;
 use weft_core::rng::Rng;
 use weft_core::types::Value;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::rules::{Change, Pending, Swap, TableName};
+use weft_engine::rules::{Change, PendingChange, Swap, TableName};
 use weft_engine::state::StateStore;
 use weft_io::clock;
 
@@ -258,7 +258,7 @@ impl Changer<'_> {
         self.publish(&mut store, pending, began)
     }
 
-    fn publish(&self, store: &mut StateStore, pending: Pending, began: Instant) -> Duration {
+    fn publish(&self, store: &mut StateStore, pending: PendingChange, began: Instant) -> Duration {
         let swap = Arc::clone(&pending.swap);
         self.tell(|done| Mail::TakeUp(swap, done));
         let seen = began.elapsed();

@@ -82,7 +82,9 @@ fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow
     learn_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");
         for (name, changes) in changes_of(network, rows).0 {
-            let (Some(pending), _) = store.change_what_goes(&name, changes, clock::now()) else { continue };
+            let (Some(pending), _) = store.change_where_possible(&name, changes, clock::now()) else {
+                continue;
+            };
             let (done, taken) = channel();
             if mail.send((Arc::clone(&pending.swap), done)).is_ok() {
                 let _ = taken.recv();
@@ -139,7 +141,7 @@ impl Worker {
             self.sender.send(self.engine.rows());
         }
         if let Ok((swap, done)) = self.mailbox.try_recv() {
-            self.engine.take_up(&swap);
+            self.engine.apply_swap(&swap);
             // Who answers has let go of it.
             drop(swap);
             let _ = done.send(());

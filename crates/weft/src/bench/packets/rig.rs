@@ -147,12 +147,12 @@ impl Rig {
 
     /// Has the chain look at other copies of tables.
     pub(super) fn take_up(&mut self, swap: &Swap) {
-        self.engine.take_up(swap);
+        self.engine.apply_swap(swap);
     }
 
     /// Has the chain run other code.
     pub(super) fn take_code(&mut self, plan: &Arc<PacketPlan>) {
-        self.engine.take_code(plan);
+        self.engine.apply_code(plan);
     }
 
     /// Runs so many batches.

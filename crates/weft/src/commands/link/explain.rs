@@ -10,8 +10,8 @@ use crate::stdout;
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
-use weft_engine::call_link::CALL_BYTES;
-use weft_engine::queue::Why;
+use weft_engine::call_queue::CALL_BYTES;
+use weft_engine::queue::DropCause;
 use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
@@ -162,7 +162,7 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
         End::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
-            if why == Why::Overflow {
+            if why == DropCause::Overflow {
                 let _ = writeln!(out, "  {}", fullness(link, packet, level, full));
             }
             writeln!(out, "    {line} | {}", line_text(program, level, line))
@@ -228,7 +228,7 @@ fn fate(link: &Link, packet: &Passed) -> Value {
             let name = level_name(&program.queue, level);
             let text = line_text(program, level, line);
             let mut by = json!({ "queue": name, "line": line, "text": text, "why": reason(why) });
-            if why == Why::Overflow {
+            if why == DropCause::Overflow {
                 let limit = limit(link, level);
                 by["held_packets"] = full.packets.into();
                 by["held_bytes"] = full.bytes.into();
@@ -444,10 +444,10 @@ fn verdict_word(moment: Moment, verdict: Verdict) -> &'static str {
     }
 }
 
-fn reason(why: Why) -> &'static str {
+fn reason(why: DropCause) -> &'static str {
     match why {
-        Why::Enqueue => "as it came",
-        Why::Dequeue => "at the head",
-        Why::Overflow => "for want of room",
+        DropCause::Enqueue => "as it came",
+        DropCause::Dequeue => "at the head",
+        DropCause::Overflow => "for want of room",
     }
 }

@@ -3,8 +3,8 @@
 use crate::fault::Fault;
 use crate::recording_file::{EndedEarly, Head, Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
-use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, Why};
-use weft_engine::recording::{self, Asked, PathEvents};
+use weft_engine::queue::{Counts, DropCause, Packet, Queue, QueueCode, QueueProgram};
+use weft_engine::recording::{self, PathEvents, QueueEvent};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 
@@ -60,7 +60,7 @@ pub(super) enum End {
     Left { at_ns: u64 },
     /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
     /// one, and which it was.
-    Dropped { at_ns: u64, level: u8, line: u32, why: Why, full: Full },
+    Dropped { at_ns: u64, level: u8, line: u32, why: DropCause, full: Full },
 }
 
 /// How full a queue was when it made room.
@@ -226,11 +226,11 @@ impl History {
             let wrong = |why| fault(n_rows + nth + 1, why);
             history.ended_ns = now_ns - begun_ns;
             match &mut asked {
-                Asked::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
-                Asked::Left(number) => history.left(*number).map_err(wrong)?,
-                Asked::Refilled(_) => history.n_left = 0,
-                Asked::Path(way) => history.behind(last_sent, *way).map_err(wrong)?,
-                Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
+                QueueEvent::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
+                QueueEvent::Left(number) => history.left(*number).map_err(wrong)?,
+                QueueEvent::Refilled(_) => history.n_left = 0,
+                QueueEvent::Path(way) => history.behind(last_sent, *way).map_err(wrong)?,
+                QueueEvent::Dequeue | QueueEvent::Timeout | QueueEvent::Rate(_) => {}
             }
             let held = queue.counts();
             let full = Full {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_api::{Bundle, RECORD_SECONDS_MAX};
 use weft_engine::packet::impair::{Impairments, Loss};
-use weft_engine::packet::path::{Change, Path};
+use weft_engine::packet::path::{Path, PathChange};
 use weft_lang::ast::Item;
 use weft_lang::parser::parse;
 use weft_lang::source::SourceMap;
@@ -204,7 +204,7 @@ impl Way {
             .filter(|(side, _)| is_of_own(*side))
             .for_each(|(_, setting)| said.set(setting));
         let Said { rate, trace, queue, impair } = said.clone();
-        let mut changes: Vec<Change> = Vec::new();
+        let mut changes: Vec<PathChange> = Vec::new();
         for step in steps {
             let before = said.clone();
             for (_, setting) in step.settings.iter().filter(|(side, _)| is_of_own(*side)) {
@@ -218,7 +218,7 @@ impl Way {
             }
             if said != before {
                 let (rate, impair) = (said.rate, said.impair.clone());
-                changes.push(Change { after_ns: step.after_ns, rate, impair });
+                changes.push(PathChange { after_ns: step.after_ns, rate, impair });
             }
         }
         let (queue, import, texts) = queue_of(queue.as_deref().unwrap_or(PLAIN))?;

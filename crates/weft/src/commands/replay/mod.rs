@@ -169,7 +169,7 @@ impl<'a> Tables<'a> {
     fn new(network: &'a Network, sources: &'a SourceMap, mut store: StateStore, plan: &PacketPlan) -> Self {
         let mut sinks = plan.chains.iter().flat_map(|chain| &chain.program.sinks);
         let learns = sinks.any(|sink| matches!(sink.target, SinkTarget::Table { .. }));
-        let look_at = store.ages().then(Time::default);
+        let look_at = store.has_expiring_rows().then(Time::default);
         Self { network, sources, store, learns, refused: RowsRefused::new(), look_at }
     }
 
@@ -221,9 +221,9 @@ impl<'a> Tables<'a> {
         now: Time,
         engine: &mut PacketEngine,
     ) -> u64 {
-        let (pending, refused) = self.store.change_what_goes(name, changes, now);
+        let (pending, refused) = self.store.change_where_possible(name, changes, now);
         if let Some(pending) = pending {
-            engine.take_up(&pending.swap);
+            engine.apply_swap(&pending.swap);
             self.store.settle(pending);
         }
         refused
@@ -360,7 +360,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         if core::mem::replace(&mut self.runs_cut_code, is_cut) != is_cut {
             let plan = self.cut_plan.as_ref().filter(|_| is_cut).unwrap_or(&self.plan);
-            self.engine.as_mut().expect("it has begun").take_code(plan);
+            self.engine.as_mut().expect("it has begun").apply_code(plan);
         }
         Ok(())
     }
@@ -416,7 +416,7 @@ impl<'a, 'n> Replay<'a, 'n> {
     fn finish(&mut self) -> Result<(), Fault> {
         // A handler of rows that make room may make others go.
         for _ in 0..CATCH_UP_MAX {
-            let is_more = self.engine.as_mut().is_some_and(|engine| engine.tell_departed(self.last));
+            let is_more = self.engine.as_mut().is_some_and(|engine| engine.run_expired(self.last));
             self.send()?;
             if !is_more {
                 break;
@@ -430,9 +430,9 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         // Nobody waits for what is not in the captures: time stays where it is.
         if let Some(engine) = &mut self.engine {
-            engine.give_up_fragments();
+            engine.expire_fragments();
             let watch = watched(&mut self.annotated);
-            engine.give_up_held(&mut self.pool, watch);
+            engine.drop_held(&mut self.pool, watch);
         }
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
             // Fragments that were given up since are told of with the next batch of a port that follows them.

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use weft_core::frame::Frame;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::packet::{Fate, Watch};
+use weft_engine::packet::{Disposition, Watch};
 use weft_engine::sinks::Row;
 use weft_io::packet::Link;
 use weft_proto::capture::{Format, LinkType, PACKET_BYTES_MAX, Packet, Style, Writer};
@@ -161,7 +161,7 @@ fn packet_of<'f>(frame: &Frame, bytes: &'f [u8]) -> Packet<'f> {
 }
 
 impl Watch for Annotated {
-    fn frame(&mut self, fate: Fate<'_>, frame: &Frame, bytes: &[u8]) {
+    fn frame(&mut self, fate: Disposition<'_>, frame: &Frame, bytes: &[u8]) {
         let (comment, interface) = (format!("weft: {fate}"), u32::from(frame.meta.port));
         self.capture.write(&Packet { interface, comments: &[&comment], ..packet_of(frame, bytes) });
     }

@@ -232,7 +232,7 @@ impl Report<'_> {
 
     /// How packets ended that no chain speaks of.
     fn lost(&self) -> impl Iterator<Item = PacketsEnd> {
-        self.stats.lost.iter().map(|(reason, n)| PacketsEnd {
+        self.stats.drops.iter().map(|(reason, n)| PacketsEnd {
             why: reason.to_string(),
             file: String::new(),
             line: None,

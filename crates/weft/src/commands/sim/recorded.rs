@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weft_engine::recording::{Asked, Limits, Recorder};
+use weft_engine::recording::{Limits, QueueEvent, Recorder};
 use weft_sim::net::{Backlog, Discipline, Dropped, Item, packet_of};
 
 /// What is recorded of a simulated link, at most: its first minute.
@@ -24,10 +24,10 @@ impl Recorded {
         (Self { rate: None, inner, recorder: Arc::clone(&recorder) }, recorder)
     }
 
-    fn note(&mut self, now_ns: u64, asked: &Asked) {
+    fn note(&mut self, now_ns: u64, asked: &QueueEvent) {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(rate) = self.rate.take() {
-            recorder.note(now_ns, &Asked::Rate(rate));
+            recorder.note(now_ns, &QueueEvent::Rate(rate));
         }
         recorder.note(now_ns, asked);
     }
@@ -35,7 +35,7 @@ impl Recorded {
 
 impl Discipline for Recorded {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
-        self.note(now_ns, &Asked::Enqueue(packet_of(&item)));
+        self.note(now_ns, &QueueEvent::Enqueue(packet_of(&item)));
         self.inner.enqueue(item, now_ns);
     }
 
@@ -45,7 +45,7 @@ impl Discipline for Recorded {
     }
 
     fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
-        self.note(now_ns, &Asked::Dequeue);
+        self.note(now_ns, &QueueEvent::Dequeue);
         self.inner.dequeue(now_ns)
     }
 
@@ -54,7 +54,7 @@ impl Discipline for Recorded {
     }
 
     fn handle_timeout(&mut self, now_ns: u64) {
-        self.note(now_ns, &Asked::Timeout);
+        self.note(now_ns, &QueueEvent::Timeout);
         self.inner.handle_timeout(now_ns);
     }
 

@@ -1,11 +1,12 @@
-//! Turns by weight: how often, and in which order, each of several has its turn.
+//! Weighted round robin: the order in which members get their turns.
 
-/// The turns of one round, by index: each as often as its weight, in lowest terms. Those of one with weight w stand at
-/// (2k + 1) / 2w of the round, so that they are spread over it; with equal weights each has one, in order.
+/// The turns of one round, by index: each member as often as its weight, in lowest terms. The turns of a member with
+/// weight w are at (2k + 1) / 2w of the round, so that they are evenly spread; with equal weights each has one, in
+/// order.
 ///
 /// ```
-/// assert_eq!(weft_core::turns::by_weight(&[2, 1, 1]), [0, 1, 2, 0]);
-/// assert_eq!(weft_core::turns::by_weight(&[7, 7]), [0, 1]);
+/// assert_eq!(weft_core::round_robin::by_weight(&[2, 1, 1]), [0, 1, 2, 0]);
+/// assert_eq!(weft_core::round_robin::by_weight(&[7, 7]), [0, 1]);
 /// ```
 pub fn by_weight(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |a, b| greatest_common_divisor(a, *b)).max(1);
@@ -27,8 +28,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_the_turns_of_its_weight_spread_out() {
-        // Turns in a heap would give one member a burst of calls, and then none.
+    fn turns_are_spread_by_weight() {
+        // If it failed, one member would get a burst of calls, and then none.
         for weights in [&[1, 1, 1][..], &[3, 1], &[5, 3, 2], &[100, 1, 99]] {
             let turns = by_weight(weights);
             for (at, weight) in weights.iter().enumerate() {

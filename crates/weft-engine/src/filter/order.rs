@@ -1,26 +1,26 @@
-//! ORDER PER key: calls with the same key go one after the other, in the order in which they came, over all workers.
+//! ORDER PER key: calls with the same key run one after the other, in order of arrival, across all workers.
 //!
-//! Each takes a number; the row of its key says whose number is up. A row may be evicted, because there are more keys
-//! than the filter tells apart: then all that stand in its line may go. Their order is given up, they are not.
+//! Each call takes a number; the row of its key has the number whose turn it is. If there are more keys than rows, a
+//! row may be evicted: then all calls of its queue may run. They lose their order, but are not lost.
 
 use super::state::with_row;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 
-/// The lines of one filter.
+/// The queues of one filter.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(super) struct OrderQueues {
     rows: Arc<Table>,
-    /// The number that the next one gets.
+    /// The next number to give out.
     next: ColumnRef,
-    /// The number that is up.
+    /// The number whose turn it is.
     serving: ColumnRef,
-    /// When the row was made.
+    /// When the row was created.
     born: ColumnRef,
 }
 
-/// A place in a line.
+/// A position in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     key: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Ticket {
     born: u64,
 }
 
-impl Lines {
+impl OrderQueues {
     pub(super) const COLUMNS: [&'static str; 3] = ["next", "serving", "born"];
 
     pub(super) fn new(rows: Arc<Table>) -> Self {
@@ -37,11 +37,11 @@ impl Lines {
         Self { rows, next, serving, born }
     }
 
-    /// The end of the line.
+    /// Joins the queue of a key.
     pub(super) fn join(&self, now: Time, key: u64) -> Ticket {
         self.with(now, key, |row| {
             let row = row.or_else(|| self.insert(now, key));
-            // Without a row there is no line, and nobody is in the way.
+            // Without a row there is no queue, and the call may run.
             let Some(row) = row else { return Ticket { key, number: 0, born: u64::MAX } };
             let number = self.rows.word(row, self.next);
             self.rows.set_word(row, self.next, number + 1);
@@ -50,7 +50,7 @@ impl Lines {
         })
     }
 
-    /// Whether nobody stands in the line of a key.
+    /// Whether the queue of a key is empty.
     pub(super) fn is_free(&self, now: Time, key: u64) -> bool {
         self.with(now, key, |row| {
             row.is_none_or(|row| self.rows.word(row, self.serving) >= self.rows.word(row, self.next))
@@ -64,7 +64,7 @@ impl Lines {
         })
     }
 
-    /// The call of a ticket that is up is over: the next one's turn.
+    /// The call of this ticket is over: passes the turn to the next one.
     pub(super) fn leave(&self, now: Time, ticket: Ticket) {
         self.with(now, ticket.key, |row| {
             if let Some(row) = self.own(row, ticket) {
@@ -74,7 +74,7 @@ impl Lines {
         });
     }
 
-    /// The row, if it is the one that gave the ticket.
+    /// The row, if it is the one that issued the ticket.
     fn own(&self, row: Option<Row>, ticket: Ticket) -> Option<Row> {
         row.filter(|row| self.rows.word(*row, self.born) == ticket.born)
     }
@@ -97,9 +97,9 @@ mod tests {
     use weft_core::hash::HashKey;
 
     #[test]
-    fn each_key_has_its_own_line() {
-        // Calls of one key that overtook each other would apply in another order than they were made.
-        let lines = Lines::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
+    fn order_queues_are_per_key() {
+        // If it failed, calls of one key would take effect in another order than they were made.
+        let lines = OrderQueues::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
         let now = Time(5);
         let (first, second, other) = (lines.join(now, 1), lines.join(now, 1), lines.join(now, 2));
         assert!(lines.is_up(now, first) && lines.is_up(now, other));
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_in_a_line_that_was_evicted_may_go() {
-        // It would else wait for a number that is never called.
-        let lines = Lines::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
+    fn evicted_order_queue_frees_its_calls() {
+        // Otherwise it would wait for a number that never comes up.
+        let lines = OrderQueues::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
         let (_, second) = (lines.join(Time(1), 1), lines.join(Time(1), 1));
         for key in 2..5000 {
             lines.join(Time(key as i64), key);

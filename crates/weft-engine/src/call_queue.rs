@@ -1,25 +1,27 @@
-//! Links on listeners and clusters: calls wait in a queue program, and go on as others end.
+//! Call queues: calls wait in a queue program in front of a server, and go on as others end.
 //!
-//! Both stand behind the chain, in front of the way to a server: a call waits in that of the listener by which it came,
-//! then in that of the cluster to which it goes, and has a place in each until it is over.
+//! A queue belongs to a listener or to a cluster. Both come after the chain. A call waits in the queue of its listener,
+//! then in that of its cluster, and occupies a slot of each until it ends.
 //!
-//! Each worker has a line of its own for each link: the [`Queue`] of its program, and the calls that wait in it. What
-//! there is one of, how many calls are under way and when the next may go, is [`Shared`]. A worker takes a free place
-//! if it has less than its part of them; beyond that only if no worker that has less waits for one. So a worker with
-//! many clients does not keep another's waiting, and what one does not use the others may.
+//! Each worker has its own [`WorkerQueue`] for each call queue: the [`Queue`] of its program, with the waiting calls.
+//! The number of calls in flight and the time of the next call are common to all workers ([`SharedSlots`]). A worker
+//! takes a free slot if it has less than its share. Beyond its share it takes one only if no worker with less waits for
+//! one. So a worker with many clients does not block another one, and unused slots are available to all.
 //!
-//! To a queue a call is a packet of [`CALL_BYTES`], whatever its message is: a link gives out places, and each call
-//! takes one. A turn of the library's programs, which count in full frames, is then a call.
+//! In the queue, each call is a packet of [`CALL_BYTES`], whatever its message: a call queue gives out slots, and each
+//! call takes one. The library's programs use full frames as their quantum, so a turn is one call.
 
-use crate::call::{CallKey, Weighed};
+use crate::call::{CallKey, LengthProbe};
 use crate::conn::{ConnId, Side};
 use crate::end::{Answer, End};
 use crate::engine::{Action, Engine, Timer};
-use crate::filter::Pending;
+use crate::filter::DeferredAction;
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::queue::{Counts, Dropped, FAR_NS, LineTotal, Lines, Packet, PartitionState, Queue, Why, Written};
-use crate::recording::Asked;
+use crate::queue::{
+    Counts, DropCause, Dropped, FAR_NS, LineTotal, LineTotals, Packet, PartitionState, ProgramText, Queue,
+};
+use crate::recording::QueueEvent;
 use crate::stats::Histogram;
 use crate::timers::TimerKey;
 use core::fmt;
@@ -31,283 +33,285 @@ use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
 mod record;
 
-/// The length of a call for its queue, in bytes: a full frame of Ethernet, as the quantum of the library's programs.
+/// The length of a call in its queue, in bytes: a full Ethernet frame, the quantum of the library's programs.
 pub const CALL_BYTES: u32 = 1514;
 
-/// A link that was held up lets calls go so much faster than its rate afterwards, until it has made up for this time at
-/// most. Timers have steps of a millisecond.
+/// After a delay, calls go on faster than the rate until it has caught up by at most this time. Timers have steps of a
+/// millisecond.
 pub const CATCH_UP_NS: u64 = 10_000_000;
 
-/// Calls that are over leave their places in a queue when they are half of it and this many, or all of it.
+/// Ended calls are removed from a queue when they are half of it and at least this many, or all of it.
 const LEFT_MIN: u64 = 64;
 
-/// Partitions that statistics list, at most, of each worker.
+/// The most partitions in statistics, per worker.
 const PARTITIONS_LISTED_MAX: usize = 64;
 
-/// Whose calls wait in a link.
+/// Whose calls wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallsOf {
-    /// Those that come by this one of [`Plan::listeners`].
+pub enum QueueScope {
+    /// Calls of this listener, an index into [`Plan::listeners`].
     Listener(usize),
-    /// Those that go to this one of [`Plan::clusters`].
+    /// Calls to this cluster, an index into [`Plan::clusters`].
     Cluster(usize),
 }
 
-impl CallsOf {
-    /// Which of the places in links that a call may have.
-    fn place(self) -> usize {
+impl QueueScope {
+    /// The index into a call's `queue_slots`.
+    fn slot_index(self) -> usize {
         usize::from(matches!(self, Self::Cluster(_)))
     }
 }
 
-/// What makes calls one flow.
+/// The flow key of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallFlow {
     /// The client's address without its port.
     Host,
     /// The client's connection.
     Session,
-    /// A header, by its name.
+    /// A header, by name.
     Header(String),
 }
 
-/// A link of calls, as a plan has it.
+/// A call queue in a plan.
 #[derive(Clone)]
-pub struct CallLink {
+pub struct CallQueue {
     /// Its name.
     pub name: String,
-    /// Whose.
-    pub of: CallsOf,
-    /// Calls under way at most, on all workers; None: any number.
+    /// Its listener or cluster.
+    pub of: QueueScope,
+    /// The most calls in flight, on all workers; None: unlimited.
     pub concurrency: Option<u32>,
-    /// Nanoseconds from one call that goes on to the next; None: any number goes on at once.
+    /// The minimum time between two calls, in nanoseconds; None: no rate limit.
     pub step_ns: Option<u64>,
-    /// What tells flows apart.
+    /// The flow key.
     pub key: CallFlow,
-    /// The header that has the class of a call, a number.
+    /// The header with the class of a call, a number.
     pub class: Option<String>,
-    /// What all workers have in common. It goes on from plan to plan.
-    pub shared: Arc<Shared>,
-    /// How calls wait.
+    /// The state that all workers share. It continues from plan to plan.
+    pub shared: Arc<SharedSlots>,
+    /// The queue program.
     pub program: Arc<QueueProgram>,
-    /// The code of that.
+    /// Its code.
     pub code: Arc<dyn QueueCode>,
-    /// In which words it was written.
-    pub written: Written,
+    /// Its source text.
+    pub written: ProgramText,
 }
 
-impl fmt::Debug for CallLink {
+impl fmt::Debug for CallQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link {} on {:?} with {}", self.name, self.of, self.program.name)
     }
 }
 
-/// What there is one of for all workers.
+/// The state of a call queue that all workers share.
 #[derive(Debug, Default)]
-pub struct Shared {
-    /// Calls under way.
+pub struct SharedSlots {
+    /// Calls in flight.
     in_flight: AtomicU64,
-    /// Workers on which calls wait for a place.
+    /// Workers whose calls wait for a slot.
     blocked: AtomicU64,
-    /// Turns that were given to those of them that have less than their part of the places.
+    /// Turns given to waiting workers with less than their share.
     turns: AtomicU64,
-    /// Of these turns, those that are over: a place was taken, or no call waits any more.
+    /// Those turns that are over: a slot was taken, or no call waits any more.
     over: AtomicU64,
-    /// When the next call may go by the rate, in nanoseconds.
+    /// When the rate allows the next call, in nanoseconds.
     next_ns: AtomicU64,
 }
 
-/// What a link of calls did, on one worker or on all.
+/// Counts of a call queue, on one worker or on all.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct CallLinkStats {
+pub struct CallQueueStats {
     /// Its name.
     pub name: String,
     /// Its listener or cluster.
     pub of: String,
-    /// The queue that it runs.
+    /// The queue program.
     pub queue: String,
-    /// The queues of the levels of that.
+    /// The queues of its levels.
     pub levels: Vec<String>,
-    /// Calls under way at most.
+    /// The most calls in flight.
     pub concurrency: Option<u32>,
-    /// Calls a second.
+    /// Calls per second.
     pub rate: Option<f64>,
-    /// Calls under way, on all workers.
+    /// Calls in flight, on all workers.
     pub in_flight: u64,
-    /// Calls that came, went on and were dropped; `taken` are those that left while they waited, for their client did
-    /// or their deadline passed.
+    /// Calls that arrived, went on and were dropped; `taken` are those that left while they waited, because the client
+    /// left or the deadline passed.
     pub counts: Counts,
-    /// Of those dropped: a new queue refused them when it took over.
+    /// Of those dropped: a new queue refused them when it replaced the old one.
     pub swap_overflow: u64,
-    /// Calls that waited when another plan took over, and went on waiting.
+    /// Calls that waited when a new plan was applied, and still wait.
     pub swap_kept: u64,
-    /// How long those waited that went on.
+    /// The waiting times of calls that went on.
     pub waited: Histogram,
     /// Drops and marks by line, of all queues that it had.
     pub lines: Vec<LineTotal>,
-    /// The versions of the program that had the levels of the queue at hand in their words first.
+    /// Per level of the current queue: the first program version with the same text.
     pub versions: Vec<u64>,
     /// Its partitions, the first of each worker.
     pub partitions: Vec<PartitionState>,
 }
 
-/// Where a call stands.
+/// A call's slot in a call queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AtLink {
+pub(crate) struct QueueSlot {
     line: u32,
-    /// It waits, under this handle; None: it has gone on, and has a place.
+    /// It waits under this handle; None: it has gone on, and occupies a slot.
     waits: Option<u32>,
 }
 
 /// Why no call goes on.
 enum Stop {
-    /// All places are taken, or others have a better claim.
+    /// No slot is free, or other workers have precedence.
     Full,
-    /// By the rate, not before.
+    /// The rate allows none before this time.
     Until(u64),
 }
 
-/// The calls of a link on one worker.
+/// A call queue on one worker.
 #[derive(Debug)]
-pub(crate) struct Line {
-    plan: Arc<CallLink>,
+pub(crate) struct WorkerQueue {
+    plan: Arc<CallQueue>,
     name: Rc<str>,
     queue: Queue<Arc<dyn QueueCode>>,
-    /// The calls that wait, by handle; None where a call has left before its turn.
+    /// The waiting calls, by handle; None if a call has left the queue before its turn.
     calls: Vec<Option<CallKey>>,
     free: Vec<u32>,
-    /// How many of those in the queue have left.
+    /// The number of calls that have left but are still in the queue.
     n_left: u64,
-    /// Calls of this worker that have a place.
+    /// Calls of this worker with a slot.
     n_own: u64,
-    /// This worker's part of the places.
+    /// This worker's share of the slots.
     share: u64,
     is_blocked: bool,
-    /// Its turn among the workers that wait and have less than their part; none if it is not one of them.
+    /// Its turn among the waiting workers with less than their share; None if it is not one of them.
     turn: Option<u64>,
     timer: Option<(u64, TimerKey)>,
     counts: Counts,
     swap_overflow: u64,
     swap_kept: u64,
-    /// How long calls waited, in the queue at hand.
+    /// The waiting times of calls in the current queue.
     waited: Histogram,
-    /// What lines did, those of earlier queues as well.
-    lines: Lines,
-    /// Calls that were let go on; empty between two turns.
+    /// Drops and marks by line, of all queues.
+    lines: LineTotals,
+    /// Calls that went on; empty between two turns.
     passed: Vec<CallKey>,
-    /// What the queue is asked, while that is recorded.
-    noted: Option<Box<record::Noted>>,
+    /// The recorder of the queue, while it is recorded.
+    recorder: Option<Box<record::QueueRecorder>>,
 }
 
 impl Engine {
-    /// Takes on the links of a plan: calls that wait in a link that goes on wait in its new queue.
-    pub(crate) fn take_links(&mut self, now: Time, plan: &Plan, pools: &[Rc<Pool>]) {
-        let mut before = core::mem::take(&mut self.lines);
-        self.lines_of_listeners.clear();
-        for link in &plan.links {
-            let is_same =
-                |line: &Line| line.plan.name == link.name && line.plan.of.place() == link.of.place();
+    /// Applies the call queues of a plan: waiting calls enter the new queue of the same name.
+    pub(crate) fn apply_call_queues(&mut self, now: Time, plan: &Plan, pools: &[Rc<Pool>]) {
+        let mut before = core::mem::take(&mut self.call_queues);
+        self.queues_of_listeners.clear();
+        for link in &plan.call_queues {
+            let is_same = |line: &WorkerQueue| {
+                line.plan.name == link.name && line.plan.of.slot_index() == link.of.slot_index()
+            };
             let same = before.iter().find(|(_, line)| is_same(line)).map(|(id, _)| *id);
-            let id = same.unwrap_or(self.next_line);
-            // Each worker has a queue of it, and each version may.
+            let id = same.unwrap_or(self.next_queue);
+            // Each worker has its own queue, and each version may have a new one.
             let of_worker = hash::stream(self.config.seed, "call link", self.config.worker as u64);
             let of_link = hash::stream(of_worker, "id", id.into());
             let seed = |version| hash::stream(of_link, "version", version);
             let mut line = match before.remove(&id) {
                 Some(line) => line,
                 None => {
-                    self.next_line += 1;
-                    Line::new(link, now, seed(0))
+                    self.next_queue += 1;
+                    WorkerQueue::new(link, now, seed(0))
                 }
             };
             line.replace(link, now, seed(plan.version));
             line.share = link.concurrency.map_or(0, |n| u64::from(n).div_ceil(self.config.workers as u64));
-            self.lines.insert(id, line);
+            self.call_queues.insert(id, line);
             match link.of {
-                CallsOf::Listener(at) => {
-                    self.lines_of_listeners.insert(plan.listeners[at].name.clone(), id);
+                QueueScope::Listener(at) => {
+                    self.queues_of_listeners.insert(plan.listeners[at].name.clone(), id);
                 }
-                CallsOf::Cluster(at) => pools[at].line.set(Some(id)),
+                QueueScope::Cluster(at) => pools[at].call_queue.set(Some(id)),
             }
-            self.pending.push_back(Pending::Line(id));
+            self.pending.push_back(DeferredAction::CallQueue(id));
         }
         for mut line in before.into_values() {
-            line.note_wait(false);
-            let place = line.plan.of.place();
+            line.update_wait(false);
+            let place = line.plan.of.slot_index();
             for (packet, _) in line.queue.take_all() {
                 if let Some(call) = line.take(packet.handle) {
-                    self.call_mut(call).at_links[place] = None;
-                    self.pending.push_back(Pending::Pass(call));
+                    self.call_mut(call).queue_slots[place] = None;
+                    self.pending.push_back(DeferredAction::Pass(call));
                 }
             }
         }
     }
 
-    /// The line of the listener by which a call came, if that has a link.
-    pub(crate) fn line_of_listener(&self, key: CallKey) -> Option<u32> {
-        if self.lines_of_listeners.is_empty() {
+    /// The queue of a call's listener, if it has one.
+    pub(crate) fn queue_of_listener(&self, key: CallKey) -> Option<u32> {
+        if self.queues_of_listeners.is_empty() {
             return None;
         }
         let conn = self.conns.get(self.root_of(key).down()?.conn)?;
         match &conn.side {
-            Side::Downstream { listener, .. } => self.lines_of_listeners.get(&**listener).copied(),
+            Side::Downstream { listener, .. } => self.queues_of_listeners.get(&**listener).copied(),
             Side::Upstream { .. } => None,
         }
     }
 
-    /// Whether a call is not to come to these links yet: the queue of one asks what is left of its request, and more
-    /// will be known of that. It is sent here again then.
-    pub(crate) fn is_weighed_first(&mut self, key: CallKey, lines: [Option<u32>; 2]) -> bool {
-        let asks = |id: &u32| self.lines.get(id).is_some_and(Line::asks_for_remaining);
+    /// Whether a call must wait before it enters these queues: one uses the length of its request, and more will be
+    /// known about it. The call is dispatched again then.
+    pub(crate) fn needs_length_probe(&mut self, key: CallKey, lines: [Option<u32>; 2]) -> bool {
+        let asks = |id: &u32| self.call_queues.get(id).is_some_and(WorkerQueue::asks_for_remaining);
         if !lines.iter().flatten().any(asks) {
             return false;
         }
         let call = self.call_mut(key);
         let is_known = call.request.bytes_known().is_some();
-        // Of a stream of both sides the client may wait for the server's headers.
+        // On a bidirectional stream the client may wait for the server's headers.
         let speaks_first = call.method().is_some_and(|of| !(of.client_streaming && of.server_streaming));
-        call.weighed = match call.weighed {
-            Weighed::NotYet if !is_known => Weighed::Soon,
-            Weighed::Soon if !is_known && speaks_first => Weighed::AwaitsMessage,
-            _ => Weighed::Done,
+        call.length_probe = match call.length_probe {
+            LengthProbe::NotYet if !is_known => LengthProbe::Scheduled,
+            LengthProbe::Scheduled if !is_known && speaks_first => LengthProbe::AwaitsMessage,
+            _ => LengthProbe::Done,
         };
-        let weighed = call.weighed;
-        if weighed == Weighed::Soon {
-            self.pending.push_back(Pending::Pass(key));
+        let weighed = call.length_probe;
+        if weighed == LengthProbe::Scheduled {
+            self.pending.push_back(DeferredAction::Pass(key));
         }
-        weighed != Weighed::Done
+        weighed != LengthProbe::Done
     }
 
-    /// More of a request has come.
-    pub(crate) fn weigh_again(&mut self, now: Time, key: CallKey) {
+    /// More of a request has arrived.
+    pub(crate) fn probe_length_again(&mut self, now: Time, key: CallKey) {
         let Some(call) = self.calls.get(key) else { return };
-        let is_known = call.weighed == Weighed::AwaitsMessage && call.request.bytes_known().is_some();
+        let is_known =
+            call.length_probe == LengthProbe::AwaitsMessage && call.request.bytes_known().is_some();
         if is_known && !call.is_ending {
             self.dispatch(now, key);
         }
     }
 
-    /// A call has come to a link of its listener or cluster. Whether it goes on at once, or has been there before; if
-    /// not, it is told later.
-    pub(crate) fn enter_link(&mut self, now: Time, key: CallKey, id: u32) -> bool {
-        let Some(line) = self.lines.get(&id) else { return true };
-        let place = line.plan.of.place();
-        if self.call_mut(key).at_links[place].is_some() {
+    /// Enqueues a call that has reached a call queue. Returns whether it goes on at once, or has passed before. If not,
+    /// it is dispatched later.
+    pub(crate) fn enter_call_queue(&mut self, now: Time, key: CallKey, id: u32) -> bool {
+        let Some(line) = self.call_queues.get(&id) else { return true };
+        let place = line.plan.of.slot_index();
+        if self.call_mut(key).queue_slots[place].is_some() {
             return true;
         }
         let packet = self.describe_call(now, key, id);
-        let Some(line) = self.lines.get_mut(&id) else { return true };
+        let Some(line) = self.call_queues.get_mut(&id) else { return true };
         let handle = line.store(key);
         line.counts.arrived += 1;
         line.enqueue(&Packet { handle: u64::from(handle), ..packet }, nanos(now));
-        self.call_mut(key).at_links[place] = Some(AtLink { line: id, waits: Some(handle) });
+        self.call_mut(key).queue_slots[place] = Some(QueueSlot { line: id, waits: Some(handle) });
         self.pump(now, id, Some(key), false);
-        self.call_mut(key).at_links[place].is_some_and(|at| at.waits.is_none())
+        self.call_mut(key).queue_slots[place].is_some_and(|at| at.waits.is_none())
     }
 
-    /// A call is over: its place is free, or nobody waits in it any more.
-    pub(crate) fn leave_link(&mut self, now: Time, at: AtLink) {
-        let Some(line) = self.lines.get_mut(&at.line) else { return };
+    /// A call is over: frees its slot, or removes it from the queue.
+    pub(crate) fn leave_call_queue(&mut self, now: Time, at: QueueSlot) {
+        let Some(line) = self.call_queues.get_mut(&at.line) else { return };
         match at.waits {
             Some(handle) => line.leave(handle, nanos(now)),
             None => {
@@ -315,105 +319,106 @@ impl Engine {
                 line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        self.pending.push_back(Pending::Line(at.line));
+        self.pending.push_back(DeferredAction::CallQueue(at.line));
     }
 
-    /// What a link waited for may have come.
-    pub(crate) fn link_goes_on(&mut self, now: Time, id: u32) {
+    /// Calls may go on again.
+    pub(crate) fn call_queue_resumed(&mut self, now: Time, id: u32) {
         self.pump(now, id, None, true);
     }
 
-    /// The time has come that a link, or its queue, waited for.
-    pub(crate) fn link_timeout(&mut self, now: Time, id: u32) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
+    /// A timer of a call queue or of its program has fired.
+    pub(crate) fn call_queue_timeout(&mut self, now: Time, id: u32) {
+        let Some(line) = self.call_queues.get_mut(&id) else { return };
         line.timer = None;
-        line.note(nanos(now), &Asked::Timeout);
+        line.note(nanos(now), &QueueEvent::Timeout);
         line.queue.handle_timeout(nanos(now));
         self.pump(now, id, None, false);
     }
 
-    /// Another worker has let go of a place.
-    pub(crate) fn wake_links(&mut self, now: Time) {
-        let all: Vec<u32> = self.lines.keys().copied().collect();
+    /// Another worker has freed a slot.
+    pub(crate) fn wake_call_queues(&mut self, now: Time) {
+        let all: Vec<u32> = self.call_queues.keys().copied().collect();
         all.into_iter().for_each(|id| self.pump(now, id, None, false));
     }
 
-    /// A call goes on.
-    pub(crate) fn pass_link(&mut self, now: Time, key: CallKey) {
+    /// Continues with a call that has left its queue.
+    pub(crate) fn dequeue_call(&mut self, now: Time, key: CallKey) {
         if self.calls.get(key).is_some_and(|call| !call.is_ending) {
             self.dispatch(now, key);
         }
     }
 
-    /// A queue has dropped a call.
-    pub(crate) fn drop_at_link(&mut self, now: Time, key: CallKey, name: Rc<str>, line: u32) {
+    /// Ends a call that a queue has dropped.
+    pub(crate) fn drop_queued_call(&mut self, now: Time, key: CallKey, name: Rc<str>, line: u32) {
         let text = format!("link `{name}`: line {line} of its queue drops the call").into_bytes();
         let answer = Answer::Text(text);
         self.end(now, key, End::Here { status: Status::ResourceExhausted, answer, by: Some(name) });
     }
 
-    pub(crate) fn call_link_stats(&self) -> Vec<CallLinkStats> {
-        let plan = &self.live.plan;
-        let of = |line: &Line| match line.plan.of {
-            CallsOf::Listener(at) => plan.listeners[at].name.clone(),
-            CallsOf::Cluster(at) => plan.clusters[at].name.clone(),
+    pub(crate) fn call_queue_stats(&self) -> Vec<CallQueueStats> {
+        let plan = &self.active.plan;
+        let of = |line: &WorkerQueue| match line.plan.of {
+            QueueScope::Listener(at) => plan.listeners[at].name.clone(),
+            QueueScope::Cluster(at) => plan.clusters[at].name.clone(),
         };
-        self.lines.values().map(|line| line.stats(of(line))).collect()
+        self.call_queues.values().map(|line| line.stats(of(line))).collect()
     }
 
-    /// Lets go on who may. `entering` is told by its state, the others later; `freed`: a place of this worker is free.
+    /// Releases the calls that may go on. `entering` is reported by its state, others later. `freed`: this worker has a
+    /// free slot.
     fn pump(&mut self, now: Time, id: u32, entering: Option<CallKey>, freed: bool) {
-        let Some(line) = self.lines.get_mut(&id) else { return };
+        let Some(line) = self.call_queues.get_mut(&id) else { return };
         let (mut until, mut passed) = (None, core::mem::take(&mut line.passed));
         let (was_blocked, had_turn) = (line.is_blocked, line.turn.is_some());
         loop {
             let stop = line.serve(nanos(now), &mut passed);
             let is_full = matches!(stop, Some(Stop::Full));
             until = if let Some(Stop::Until(at)) = stop { Some(at) } else { until };
-            // A place that became free before the others could see that somebody waits is seen now.
-            if !line.note_wait(is_full) {
+            // A slot that became free before other workers could see this one wait is found in the next round.
+            if !line.update_wait(is_full) {
                 break;
             }
         }
         let has_room = freed || was_blocked && !line.is_blocked || had_turn && line.turn.is_none();
-        if has_room && self.config.workers > 1 && line.keeps_others_waiting() {
+        if has_room && self.config.workers > 1 && line.blocks_other_workers() {
             self.actions.push_back(Action::Wake);
         }
         let timeout = [until, line.queue.poll_timeout()].into_iter().flatten().min();
         let is_set = line.timer.is_some_and(|(at, _)| timeout.is_some_and(|wanted| at <= wanted));
         if let Some(at) = timeout.filter(|_| !is_set) {
-            let timer = self.timers.set(Time(at as i64), Timer::Link(id));
+            let timer = self.timers.set(Time(at as i64), Timer::CallQueue(id));
             if let Some((_, earlier)) = line.timer.replace((at, timer)) {
                 self.timers.cancel(earlier);
             }
         }
-        let place = line.plan.of.place();
+        let place = line.plan.of.slot_index();
         while let Some((call, dropped)) = line.next_dropped() {
             if let Some(state) = self.calls.get_mut(call) {
-                state.at_links[place] = None;
+                state.queue_slots[place] = None;
             }
-            self.pending.push_back(Pending::Drop(call, Rc::clone(&line.name), dropped.line));
+            self.pending.push_back(DeferredAction::Drop(call, Rc::clone(&line.name), dropped.line));
         }
         for key in passed.drain(..) {
             if let Some(call) = self.calls.get_mut(key) {
-                call.at_links[place] = Some(AtLink { line: id, waits: None });
+                call.queue_slots[place] = Some(QueueSlot { line: id, waits: None });
             }
             if entering != Some(key) {
-                self.pending.push_back(Pending::Pass(key));
+                self.pending.push_back(DeferredAction::Pass(key));
             }
         }
         line.passed = passed;
     }
 
-    /// What a queue knows of a call.
+    /// The queue's view of a call.
     fn describe_call(&self, now: Time, key: CallKey, id: u32) -> Packet {
-        let plan = &self.lines[&id].plan;
+        let plan = &self.call_queues[&id].plan;
         let call = self.calls.get(key).expect("the caller has the call");
         let down = self.root_of(key).down().map(|down| down.conn);
         let peer = host_of(&call.peer);
         let headers = &call.request_headers;
         let header = |name: &str| headers.get(name.as_bytes());
-        // They choose the partition: a peer could compute keys that meet in the partition of another's.
+        // Keyed, since hashes choose the partition: otherwise a peer could compute keys that share another's partition.
         let hash = |run: &[u8]| self.config.hash.hash_bytes(run);
         let (src, dst) = (hash(peer.as_bytes()), hash(headers.path().unwrap_or_default()));
         let session = down.map_or(0, |conn| ConnId::from(conn).0);
@@ -442,13 +447,13 @@ impl Engine {
             deadline_ns: nanos(now).saturating_add(slack as u64),
             ..Packet::default()
         };
-        packet.hear(&call.marks, now);
+        packet.apply_marks(&call.marks, now);
         packet
     }
 }
 
-impl CallLinkStats {
-    /// Adds what another worker counted.
+impl CallQueueStats {
+    /// Adds another worker's counts.
     pub fn add(&mut self, other: &Self) {
         self.counts.add_past(&other.counts);
         self.counts.queued += other.counts.queued;
@@ -472,8 +477,8 @@ impl CallLinkStats {
     }
 }
 
-impl Line {
-    fn new(plan: &Arc<CallLink>, now: Time, seed: u64) -> Self {
+impl WorkerQueue {
+    fn new(plan: &Arc<CallQueue>, now: Time, seed: u64) -> Self {
         Self {
             plan: Arc::clone(plan),
             name: plan.name.as_str().into(),
@@ -490,31 +495,31 @@ impl Line {
             swap_overflow: 0,
             swap_kept: 0,
             waited: Histogram::default(),
-            lines: Lines::new(&plan.program, &plan.written),
+            lines: LineTotals::new(&plan.program, &plan.written),
             passed: Vec::new(),
-            noted: None,
+            recorder: None,
         }
     }
 
-    /// Goes on with another plan. What waits enters the new queue as it came.
-    fn replace(&mut self, plan: &Arc<CallLink>, now: Time, seed: u64) {
+    /// Applies another plan. Waiting calls enter the new queue in order.
+    fn replace(&mut self, plan: &Arc<CallQueue>, now: Time, seed: u64) {
         if !Arc::ptr_eq(&plan.shared, &self.plan.shared) {
-            self.note_wait(false);
+            self.update_wait(false);
             plan.shared.in_flight.fetch_add(self.n_own, Ordering::SeqCst);
         }
         if *plan.program != *self.plan.program {
-            self.noted.iter_mut().for_each(|noted| noted.end());
-            let packets = self.take_living();
+            self.recorder.iter_mut().for_each(|recorder| recorder.end());
+            let packets = self.take_waiting();
             self.lines.replace(&self.queue, &plan.program, &plan.written);
             self.waited = Histogram::default();
             self.queue = queue_of(plan, now, seed);
             self.queue.adopt(&packets);
             self.swap_overflow += self.queue.counts().dropped();
         } else {
-            self.lines.reword(&plan.program, &plan.written);
+            self.lines.set_text(&plan.program, &plan.written);
         }
         self.swap_kept += self.queue.counts().queued.saturating_sub(self.n_left);
-        self.note(nanos(now), &Asked::Rate(bits_of(plan)));
+        self.note(nanos(now), &QueueEvent::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
         self.plan = Arc::clone(plan);
     }
@@ -523,15 +528,15 @@ impl Line {
         self.plan.program.fields.contains(&Field::Remaining)
     }
 
-    fn note(&mut self, now_ns: u64, asked: &Asked) {
-        if let Some(noted) = &mut self.noted {
-            noted.note(now_ns, asked);
+    fn note(&mut self, now_ns: u64, event: &QueueEvent) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(now_ns, event);
         }
     }
 
     fn enqueue(&mut self, packet: &Packet, now_ns: u64) {
-        if let Some(noted) = &mut self.noted {
-            noted.came(packet, now_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.entered(packet, now_ns);
         }
         self.queue.enqueue(packet, now_ns);
     }
@@ -541,21 +546,21 @@ impl Line {
         self.calls[handle as usize] = None;
         self.counts.taken += 1;
         self.n_left += 1;
-        if let Some(noted) = &mut self.noted {
-            noted.left(handle, now_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.left(handle, now_ns);
         }
-        self.clear_left(now_ns);
+        self.remove_ended(now_ns);
     }
 
-    /// Takes calls out of the queue as long as they may go on; why not all of them did.
+    /// Dequeues calls as long as they may go on; returns why it stopped before the queue was empty.
     fn serve(&mut self, now_ns: u64, passed: &mut Vec<CallKey>) -> Option<Stop> {
         while self.queue.counts().queued > 0 {
-            if let Err(stop) = self.take_place(now_ns) {
+            if let Err(stop) = self.acquire_slot(now_ns) {
                 return Some(stop);
             }
-            self.note(now_ns, &Asked::Dequeue);
+            self.note(now_ns, &QueueEvent::Dequeue);
             let Some(sent) = self.queue.dequeue(now_ns) else {
-                self.give_back();
+                self.release_slot();
                 return None;
             };
             match self.take(sent.handle) {
@@ -563,20 +568,20 @@ impl Line {
                     self.n_own += 1;
                     self.counts.sent += 1;
                     self.waited.record(Interval(now_ns.saturating_sub(sent.arrived_ns) as i64));
-                    self.queue.note_sent(&sent, now_ns);
+                    self.queue.record_sent(&sent, now_ns);
                     passed.push(call);
                 }
                 None => {
                     self.n_left -= 1;
-                    self.give_back();
+                    self.release_slot();
                 }
             }
         }
         None
     }
 
-    /// Takes a place, and the time of one call.
-    fn take_place(&self, now_ns: u64) -> Result<(), Stop> {
+    /// Takes a slot, and the rate's allowance for one call.
+    fn acquire_slot(&self, now_ns: u64) -> Result<(), Stop> {
         let shared = &self.plan.shared;
         let next = shared.next_ns.load(Ordering::SeqCst);
         if self.plan.step_ns.is_some() && next > now_ns {
@@ -602,9 +607,9 @@ impl Line {
         })
     }
 
-    /// Whether a worker may take a place now, of so many: with its part or more if no other waits with less; with less,
-    /// if there are free places for those whose turn was before. Turns that are over are counted, whichever they were,
-    /// so the first of those that wait is never after all free places.
+    /// Whether a worker may take one of that many slots now. With its share or more: if no worker with less waits. With
+    /// less: if there are free slots beyond those of earlier turns. Turns that are over count whichever they were, so
+    /// the first waiting worker always gets a free slot.
     fn is_its_turn(&self, places: u64) -> bool {
         let shared = &self.plan.shared;
         let [turns, over] = [&shared.turns, &shared.over].map(|of| of.load(Ordering::SeqCst));
@@ -615,8 +620,8 @@ impl Line {
         self.turn.unwrap_or(turns) < over + free
     }
 
-    /// No call took the place, nor the time.
-    fn give_back(&self) {
+    /// Returns the slot and the allowance: no call used them.
+    fn release_slot(&self) {
         let shared = &self.plan.shared;
         shared.in_flight.fetch_sub(1, Ordering::SeqCst);
         if let Some(step_ns) = self.plan.step_ns {
@@ -624,8 +629,8 @@ impl Line {
         }
     }
 
-    /// Tells the other workers whether calls wait here for a place. Whether that is new.
-    fn note_wait(&mut self, is_full: bool) -> bool {
+    /// Tells the other workers whether calls wait here for a slot. Returns whether that is new.
+    fn update_wait(&mut self, is_full: bool) -> bool {
         let shared = &self.plan.shared;
         match (self.is_blocked, is_full) {
             (false, true) => drop(shared.blocked.fetch_add(1, Ordering::SeqCst)),
@@ -646,8 +651,8 @@ impl Line {
         is_new
     }
 
-    /// Whether there is a free place, and another worker whose calls wait for one.
-    fn keeps_others_waiting(&self) -> bool {
+    /// Whether there is a free slot, and another worker whose calls wait for one.
+    fn blocks_other_workers(&self) -> bool {
         let shared = &self.plan.shared;
         let others = shared.blocked.load(Ordering::SeqCst) - u64::from(self.is_blocked);
         let is_free = |n: u32| shared.in_flight.load(Ordering::SeqCst) < u64::from(n);
@@ -680,29 +685,29 @@ impl Line {
                 continue;
             };
             match dropped.why {
-                Why::Enqueue => self.counts.dropped_enqueue += 1,
-                Why::Dequeue => self.counts.dropped_dequeue += 1,
-                Why::Overflow => self.counts.dropped_overflow += 1,
+                DropCause::Enqueue => self.counts.dropped_enqueue += 1,
+                DropCause::Dequeue => self.counts.dropped_dequeue += 1,
+                DropCause::Overflow => self.counts.dropped_overflow += 1,
             }
             return Some((call, dropped));
         }
         None
     }
 
-    /// Takes those out of the queue that have left, once they are many.
-    fn clear_left(&mut self, now_ns: u64) {
+    /// Removes calls that have left from the queue, once they are many.
+    fn remove_ended(&mut self, now_ns: u64) {
         let queued = self.queue.counts().queued;
         if self.n_left == queued || self.n_left >= LEFT_MIN && self.n_left > queued / 2 {
-            let packets = self.take_living();
-            if let Some(noted) = &mut self.noted {
-                noted.refilled(&packets, now_ns);
+            let packets = self.take_waiting();
+            if let Some(recorder) = &mut self.recorder {
+                recorder.refilled(&packets, now_ns);
             }
             self.queue.adopt(&packets);
         }
     }
 
-    /// Empties the queue: those that still wait, in the order in which they came.
-    fn take_living(&mut self) -> Vec<(Packet, u64)> {
+    /// Empties the queue; returns the calls that still wait, in order of arrival.
+    fn take_waiting(&mut self) -> Vec<(Packet, u64)> {
         let mut packets = self.queue.take_all();
         packets.retain(|(packet, _)| {
             let waits = self.calls[packet.handle as usize].is_some();
@@ -715,10 +720,10 @@ impl Line {
         packets
     }
 
-    fn stats(&self, of: String) -> CallLinkStats {
+    fn stats(&self, of: String) -> CallQueueStats {
         let of_queue = self.queue.counts();
         let queued = of_queue.queued.saturating_sub(self.n_left);
-        CallLinkStats {
+        CallQueueStats {
             name: self.plan.name.clone(),
             of,
             queue: self.plan.program.name.clone(),
@@ -746,19 +751,19 @@ fn nanos(time: Time) -> u64 {
     time.0.max(0) as u64
 }
 
-fn queue_of(plan: &CallLink, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
+fn queue_of(plan: &CallQueue, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(Arc::clone(&plan.program), Arc::clone(&plan.code), nanos(now), seed);
     queue.set_rate(bits_of(plan));
     queue.watch();
     queue
 }
 
-/// The rate that a program sees, in bits a second; 0: there is none.
-fn bits_of(plan: &CallLink) -> u64 {
+/// The rate that a program sees, in bits per second; 0: none.
+fn bits_of(plan: &CallQueue) -> u64 {
     plan.step_ns.map_or(0, |step| u64::from(CALL_BYTES) * 8_000_000_000 / step.max(1))
 }
 
-/// A client's address without its port: its connections are one flow.
+/// A client's address without its port: all its connections are one flow.
 fn host_of(peer: &str) -> &str {
     peer.rsplit_once(':').map_or(peer, |(host, _)| host)
 }
@@ -767,7 +772,7 @@ fn host_of(peer: &str) -> &str {
 mod tests {
     use super::*;
     use crate::call::Call;
-    use crate::headers::Answers;
+    use crate::headers::ResponseCache;
     use crate::plan::{Balance, Cluster};
     use crate::slab::Slab;
     use weft_core::options::ClusterOptions;
@@ -777,8 +782,8 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000;
 
-    /// A link with four places, in whose queue calls stand as they came.
-    fn link() -> Arc<CallLink> {
+    /// A call queue with four slots and a FIFO program.
+    fn link() -> Arc<CallQueue> {
         let level = Level {
             name: "fifo".to_owned(),
             partitions: Partitions::One,
@@ -791,22 +796,22 @@ mod tests {
         };
         let program = QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() };
         let program = Arc::new(program);
-        Arc::new(CallLink {
+        Arc::new(CallQueue {
             name: "line".to_owned(),
-            of: CallsOf::Cluster(0),
+            of: QueueScope::Cluster(0),
             concurrency: Some(4),
             step_ns: None,
             key: CallFlow::Host,
             class: None,
-            shared: Arc::new(Shared::default()),
+            shared: Arc::new(SharedSlots::default()),
             code: Arc::new(Interpreted::new(Arc::clone(&program))),
             program,
-            written: Written::default(),
+            written: ProgramText::default(),
         })
     }
 
-    /// The line of one worker of two, with calls that wait in it.
-    fn line(link: &Arc<CallLink>, n_calls: usize) -> Line {
+    /// The queue of one of two workers, with waiting calls.
+    fn line(link: &Arc<CallQueue>, n_calls: usize) -> WorkerQueue {
         let cluster = Arc::new(Cluster {
             name: "c".to_owned(),
             endpoints: Vec::new(),
@@ -815,9 +820,10 @@ mod tests {
             weights: Vec::new(),
             options: ClusterOptions { connections: Some(1), ..ClusterOptions::default() },
         });
-        let (pool, headers) = (Rc::new(Pool::new(cluster, Vec::new(), 0, 0)), Answers::default().response());
+        let (pool, headers) =
+            (Rc::new(Pool::new(cluster, Vec::new(), 0, 0)), ResponseCache::default().response());
         let mut calls = Slab::new();
-        let mut line = Line { share: 2, ..Line::new(link, Time(0), 1) };
+        let mut line = WorkerQueue { share: 2, ..WorkerQueue::new(link, Time(0), 1) };
         for id in 0..n_calls {
             let call = calls.insert(Call::new(
                 id as u64,
@@ -833,59 +839,60 @@ mod tests {
         line
     }
 
-    /// Lets go on who may: how many.
-    fn serve(line: &mut Line) -> usize {
+    /// Releases the calls that may go on; returns their number.
+    fn serve(line: &mut WorkerQueue) -> usize {
         let mut passed = Vec::new();
         let stop = line.serve(NOW, &mut passed);
-        line.note_wait(matches!(stop, Some(Stop::Full)));
+        line.update_wait(matches!(stop, Some(Stop::Full)));
         passed.len()
     }
 
-    fn end_one(line: &mut Line) {
+    fn end_one(line: &mut WorkerQueue) {
         line.n_own -= 1;
         line.plan.shared.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The calls of one worker's clients would wait for ever while another worker's go on, or places be left unused.
+    /// If it failed, the calls of one worker would wait forever while another's go on, or slots would stay unused.
     #[test]
-    fn workers_share_the_places_and_none_is_left_unused() {
+    fn workers_share_all_slots() {
         let link = link();
         let (mut busy, mut other) = (line(&link, 50), line(&link, 3));
-        assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "what nobody else uses");
+        assert_eq!((serve(&mut busy), serve(&mut other)), (4, 0), "slots that no other worker uses");
         assert!(other.turn.is_some() && busy.is_blocked && busy.turn.is_none());
         end_one(&mut busy);
         assert_eq!(serve(&mut busy), 0, "it has its part, and another worker has less");
-        assert!(busy.keeps_others_waiting());
+        assert!(busy.blocks_other_workers());
         assert_eq!((serve(&mut other), other.turn.is_some()), (1, true));
         end_one(&mut busy);
         assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
-        // Both have their part, and one waits in each.
+        // Both have their share, and one call waits in each.
         end_one(&mut other);
         assert_eq!((serve(&mut busy), serve(&mut other)), (1, 0));
         end_one(&mut busy);
         assert_eq!((serve(&mut busy), serve(&mut other)), (0, 1));
         end_one(&mut other);
         end_one(&mut other);
-        assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "nobody waits at the other");
+        assert_eq!((serve(&mut other), serve(&mut busy)), (0, 2), "no call waits at the other");
         assert_eq!(link.shared.in_flight.load(Ordering::SeqCst), 4);
         let of = |of: &AtomicU64| of.load(Ordering::SeqCst);
         assert_eq!((of(&link.shared.blocked), of(&link.shared.turns) - of(&link.shared.over)), (1, 0));
     }
 
-    /// Of more workers than there are places, those that have one would keep it while calls wait elsewhere.
+    /// If it failed with more workers than slots, the workers with a slot would keep it while calls wait elsewhere.
     #[test]
-    fn fewer_places_than_workers_go_from_one_to_the_next() {
+    fn fewer_slots_than_workers_rotate() {
         let link = link();
-        let mut lines: Vec<Line> = (0..7).map(|_| Line { share: 1, ..line(&link, 12) }).collect();
+        let mut lines: Vec<WorkerQueue> =
+            (0..7).map(|_| WorkerQueue { share: 1, ..line(&link, 12) }).collect();
         let mut passed: Vec<usize> = lines.iter_mut().map(serve).collect();
-        assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "what nobody else uses");
+        assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "slots that no other worker uses");
         let mut rng = Rng::from_seed(1);
         for _ in 0..60 {
             let busy: Vec<usize> = (0..7).filter(|at| lines[*at].n_own > 0).collect();
             assert_eq!(lines.iter().map(|line| line.n_own).sum::<u64>(), 4, "no place is left unused");
             let ends = rng.pick(&busy);
             end_one(&mut lines[ends]);
-            // The worker itself is the first to see that there is a place, and then they all look.
+            // The worker that freed the slot sees it first, then all look.
             for at in (ends..ends + 7).map(|at| at % 7) {
                 passed[at] += serve(&mut lines[at]);
             }
@@ -894,9 +901,9 @@ mod tests {
         assert_eq!(passed.iter().sum::<usize>(), 64);
     }
 
-    /// Each connection of a client would be a tenant of its own.
+    /// If it failed, each connection of a client would be a flow of its own.
     #[test]
-    fn a_client_is_its_address_without_the_port() {
+    fn client_key_excludes_the_port() {
         let hosts = ["10.0.0.1:50051", "[2001:db8::1]:80", "unix"].map(host_of);
         assert_eq!(hosts, ["10.0.0.1", "[2001:db8::1]", "unix"]);
     }

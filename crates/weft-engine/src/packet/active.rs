@@ -1,9 +1,9 @@
-//! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
+//! Active chains of a worker, and the first phase of a batch: which chain a frame takes, and its slots.
 
-use super::fragments::{Begins, Followed, Fragment, Tunnel};
+use super::fragments::{Fragment, FragmentInfo, LinkFraming, Tunnel};
 use super::hold::{Tail, holds};
 use super::plan::PacketChain;
-use super::stats::{End, How, PacketChainStats};
+use super::stats::{End, EndKind, PacketChainStats};
 use crate::rules::Swap;
 use crate::state::Bound;
 use crate::stats::add_counters;
@@ -20,159 +20,158 @@ use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
 use weft_core::wire::header_change::HeaderChange;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::Parsing;
+use weft_ir::batch::ParseBatch;
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{
     Carried, ChainProgram, Check, Event, FieldWrite, Frames, Input, InputLocation, Meta, USER_META,
     overlaps_at,
 };
 
-/// The code of a chain or of a condition, and what it is given.
+/// The compiled code of a chain or of a condition, and its inputs.
 #[derive(Debug)]
 pub(super) struct Code {
     pub(super) parse: Option<Box<dyn Program>>,
     pub(super) request: Option<Box<dyn Program>>,
-    /// Slots of a frame.
+    /// The number of slots per frame.
     pub(super) inputs: usize,
-    /// The inputs that the engine knows and writes to slots.
+    /// The inputs that the engine writes to slots.
     metas: Vec<(usize, Meta)>,
-    /// The inputs that code has without a slot, which are always there ([`Meta::has_slot`]).
+    /// The inputs without a slot, which are always present ([`Meta::has_slot`]).
     given: InputSet,
-    /// For each input, how it is written.
+    /// Per input: how it is written to the frame.
     pub(super) stores: Vec<Option<FieldWrite>>,
-    /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
-    /// it look at another frame.
+    /// The stages of the chain, in place of `request`. A chain has stages if an element changes the structure of
+    /// frames; the elements behind it see another frame.
     pub(super) stages: Vec<Stage>,
-    /// What frames pass that an element held, for each that may.
+    /// Per element that may hold frames: the rest of the chain, which held frames pass.
     pub(super) tails: Vec<Tail>,
-    /// It asks for `rand()`.
+    /// Calls `rand()`.
     pub(super) draws: bool,
-    /// It may leave rows, marks, copies or a delay.
+    /// May emit rows, marks, copies or a delay.
     pub(super) leaves_more: bool,
-    /// Its frames may go on in fragments.
+    /// May fragment frames.
     pub(super) fragments: bool,
-    /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
+    /// Inputs that a later fragment inherits from the first of its packet, and how to find packets that tunnels carry.
     inherited: InputSet,
     carried: Vec<Carried>,
-    /// Inputs of the last header of some: of a packet's last header the first fragment alone can tell.
+    /// Inputs of a last header: only the first fragment of a packet shows which header is the last.
     last: InputSet,
-    /// Where the packets are that tunnels carry.
+    /// Inputs that locate the packets carried by tunnels.
     packets: InputSet,
-    begins: Begins,
-    /// Inputs that are bytes.
+    framing: LinkFraming,
+    /// Inputs of type bytes.
     bytes: InputSet,
     version: u64,
-    /// Inputs that elements say, and which of [`USER_META`] each is.
-    said: Vec<(usize, usize)>,
+    /// Inputs that are user metadata, and the index of each in [`USER_META`].
+    user_metadata: Vec<(usize, usize)>,
 }
 
-/// A part of a chain, between two looks at a frame.
+/// A stage of a chain: a frame is parsed again between two stages.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) code: Box<dyn Program>,
-    /// Its first element.
+    /// The index of its first element.
     pub(super) first: u16,
 }
 
 /// A chain on this worker.
-pub(super) struct Live {
+pub(super) struct ActivePacketChain {
     pub(super) chain: Arc<PacketChain>,
     pub(super) state: State,
-    /// By element, and at the end one for the parser.
+    /// One for each element, and a last one for the parser.
     pub(super) counters: Vec<Counters>,
     pub(super) ends: Ends,
-    /// Frames that took the chain.
+    /// The number of frames that took the chain.
     pub(super) frames: u64,
-    /// What code that looks ahead has noted of the frames of the batch.
-    pub(super) notes: PrefetchSlots,
-    /// Its next batches are parsed and pass in phases: most frames are not usual.
-    pub(super) n_in_phases: u32,
-    /// Which of its passes is timed next: of each chain, since a worker's batches come at one time.
+    /// The prefetch slots of the batch.
+    pub(super) prefetch_slots: PrefetchSlots,
+    /// The number of batches that still run in two phases, because most frames took the slow path.
+    pub(super) batches_in_phases: u32,
+    /// Selects the passes that are timed. Each chain has its own: all batches of a worker may arrive at the same time.
     pub(super) tracing: Tracing,
     malformed: Vec<u64>,
-    condition: LiveCondition,
+    condition: ActiveCondition,
 }
 
-/// The condition of a chain on this worker; without one, nothing.
+/// The condition of a chain on this worker; empty if it has none.
 #[derive(Default)]
-struct LiveCondition {
+struct ActiveCondition {
     state: State,
     counters: Vec<Counters>,
     malformed: Vec<u64>,
 }
 
-/// How elements ended frames, by line.
+/// Frames that elements ended, by line.
 #[derive(Default)]
 pub(super) struct Ends {
-    all: Vec<(u16, u32, How, u64)>,
-    /// The place of the one that was counted last.
+    all: Vec<(u16, u32, EndKind, u64)>,
+    /// The index of the entry that was counted last.
     last: usize,
 }
 
-/// Frames that came in together.
-pub(super) struct Arrived<'a> {
+/// A batch of frames that arrived together.
+pub(super) struct ArrivedBatch<'a> {
     pub(super) now: Time,
     pub(super) frames: &'a [Frame],
     /// The name of their port.
     pub(super) port: &'a [u8],
     pub(super) pool: &'a Pool,
-    /// What is known of each frame; nothing at all where there are no fragments.
-    pub(super) followed: &'a [Followed],
-    /// What elements have said of them.
-    pub(super) said: Said,
+    /// Fragment information per frame; empty if there are no fragments.
+    pub(super) fragment_info: &'a [FragmentInfo],
+    /// User metadata that elements set.
+    pub(super) user_metadata: UserMetadata,
 }
 
-/// What elements of earlier stages have said of a frame, in the order of [`USER_META`].
-pub(super) type Said = [u32; USER_META.len()];
+/// User metadata that elements of earlier stages set on a frame, in the order of [`USER_META`].
+pub(super) type UserMetadata = [u32; USER_META.len()];
 
-impl Arrived<'_> {
-    /// The first fragment of the packet that a frame is a later one of, and in how many tunnels that was.
+impl ArrivedBatch<'_> {
+    /// For a later fragment: the first fragment of its packet, and the number of tunnels around it.
     #[inline]
     fn first_of(&self, nth: usize) -> Option<(&[u8], usize)> {
-        let followed = self.followed.get(nth)?;
+        let followed = self.fragment_info.get(nth)?;
         Some((followed.first.as_deref()?, followed.depth))
     }
 }
 
-/// Where a frame of a batch goes.
+/// The result of classifying a frame of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
+pub(super) enum ChainMatch {
     /// No chain has taken it yet.
-    Nothing,
-    /// Through the chain `at`.
+    Unmatched,
+    /// It takes the chain `at`.
     Chain { at: u16 },
-    /// Nowhere: it breaks a rule of the chain `at`, or of its condition.
+    /// It breaks a check of the chain `at`, or of that chain's condition.
     Malformed { at: u16, in_condition: bool, check: u32 },
-    /// Nowhere yet: a tunnel carries a fragment in it, as the chain `at` or its condition has found, which is to be
-    /// followed first.
+    /// Not decided: the chain `at` or its condition has found a fragment in a tunnel, which must be tracked first.
     Fragment { at: u16, in_condition: bool },
 }
 
-impl Found {
-    /// Whether the frame goes nowhere, and that is all.
+impl ChainMatch {
+    /// Whether the frame takes no chain and needs no further work.
     pub(super) fn is_refused(&self) -> bool {
-        matches!(self, Self::Nothing | Self::Malformed { .. })
+        matches!(self, Self::Unmatched | Self::Malformed { .. })
     }
 
-    /// Whether the frame goes through this chain.
+    /// Whether the frame takes this chain.
     pub(super) fn is_of(&self, chain: usize) -> bool {
         matches!(self, Self::Chain { at } if usize::from(*at) == chain)
     }
 }
 
-/// One word: one is written for each frame.
-const _: () = assert!(size_of::<Found>() == 8);
+/// One word, since one is written per frame.
+const _: () = assert!(size_of::<ChainMatch>() == 8);
 
-/// What the first phase finds of the frames of a batch.
-pub(super) struct Finds<'a> {
-    /// Where each goes.
-    pub(super) found: &'a mut [Found],
-    /// Their slots: `stride` for each.
+/// The output of the first phase for a batch.
+pub(super) struct ParseOutput<'a> {
+    /// The result for each frame.
+    pub(super) matches: &'a mut [ChainMatch],
+    /// Their slots: `stride` per frame.
     pub(super) slots: &'a mut [Slot],
     pub(super) stride: usize,
-    /// Which of their inputs are not NULL.
+    /// Per frame: the inputs that are not NULL.
     pub(super) present: &'a mut [InputSet],
-    /// Of those that break a check, its number.
+    /// Per frame that breaks a check: the number of the check.
     pub(super) checks: &'a mut [u32],
 }
 
@@ -217,10 +216,10 @@ impl Code {
             |(_, input): &(usize, &Input)| matches!(&input.place, InputLocation::Frame(field) if field.last);
         let carried: Vec<Carried> =
             frames.iter().flat_map(|frames| &frames.carried).copied().take(CARRIED_MAX).collect();
-        let begins = frames.map_or_else(Begins::default, begins);
+        let begins = frames.map_or_else(LinkFraming::default, begins);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.map(|(at, _)| at).collect();
-        let said = |(at, input): (usize, &Input)| match input.place {
+        let user_metadata = |(at, input): (usize, &Input)| match input.place {
             InputLocation::Meta(meta) => Some((at, meta.user_meta_index()?)),
             _ => None,
         };
@@ -229,7 +228,7 @@ impl Code {
             last: inputs.iter().enumerate().filter(is_last).map(|(at, _)| at).collect(),
             packets: carried.iter().map(|carried| carried.packet).collect(),
             carried,
-            begins,
+            framing: begins,
             bytes,
             given,
             parse: parser.transpose()?,
@@ -244,24 +243,24 @@ impl Code {
                 .any(|op| matches!(op, Op::Emit(..) | Op::Mark(..) | Op::Mirror(_) | Op::Delay(_))),
             request: request.transpose()?,
             version,
-            said: inputs.iter().enumerate().filter_map(said).collect(),
+            user_metadata: inputs.iter().enumerate().filter_map(user_metadata).collect(),
         })
     }
 
-    /// Adds what a pass has said of its frame.
-    pub(super) fn note_said(&self, edits: &[TupleEdit], said: &mut Said) {
+    /// Adds the user metadata that a pass has set on its frame.
+    pub(super) fn record_user_metadata(&self, edits: &[TupleEdit], user_metadata: &mut UserMetadata) {
         for edit in edits {
             let is_it = |(input, _): &&(usize, usize)| edit.target == EditTarget::Input(*input as u16);
-            if let (Cell::Int(n), Some((_, at))) = (edit.value, self.said.iter().find(is_it)) {
-                said[*at] = n as u32;
+            if let (Cell::Int(n), Some((_, at))) = (edit.value, self.user_metadata.iter().find(is_it)) {
+                user_metadata[*at] = n as u32;
             }
         }
     }
 
-    /// Fills the slots of a frame, the `nth` of its batch, and finds which inputs it has. `Err` has the check that it
+    /// Fills the slots of frame `nth` of the batch and determines its present inputs. `Err` holds the check that it
     /// breaks.
     #[inline(always)]
-    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<(), u32> {
+    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
         cx.present = self.given;
         if let Some(parse) = &self.parse {
             parse.run(cx, usize::MAX);
@@ -273,10 +272,9 @@ impl Code {
         self.complete(cx, batch, nth)
     }
 
-    /// Adds what the engine knows of a frame that has been parsed, the `nth` of its batch. `Err` as for
-    /// [`Code::parse`].
+    /// Adds the engine's inputs to frame `nth` of the batch, which has been parsed. `Err` as for [`Code::parse`].
     #[inline]
-    fn complete(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<(), u32> {
+    fn complete(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
         for &(at, meta) in &self.metas {
             let Some(slot) = self.meta(meta, batch, &batch.frames[nth]) else { continue };
             cx.given[at] = slot;
@@ -285,8 +283,8 @@ impl Code {
         self.inherit_first(cx, batch, nth)
     }
 
-    /// Adds what the engine knows of the frames in `which`, which have been parsed, but for what fragments inherit.
-    fn add_metas(&self, which: u64, batch: &Arrived<'_>, finds: &mut Finds<'_>) {
+    /// Adds the engine's inputs to the frames in `which`, which have been parsed; not those that fragments inherit.
+    fn add_metas(&self, which: u64, batch: &ArrivedBatch<'_>, finds: &mut ParseOutput<'_>) {
         for &(at, meta) in &self.metas {
             let slots = finds.slots.chunks_exact_mut(finds.stride).zip(&mut *finds.present);
             for (nth, (frame, (slots, present))) in batch.frames.iter().zip(slots).enumerate() {
@@ -300,20 +298,21 @@ impl Code {
         }
     }
 
-    /// Adds what the engine knows of all frames of a batch before they are parsed; which inputs those have then.
-    pub(super) fn fill_known(&self, batch: &Arrived<'_>, finds: &mut Finds<'_>) -> InputSet {
+    /// Adds the engine's inputs to all frames of a batch before they are parsed. Returns the inputs that are present
+    /// then.
+    pub(super) fn fill_known(&self, batch: &ArrivedBatch<'_>, finds: &mut ParseOutput<'_>) -> InputSet {
         self.add_metas(all(batch.frames.len()), batch, finds);
         self.given | self.metas.iter().map(|(at, _)| *at).collect()
     }
 
-    /// Nobody asks for what is in a packet that a tunnel carries in fragments.
-    pub(super) fn carries_nothing(&self) -> bool {
+    /// Whether no element reads packets that tunnels carry in fragments.
+    pub(super) fn has_no_carried_packets(&self) -> bool {
         self.carried.is_empty()
     }
 
-    /// Gives a later fragment, the `nth` frame of its batch, what the first of its packet has.
+    /// Copies inherited inputs from the first fragment of a packet to a later one, frame `nth` of the batch.
     #[inline]
-    fn inherit_first(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<(), u32> {
+    fn inherit_first(&self, cx: &mut Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<(), u32> {
         match batch.first_of(nth) {
             None => Ok(()),
             Some((first, 0)) => self.inherit(cx, first, self.inherited),
@@ -321,18 +320,18 @@ impl Code {
         }
     }
 
-    /// Whether a tunnel carries a fragment in a frame that has been parsed, which is to be followed.
+    /// Whether a tunnel in a parsed frame carries a fragment that must be tracked.
     #[inline]
-    fn carries_fragment(&self, cx: &Cx<'_>, batch: &Arrived<'_>, nth: usize) -> bool {
+    fn carries_fragment(&self, cx: &Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> bool {
         if !cx.present.intersects(self.packets) {
             return false;
         }
-        let known = batch.followed.get(nth).map_or(0, |followed| followed.depth);
+        let known = batch.fragment_info.get(nth).map_or(0, |followed| followed.depth);
         let frame = batch.pool.bytes(&batch.frames[nth]);
         self.depth_of(cx.given, cx.present, frame, known, |_| true).is_some()
     }
 
-    /// In how many tunnels, more than `known`, a packet is that is such a fragment.
+    /// The number of tunnels, greater than `known`, around a packet that is such a fragment.
     fn depth_of(
         &self,
         slots: &[Slot],
@@ -348,20 +347,20 @@ impl Code {
         (known + 1..=self.carried.len()).find(is_here)
     }
 
-    /// Where the packet begins that is in so many tunnels in a frame with these slots.
+    /// Where the packet inside that many tunnels begins, in a frame with these slots.
     fn packet_at(&self, depth: usize, slots: &[Slot], present: InputSet) -> Option<usize> {
         let Carried { packet, .. } = self.carried.get(depth.checked_sub(1)?)?;
         given(*packet, slots, present).map(|slot| slot.b as usize)
     }
 
-    /// The fragment that is in so many tunnels in a frame with these slots that came in at a port.
+    /// The fragment inside that many tunnels of a frame with these slots, which arrived at this port.
     fn in_tunnels(
         &self,
         depth: usize,
         (slots, present): (&[Slot], InputSet),
         frame: &[u8],
         port: u16,
-        begins: Begins,
+        begins: LinkFraming,
     ) -> Option<Fragment> {
         let mut tunnels = [None; CARRIED_MAX];
         let mut carrier = begins.packet_at(frame);
@@ -374,40 +373,40 @@ impl Code {
         Fragment::in_tunnels(frame, carrier?, port, begins, tunnels)
     }
 
-    /// The fragment that tunnels carry in a frame with these slots that came in at a port, and how many tunnels, more
-    /// than `known`.
+    /// The fragment that tunnels carry in a frame with these slots, which arrived at this port, and the number of
+    /// tunnels around it, greater than `known`.
     #[cold]
     pub(super) fn carried_in(
         &self,
         (slots, present): (&[Slot], InputSet),
         frame: &[u8],
         port: u16,
-        begins: Begins,
+        begins: LinkFraming,
         known: usize,
     ) -> Option<(Fragment, usize)> {
         let depth = self.depth_of(slots, present, frame, known, |_| true)?;
         Some((self.in_tunnels(depth, (slots, present), frame, port, begins)?, depth))
     }
 
-    /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later ones
-    /// have from the first; None if that is nothing.
+    /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later
+    /// fragments inherit from the first. None if it is no fragment, or if nothing is inherited.
     pub(super) fn fragment_in(
         &self,
         slots: &[Slot],
         present: InputSet,
         frame: &[u8],
     ) -> Option<(Fragment, InputSet)> {
-        let outside = if self.inherited.is_empty() { None } else { Fragment::of(frame, 0, self.begins) };
+        let outside = if self.inherited.is_empty() { None } else { Fragment::of(frame, 0, self.framing) };
         match outside {
             Some(fragment) => Some((fragment, self.inherited)),
             None => {
-                let (fragment, depth) = self.carried_in((slots, present), frame, 0, self.begins, 0)?;
+                let (fragment, depth) = self.carried_in((slots, present), frame, 0, self.framing, 0)?;
                 Some((fragment, self.inherited_in(depth)))
             }
         }
     }
 
-    /// What a later fragment in so many tunnels has from the first.
+    /// The inputs that a later fragment inside that many tunnels inherits from the first.
     fn inherited_in(&self, depth: usize) -> InputSet {
         match depth.checked_sub(1) {
             None => self.inherited,
@@ -415,7 +414,7 @@ impl Code {
         }
     }
 
-    /// Gives a later fragment that came in so many tunnels what the first of its packet has.
+    /// Copies inherited inputs from the first fragment to a later one that arrived in that many tunnels.
     #[cold]
     fn inherit_carried(
         &self,
@@ -423,7 +422,7 @@ impl Code {
         (first, depth): (&[u8], usize),
         frame: &[u8],
     ) -> Result<(), u32> {
-        let is_out = || Fragment::of(frame, 0, self.begins).is_some_and(|fragment| fragment.is_later());
+        let is_out = || Fragment::of(frame, 0, self.framing).is_some_and(|fragment| fragment.is_later());
         let here = match self.depth_of(cx.given, cx.present, frame, 0, Fragment::is_later) {
             Some(here) => here,
             None if is_out() => 0,
@@ -432,25 +431,25 @@ impl Code {
         if here == depth {
             return self.inherit(cx, first, self.inherited_in(here));
         }
-        // Elements have taken it out of some, and what is in front of it may be new: the first as they would have left
-        // it.
+        // Elements have removed some of its tunnels, and the headers in front may be new: parse the first fragment as
+        // they would have left it.
         let Some(out_of) = depth.checked_sub(here) else { return Ok(()) };
         let (slots, present) = self.parse_first(cx, first)?;
         let rest = self.packet_at(out_of, &slots, present).and_then(|at| first.get(at..));
-        let link = self.begins.packet_at(frame).map(|at| &frame[..at]);
+        let link = self.framing.packet_at(frame).map(|at| &frame[..at]);
         match (link, rest) {
             (Some(link), Some(rest)) => self.inherit(cx, &[link, rest].concat(), self.inherited_in(here)),
             _ => Ok(()),
         }
     }
 
-    /// Which of these inputs a later fragment that has some itself takes from the first of its packet.
+    /// Of these inputs, those that a later fragment takes from the first of its packet, given its own present inputs.
     pub(super) fn of_first(&self, inherited: InputSet, present: InputSet) -> InputSet {
         inherited & (!present | self.last)
     }
 
-    /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
-    /// are empty, so that nothing is written.
+    /// Copies the inputs of the first fragment to a later one. Numbers get no location in the frame, and byte runs are
+    /// empty, so that nothing is written to the frame.
     #[cold]
     fn inherit(&self, cx: &mut Cx<'_>, first: &[u8], inherited: InputSet) -> Result<(), u32> {
         if inherited.is_empty() {
@@ -468,7 +467,7 @@ impl Code {
         Ok(())
     }
 
-    /// The slots of the first fragment of a packet, and which of them are there.
+    /// The slots of the first fragment of a packet, and its present inputs.
     fn parse_first(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<(Vec<Slot>, InputSet), u32> {
         let mut slots = vec![Slot::default(); self.inputs];
         let Some(parse) = &self.parse else { return Ok((slots, InputSet::EMPTY)) };
@@ -487,14 +486,14 @@ impl Code {
     }
 
     #[inline]
-    fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {
+    fn meta(&self, meta: Meta, batch: &ArrivedBatch<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
             Meta::Size => number(frame.size() as u64),
             Meta::Index => number(frame.meta.sequence),
             Meta::CallId => number(frame.id()),
             Meta::Version => number(self.version),
-            // A program has them without a slot.
+            // These inputs have no slot.
             Meta::Port
             | Meta::PacketSize
             | Meta::Flow
@@ -502,39 +501,39 @@ impl Code {
             | Meta::IsIntact
             | Meta::TunnelDepth => None,
             Meta::Tag | Meta::Label | Meta::Path => {
-                meta.user_meta_index().and_then(|at| number(batch.said[at].into()))
+                meta.user_meta_index().and_then(|at| number(batch.user_metadata[at].into()))
             }
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
     }
 }
 
-impl Live {
-    /// A chain on a worker; what it counted under the version before goes on.
+impl ActivePacketChain {
+    /// Creates a chain on a worker; counters of the version before continue.
     pub(super) fn new(chain: &Arc<PacketChain>, worker: usize, before: &[Self]) -> Self {
         let program = &chain.program;
         let checks = |program: &ChainProgram| program.frames.as_ref().map_or(0, |f| f.checks.len());
-        let condition = chain.condition.as_ref().map(|condition| LiveCondition {
+        let condition = chain.condition.as_ref().map(|condition| ActiveCondition {
             state: condition.state.for_worker(worker),
             counters: vec![Counters::default(); condition.program.elements.len() + 1],
             malformed: vec![0; checks(&condition.program)],
         });
-        let mut live = Self {
+        let mut active = Self {
             state: chain.state.for_worker(worker),
             counters: vec![Counters::default(); program.elements.len() + 1],
             ends: Ends::default(),
             frames: 0,
-            notes: PrefetchSlots::default(),
-            n_in_phases: 0,
+            prefetch_slots: PrefetchSlots::default(),
+            batches_in_phases: 0,
             tracing: Tracing::default(),
             malformed: vec![0; checks(program)],
             condition: condition.unwrap_or_default(),
             chain: Arc::clone(chain),
         };
         if let Some(before) = before.iter().find(|before| before.chain.program.name == program.name) {
-            live.go_on_from(before);
+            active.inherit_counters(before);
         }
-        live
+        active
     }
 
     /// Its code, or that of its condition.
@@ -545,7 +544,7 @@ impl Live {
         }
     }
 
-    /// Whether it runs the program of a chain, perhaps with other code.
+    /// Whether it runs the program of this chain; the code may differ.
     pub(super) fn is_of(&self, chain: &PacketChain) -> bool {
         let ours = &self.chain;
         ours.program.name == chain.program.name
@@ -553,13 +552,13 @@ impl Live {
             && ours.inputs() == chain.inputs()
     }
 
-    /// Looks at other copies of tables from now on.
-    pub(super) fn take_up(&mut self, swap: &Swap) {
-        swap.take_up(&mut self.state);
-        swap.take_up(&mut self.condition.state);
+    /// Uses other copies of tables from now on.
+    pub(super) fn apply_swap(&mut self, swap: &Swap) {
+        swap.apply(&mut self.state);
+        swap.apply(&mut self.condition.state);
     }
 
-    fn go_on_from(&mut self, before: &Self) {
+    fn inherit_counters(&mut self, before: &Self) {
         self.frames = before.frames;
         let old = &before.chain.program.elements;
         for (at, element) in self.chain.program.elements.iter().enumerate() {
@@ -575,20 +574,20 @@ impl Live {
         }
     }
 
-    /// Checks of wire formats, and how many frames broke each.
+    /// The checks of wire formats, and how many frames broke each.
     fn checked(&self) -> impl Iterator<Item = (&Check, u64)> {
         checks_of(&self.chain.program).iter().zip(self.malformed.iter().copied())
     }
 
-    /// As [`Live::checked`], of the condition.
+    /// As [`ActivePacketChain::checked`], for the condition.
     fn checked_in_condition(&self) -> impl Iterator<Item = (&Check, u64)> {
         let condition = self.chain.condition.as_ref();
         let checks = condition.map_or(&[][..], |condition| checks_of(&condition.program));
         checks.iter().zip(self.condition.malformed.iter().copied())
     }
 
-    /// How many frames were ended by elements and checks that are not in what goes on.
-    pub(super) fn ended_by_gone(&self, after: &[Self]) -> u64 {
+    /// The number of frames that were ended by elements and checks that `after` no longer has.
+    pub(super) fn ended_by_removed(&self, after: &[Self]) -> u64 {
         let after = after.iter().find(|after| after.chain.program.name == self.chain.program.name);
         let has_element = |element: u16| {
             after.is_some_and(|after| {
@@ -611,31 +610,33 @@ impl Live {
         self.chain.program.elements.get(usize::from(element)).map_or("", |element| &element.name)
     }
 
-    /// Takes those of the frames in `open` that meet the condition: their slots are filled. Which frames no chain
-    /// behind is asked about: those, and others of which it is known now where they go.
+    /// Takes the frames in `open` that meet the condition, and fills their slots. Returns all frames that later chains
+    /// need not try: these, and others that are decided now.
     pub(super) fn claim(
         &mut self,
         at: u16,
         open: u64,
-        batch: &Arrived<'_>,
-        finds: &mut Finds<'_>,
+        batch: &ArrivedBatch<'_>,
+        finds: &mut ParseOutput<'_>,
         (out, call): (&mut Outcome, &mut [u64]),
     ) -> u64 {
         out.clear();
         let (met, decided) = self.ask(at, open, batch, finds, (&mut *out, &mut *call));
         let code = &self.chain.code;
-        let Finds { slots, stride, present, checks, .. } = &mut *finds;
+        let ParseOutput { slots, stride, present, checks, .. } = &mut *finds;
         let mut cx = Cx {
             regions: [batch.port; REGIONS],
             present: code.given,
             ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
-        let Arrived { frames, pool, .. } = *batch;
+        let ArrivedBatch { frames, pool, .. } = *batch;
         let broken = match &code.parse {
             Some(parse) => {
                 let (slots, stride, present, checks) = (&mut **slots, *stride, &mut **present, &mut **checks);
-                parse
-                    .parse_all(&mut cx, Parsing { frames, pool, wanted: met, slots, stride, present, checks })
+                parse.parse_batch(
+                    &mut cx,
+                    ParseBatch { frames, pool, wanted: met, slots, stride, present, checks },
+                )
             }
             None => {
                 let met = |(nth, _): &(usize, &mut InputSet)| met >> nth & 1 == 1;
@@ -646,20 +647,20 @@ impl Live {
         };
         let parsed = met & !broken;
         code.add_metas(parsed, batch, finds);
-        let Finds { found, slots, stride, present, checks } = finds;
+        let ParseOutput { matches: found, slots, stride, present, checks } = finds;
         if parsed == all(frames.len()) {
-            found.fill(Found::Chain { at });
+            found.fill(ChainMatch::Chain { at });
         } else {
             for (nth, (found, check)) in found.iter_mut().zip(&**checks).enumerate() {
                 match (met >> nth & 1, broken >> nth & 1) {
                     (0, _) => {}
-                    (_, 0) => *found = Found::Chain { at },
-                    _ => *found = Found::Malformed { at, in_condition: false, check: *check },
+                    (_, 0) => *found = ChainMatch::Chain { at },
+                    _ => *found = ChainMatch::Malformed { at, in_condition: false, check: *check },
                 }
             }
         }
-        // Tunnels may carry fragments, and later ones inherit.
-        let are_fragments = !batch.followed.is_empty();
+        // Tunnels may carry fragments, and later fragments inherit inputs.
+        let are_fragments = !batch.fragment_info.is_empty();
         if !are_fragments && code.carried.is_empty() {
             return met | decided;
         }
@@ -678,27 +679,28 @@ impl Live {
                 Ok(()) => {
                     present[nth] = cx.present;
                     if code.carries_fragment(&cx, batch, nth) {
-                        found[nth] = Found::Fragment { at, in_condition: false };
+                        found[nth] = ChainMatch::Fragment { at, in_condition: false };
                     }
                 }
-                Err(check) => found[nth] = Found::Malformed { at, in_condition: false, check },
+                Err(check) => found[nth] = ChainMatch::Malformed { at, in_condition: false, check },
             }
         }
         met | decided
     }
 
-    /// Asks the condition about the frames in `open`: which meet it, and of which it is known now where they go.
+    /// Evaluates the condition for the frames in `open`: returns the frames that meet it, and those that are decided
+    /// now.
     #[inline]
     fn ask(
         &mut self,
         at: u16,
         open: u64,
-        batch: &Arrived<'_>,
-        finds: &mut Finds<'_>,
+        batch: &ArrivedBatch<'_>,
+        finds: &mut ParseOutput<'_>,
         (out, call): (&mut Outcome, &mut [u64]),
     ) -> (u64, u64) {
         let Some(condition) = &self.chain.condition else { return (open, 0) };
-        let (live, mut met, mut decided) = (&mut self.condition, 0, 0);
+        let (active, mut met, mut decided) = (&mut self.condition, 0, 0);
         let slots = finds.slots.chunks_exact_mut(finds.stride);
         for (nth, (frame, slots)) in batch.frames.iter().zip(slots).enumerate() {
             if open >> nth & 1 == 0 {
@@ -707,7 +709,7 @@ impl Live {
             let mut cx = Cx {
                 given: slots,
                 regions: [batch.port; REGIONS],
-                ..Cx::new(batch.now, &live.state, &mut *call, &mut *out, &mut live.counters)
+                ..Cx::new(batch.now, &active.state, &mut *call, &mut *out, &mut active.counters)
             };
             cx.regions[REGION_BODY] = batch.pool.bytes(frame);
             match condition.code.meets(cx, batch, nth) {
@@ -715,11 +717,11 @@ impl Live {
                 Ok(false) => {}
                 Err(unmet) => {
                     decided |= 1 << nth;
-                    finds.found[nth] = match unmet {
-                        Unmet::Malformed(check) => Found::Malformed { at, in_condition: true, check },
+                    finds.matches[nth] = match unmet {
+                        Unmet::Malformed(check) => ChainMatch::Malformed { at, in_condition: true, check },
                         Unmet::Fragment(present) => {
                             finds.present[nth] = present;
-                            Found::Fragment { at, in_condition: true }
+                            ChainMatch::Fragment { at, in_condition: true }
                         }
                     };
                 }
@@ -728,7 +730,7 @@ impl Live {
         (met, decided)
     }
 
-    /// The rule that fragments break which overlap another, and whether it is one of the condition.
+    /// The check for overlapping fragments, and whether it belongs to the condition.
     pub(super) fn overlap(&self, version: u8) -> Option<(bool, u32)> {
         let condition = self.chain.condition.as_ref().map(|condition| (true, &condition.program));
         let mut programs = condition.into_iter().chain([(false, &self.chain.program)]);
@@ -737,7 +739,7 @@ impl Live {
         })
     }
 
-    /// Counts a malformed frame; the rule that it breaks.
+    /// Counts a malformed frame and returns the check that it breaks.
     pub(super) fn count_malformed(&mut self, in_condition: bool, check: u32) -> &Check {
         let (counts, program) = match (&self.chain.condition, in_condition) {
             (Some(condition), true) => (&mut self.condition.malformed, &condition.program),
@@ -753,7 +755,7 @@ impl Live {
 
     pub(super) fn stats(&self, clock_ns: u64) -> PacketChainStats {
         let program = &self.chain.program;
-        // Counters without the time that measuring took.
+        // Subtract the time of the measurement itself.
         let without_clock = |c: &Counters| {
             let measuring = c.sampled * clock_ns;
             Counters { sampled_ns: c.sampled_ns.saturating_sub(measuring), ..*c }
@@ -779,13 +781,13 @@ impl Live {
         }
     }
 
-    fn end(&self, &(element, line, how, n): &(u16, u32, How, u64)) -> End {
+    fn end(&self, &(element, line, how, n): &(u16, u32, EndKind, u64)) -> End {
         End { element: self.name(element).to_owned(), line, how, n }
     }
 }
 
-/// The parts of a chain from an element on, where one sees another frame than the one before it did, or that one may
-/// hold frames; none of a whole chain that has one part.
+/// The stages of a chain from an element on. A new stage begins where an element sees another frame than the one
+/// before, and at the given element. Empty for a whole chain with one stage.
 fn stages(
     program: &ChainProgram,
     from: usize,
@@ -799,7 +801,7 @@ fn stages(
         return Ok(Vec::new());
     }
     let mut stages = Vec::new();
-    // What stands in front of the first is a part of its own.
+    // The elements in front of the first start form a part of their own.
     let parts = program.cut(&starts).into_iter().skip(1);
     for (first, part) in starts.iter().zip(parts) {
         if !part.parts(Event::Request).is_empty() {
@@ -810,7 +812,7 @@ fn stages(
     Ok(stages)
 }
 
-/// The tails of a chain, from each element on that may hold frames.
+/// The tails of a chain, one from each element that may hold frames.
 fn tails(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Tail>, Unsupported> {
     let holding = program.elements.iter().enumerate().filter(|(_, element)| holds(element));
     let tail = |(at, _)| {
@@ -826,38 +828,38 @@ fn tails(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result
     holding.map(tail).collect()
 }
 
-/// A bit for each of so many frames of a batch.
+/// A bit for each frame of a batch.
 pub(super) fn all(frames: usize) -> u64 {
     u64::MAX.checked_shr((BATCH_MAX - frames.min(BATCH_MAX)) as u32).unwrap_or(0)
 }
 
-/// How frames begin that such a parser reads.
-pub(super) fn begins(frames: &Frames) -> Begins {
-    Begins { is_ip: frames.is_ip, has_labels: frames.has_labels }
+/// The link framing of the frames that a parser reads.
+pub(super) fn begins(frames: &Frames) -> LinkFraming {
+    LinkFraming { is_ip: frames.is_ip, has_labels: frames.has_labels }
 }
 
-/// What is known of an input, if it is there.
+/// The slot of an input, if the input is present.
 fn given(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
     present.contains(input).then(|| slots[usize::from(input)])
 }
 
-/// Why a condition cannot be asked.
+/// Why a condition cannot be evaluated.
 enum Unmet {
     /// The frame breaks this check.
     Malformed(u32),
-    /// A fragment that a tunnel carries is to be followed first: what is there of the frame.
+    /// A tunnel carries a fragment that must be tracked first; the present inputs of the frame.
     Fragment(InputSet),
 }
 
-/// Where in a frame a number lies that the frame does not have.
+/// The location of a number that is not in the frame.
 const NOWHERE: u64 = u64::MAX;
 
-/// What stands for a check that a parser names and its chain does not have.
+/// Stands for a check that a parser names but its chain does not have.
 static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), line: 0 };
 
 impl Code {
     /// Whether a frame meets this condition.
-    fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<bool, Unmet> {
+    fn meets(&self, mut cx: Cx<'_>, batch: &ArrivedBatch<'_>, nth: usize) -> Result<bool, Unmet> {
         self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
         if self.carries_fragment(&cx, batch, nth) {
             return Err(Unmet::Fragment(cx.present));
@@ -875,7 +877,7 @@ fn checks_of(program: &ChainProgram) -> &[Check] {
     program.frames.as_ref().map_or(&[], |frames| &frames.checks)
 }
 
-/// What checks counted that are still there.
+/// Copies the counts of checks that still exist.
 fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
     for (check, n) in before {
         if let Some(at) = checks.iter().position(|of| of == check) {
@@ -885,9 +887,9 @@ fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = 
 }
 
 impl Ends {
-    /// Counts a frame. There are as many entries as the program has lines that end frames, and statuses.
-    pub(super) fn count(&mut self, element: u16, line: u32, how: How) {
-        let is_it = |(e, l, h, _): &(u16, u32, How, u64)| (*e, *l, *h) == (element, line, how);
+    /// Counts a frame. There are at most as many entries as the program has lines that end frames, times statuses.
+    pub(super) fn count(&mut self, element: u16, line: u32, how: EndKind) {
+        let is_it = |(e, l, h, _): &(u16, u32, EndKind, u64)| (*e, *l, *h) == (element, line, how);
         if !self.all.get(self.last).is_some_and(is_it) {
             self.last = self.all.iter().position(is_it).unwrap_or_else(|| {
                 self.all.push((element, line, how, 0));

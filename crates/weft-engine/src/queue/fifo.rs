@@ -1,10 +1,10 @@
-//! A queue that is one line of packets as they came, as most are: they are in a ring.
+//! Queues that are one FIFO, as most are: the packets are in a ring.
 //!
-//! The first and the place behind the last are numbers of the node's record, so that a packet is put there and taken
-//! from there by a step; there are no neighbours to be told. What is asked of all packets alike is in one number, how
-//! many there is room for: nothing, where each packet needs more than to be put behind the others.
+//! The node's record holds the first slot and the slot behind the last, so that enqueue and dequeue are one step each,
+//! without links between neighbours. One number combines all checks at enqueue: the room that is left. It is zero if
+//! each packet needs more work than to be appended.
 
-use super::leave::{Served, visit};
+use super::leave::{ServeResult, visit};
 use super::level::{Level, count, kept, uncount};
 use super::packets::{LINES_MAX, Packets, bytes, known};
 use super::records::Head;
@@ -12,18 +12,18 @@ use super::shared::Shared;
 use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent};
 use weft_ir::queue::{Moment, Verdict};
 
-/// Packets for which a ring has room when it gets its first.
+/// The capacity of a ring at its first packet.
 const PLACES_FIRST: usize = 16;
 
 impl<C: QueueCode> Shared<C> {
-    /// A packet comes. What the limit refuses, and what needs more than to be put behind others, goes the long way.
+    /// Enqueues a packet. The slow path handles packets that the limit drops, or that need more than to be appended.
     #[inline(always)]
-    pub(super) fn enqueue_in_line(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
+    pub(super) fn enqueue_in_fifo(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
         let head = line.nodes.head_mut(0);
         let (packets, bytes) = (head[kept::PACKETS], head[kept::BYTES]);
         if packets >= line.room || bytes + len > line.shape.bytes_max {
-            return self.enqueue_in_line_long(line, packet, arrived_ns);
+            return self.enqueue_in_fifo_slow(line, packet, arrived_ns);
         }
         count(head, len);
         let slot = self.packets.append_to_ring(head);
@@ -32,11 +32,11 @@ impl<C: QueueCode> Shared<C> {
 
     /// As above, for all packets.
     #[inline(never)]
-    fn enqueue_in_line_long(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
+    fn enqueue_in_fifo_slow(&mut self, line: &mut Level, packet: &Packet, arrived_ns: u64) {
         let len = u64::from(packet.len);
         let slot = self.packets.place_behind(line.nodes.head_mut(0));
         self.packets.fill(slot, packet, arrived_ns, &self.program.fields);
-        if !self.admit_to_line(line, slot, len) {
+        if !self.admit_to_fifo(line, slot, len) {
             return;
         }
         let head = line.nodes.head_mut(0);
@@ -50,9 +50,9 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// There is no packet. The next one comes to the first place, which is the nearest.
+    /// The queue is empty: the next packet uses the first slot, which is most likely cached.
     #[cold]
-    fn found_empty_line(&mut self, line: &mut Level) {
+    fn found_empty_fifo(&mut self, line: &mut Level) {
         let head = line.nodes.head_mut(0);
         (head[kept::FIRST], head[kept::BEHIND]) = (0, 0);
         self.found_no_packet(line, 0);
@@ -60,9 +60,9 @@ impl<C: QueueCode> Shared<C> {
 }
 
 impl<C: QueueCode> Queue<C> {
-    /// The way of a packet that is sent as it is; all others are [`Shared::serve_rest_of_line`]'s.
+    /// Dequeues a packet that is sent unchanged; [`Shared::serve_rest_of_fifo`] handles all others.
     #[inline(never)]
-    pub(super) fn dequeue_from_line(&mut self) -> Option<Sent> {
+    pub(super) fn dequeue_from_fifo(&mut self) -> Option<Sent> {
         let Self { levels, shared, wake_at, last_sent, .. } = self;
         let [line] = &mut levels[..] else { return None };
         *wake_at = NEVER;
@@ -75,7 +75,7 @@ impl<C: QueueCode> Queue<C> {
         let visited = visit::<true>(&mut line.nodes, &mut line.partitions, 0, 0);
         let head = &mut visited.node[0];
         if head[kept::PACKETS] == 0 {
-            shared.found_empty_line(line);
+            shared.found_empty_fifo(line);
             return None;
         }
         let slot = head[kept::FIRST] as u32;
@@ -85,7 +85,7 @@ impl<C: QueueCode> Queue<C> {
         if line.shape.has_dequeue {
             let end = shared.handlers.run(0, Moment::Dequeue, visited, Some(packet));
             if Verdict::of_word(end) != Verdict::Pass {
-                return self.dequeue_rest_of_line((slot, end));
+                return self.dequeue_rest_of_fifo((slot, end));
             }
         }
         shared.counts.sent += 1;
@@ -94,35 +94,35 @@ impl<C: QueueCode> Queue<C> {
     }
 
     #[cold]
-    fn dequeue_rest_of_line(&mut self, asked: (u32, u64)) -> Option<Sent> {
+    fn dequeue_rest_of_fifo(&mut self, progress: (u32, u64)) -> Option<Sent> {
         let served = match &mut self.levels[..] {
-            [line] => self.shared.serve_rest_of_line(line, 0, asked),
-            _ => Served::Empty,
+            [line] => self.shared.serve_rest_of_fifo(line, 0, progress),
+            _ => ServeResult::Empty,
         };
         self.sent(served)
     }
 }
 
 impl Packets {
-    /// Packets for which the ring has room.
+    /// The capacity of the ring.
     fn places_of_ring(&self) -> u64 {
-        ((self.lines.len() - LINES_MAX) / self.each) as u64
+        ((self.lines.len() - LINES_MAX) / self.lines_each) as u64
     }
 
-    /// The place behind one of the ring.
+    /// The slot behind a slot of the ring.
     #[inline(always)]
     fn behind(&self, slot: u32) -> u64 {
-        let next = slot as usize + self.each;
+        let next = slot as usize + self.lines_each;
         if next + LINES_MAX == self.lines.len() { 0 } else { next as u64 }
     }
 
-    /// The place before one of the ring.
+    /// The slot before a slot of the ring.
     fn before(&self, slot: u64) -> u64 {
         let end = if slot == 0 { self.lines.len() - LINES_MAX } else { slot as usize };
-        (end - self.each) as u64
+        (end - self.lines_each) as u64
     }
 
-    /// The place behind the last packet, which is made if there is none.
+    /// The slot behind the last packet; grows the ring if it is full.
     #[inline(always)]
     pub(super) fn place_behind(&mut self, head: &mut Head) -> u32 {
         if head[kept::PACKETS] == self.places_of_ring() {
@@ -131,16 +131,16 @@ impl Packets {
         head[kept::BEHIND] as u32
     }
 
-    /// Makes room for as many again. The first packet is in the first place then.
+    /// Doubles the capacity. The first packet moves to the first slot.
     #[cold]
     fn widen(&mut self, head: &mut Head) {
         let end = self.lines.len() - LINES_MAX;
         self.lines[..end].rotate_left(head[kept::FIRST] as usize);
-        self.lines.resize(self.lines.len() + end.max(PLACES_FIRST * self.each), Head::default());
+        self.lines.resize(self.lines.len() + end.max(PLACES_FIRST * self.lines_each), Head::default());
         (head[kept::FIRST], head[kept::BEHIND]) = (0, end as u64);
     }
 
-    /// The packet in the place behind the last is the last now.
+    /// Appends the packet in the slot behind the last one.
     #[inline(always)]
     pub(super) fn append_to_ring(&mut self, head: &mut Head) -> u32 {
         let slot = head[kept::BEHIND] as u32;
@@ -148,7 +148,7 @@ impl Packets {
         slot
     }
 
-    /// Takes the first packet, which is counted still.
+    /// Takes the first packet; it still counts.
     pub(super) fn pop_of_ring(&mut self, head: &mut Head) -> Option<u32> {
         let slot = head[kept::FIRST] as u32;
         (head[kept::PACKETS] > 0).then(|| {
@@ -157,12 +157,12 @@ impl Packets {
         })
     }
 
-    /// Puts the packet back that was the first.
+    /// Puts the first packet back.
     pub(super) fn back_into_ring(&self, head: &mut Head) {
         head[kept::FIRST] = self.before(head[kept::FIRST]);
     }
 
-    /// Takes out one of the two at its ends.
+    /// Takes out the packet at one of the two ends.
     pub(super) fn leave_ring(&self, head: &mut Head, slot: u32) {
         if head[kept::FIRST] == u64::from(slot) {
             head[kept::FIRST] = self.behind(slot);
@@ -171,7 +171,7 @@ impl Packets {
         }
     }
 
-    /// The first packet and the last.
+    /// The first and the last packet.
     pub(super) fn ends_of_ring(&self, head: &Head) -> (u32, u32) {
         match head[kept::PACKETS] {
             0 => (NONE, NONE),
@@ -179,7 +179,7 @@ impl Packets {
         }
     }
 
-    /// All of them, first to last.
+    /// All packets, first to last.
     pub(super) fn each_of_ring(&self, head: &Head) -> impl Iterator<Item = u32> {
         let behind = |slot: &u32| Some(self.behind(*slot) as u32);
         core::iter::successors(Some(head[kept::FIRST] as u32), behind).take(head[kept::PACKETS] as usize)

@@ -1,8 +1,8 @@
-//! How frames leave, or do not.
+//! The egress of frames: ports, groups, delays and drops.
 
-use super::group::{Group, GroupPlan, GroupStats, Taker};
+use super::group::{Group, GroupPlan, GroupStats, MemberChoice};
 use super::plan::{Outlet, PacketPlan};
-use super::stats::{Lost, PortStats};
+use super::stats::{DropReason, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
 use std::vec;
@@ -10,48 +10,48 @@ use weft_core::abi::{HOLD, ShortName};
 use weft_core::frame::{Frame, Pool};
 use weft_core::{Interval, Time};
 
-/// Frames that one worker may hold for a DELAY; a further one is dropped.
+/// The number of frames that one worker may delay; a further one is dropped.
 pub const HELD_MAX: usize = 4096;
-/// The name of a port that means all others of the chain.
+/// The port name that means all other ports of the chain.
 pub const ALL_OTHERS: &str = "*";
 
-/// The ports of a plan, as frames leave by them.
-pub(super) struct Exits {
+/// The ports of a plan on the sending side.
+pub(super) struct EgressPorts {
     by_name: FxHashMap<Box<[u8]>, Outlet>,
-    /// The names that were asked for lately, by their first words: most packets go to few ports.
-    lately: [(ShortName, Outlet); LATELY],
-    /// For each port, the frames that are to be polled.
+    /// The latest redirect targets: most redirected frames go to few ports.
+    cached: [(ShortName, Outlet); CACHED_TARGETS],
+    /// Per port: the frames to be polled.
     waiting: Vec<Vec<Frame>>,
     pub(super) ports: Vec<PortStats>,
-    /// For each port, whether its link is up.
+    /// Per port: whether its link is up.
     up: Vec<bool>,
     groups: Vec<Group>,
     /// Frames whose DELAY is not over.
     held: Timers<(u16, Frame)>,
     n_held: usize,
     due: Vec<(u16, Frame)>,
-    lost: [u64; Lost::ALL.len()],
+    drops: [u64; DropReason::ALL.len()],
     pub(super) copies: u64,
 }
 
-/// How many of the names that were asked for lately are kept.
-const LATELY: usize = 4;
+/// The number of cached redirect targets.
+const CACHED_TARGETS: usize = 4;
 
-/// Where a name sends a frame.
+/// The target of a redirect.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
+pub(super) enum RedirectTarget {
     By(Outlet),
     Others,
-    /// It comes to the element again.
+    /// The frame returns to the element.
     Hold,
     Unknown,
 }
 
-impl Exits {
+impl EgressPorts {
     pub(super) fn new(now: Time) -> Self {
         Self {
             by_name: FxHashMap::default(),
-            lately: [(ShortName::default(), Outlet::Port(0)); LATELY],
+            cached: [(ShortName::default(), Outlet::Port(0)); CACHED_TARGETS],
             waiting: Vec::new(),
             ports: Vec::new(),
             up: Vec::new(),
@@ -59,14 +59,14 @@ impl Exits {
             held: Timers::new(now),
             n_held: 0,
             due: Vec::new(),
-            lost: [0; Lost::ALL.len()],
+            drops: [0; DropReason::ALL.len()],
             copies: 0,
         }
     }
 
-    /// Takes on the ports of a plan. What waits goes on to the port of the same name; what waits for one that is gone
-    /// is handed out.
-    pub(super) fn take_on(&mut self, plan: &PacketPlan, gone: &mut Vec<Frame>) {
+    /// Applies the ports of a plan. Waiting frames stay with the port of the same name; frames of a port that is gone
+    /// are added to `gone`.
+    pub(super) fn apply(&mut self, plan: &PacketPlan, gone: &mut Vec<Frame>) {
         let place = |before: &PortStats| plan.ports.iter().position(|name| *name == before.name);
         let places: Vec<Option<usize>> = self.ports.iter().map(place).collect();
         let is_up = |name: &String| self.ports.iter().position(|port| port.name == *name);
@@ -105,39 +105,39 @@ impl Exits {
         let ports = (0..).map(Outlet::Port).zip(&plan.ports);
         let groups = (0..).map(Outlet::Group).zip(plan.groups.iter().map(|group| &group.name));
         self.by_name = ports.chain(groups).map(|(to, name)| (name.as_bytes().into(), to)).collect();
-        self.lately = [(ShortName::default(), Outlet::Port(0)); LATELY];
+        self.cached = [(ShortName::default(), Outlet::Port(0)); CACHED_TARGETS];
     }
 
-    pub(super) fn target(&mut self, name: &[u8]) -> Target {
+    pub(super) fn target(&mut self, name: &[u8]) -> RedirectTarget {
         let short = ShortName::of(name);
-        if let Some(to) = short.and_then(|short| self.target_lately(short)) {
-            return Target::By(to);
+        if let Some(to) = short.and_then(|short| self.cached_target(short)) {
+            return RedirectTarget::By(to);
         }
         let target = self.target_of(name);
-        if let (Some(short), Target::By(to)) = (short, target) {
-            self.lately.rotate_right(1);
-            self.lately[0] = (short, to);
+        if let (Some(short), RedirectTarget::By(to)) = (short, target) {
+            self.cached.rotate_right(1);
+            self.cached[0] = (short, to);
         }
         target
     }
 
-    /// Where a name sent a frame lately.
+    /// The target of a name, if it is cached.
     #[inline(always)]
-    pub(super) fn target_lately(&self, name: ShortName) -> Option<Outlet> {
-        self.lately.iter().find(|(of, _)| *of == name).map(|(_, to)| *to)
+    pub(super) fn cached_target(&self, name: ShortName) -> Option<Outlet> {
+        self.cached.iter().find(|(of, _)| *of == name).map(|(_, to)| *to)
     }
 
-    fn target_of(&self, name: &[u8]) -> Target {
+    fn target_of(&self, name: &[u8]) -> RedirectTarget {
         if name == ALL_OTHERS.as_bytes() {
-            return Target::Others;
+            return RedirectTarget::Others;
         }
         if name == HOLD.as_bytes() {
-            return Target::Hold;
+            return RedirectTarget::Hold;
         }
-        self.by_name.get(name).map_or(Target::Unknown, |to| Target::By(*to))
+        self.by_name.get(name).map_or(RedirectTarget::Unknown, |to| RedirectTarget::By(*to))
     }
 
-    /// The link of a port is up now, or down.
+    /// Sets whether the link of a port is up.
     pub(super) fn set_up(&mut self, port: u16, is_up: bool) {
         if core::mem::replace(&mut self.up[usize::from(port)], is_up) == is_up {
             return;
@@ -152,59 +152,59 @@ impl Exits {
         self.groups.iter().map(|group| group.stats(&names, &self.up)).collect()
     }
 
-    /// By what a frame leaves, for people: the name of the group where it is all of it. None if no
-    /// port is up.
+    /// The name of the egress for observers: the group's name if the frame leaves by all of its ports. None if no port
+    /// is up.
     pub(super) fn name_of(&mut self, to: Outlet, now: Time, frame: &Frame, pool: &Pool) -> Option<&str> {
         let port = |port: u16| &*self.ports[usize::from(port)].name;
         match to {
             Outlet::Port(to) => Some(port(to)),
-            Outlet::Group(at) => match self.groups[usize::from(at)].taker(now, frame, pool) {
-                Taker::Port(to) => Some(port(to)),
-                Taker::All => Some(&self.groups[usize::from(at)].plan().name),
-                Taker::Nobody => None,
+            Outlet::Group(at) => match self.groups[usize::from(at)].choose_member(now, frame, pool) {
+                MemberChoice::Port(to) => Some(port(to)),
+                MemberChoice::All => Some(&self.groups[usize::from(at)].plan().name),
+                MemberChoice::None => None,
             },
         }
     }
 
-    /// A frame leaves by a port, or by what a group makes of it.
+    /// Sends a frame to a port, or to the port that a group chooses.
     #[inline]
-    pub(super) fn leave_by(&mut self, to: Outlet, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
+    pub(super) fn send_to(&mut self, to: Outlet, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
         match to {
-            Outlet::Port(to) => self.leave(to, now, delay, frame, pool),
-            Outlet::Group(at) => self.leave_by_group(usize::from(at), now, delay, frame, pool),
+            Outlet::Port(to) => self.send_or_delay(to, now, delay, frame, pool),
+            Outlet::Group(at) => self.send_to_group(usize::from(at), now, delay, frame, pool),
         }
     }
 
-    fn leave_by_group(&mut self, at: usize, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
+    fn send_to_group(&mut self, at: usize, now: Time, delay: Interval, frame: Frame, pool: &mut Pool) {
         let group = &mut self.groups[at];
-        match group.taker(now, &frame, pool) {
-            Taker::Port(to) => {
+        match group.choose_member(now, &frame, pool) {
+            MemberChoice::Port(to) => {
                 group.count(to, frame.len());
-                self.leave(to, now, delay, frame, pool);
+                self.send_or_delay(to, now, delay, frame, pool);
             }
-            Taker::Nobody => self.lose(Lost::GroupDown, frame, pool),
-            Taker::All => {
-                // As with `*`, or a switch that floods would send a frame back to its sender.
+            MemberChoice::None => self.drop_frame(DropReason::GroupDown, frame, pool),
+            MemberChoice::All => {
+                // As with `*`: otherwise a switch that floods would send a frame back to its sender.
                 let others = group.ports().filter(|port| *port != frame.meta.port);
                 let up: Vec<u16> = others.filter(|port| self.up[usize::from(*port)]).collect();
                 up.iter().for_each(|port| group.count(*port, frame.len()));
-                self.leave_by_all(up.into_iter(), now, delay, frame, pool);
+                self.send_to_all(up.into_iter(), now, delay, frame, pool);
             }
         }
     }
 
-    /// A copy of a frame leaves by a port, or by what a group makes of it.
+    /// Sends a copy of a frame to a port, or to the port that a group chooses.
     pub(super) fn mirror(&mut self, to: Outlet, now: Time, delay: Interval, frame: &Frame, pool: &mut Pool) {
         match (to, pool.copy(frame)) {
-            (_, None) => self.count(Lost::NoBuffer),
+            (_, None) => self.count(DropReason::NoBuffer),
             (to, Some(copy)) => {
                 self.copies += 1;
-                self.leave_by(to, now, delay, copy, pool);
+                self.send_to(to, now, delay, copy, pool);
             }
         }
     }
 
-    /// The next port with frames, and these.
+    /// The next port with output, and its frames.
     pub(super) fn poll(&mut self, frames: &mut Vec<Frame>) -> Option<u16> {
         let port = self.waiting.iter().position(|waiting| !waiting.is_empty())?;
         core::mem::swap(&mut self.waiting[port], frames);
@@ -215,7 +215,7 @@ impl Exits {
         self.held.next()
     }
 
-    /// What was held long enough leaves.
+    /// Sends the frames whose delay is over.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         let mut due = core::mem::take(&mut self.due);
         self.held.expire(now, &mut due);
@@ -228,7 +228,7 @@ impl Exits {
         self.n_held
     }
 
-    /// A frame leaves now.
+    /// Sends a frame now.
     #[inline]
     pub(super) fn send(&mut self, to: u16, mut frame: Frame) {
         frame.meta.port = to;
@@ -238,21 +238,21 @@ impl Exits {
         self.waiting[usize::from(to)].push(frame);
     }
 
-    /// These frames leave now.
+    /// Sends these frames now.
     pub(super) fn send_all(&mut self, to: u16, frames: &mut Vec<Frame>) {
         let before = self.waiting[usize::from(to)].len();
         self.waiting[usize::from(to)].append(frames);
         self.count_sent(to, before);
     }
 
-    /// The next `n` frames leave now.
+    /// Sends the next `n` frames now.
     pub(super) fn send_next(&mut self, to: u16, n: usize, frames: &mut vec::Drain<'_, Frame>) {
         let before = self.waiting[usize::from(to)].len();
         self.waiting[usize::from(to)].extend(frames.take(n));
         self.count_sent(to, before);
     }
 
-    /// Those that wait behind so many have just been sent.
+    /// Counts the frames behind the first `before`, which have just been sent.
     fn count_sent(&mut self, to: u16, before: usize) {
         let (sent, port) = (&mut self.waiting[usize::from(to)][before..], &mut self.ports[usize::from(to)]);
         port.sent += sent.len() as u64;
@@ -262,40 +262,40 @@ impl Exits {
         }
     }
 
-    /// A frame leaves, now or when its DELAY is over.
-    pub(super) fn leave(&mut self, to: u16, now: Time, delay: Interval, mut frame: Frame, pool: &mut Pool) {
+    /// Sends a frame, now or when its DELAY is over.
+    pub(super) fn send_or_delay(
+        &mut self,
+        to: u16,
+        now: Time,
+        delay: Interval,
+        mut frame: Frame,
+        pool: &mut Pool,
+    ) {
         if delay <= Interval::ZERO {
             self.send(to, frame);
         } else if self.n_held >= HELD_MAX {
-            self.lose(Lost::HeldTooMany, frame, pool);
+            self.drop_frame(DropReason::HeldTooMany, frame, pool);
         } else {
             self.n_held += 1;
-            // A capture that is written says when it left.
+            // A written capture shows when the frame left.
             frame.meta.arrived = now + delay;
             self.held.set(now + delay, (to, frame));
         }
     }
 
-    /// A copy of a frame leaves.
-    pub(super) fn leave_as_copy(
-        &mut self,
-        to: u16,
-        now: Time,
-        delay: Interval,
-        frame: &Frame,
-        pool: &mut Pool,
-    ) {
+    /// Sends a copy of a frame.
+    pub(super) fn send_copy(&mut self, to: u16, now: Time, delay: Interval, frame: &Frame, pool: &mut Pool) {
         match pool.copy(frame) {
             Some(copy) => {
                 self.copies += 1;
-                self.leave(to, now, delay, copy, pool);
+                self.send_or_delay(to, now, delay, copy, pool);
             }
-            None => self.count(Lost::NoBuffer),
+            None => self.count(DropReason::NoBuffer),
         }
     }
 
-    /// A frame leaves by each of these ports.
-    pub(super) fn leave_by_all(
+    /// Sends a frame to each of these ports.
+    pub(super) fn send_to_all(
         &mut self,
         ports: impl Iterator<Item = u16>,
         now: Time,
@@ -306,38 +306,38 @@ impl Exits {
         let mut last = None;
         for port in ports {
             if let Some(before) = last.replace(port) {
-                self.leave_as_copy(before, now, delay, &frame, pool);
+                self.send_copy(before, now, delay, &frame, pool);
             }
         }
         match last {
-            Some(port) => self.leave(port, now, delay, frame, pool),
-            None => self.lose(Lost::NoPort, frame, pool),
+            Some(port) => self.send_or_delay(port, now, delay, frame, pool),
+            None => self.drop_frame(DropReason::NoPort, frame, pool),
         }
     }
 
-    /// A frame goes no further.
-    pub(super) fn lose(&mut self, reason: Lost, frame: Frame, pool: &mut Pool) {
+    /// Drops a frame.
+    pub(super) fn drop_frame(&mut self, reason: DropReason, frame: Frame, pool: &mut Pool) {
         self.count(reason);
         pool.give(frame);
     }
 
-    pub(super) fn count(&mut self, reason: Lost) {
+    pub(super) fn count(&mut self, reason: DropReason) {
         self.count_all(reason, 1);
     }
 
-    pub(super) fn count_all(&mut self, reason: Lost, frames: u64) {
-        self.lost[reason as usize] += frames;
+    pub(super) fn count_all(&mut self, reason: DropReason, frames: u64) {
+        self.drops[reason as usize] += frames;
     }
 
-    /// What was lost, and is about to be.
-    pub(super) fn lost(&self, soon: impl Iterator<Item = Lost>) -> Vec<(Lost, u64)> {
-        let mut lost = self.lost;
+    /// The drops so far, and those that are about to be counted.
+    pub(super) fn drops(&self, soon: impl Iterator<Item = DropReason>) -> Vec<(DropReason, u64)> {
+        let mut lost = self.drops;
         soon.for_each(|reason| lost[reason as usize] += 1);
-        let all = Lost::ALL.iter().map(|reason| (*reason, lost[*reason as usize]));
+        let all = DropReason::ALL.iter().map(|reason| (*reason, lost[*reason as usize]));
         all.filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Gives back all that has not left.
+    /// Gives back the buffers of all frames that have not left.
     pub(super) fn close(&mut self, pool: &mut Pool) {
         let mut held = Vec::new();
         self.held.drain(&mut held);

@@ -1,24 +1,24 @@
-//! Connections: their frames, their ends, and what their senders are credited.
+//! HTTP/2 connections: events of their frames, their end, and the flow-control credit of senders.
 
 use crate::call::{Call, CallKey, Caller, Leg};
 use crate::conn::{Conn, ConnKey, LifeEnd, LifeLimits, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
-use crate::filter::Wrap;
-use crate::pool::{Down, EndpointKey};
+use crate::filter::FilteredCall;
+use crate::pool::{DownReason, EndpointKey};
 use crate::slab::Slab;
 use weft_core::{Interval, Status, Time, hash};
 use weft_proto::session::http2::{ConnectionError, ErrorCode, Event, ResetBy, Violation};
 
-/// A connection that closes and whose peer has taken nothing for so long is gone.
+/// A closing connection is dropped if its peer has read nothing for this time.
 const LINGER_TIME: Interval = Interval::from_secs(1);
-/// An answer to a PING waits no longer than this for other bytes to travel with.
+/// The longest time that a PING answer waits for other output.
 const PONG_DELAY_MAX: Interval = Interval::from_millis(1);
 
 impl Engine {
-    /// Takes whole frames from `input`; returns how many bytes they had.
+    /// Takes whole frames from `input`; returns the number of their bytes.
     pub(crate) fn take_input(&mut self, now: Time, key: ConnKey, input: &[u8]) -> usize {
         let mut taken = 0;
-        // Also once all is taken: one frame can make several events.
+        // Continues after all bytes are taken: one frame can make several events.
         loop {
             let Some(conn) = self.conns.get_mut(key) else { return input.len() };
             if conn.is_closing {
@@ -32,7 +32,7 @@ impl Engine {
                         self.handle_event(now, key, event);
                     }
                 }
-                // The connection counts what its peer did wrong.
+                // The connection counts its peer's violations.
                 Err(ConnectionError { violation }) => {
                     self.close_for(now, key, violation);
                     return input.len();
@@ -79,7 +79,7 @@ impl Engine {
             }
             Event::Unblocked { stream } => {
                 if let Some(call) = call_of(stream) {
-                    self.settle(call);
+                    self.grant_credit(call);
                 }
             }
             Event::GoAway { last_stream, .. } => self.upstream_drains(now, key, last_stream),
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Ends a connection from this side: its calls end, its output is still written.
+    /// Closes a connection: its calls end, and its output is still written.
     pub(crate) fn close(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.is_closing = true;
@@ -102,14 +102,14 @@ impl Engine {
         self.linger(now, key);
     }
 
-    /// Ends a connection for something that its peer did.
+    /// Closes a connection for a violation of its peer.
     fn close_for(&mut self, now: Time, key: ConnKey, fault: Violation) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.fault = Some(fault);
         let upstream = self.upstream_of(key);
         if let Some(endpoint) = upstream {
             self.forget_conn(endpoint, key);
-            self.note_failure(now, endpoint, Down::Fault(fault));
+            self.note_failure(now, endpoint, DownReason::Fault(fault));
         }
         self.close(now, key);
         if let Some(endpoint) = upstream {
@@ -117,14 +117,14 @@ impl Engine {
         }
     }
 
-    /// A connection takes no further calls to its endpoint.
+    /// Removes a connection from its endpoint: it takes no further calls.
     fn forget_conn(&mut self, endpoint: EndpointKey, key: ConnKey) {
         if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
             endpoint.forget(key);
         }
     }
 
-    /// Ends a connection at once, whatever is left to write.
+    /// Aborts a connection at once, without writing the rest.
     pub(crate) fn abort(&mut self, now: Time, key: ConnKey) {
         self.actions.push_back(Action::Abort { conn: key.into() });
         self.drop_conn(now, key, None);
@@ -135,7 +135,7 @@ impl Engine {
         self.timers.set(now + LINGER_TIME, Timer::Linger { conn: key, left });
     }
 
-    /// A connection that closes has had its time. It gets more as long as its peer reads.
+    /// The time of a closing connection is over. It gets more while its peer reads.
     pub(crate) fn linger_timeout(&mut self, now: Time, key: ConnKey, left: usize) {
         let Some(conn) = self.conns.get(key) else { return };
         if conn.h2.output().len() < left {
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Closes a connection that takes no more calls and has none.
+    /// Closes a draining connection without calls.
     pub(crate) fn close_if_drained(&mut self, now: Time, key: ConnKey) {
         let is_drained = |c: &Conn| !c.is_closing && c.streams.is_empty() && c.h2.is_closed();
         if self.conns.get(key).is_some_and(is_drained) {
@@ -153,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// A connection is gone. `why` is what that says of the endpoint that it led to.
-    pub(crate) fn drop_conn(&mut self, now: Time, key: ConnKey, why: Option<Down>) {
+    /// Handles the end of a connection. `why` is what it means for the endpoint.
+    pub(crate) fn drop_conn(&mut self, now: Time, key: ConnKey, why: Option<DownReason>) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.is_closing = true;
         }
@@ -164,7 +164,7 @@ impl Engine {
         if let Some(endpoint) = upstream {
             self.forget_conn(endpoint, key);
             let is_noted = self.conns.get(key).is_none_or(|conn| conn.fault.is_some());
-            let why = why.or((!was_ready).then_some(Down::Lost));
+            let why = why.or((!was_ready).then_some(DownReason::Lost));
             if let Some(why) = why.filter(|_| !is_noted) {
                 self.note_failure(now, endpoint, why);
             }
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// After a connection was worked on: it may have output, and another timeout.
+    /// Call this after work on a connection: it may have output, and another timeout.
     pub(crate) fn after_change(&mut self, key: ConnKey) {
         self.note_output(key, false);
         let now = self.now;
@@ -223,8 +223,7 @@ impl Engine {
         self.set_conn_timer(key, is_life_due);
     }
 
-    /// Sets the timer of a connection for what is due first; what ends a part of its life is asked where it may have
-    /// changed.
+    /// Sets the timer of a connection for its next event. `with_life`: its lifetime limits may have changed.
     pub(crate) fn set_conn_timer(&mut self, key: ConnKey, with_life: bool) {
         let life = if with_life { self.life_end(key).map(|(at, _)| at) } else { None };
         let Some(conn) = self.conns.get_mut(key) else { return };
@@ -237,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// What is due next of a connection's life, and when.
+    /// The next end of a phase of a connection's life.
     fn life_end(&self, key: ConnKey) -> Option<(Time, LifeEnd)> {
         let conn = self.conns.get(key).filter(|conn| !conn.is_closing)?;
         let limits = match &conn.side {
@@ -254,7 +253,7 @@ impl Engine {
                     age_grace: options.connection_age_grace,
                 }
             }
-            // The connect timeout is for those that are being made.
+            // The connect timeout covers connections that are not ready.
             Side::Upstream { is_ready: false, .. } => return None,
         };
         conn.life.next_end(&limits, hash::stream(self.config.seed, "connection age", key.to_bits()) % 2001)
@@ -267,11 +266,11 @@ impl Engine {
         if conn.is_downstream() {
             conn.h2.go_away(now, ErrorCode::NoError);
         } else {
-            self.let_go_upstream(now, key);
+            self.drain_upstream(now, key);
         }
     }
 
-    /// Ends the calls that an old connection still has, and closes it.
+    /// Ends the remaining calls of an old connection, and closes it.
     fn cut_connection(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get(key) else { return };
         let mut calls: Vec<_> = conn.streams.iter().map(|(stream, call)| (*stream, *call)).collect();
@@ -282,14 +281,14 @@ impl Engine {
         self.close(now, key);
     }
 
-    /// What was not urgent has waited long enough.
+    /// Writes output that was not urgent and has waited long enough.
     pub(crate) fn flush(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.is_flush_set = false;
         self.note_output(key, true);
     }
 
-    /// Has output written at the end of the turn or, if it is not urgent and not due, in a while.
+    /// Schedules a connection's output: at the end of the turn or, if it is neither urgent nor due, a little later.
     fn note_output(&mut self, key: ConnKey, is_due: bool) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         if conn.is_dirty || conn.h2.output().is_empty() {
@@ -325,38 +324,39 @@ impl Engine {
 
     pub(crate) fn write(&mut self, leg: Leg, prefix: &[u8], data: &[u8], end: bool) {
         if let Some(conn) = self.conns.get_mut(leg.conn) {
-            // A stream that was reset meanwhile takes nothing; its reset is on its way to us.
+            // A stream that was reset meanwhile takes no data; its reset is on its way to us.
             let _ = conn.h2.send_data(leg.stream, prefix, data, end);
         }
         self.after_change(leg.conn);
     }
 
-    /// Credits the senders of a call for what could go on. To be called when something was taken or has left.
-    pub(crate) fn settle(&mut self, key: CallKey) {
+    /// Grants flow-control credit to the senders of a call for data that can move on. Call this after data was taken or
+    /// has left.
+    pub(crate) fn grant_credit(&mut self, key: CallKey) {
         let mut outermost = key;
         while let Some(Call { caller: Caller::Filter(outer), .. }) = self.calls.get(outermost) {
             outermost = *outer;
         }
-        self.settle_with_tries(outermost);
+        self.grant_credit_with_tries(outermost);
     }
 
-    fn settle_with_tries(&mut self, key: CallKey) {
-        self.settle_flow(key, true);
-        self.settle_flow(key, false);
-        let nth_try = |calls: &Slab<Call>, nth| calls.get(key)?.wrap.as_ref()?.tries().nth(nth);
+    fn grant_credit_with_tries(&mut self, key: CallKey) {
+        self.grant_flow_credit(key, true);
+        self.grant_flow_credit(key, false);
+        let nth_try = |calls: &Slab<Call>, nth| calls.get(key)?.filtered.as_ref()?.tries().nth(nth);
         let mut nth = 0;
         while let Some(one) = nth_try(&self.calls, nth) {
-            self.settle_with_tries(one);
+            self.grant_credit_with_tries(one);
             nth += 1;
         }
     }
 
-    fn settle_flow(&mut self, key: CallKey, is_request: bool) {
+    fn grant_flow_credit(&mut self, key: CallKey, is_request: bool) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let from = if is_request { call.down() } else { call.up };
         let flow = if is_request { &mut call.request } else { &mut call.response };
         let Some(from) = from.filter(|_| flow.owed > 0) else { return };
-        // Nothing that is ahead waits for more of what comes in here, so this cannot come to a standstill.
+        // Data further along never waits for more input of this side, so this cannot deadlock.
         if self.is_stuck(key, is_request) {
             return;
         }
@@ -369,7 +369,7 @@ impl Engine {
         self.after_change(from.conn);
     }
 
-    /// Whether what comes in of a call cannot go on now.
+    /// Whether input of a call cannot move on now.
     fn is_stuck(&mut self, key: CallKey, is_request: bool) -> bool {
         let Some(call) = self.calls.get(key).filter(|call| !call.is_ending && !call.is_mirror) else {
             return false;
@@ -378,20 +378,20 @@ impl Engine {
         if !flow.held.is_empty() {
             return true;
         }
-        let to = match (is_request, &call.wrap, call.caller) {
-            (true, Some(wrap), _) => {
-                return wrap.winner().is_some_and(|child| self.is_stuck(child, true));
+        let to = match (is_request, &call.filtered, call.caller) {
+            (true, Some(filtered), _) => {
+                return filtered.winner().is_some_and(|child| self.is_stuck(child, true));
             }
             (true, None, _) => call.up,
             (false, _, Caller::Filter(outer)) => {
-                // An answer that is looked at first is gathered, whatever the client takes.
-                let wins = |wrap: &Wrap| wrap.winner() == Some(key);
+                // An answer that is examined first is gathered, whether or not the client reads.
+                let wins = |filtered: &FilteredCall| filtered.winner() == Some(key);
                 let outer_call = self.calls.get(outer);
-                let passes_on = outer_call.is_some_and(|call| call.wrap.as_deref().is_some_and(wins));
+                let passes_on = outer_call.is_some_and(|call| call.filtered.as_deref().is_some_and(wins));
                 return passes_on && self.is_stuck(outer, false);
             }
             (false, _, Caller::Stream(down)) => Some(down),
-            (false, _, Caller::Nobody) => None,
+            (false, _, Caller::Detached) => None,
         };
         let Some(to) = to else { return false };
         let Some(conn) = self.conns.get_mut(to.conn).filter(|conn| conn.is_full(to.stream)) else {
@@ -403,7 +403,7 @@ impl Engine {
         true
     }
 
-    /// The call that a client made, of which this is a try, or itself.
+    /// The client's call that this is a try of, or the call itself.
     pub(crate) fn root_of(&self, key: CallKey) -> &Call {
         let mut call = self.calls.get(key).expect("the caller has the call");
         while let Caller::Filter(outer) = call.caller {

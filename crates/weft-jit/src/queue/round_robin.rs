@@ -1,8 +1,8 @@
-//! The short way through a queue of partitions that take turns, handlers and all, as two functions:
-//! [`weft_ir::queue::turns`] says what they do, and what they are given.
+//! Compiles the fast path of a queue whose partitions take turns, with its handlers, to two functions. See
+//! [`weft_ir::queue::round_robin`] for their meaning and parameters.
 //!
-//! Vectors of records are held against what the program has of them, and ids against that, before they become
-//! addresses. A packet that comes changes nothing before its last question is answered.
+//! The code checks the lengths of vectors and the range of ids before it computes addresses. An enqueue changes nothing
+//! before its last check.
 
 use super::{Ends, Translator, WORD};
 use crate::arithmetic::Arithmetic;
@@ -15,160 +15,160 @@ use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder as _, MemFlagsData};
 use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use weft_ir::queue::layout::{KEPT, LINE_WORDS, LINK, NO_PACKETS, NONE, kept};
-use weft_ir::queue::turns::{Aside, Stop, Turn, Turns, entered};
+use weft_ir::queue::round_robin::{FastDequeue, FastPathState, FastStop, RoundRobin, entered};
 use weft_ir::queue::{Handler, Level, PACKETS_MAX, Partitions, Scope, Verdict, word};
 
-/// Where a node says which partition is the first of the low rank; that of the high one is in the upper half.
+/// The word of a node with the first partition of the low rank; the upper half has that of the high rank.
 const LOW: i32 = kept::FIRSTS as i32 * 8;
-/// Where a packet says which one is behind it, in the upper half of a word. What comes writes that half alone, and what
-/// leaves reads it alone, so that it need not wait until the processor has put both together.
+/// The upper half of a packet's link word: the next packet. An enqueue writes that half alone, and a dequeue reads it
+/// alone, so that the load need not wait for the processor to merge both halves.
 const NEXT: i32 = LINK as i32 * 8 + 4;
-/// Four tags are aligned as one is.
+/// Four tags have the alignment of one.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
-/// A packet comes: an [`weft_ir::queue::turns::Enter`].
-pub(super) fn enter(
-    turns: &Turns<'_>,
+/// Compiles the enqueue function: [`weft_ir::queue::round_robin::EnqueueFn`].
+pub(super) fn enqueue(
+    turns: &RoundRobin<'_>,
     vec_words: VecWords,
     builder: FunctionBuilder<'_>,
     target: TargetFrontendConfig,
 ) {
-    let mut way = Way::new(turns, vec_words, builder, target);
-    let [node, partitions, tags, packets, slot, aside] = way.begin(1);
-    way.aside = aside;
-    let partitions = way.partitions(partitions);
-    let node = way.vec_of(node, turns.node_lines);
-    let n_lines = way.len(packets);
-    let packets = way.start(packets);
-    way.go_if(IntCC::UnsignedGreaterThanOrEqual, slot, n_lines, way.missing);
-    let packet = way.record(packets, slot, 1);
-    let len = way.load(packet, KEPT + usize::from(word::LEN));
-    let key = way.load(packet, KEPT + usize::from(turns.key_word));
-    let miss = way.cold_block();
-    let partition = way.place_of(key, tags, miss);
-    let own = way.record(partitions, partition, turns.partition_lines);
-    let line = way.line(partition);
-    // It is in the order, which is the highest bit of its place; or nowhere.
-    let place = way.load(own, kept::PLACE);
-    let zero = way.word(0);
+    let mut fast = FastPathBuilder::new(turns, vec_words, builder, target);
+    let [node, partitions, tags, packets, slot, aside] = fast.begin(1);
+    fast.aside = aside;
+    let partitions = fast.partitions(partitions);
+    let node = fast.vec_of(node, turns.node_lines);
+    let n_lines = fast.len(packets);
+    let packets = fast.start(packets);
+    fast.go_if(IntCC::UnsignedGreaterThanOrEqual, slot, n_lines, fast.missing);
+    let packet = fast.record(packets, slot, 1);
+    let len = fast.load(packet, KEPT + usize::from(word::LEN));
+    let key = fast.load(packet, KEPT + usize::from(turns.key_word));
+    let miss = fast.cold_block();
+    let partition = fast.partition_of(key, tags, miss);
+    let own = fast.record(partitions, partition, turns.partition_lines);
+    let line = fast.line(partition);
+    // A partition in the order has the highest bit of its position set; zero means outside.
+    let place = fast.load(own, kept::PLACE);
+    let zero = fast.word(0);
     let at_most = if turns.activates() { IntCC::SignedGreaterThan } else { IntCC::SignedGreaterThanOrEqual };
-    way.go_if(at_most, place, zero, miss);
-    way.look_for_room(turns.level, node, len, miss);
+    fast.go_if(at_most, place, zero, miss);
+    fast.check_room(turns.level, node, len, miss);
     if let Some((level, record)) = line {
-        way.look_for_room(level, record, len, miss);
+        fast.check_room(level, record, len, miss);
     }
 
-    // There is room: it stands behind the last of its line.
+    // There is room: append the packet to the list.
     let holder = line.map_or(own, |(_, record)| record);
-    let stood = way.load(holder, kept::LINE);
-    let last = way.upper(stood);
-    let put = way.builder.create_block();
-    let stands = way.builder.append_block_param(put, I64);
-    let none = way.word(i64::from(NONE));
-    let first = way.go_if_none(last, n_lines);
-    let before = way.record(packets, last, 1);
-    way.builder.ins().istore32(WORD, slot, before, NEXT);
-    let longer = way.paired_lower(stood, slot);
-    way.builder.ins().jump(put, &[BlockArg::Value(longer)]);
-    way.enter_block(first);
-    let alone = way.paired(slot, slot);
-    way.builder.ins().jump(put, &[BlockArg::Value(alone)]);
-    way.enter_block(put);
-    let link = way.paired(last, none);
-    way.store(packet, LINK, link);
-    way.store(holder, kept::LINE, stands);
+    let stood = fast.load(holder, kept::LINE);
+    let last = fast.upper(stood);
+    let put = fast.builder.create_block();
+    let stands = fast.builder.append_block_param(put, I64);
+    let none = fast.word(i64::from(NONE));
+    let first = fast.go_if_none(last, n_lines);
+    let before = fast.record(packets, last, 1);
+    fast.builder.ins().istore32(WORD, slot, before, NEXT);
+    let longer = fast.paired_lower(stood, slot);
+    fast.builder.ins().jump(put, &[BlockArg::Value(longer)]);
+    fast.enter_block(first);
+    let alone = fast.paired(slot, slot);
+    fast.builder.ins().jump(put, &[BlockArg::Value(alone)]);
+    fast.enter_block(put);
+    let link = fast.paired(last, none);
+    fast.store(packet, LINK, link);
+    fast.store(holder, kept::LINE, stands);
     for record in [own, node].into_iter().chain(line.map(|(_, record)| record)) {
-        way.count(record, len);
+        fast.count(record, len);
     }
 
-    // Its partition comes into the order with it.
+    // Its partition enters the order.
     if turns.activates() {
-        let [new, in_order] = way.fork(IntCC::Equal, place, zero);
-        way.builder.set_cold_block(new);
-        way.enter_block(new);
+        let [new, in_order] = fast.fork(IntCC::Equal, place, zero);
+        fast.builder.set_cold_block(new);
+        fast.enter_block(new);
         if let Some(activate) = &turns.level.handlers.activate {
-            let entered = way.builder.create_block();
-            let event = way.aside(offset_of!(Aside<'_>, event));
-            way.handler(activate, Seen { node, own, packet, event }, |_| entered);
-            way.enter_block(entered);
+            let entered = fast.builder.create_block();
+            let event = fast.aside(offset_of!(FastPathState<'_>, event));
+            fast.handler(activate, HandlerArgs { node, own, packet, event }, |_| entered);
+            fast.enter_block(entered);
         }
         if turns.finds_first {
-            way.append(own, partition, node);
-            way.builder.ins().jump(in_order, &[]);
+            fast.append(own, partition, node);
+            fast.builder.ins().jump(in_order, &[]);
         } else {
-            let named = way.builder.ins().ishl_imm_u(partition, i64::from(entered::BITS));
-            let named = way.builder.ins().bor_imm_u(named, entered::NEW as i64);
-            way.builder.ins().return_(&[named]);
+            let named = fast.builder.ins().ishl_imm_u(partition, i64::from(entered::BITS));
+            let named = fast.builder.ins().bor_imm_u(named, entered::NEW as i64);
+            fast.builder.ins().return_(&[named]);
         }
-        way.enter_block(in_order);
+        fast.enter_block(in_order);
     }
-    let done = way.builder.create_block();
-    way.builder.ins().jump(done, &[]);
-    for (block, answer) in [(way.missing, entered::MISSING), (miss, entered::NOT), (done, entered::DONE)] {
-        way.enter_block(block);
-        let answer = way.word(answer as i64);
-        way.builder.ins().return_(&[answer]);
+    let done = fast.builder.create_block();
+    fast.builder.ins().jump(done, &[]);
+    for (block, answer) in [(fast.missing, entered::MISSING), (miss, entered::NOT), (done, entered::DONE)] {
+        fast.enter_block(block);
+        let answer = fast.word(answer as i64);
+        fast.builder.ins().return_(&[answer]);
     }
-    way.builder.finalize(target);
+    fast.builder.finalize(target);
 }
 
-/// Partitions take turns: a [`weft_ir::queue::turns::Leave`].
-pub(super) fn leave(
-    turns: &Turns<'_>,
+/// Compiles the dequeue function: [`weft_ir::queue::round_robin::DequeueFn`].
+pub(super) fn dequeue(
+    turns: &RoundRobin<'_>,
     vec_words: VecWords,
     builder: FunctionBuilder<'_>,
     target: TargetFrontendConfig,
 ) {
-    let mut way = Way::new(turns, vec_words, builder, target);
-    let [node, partitions, packets, given, turns_left, aside] = way.begin(2);
-    way.aside = aside;
-    let node = way.vec_of(node, turns.node_lines);
-    let partitions = way.partitions(partitions);
-    let (n_lines, packets) = (way.len(packets), way.start(packets));
-    let [head, serve] = [(); 2].map(|()| way.builder.create_block());
-    let [left, first, list] = [(); 3].map(|()| way.builder.append_block_param(head, I64));
-    let known = if turns.finds_first { way.first(node) } else { (given, node) };
-    way.take_turn(head, turns_left, known);
+    let mut fast = FastPathBuilder::new(turns, vec_words, builder, target);
+    let [node, partitions, packets, given, turns_left, aside] = fast.begin(2);
+    fast.aside = aside;
+    let node = fast.vec_of(node, turns.node_lines);
+    let partitions = fast.partitions(partitions);
+    let (n_lines, packets) = (fast.len(packets), fast.start(packets));
+    let [head, serve] = [(); 2].map(|()| fast.builder.create_block());
+    let [left, first, list] = [(); 3].map(|()| fast.builder.append_block_param(head, I64));
+    let known = if turns.finds_first { fast.first(node) } else { (given, node) };
+    fast.take_turn(head, turns_left, known);
 
     // The first partition, and its first packet.
-    way.builder.switch_to_block(head);
-    let n = way.word(i64::from(turns.level.partitions.n()));
-    let nothing = way.go_if_none(first, n);
-    let own = way.record(partitions, first, turns.partition_lines);
-    let line = way.line(first);
+    fast.builder.switch_to_block(head);
+    let n = fast.word(i64::from(turns.level.partitions.n()));
+    let nothing = fast.go_if_none(first, n);
+    let own = fast.record(partitions, first, turns.partition_lines);
+    let line = fast.line(first);
     let holder = line.map_or(own, |(_, record)| record);
-    let stands = way.load(holder, kept::LINE);
-    let slot = way.lower(stands);
-    let empty = way.go_if_none(slot, n_lines);
-    let packet = way.record(packets, slot, 1);
+    let stands = fast.load(holder, kept::LINE);
+    let slot = fast.lower(stands);
+    let empty = fast.go_if_none(slot, n_lines);
+    let packet = fast.record(packets, slot, 1);
     let turn = Head { node, left, first, list, own, line, holder, stands, slot, packet };
 
-    way.select(turn, head, serve);
-    way.found_empty(turn, empty, (head, nothing));
-    way.builder.seal_block(head);
-    way.enter_block(serve);
-    way.serve(turn);
-    for (block, stop) in [(nothing, Stop::Nothing), (way.missing, Stop::Missing)] {
-        way.enter_block(block);
-        let zero = way.word(0);
-        way.stop(stop, None, zero);
+    fast.select(turn, head, serve);
+    fast.found_empty(turn, empty, (head, nothing));
+    fast.builder.seal_block(head);
+    fast.enter_block(serve);
+    fast.serve(turn);
+    for (block, stop) in [(nothing, FastStop::Nothing), (fast.missing, FastStop::Missing)] {
+        fast.enter_block(block);
+        let zero = fast.word(0);
+        fast.stop(stop, None, zero);
     }
-    way.builder.finalize(target);
+    fast.builder.finalize(target);
 }
 
-/// The partition that is first, and what is known of it.
+/// The first partition, and its values.
 #[derive(Clone, Copy)]
 struct Head<'t> {
     node: clif::Value,
     /// Turns that are left, this one included.
     left: clif::Value,
     first: clif::Value,
-    /// Where it is said that it is the first.
+    /// The address of the word that names it as the first.
     list: clif::Value,
     own: clif::Value,
-    /// The line below it, if there are such.
+    /// The FIFO below it, if the program has them.
     line: Option<(&'t Level, clif::Value)>,
-    /// The record that has its packets, and what that says of them.
+    /// The record with its list of packets, and the word of that list.
     holder: clif::Value,
     stands: clif::Value,
     /// Its first packet.
@@ -176,32 +176,32 @@ struct Head<'t> {
     packet: clif::Value,
 }
 
-/// What handlers see.
+/// The arguments of a handler.
 #[derive(Clone, Copy)]
-struct Seen {
+struct HandlerArgs {
     node: clif::Value,
     own: clif::Value,
     packet: clif::Value,
     event: clif::Value,
 }
 
-/// Where a function stops, with which packet, and what it tells.
-type Said = (Stop, Option<clif::Value>, clif::Value);
+/// Where the function stops: the stop, the packet, and the end.
+type StopResult = (FastStop, Option<clif::Value>, clif::Value);
 
-/// A function of the short way.
-struct Way<'t, 'f> {
-    turns: &'t Turns<'t>,
+/// Builds a function of the fast path.
+struct FastPathBuilder<'t, 'f> {
+    turns: &'t RoundRobin<'t>,
     vec_words: VecWords,
     builder: FunctionBuilder<'f>,
-    /// Where the records of partitions begin.
+    /// The start of the partition records.
     partitions: clif::Value,
-    /// An [`Aside`].
+    /// A [`FastPathState`].
     aside: clif::Value,
-    /// Where it goes if an id is that of no record.
+    /// The block for ids without a record.
     missing: clif::Block,
 }
 
-impl<'f> Arithmetic<'f> for Way<'_, 'f> {
+impl<'f> Arithmetic<'f> for FastPathBuilder<'_, 'f> {
     fn builder(&mut self) -> &mut FunctionBuilder<'f> {
         &mut self.builder
     }
@@ -211,9 +211,9 @@ impl<'f> Arithmetic<'f> for Way<'_, 'f> {
     }
 }
 
-impl<'t, 'f> Way<'t, 'f> {
+impl<'t, 'f> FastPathBuilder<'t, 'f> {
     fn new(
-        turns: &'t Turns<'t>,
+        turns: &'t RoundRobin<'t>,
         vec_words: VecWords,
         mut builder: FunctionBuilder<'f>,
         target: TargetFrontendConfig,
@@ -225,7 +225,7 @@ impl<'t, 'f> Way<'t, 'f> {
         Self { turns, vec_words, builder, partitions: unknown, aside: unknown, missing }
     }
 
-    /// Begins a function of so many words that gives so many; its parameters.
+    /// Starts a function with that many parameters and results; returns the parameters.
     fn begin<const N: usize>(&mut self, n_given: usize) -> [clif::Value; N] {
         let signature = &mut self.builder.func.signature;
         signature.params.extend([AbiParam::new(I64); N]);
@@ -236,10 +236,10 @@ impl<'t, 'f> Way<'t, 'f> {
         self.builder.block_params(entry).try_into().expect("as many parameters were declared")
     }
 
-    // ---- a packet comes ------------------------------------------------------------------------------------------
+    // ---- enqueue -------------------------------------------------------------------------------------------------
 
-    /// The partition of a key, as the queue's own `place_of` has it; not that of a key which has none yet.
-    fn place_of(&mut self, key: clif::Value, tags: clif::Value, miss: clif::Block) -> clif::Value {
+    /// The partition of a key, as in the queue's own `partition_of`; jumps to `miss` for a key without one.
+    fn partition_of(&mut self, key: clif::Value, tags: clif::Value, miss: clif::Block) -> clif::Value {
         match self.turns.level.partitions {
             Partitions::One => self.word(0),
             Partitions::Direct { n } => {
@@ -260,14 +260,15 @@ impl<'t, 'f> Way<'t, 'f> {
         }
     }
 
-    /// Which of so many the upper half of a hash picks.
+    /// The upper half of a hash, scaled to that many values.
     fn share(&mut self, hash: clif::Value, n: u32) -> clif::Value {
         let upper = self.upper(hash);
         let product = self.builder.ins().imul_imm_s(upper, i64::from(n));
         self.upper(product)
     }
 
-    /// The way of a set that has the tag of a hash: mostly its own; which of the others it is cannot be foretold.
+    /// The way of a set with the tag of a hash: mostly the preferred one. The branch predictor cannot foresee which of
+    /// the others it is.
     fn way_of(
         &mut self,
         hash: clif::Value,
@@ -303,7 +304,7 @@ impl<'t, 'f> Way<'t, 'f> {
         partition
     }
 
-    /// Which ways of a set have a tag, by bits: four at once.
+    /// The ways of a set that have a tag, as bits: four at once.
     fn ways_of(&mut self, tag: clif::Value, ways: u32, tags: clif::Value) -> clif::Value {
         let mut own = self.word(0);
         let fours = ways / 4;
@@ -325,8 +326,8 @@ impl<'t, 'f> Way<'t, 'f> {
         own
     }
 
-    /// Goes there if a node has no room for one packet more.
-    fn look_for_room(&mut self, level: &Level, node: clif::Value, len: clif::Value, miss: clif::Block) {
+    /// Jumps to `miss` if a node has no room for another packet.
+    fn check_room(&mut self, level: &Level, node: clif::Value, len: clif::Value, miss: clif::Block) {
         let one = self.word(1);
         let (packets, bytes) = (level.limit.packets_max(), level.limit.bytes_max());
         for (counted, more, most) in [(kept::PACKETS, one, packets), (kept::BYTES, len, bytes)] {
@@ -339,7 +340,7 @@ impl<'t, 'f> Way<'t, 'f> {
         }
     }
 
-    /// A packet more.
+    /// Adds a packet to a record's counts.
     fn count(&mut self, record: clif::Value, len: clif::Value) {
         let packets = self.load(record, kept::PACKETS);
         let packets = self.builder.ins().iadd_imm_s(packets, 1);
@@ -349,31 +350,31 @@ impl<'t, 'f> Way<'t, 'f> {
         self.store(record, kept::BYTES, bytes);
     }
 
-    // ---- a packet leaves -----------------------------------------------------------------------------------------
+    // ---- dequeue -------------------------------------------------------------------------------------------------
 
-    /// SELECT lets the first partition be served, or puts it behind the others, but for the last turn.
+    /// Runs SELECT: serves the first partition, or moves it behind the others, except in the last turn.
     fn select(&mut self, turn: Head<'_>, head: clif::Block, serve: clif::Block) {
         let Some(select) = &self.turns.level.handlers.select else {
             self.builder.ins().jump(serve, &[]);
             return;
         };
         let next = self.builder.create_block();
-        let seen = self.seen(select, turn, turn.packet);
+        let seen = self.handler_args(select, turn, turn.packet);
         self.handler(select, seen, |verdict| if verdict == Verdict::Next { next } else { serve });
         self.enter_block(next);
         let fewer = self.builder.ins().iadd_imm_s(turn.left, -1);
         let zero = self.word(0);
         self.go_if(IntCC::Equal, fewer, zero, serve);
-        let first = self.put_back(turn, (Stop::Next, None, fewer));
+        let first = self.put_back(turn, (FastStop::Next, None, fewer));
         self.take_turn(head, fewer, first);
     }
 
-    /// The partition that is first has its turn.
+    /// Starts the turn of the first partition.
     fn take_turn(&mut self, head: clif::Block, left: clif::Value, (first, list): (clif::Value, clif::Value)) {
         self.builder.ins().jump(head, &[left, first, list].map(BlockArg::Value));
     }
 
-    /// The first partition has no packet: EMPTY says whether it stays in the order.
+    /// The first partition has no packet: EMPTY decides whether it stays in the order.
     fn found_empty(
         &mut self,
         turn: Head<'_>,
@@ -383,7 +384,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(empty);
         let fewer = self.builder.ins().iadd_imm_s(turn.left, -1);
         if !self.turns.finds_first {
-            self.stop(Stop::Empty, None, fewer);
+            self.stop(FastStop::Empty, None, fewer);
             return;
         }
         let zero = self.word(0);
@@ -391,23 +392,25 @@ impl<'t, 'f> Way<'t, 'f> {
             && let Some(handler) = &level.handlers.empty
         {
             let asked = self.builder.create_block();
-            let event = self.aside(offset_of!(Aside<'_>, event));
-            self.handler(handler, Seen { node: record, own: record, packet: record, event }, |_| asked);
+            let event = self.aside(offset_of!(FastPathState<'_>, event));
+            self.handler(handler, HandlerArgs { node: record, own: record, packet: record, event }, |_| {
+                asked
+            });
             self.enter_block(asked);
         }
         let [stays, goes, again] = [(); 3].map(|()| self.builder.create_block());
         match &self.turns.level.handlers.empty {
             Some(handler) => {
-                let seen = self.seen(handler, turn, turn.own);
+                let seen = self.handler_args(handler, turn, turn.own);
                 self.handler(handler, seen, |verdict| if verdict == Verdict::Stay { stays } else { goes });
             }
             None => drop(self.builder.ins().jump(goes, &[])),
         }
         self.enter_block(stays);
-        self.put_back(turn, (Stop::Next, None, fewer));
+        self.put_back(turn, (FastStop::Next, None, fewer));
         self.builder.ins().jump(again, &[]);
         self.enter_block(goes);
-        self.take_out(turn);
+        self.remove_first(turn);
         self.builder.ins().jump(again, &[]);
         self.enter_block(again);
         self.go_if(IntCC::Equal, fewer, zero, nothing);
@@ -415,7 +418,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.take_turn(head, fewer, first);
     }
 
-    /// The first partition is served: its first packet leaves.
+    /// Serves the first partition: its first packet leaves.
     fn serve(&mut self, turn: Head<'_>) {
         let len = self.load(turn.packet, KEPT + usize::from(word::LEN));
         let n_left = self.uncount(turn.own, len);
@@ -426,10 +429,14 @@ impl<'t, 'f> Way<'t, 'f> {
             if let Some(dequeue) = &level.handlers.dequeue {
                 let (sent, asked) = (self.builder.create_block(), self.cold_block());
                 let end = self.builder.append_block_param(asked, I64);
-                let seen = Seen { node: record, own: record, ..self.seen(dequeue, turn, turn.packet) };
+                let seen = HandlerArgs {
+                    node: record,
+                    own: record,
+                    ..self.handler_args(dequeue, turn, turn.packet)
+                };
                 self.handler(dequeue, seen, |verdict| if verdict == Verdict::Pass { sent } else { asked });
                 self.enter_block(asked);
-                self.stop_asked(Stop::AskedBelow, turn, end);
+                self.stop_after_handler(FastStop::HandlerRanBelow, turn, end);
                 self.enter_block(sent);
             }
         }
@@ -438,7 +445,7 @@ impl<'t, 'f> Way<'t, 'f> {
         let end = self.builder.append_block_param(asked, I64);
         match &self.turns.level.handlers.dequeue {
             Some(dequeue) => {
-                let seen = self.seen(dequeue, turn, turn.packet);
+                let seen = self.handler_args(dequeue, turn, turn.packet);
                 self.handler(dequeue, seen, |verdict| match verdict {
                     Verdict::Rotate => rotate,
                     Verdict::Mark | Verdict::Drop => asked,
@@ -448,15 +455,15 @@ impl<'t, 'f> Way<'t, 'f> {
             None => drop(self.builder.ins().jump(sent, &[])),
         }
         self.enter_block(asked);
-        self.stop_asked(Stop::Asked, turn, end);
+        self.stop_after_handler(FastStop::HandlerRan, turn, end);
         for (block, verdict) in [(rotate, Verdict::Rotate), (sent, Verdict::Pass)] {
             self.enter_block(block);
             self.place(turn, n_left, verdict);
         }
     }
 
-    /// A packet left a partition, which stays where it is, or goes behind those of its rank, or elsewhere, or has
-    /// nothing more.
+    /// The position of a partition after a packet has left: it stays, moves behind those of its rank or elsewhere, or
+    /// leaves the order.
     fn place(&mut self, turn: Head<'_>, n_left: clif::Value, verdict: Verdict) {
         let (zero, end) = (self.word(0), self.word(verdict.word(0) as i64));
         let emptied = self.cold_block();
@@ -464,31 +471,31 @@ impl<'t, 'f> Way<'t, 'f> {
             self.go_if(IntCC::Equal, n_left, zero, emptied);
         }
         if verdict == Verdict::Rotate {
-            self.put_back(turn, (Stop::Placed, Some(turn.slot), end));
+            self.put_back(turn, (FastStop::Placed, Some(turn.slot), end));
         } else if self.turns.ranks {
-            self.put_if_reranked(turn, (Stop::Placed, Some(turn.slot), end));
+            self.put_if_reranked(turn, (FastStop::Placed, Some(turn.slot), end));
         }
-        self.stop(Stop::Sent, Some(turn.slot), turn.first);
+        self.stop(FastStop::Sent, Some(turn.slot), turn.first);
         self.enter_block(emptied);
         if self.turns.finds_first {
-            self.take_out(turn);
-            self.stop(Stop::Sent, Some(turn.slot), turn.first);
+            self.remove_first(turn);
+            self.stop(FastStop::Sent, Some(turn.slot), turn.first);
         } else {
-            self.stop(Stop::Placed, Some(turn.slot), end);
+            self.stop(FastStop::Placed, Some(turn.slot), end);
         }
     }
 
-    /// What a handler of the level sees.
-    fn seen(&mut self, handler: &Handler, turn: Head<'_>, packet: clif::Value) -> Seen {
+    /// The arguments of a handler of the level.
+    fn handler_args(&mut self, handler: &Handler, turn: Head<'_>, packet: clif::Value) -> HandlerArgs {
         let Head { node, own, .. } = turn;
         let event = match handler.touches(Scope::Event) {
-            true => self.aside(offset_of!(Aside<'_>, event)),
+            true => self.aside(offset_of!(FastPathState<'_>, event)),
             false => own,
         };
-        Seen { node, own, packet, event }
+        HandlerArgs { node, own, packet, event }
     }
 
-    /// A packet less; how many there are then.
+    /// Removes a packet from a record's counts; returns the remaining number.
     fn uncount(&mut self, record: clif::Value, len: clif::Value) -> clif::Value {
         let packets = self.load(record, kept::PACKETS);
         let packets = self.builder.ins().iadd_imm_s(packets, -1);
@@ -499,9 +506,9 @@ impl<'t, 'f> Way<'t, 'f> {
         packets
     }
 
-    /// The first packet leaves its line. The next is not touched.
+    /// Removes the first packet of a list. The next packet is not touched.
     fn shorten(&mut self, Head { holder, stands, packet, .. }: Head<'_>) {
-        // No place is so high that it has a sign, but that of none, with which both halves become what they are then.
+        // No slot is so high that it has a sign except NONE, and then both halves become NONE.
         const _: () = assert!(PACKETS_MAX < 1 << 31 && NO_PACKETS == NONE as i32 as u64);
         let next = self.builder.ins().sload32(WORD, packet, NEXT);
         let last = self.builder.ins().band_imm_u(stands, !i64::from(u32::MAX));
@@ -509,31 +516,31 @@ impl<'t, 'f> Way<'t, 'f> {
         self.store(holder, kept::LINE, stands);
     }
 
-    /// A handler, which goes on where its verdict says; such a block may take the word of the end.
-    fn handler(&mut self, handler: &Handler, seen: Seen, to: impl Fn(Verdict) -> clif::Block) {
-        let Seen { node, own, packet, event } = seen;
-        let of = |way: &mut Self, base, kept: usize| way.builder.ins().iadd_imm_s(base, kept as i64 * 8);
+    /// Runs a handler and continues in the block of its verdict; such a block may take the end word as a parameter.
+    fn handler(&mut self, handler: &Handler, seen: HandlerArgs, to: impl Fn(Verdict) -> clif::Block) {
+        let HandlerArgs { node, own, packet, event } = seen;
+        let of = |fast: &mut Self, base, kept: usize| fast.builder.ins().iadd_imm_s(base, kept as i64 * 8);
         let bases = [of(self, node, kept::WORDS), of(self, own, kept::WORDS), of(self, packet, KEPT), event];
         let ends = Ends::GoOn(Verdict::ALL.map(to));
         Translator::new(handler, &mut self.builder, bases, ends).all();
     }
 
-    /// A handler was asked of the first packet, which is not to be sent as it is.
-    fn stop_asked(&mut self, stop: Stop, turn: Head<'_>, end: clif::Value) {
+    /// Stops after a handler ran for the first packet, which is not sent unchanged.
+    fn stop_after_handler(&mut self, stop: FastStop, turn: Head<'_>, end: clif::Value) {
         let slot = self.paired(turn.slot, turn.left);
         self.stop(stop, Some(slot), end);
     }
 
-    fn stop(&mut self, stop: Stop, slot: Option<clif::Value>, end: clif::Value) {
+    fn stop(&mut self, stop: FastStop, slot: Option<clif::Value>, end: clif::Value) {
         let slot = slot.unwrap_or_else(|| self.word(i64::from(NONE)));
-        let end = self.builder.ins().ishl_imm_u(end, i64::from(Turn::STOP_BITS));
+        let end = self.builder.ins().ishl_imm_u(end, i64::from(FastDequeue::STOP_BITS));
         let how = self.builder.ins().bor_imm_u(end, stop as i64);
         self.builder.ins().return_(&[slot, how]);
     }
 
-    // ---- the order of partitions, where it is by two ranks at most: a ring for each, known by its first ------------
+    // ---- the order of partitions with at most two ranks: a ring for each, known by its first ------------------------
 
-    /// The partition that is first; and, as an address to which [`LOW`] comes, where that is said.
+    /// The first partition, and the address to which [`LOW`] is added for its word.
     fn first(&mut self, node: clif::Value) -> (clif::Value, clif::Value) {
         let low = self.builder.ins().uload32(WORD, node, LOW);
         if self.turns.level.order.bits != Some(1) {
@@ -547,7 +554,7 @@ impl<'t, 'f> Way<'t, 'f> {
         (first, self.builder.ins().select(is_low, node, of_high))
     }
 
-    /// Where the first of the rank of a partition is said.
+    /// The address of the word for the first partition of a rank.
     fn list_of(&mut self, rank: clif::Value, node: clif::Value) -> clif::Value {
         if self.turns.level.order.bits != Some(1) {
             return node;
@@ -558,9 +565,9 @@ impl<'t, 'f> Way<'t, 'f> {
         self.builder.ins().select(is_high, of_high, node)
     }
 
-    /// Puts the first partition behind those of its rank; or stops, where that is another's to do. The one that is
-    /// first then, and where that is said: to load it would have to wait for what is stored here.
-    fn put_back(&mut self, turn: Head<'_>, said: Said) -> (clif::Value, clif::Value) {
+    /// Moves the first partition behind those of its rank; or stops, if the code does not keep the order. Returns the
+    /// new first partition and the address of its word: a load would have to wait for the store here.
+    fn put_back(&mut self, turn: Head<'_>, said: StopResult) -> (clif::Value, clif::Value) {
         if self.turns.finds_first && !self.turns.reranks {
             let (_, next) = self.links(turn.own);
             self.builder.ins().istore32(WORD, next, turn.list, LOW);
@@ -585,8 +592,8 @@ impl<'t, 'f> Way<'t, 'f> {
         (first, list)
     }
 
-    /// As above, if it has another rank than that under which it stands, by which it would stand elsewhere.
-    fn put_if_reranked(&mut self, turn: Head<'_>, said: Said) {
+    /// As above, if its rank has changed and its position with it.
+    fn put_if_reranked(&mut self, turn: Head<'_>, said: StopResult) {
         let (rank, stands) = (self.load(turn.own, kept::RANK), self.load(turn.own, kept::STANDS));
         let [elsewhere, stays] = self.fork(IntCC::NotEqual, rank, stands);
         self.enter_block(elsewhere);
@@ -599,8 +606,8 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(stays);
     }
 
-    /// Puts the first partition behind those of the rank that it has now.
-    fn put_elsewhere(&mut self, turn: Head<'_>, (stop, slot, end): Said) {
+    /// Moves the first partition behind those of its new rank.
+    fn put_elsewhere(&mut self, turn: Head<'_>, (stop, slot, end): StopResult) {
         if self.turns.finds_first {
             self.unlink(turn);
             self.append(turn.own, turn.first, turn.node);
@@ -611,14 +618,14 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(behind);
     }
 
-    /// Takes the first partition out of the order.
-    fn take_out(&mut self, turn: Head<'_>) {
+    /// Removes the first partition from the order.
+    fn remove_first(&mut self, turn: Head<'_>) {
         self.unlink(turn);
         let idle = self.word(kept::IDLE as i64);
         self.store(turn.own, kept::PLACE, idle);
     }
 
-    /// Takes the first partition of a list out of it.
+    /// Removes the first partition of a list.
     fn unlink(&mut self, Head { own, first, list, .. }: Head<'_>) {
         let (before, next) = self.links(own);
         let [only, one_of_many] = self.fork(IntCC::Equal, next, first);
@@ -628,7 +635,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.builder.ins().istore32(WORD, none, list, LOW);
         self.builder.ins().jump(done, &[]);
         self.enter_block(one_of_many);
-        // They may be one and the same.
+        // Both may be the same partition.
         let last = self.partition(before);
         let place = self.load(last, kept::PLACE);
         self.set_next(last, place, next);
@@ -640,7 +647,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(done);
     }
 
-    /// Puts a partition behind those of the rank that it has now.
+    /// Adds a partition behind those of its rank.
     fn append(&mut self, own: clif::Value, id: clif::Value, node: clif::Value) {
         let rank = self.load(own, kept::RANK);
         self.store(own, kept::STANDS, rank);
@@ -654,7 +661,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.builder.ins().istore32(WORD, id, list, LOW);
         self.builder.ins().jump(done, &[]);
         self.enter_block(one_of_many);
-        // They may be one and the same.
+        // Both may be the same partition.
         let head = self.partition(first);
         let place = self.load(head, kept::PLACE);
         let last = self.lower(place);
@@ -667,7 +674,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(done);
     }
 
-    /// The neighbours of a partition that is in the order.
+    /// The neighbours of a partition in the order.
     fn links(&mut self, record: clif::Value) -> (clif::Value, clif::Value) {
         let place = self.load(record, kept::PLACE);
         let next = self.upper(place);
@@ -681,13 +688,13 @@ impl<'t, 'f> Way<'t, 'f> {
         self.store(record, kept::PLACE, place);
     }
 
-    /// The one behind a partition, whose place it is, is another.
+    /// Sets the next partition of one with this position word.
     fn set_next(&mut self, record: clif::Value, place: clif::Value, next: clif::Value) {
         let before = self.lower(place);
         self.set_links(record, before, next);
     }
 
-    /// As above, the one before it.
+    /// As above, the partition before it.
     fn set_before(&mut self, record: clif::Value, place: clif::Value, before: clif::Value) {
         let next = self.builder.ins().band_imm_u(place, !i64::from(u32::MAX));
         let place = self.builder.ins().bor(next, before);
@@ -696,42 +703,42 @@ impl<'t, 'f> Way<'t, 'f> {
 
     // ---- words and blocks ----------------------------------------------------------------------------------------
 
-    /// A word of what is aside.
+    /// A word of the [`FastPathState`].
     fn aside(&mut self, offset: usize) -> clif::Value {
         self.builder.ins().load(I64, WORD, self.aside, offset as i32)
     }
 
-    /// The line below a partition, if there are such.
+    /// The FIFO below a partition, if the program has them.
     fn line(&mut self, partition: clif::Value) -> Option<(&'t Level, clif::Value)> {
-        let level = self.turns.line?;
-        let lines = self.aside(offset_of!(Aside<'_>, lines));
+        let level = self.turns.fifo?;
+        let lines = self.aside(offset_of!(FastPathState<'_>, fifos));
         let none = self.word(0);
         self.go_if(IntCC::Equal, lines, none, self.missing);
-        let n_lines = self.turns.level.partitions.n() as usize * self.turns.line_lines;
+        let n_lines = self.turns.level.partitions.n() as usize * self.turns.fifo_lines;
         let lines = self.vec_of(lines, n_lines);
-        Some((level, self.record(lines, partition, self.turns.line_lines)))
+        Some((level, self.record(lines, partition, self.turns.fifo_lines)))
     }
 
-    /// Where the records of partitions begin.
+    /// The start of the partition records.
     fn partitions(&mut self, vec: clif::Value) -> clif::Value {
         let n_lines = self.turns.level.partitions.n() as usize * self.turns.partition_lines;
         self.partitions = self.vec_of(vec, n_lines);
         self.partitions
     }
 
-    /// Where a vector begins that has to have so many.
+    /// The start of a vector with at least that many entries.
     fn vec_of(&mut self, vec: clif::Value, n: usize) -> clif::Value {
         let (len, n) = (self.len(vec), self.word(n as i64));
         self.go_if(IntCC::UnsignedLessThan, len, n, self.missing);
         self.start(vec)
     }
 
-    /// Where a vector begins.
+    /// The start of a vector.
     fn start(&mut self, vec: clif::Value) -> clif::Value {
         self.builder.ins().load(I64, WORD, vec, self.vec_words.start as i32)
     }
 
-    /// How many a vector has.
+    /// The length of a vector.
     fn len(&mut self, vec: clif::Value) -> clif::Value {
         self.builder.ins().load(I64, WORD, vec, self.vec_words.len as i32)
     }
@@ -751,7 +758,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.record(self.partitions, id, self.turns.partition_lines)
     }
 
-    /// Where a record of so many lines begins.
+    /// The start of a record with that many cache lines.
     fn record(&mut self, arena: clif::Value, id: clif::Value, lines: usize) -> clif::Value {
         let line = (LINE_WORDS * 8) as i64;
         let offset = match lines {
@@ -770,32 +777,32 @@ impl<'t, 'f> Way<'t, 'f> {
         self.builder.ins().uextend(I64, half)
     }
 
-    /// The word of two numbers, that are no more than 32 bits each.
+    /// A word of two numbers of at most 32 bits each.
     fn paired(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
         let upper = self.builder.ins().ishl_imm_u(b, 32);
         self.builder.ins().bor(a, upper)
     }
 
-    /// As above, of the lower half of a word.
+    /// As above, from the lower half of a word.
     fn paired_lower(&mut self, word: clif::Value, b: clif::Value) -> clif::Value {
         let lower = self.lower(word);
         self.paired(lower, b)
     }
 
-    /// A block for what seldom is so.
+    /// A block that is rarely executed.
     fn cold_block(&mut self) -> clif::Block {
         let block = self.builder.create_block();
         self.builder.set_cold_block(block);
         block
     }
 
-    /// Goes on in a block to which nothing else leads from here on.
+    /// Continues in a block that has no further predecessors.
     fn enter_block(&mut self, block: clif::Block) {
         self.builder.switch_to_block(block);
         self.builder.seal_block(block);
     }
 
-    /// Goes on if an id is below this, and to a block that it gives if it is none.
+    /// Continues if an id is below this bound; returns the block for NONE.
     fn go_if_none(&mut self, id: clif::Value, n: clif::Value) -> clif::Block {
         let (none, other) = (self.cold_block(), self.cold_block());
         let by = self.builder.ins().icmp(IntCC::UnsignedLessThan, id, n);
@@ -809,7 +816,7 @@ impl<'t, 'f> Way<'t, 'f> {
         none
     }
 
-    /// Goes there if this is so, and goes on if not.
+    /// Jumps if the condition is true, else continues.
     fn go_if(&mut self, cc: IntCC, a: clif::Value, b: clif::Value, to: clif::Block) {
         let by = self.builder.ins().icmp(cc, a, b);
         let behind = self.builder.create_block();
@@ -817,7 +824,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.enter_block(behind);
     }
 
-    /// The blocks for yes and for no.
+    /// The blocks for true and for false.
     fn fork(&mut self, cc: IntCC, a: clif::Value, b: clif::Value) -> [clif::Block; 2] {
         let by = self.builder.ins().icmp(cc, a, b);
         let [yes, no] = [(); 2].map(|()| self.builder.create_block());
