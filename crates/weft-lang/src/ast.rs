@@ -1073,7 +1073,7 @@ pub enum StmtKind {
     /// `SET place = e;`
     Set {
         /// What changes.
-        target: Place,
+        target: AssignTarget,
         /// To what.
         value: Expr,
     },
@@ -1197,7 +1197,7 @@ pub struct IfArm {
 
 /// Something that `SET` and `WITH` can change.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Place {
+pub enum AssignTarget {
     /// A column of the message or the call's row, or a variable.
     Path(Path),
     /// `header['key']`
@@ -1216,7 +1216,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl AssignTarget {
     /// The whole place.
     pub fn span(&self) -> Span {
         match self {
@@ -1241,7 +1241,7 @@ pub struct Assign {
 #[derive(Clone, PartialEq, Debug)]
 pub struct WithItem {
     /// What is set.
-    pub target: Place,
+    pub target: AssignTarget,
     /// To what.
     pub value: Expr,
     /// The whole.
@@ -1565,7 +1565,7 @@ pub enum ExprKind {
     /// `EXISTS (SELECT ...)`
     Exists(Box<Subselect>),
     /// `ANY(l IN req.lines WHERE e MAX n)` and its kin.
-    List(Box<ListLook>),
+    List(Box<ListExpr>),
     /// `req.labels['key']`
     Entry {
         /// The map.
@@ -1646,7 +1646,7 @@ pub struct Subselect {
 
 /// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`; `contains(list, e MAX n)` is `ANY` of those that equal `e`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ListLook {
+pub struct ListExpr {
     /// What is asked of the elements.
     pub form: ListForm,
     /// What an element is called in the condition.

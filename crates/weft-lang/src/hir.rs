@@ -33,7 +33,7 @@ pub use crate::ast::{Balance, Evict, Merge, OnFailure, Side, SinkFormat};
 pub use queue::{
     CallFlow, CallLink, CallsOf, Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler,
     QueueHeader, QueueLevel, QueueLimit, QueueLiteral, QueueMoment, QueueOverflow, QueuePartitions,
-    QueuePlace, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
+    QueueOperand, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
 };
 
 /// A checked program: all files together.
@@ -489,14 +489,14 @@ pub struct FilterInstance {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     /// The place.
-    pub place: BoundPlace,
+    pub place: ColumnLocation,
     /// It may be NULL there. If so, the column is declared `T?`.
     pub nullable: bool,
 }
 
 /// A place outside an element.
 #[derive(Clone, Debug, PartialEq)]
-pub enum BoundPlace {
+pub enum ColumnLocation {
     /// A field of the message of the column's direction, by its path from the top.
     Body(Vec<String>),
     /// A header of the column's direction, by its lower-case name.
@@ -506,7 +506,7 @@ pub enum BoundPlace {
     /// Whether a message in the message is there, by its path.
     Present(Vec<String>),
     /// A list of the message.
-    List(ListPlace),
+    List(ListLocation),
     /// Something that the engine knows.
     Meta(Meta),
     /// A field of a frame, or whether it has a layer.
@@ -517,7 +517,7 @@ pub enum BoundPlace {
 
 /// A repeated field or a map, and what is read of its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListPlace {
+pub struct ListLocation {
     /// The field, by its path from the top.
     pub path: Vec<String>,
     /// What is read of each element, by paths within it; the empty path is the element itself.
@@ -526,7 +526,7 @@ pub struct ListPlace {
     pub elements_max: u64,
 }
 
-impl BoundPlace {
+impl ColumnLocation {
     /// The path of a part of the message.
     pub fn path(&self) -> Option<&[String]> {
         match self {
@@ -1068,7 +1068,7 @@ pub enum StmtKind {
     /// `SET`
     Set {
         /// What changes.
-        target: Place,
+        target: AssignTarget,
         /// Of the place's type; NULL only if the place takes it.
         value: Expr,
     },
@@ -1091,7 +1091,7 @@ pub enum StmtKind {
         /// The query; its joined rows stay visible behind the statement.
         query: Query,
         /// What a match sets: all values are computed before any place changes.
-        set: Vec<(Place, Expr)>,
+        set: Vec<(AssignTarget, Expr)>,
         /// What happens without a row.
         otherwise: Verdict,
     },
@@ -1138,7 +1138,7 @@ pub enum StmtKind {
         /// Columns (no keys) and values; all are computed before any column changes.
         set: Vec<(usize, Expr)>,
         /// Columns after the change and where their values go.
-        returning: Vec<(usize, Place)>,
+        returning: Vec<(usize, AssignTarget)>,
         /// `ELSE`: when no row changed. Behind it the handler goes on, if it has no verdict.
         otherwise: Vec<Stmt>,
     },
@@ -1272,7 +1272,7 @@ pub struct Join {
 
 /// Something that changes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum AssignTarget {
     /// An index into [`Element::columns`].
     Column(usize),
     /// An index into [`Element::call`].
@@ -1310,7 +1310,7 @@ pub enum VerdictKind {
         /// TEXT; NULL is no text.
         text: Option<Expr>,
         /// Headers and trailers of the answer, TEXT; NULL is none.
-        with: Vec<(AnswerPlace, Expr)>,
+        with: Vec<(AnswerTarget, Expr)>,
     },
     /// `REPLY`
     Reply {
@@ -1333,7 +1333,7 @@ pub enum VerdictKind {
 
 /// A header or trailer of an ABORT's answer, by its lower-case name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AnswerPlace {
+pub enum AnswerTarget {
     /// A header.
     Header(String),
     /// A trailer.
@@ -1553,7 +1553,7 @@ pub enum ExprKind {
         /// `WHERE`
         filter: Option<Box<Expr>>,
     },
-    /// A member of the element that the list around looks at: an index into [`ListPlace::members`].
+    /// A member of the element that the list around looks at: an index into [`ListLocation::members`].
     Member(usize),
 }
 

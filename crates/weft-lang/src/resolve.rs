@@ -63,12 +63,12 @@ pub struct SchemaFault {
     /// What would help.
     pub help: Option<String>,
     /// Where, if a text is at fault.
-    pub place: Option<Box<SchemaPlace>>,
+    pub place: Option<Box<SchemaLocation>>,
 }
 
 /// A place in a text of another language.
 #[derive(Clone, Debug)]
-pub struct SchemaPlace {
+pub struct SchemaLocation {
     /// The name of the file.
     pub name: String,
     /// What is in it.
@@ -309,7 +309,7 @@ impl Loader<'_> {
                 Diagnostic::error(code, format!("{of}: {why}")).at(at, "here").with_label(span, "named here")
             }
             (None, Some(place)) => {
-                let (SchemaPlace { name, .. }, (line, column)) = (&**place, place.line_and_column);
+                let (SchemaLocation { name, .. }, (line, column)) = (&**place, place.line_and_column);
                 Diagnostic::error(code, format!("{of}: {name}:{line}:{column}: {why}")).at(span, "named here")
             }
             (None, None) => Diagnostic::error(code, format!("{of}: {why}")).at(span, "named here"),
@@ -321,7 +321,7 @@ impl Loader<'_> {
     }
 
     /// The text of a schema's file among the sources; None if it is too large for them.
-    fn schema_text(&mut self, place: &SchemaPlace) -> Option<FileId> {
+    fn schema_text(&mut self, place: &SchemaLocation) -> Option<FileId> {
         let known = self.sources.files().find(|(_, file)| file.name() == place.name);
         match known.map(|(id, _)| id) {
             Some(id) => Some(id),

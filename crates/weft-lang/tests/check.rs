@@ -3,7 +3,7 @@
 use weft_core::{Interval, Type, Value};
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::hir::{
-    BoundPlace, ExprKind, FillTarget, Instance, Network, Place, SinkTarget, StmtKind, TableRef, VerdictKind,
+    ColumnLocation, ExprKind, FillTarget, Instance, Network, AssignTarget, SinkTarget, StmtKind, TableRef, VerdictKind,
 };
 use weft_lang::ports::Device;
 
@@ -85,7 +85,7 @@ INSERT INTO shop.acl.ac_tab VALUES ('W', 'alice'), ('R', 'bob');"
     assert!(query.joins[0].condition.is_none() && query.filter.is_some());
     assert!(matches!(otherwise.kind, VerdictKind::Abort { .. }));
     assert!(handler.effects.aborts && !handler.effects.redirects && acl.columns[0].read);
-    assert_eq!(instance(&network).bindings[0].place, BoundPlace::Body(vec!["user".to_owned()]));
+    assert_eq!(instance(&network).bindings[0].place, ColumnLocation::Body(vec!["user".to_owned()]));
     assert!(instance(&network).mandatory);
     assert_eq!(network.chains[0].methods.len(), 5);
     assert_eq!(network.fills[0].table, FillTarget::Own { chain: 0, instance: 0, table: 0 });
@@ -158,7 +158,7 @@ END;"
         panic!("an update")
     };
     assert!(condition.is_some(), "what is no key stays a condition");
-    assert_eq!(returning[0], (1, Place::Call(0)));
+    assert_eq!(returning[0], (1, AssignTarget::Call(0)));
     assert_eq!(otherwise.len(), 1);
     assert_eq!(handler.effects.headers_written, ["x-remaining"]);
     assert!(handler.effects.clock && handler.effects.fallible);
@@ -327,7 +327,7 @@ fn joined_columns_stay_under_their_alias() {
     let handler = network.elements[0].handlers.request.as_ref().expect("it has one");
     let StmtKind::Guard { query, set, .. } = &handler.body[0].kind else { panic!("a guard") };
     assert!(query.joins[0].left && query.joins[0].condition.is_some());
-    assert_eq!(set[0].0, Place::Column(1));
+    assert_eq!(set[0].0, AssignTarget::Column(1));
     assert!(handler.rows[0].optional);
     assert_eq!(
         codes(&request("SELECT * FROM input JOIN t ON k = id ELSE ABORT INTERNAL; LET x = n;")),

@@ -7,7 +7,7 @@ use weft_core::filter::{
 };
 use weft_core::{Interval, Status};
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_lang::hir::{BoundPlace, Chain, Network, StmtKind};
+use weft_lang::hir::{ColumnLocation, Chain, Network, StmtKind};
 
 mod support;
 use support::Texts;
@@ -197,7 +197,7 @@ CREATE FILTER plain ON rpc AS TIMEOUT TOTAL '1 s'; END;";
         chain.filters.iter().map(|filter| (filter.at, filter.has_keys)).collect();
     assert_eq!(places, [(2, true), (4, true), (4, false)]);
     let by_user = &chain.instances[1];
-    assert_eq!(by_user.bindings[0].place, BoundPlace::Body(vec!["item".to_owned(), "sku".to_owned()]));
+    assert_eq!(by_user.bindings[0].place, ColumnLocation::Body(vec!["item".to_owned(), "sku".to_owned()]));
     assert!(by_user.mandatory && !by_user.fail_open);
     let keys = |at: usize| {
         let handlers = &network.elements[chain.instances[at].element].handlers;

@@ -8,7 +8,7 @@ use weft_core::schema::Schema;
 use weft_core::wire::{HEADER_BYTES_MAX, Protocol};
 use weft_lang::diagnostic::{RenderOptions, code, render_all};
 use weft_lang::format::format;
-use weft_lang::hir::{BoundPlace, Edge, Network, Outlet};
+use weft_lang::hir::{ColumnLocation, Edge, Network, Outlet};
 use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, check};
@@ -188,7 +188,7 @@ fn an_element_on_frames_names_what_it_looks_at() {
         .bindings
         .iter()
         .map(|binding| match &binding.place {
-            BoundPlace::Frame(field) => network.field_name(field),
+            ColumnLocation::Frame(field) => network.field_name(field),
             other => panic!("{other:?} is no place of a frame"),
         })
         .collect();

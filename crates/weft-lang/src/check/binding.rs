@@ -18,13 +18,13 @@ use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{BoundPlace, Column, Direction, Element, Expr, ExprKind, HandlerKind, ListPlace};
+use crate::hir::{ColumnLocation, Column, Direction, Element, Expr, ExprKind, HandlerKind, ListLocation};
 use crate::source::Span;
 use crate::types;
 
 /// Where the expression of a binding stands.
 #[derive(Clone, Copy)]
-pub(super) struct Bound<'a> {
+pub(super) struct BindingContext<'a> {
     pub(super) edge: &'a Edge<'a>,
     /// The column that is bound.
     pub(super) column: &'a Column,
@@ -33,7 +33,7 @@ pub(super) struct Bound<'a> {
 }
 
 /// The element of the list that is looked at.
-pub(super) struct Item {
+pub(super) struct ListElement {
     /// What it is called.
     name: String,
     /// What it is in each message: the method, and what the elements are.
@@ -43,7 +43,7 @@ pub(super) struct Item {
 }
 
 /// What an expression is, and the columns that it reads.
-pub(super) type Computed = (Expr, Vec<(Column, BoundPlace)>);
+pub(super) type Computed = (Expr, Vec<(Column, ColumnLocation)>);
 
 /// The expression that a column is bound to; `known` are the columns that other bindings of the stage have declared.
 pub(super) fn computed(
@@ -51,7 +51,7 @@ pub(super) fn computed(
     checked: &Checked,
     edge: &Edge<'_>,
     (column, value): (&Column, &ast::Expr),
-    known: Vec<(Column, BoundPlace)>,
+    known: Vec<(Column, ColumnLocation)>,
 ) -> Option<Computed> {
     let mut element = Element::empty("", value.span);
     element.layer = checked.element.layer.clone();
@@ -59,7 +59,7 @@ pub(super) fn computed(
         Direction::Request => HandlerKind::Request,
         Direction::Response => HandlerKind::Response,
     };
-    let bound = Bound { edge, column, n_columns: checked.element.columns.len() };
+    let bound = BindingContext { edge, column, n_columns: checked.element.columns.len() };
     let mut n_rand = 0;
     let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
     scope.frames = known;
@@ -126,14 +126,14 @@ impl<'c> Scope<'_, 'c> {
     }
 
     /// A field of the message.
-    fn bound_field(&mut self, bound: Bound<'_>, path: &Path) -> Option<Expr> {
+    fn bound_field(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Expr> {
         let names = self.names_of(bound, path)?;
         let found = self.each_message(bound, path.span, |scope, method, message| {
             let field = scope.field_at(bound, (method, message), &names, path.span)?;
             scope.value_of(field, &names.join("."), path.span)
         })?;
         let (ty, nullable) = self.agreed(&found, path.span)?;
-        let at = self.declare(bound, &path.to_dotted(), (ty, nullable), BoundPlace::Body(names));
+        let at = self.declare(bound, &path.to_dotted(), (ty, nullable), ColumnLocation::Body(names));
         Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
     }
 
@@ -143,7 +143,7 @@ impl<'c> Scope<'_, 'c> {
         Some(self.presence(bound, path, span))
     }
 
-    fn presence(&mut self, bound: Bound<'_>, path: &Path, span: Span) -> Option<Expr> {
+    fn presence(&mut self, bound: BindingContext<'_>, path: &Path, span: Span) -> Option<Expr> {
         if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
             let value = self.member(&path.segments[1..], path.span)?;
             return self.is_there(value, path, span);
@@ -158,7 +158,7 @@ impl<'c> Scope<'_, 'c> {
         })?;
         if are_messages.iter().all(|is_message| *is_message) {
             let name = format!("present({})", path.to_dotted());
-            let at = self.declare(bound, &name, (Type::Bool, false), BoundPlace::Present(names));
+            let at = self.declare(bound, &name, (Type::Bool, false), ColumnLocation::Present(names));
             return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
         }
         let value = self.bound_field(bound, path)?;
@@ -215,12 +215,12 @@ impl<'c> Scope<'_, 'c> {
             }
         };
         let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
-        let at = self.declare(bound, &name, (ty, true), BoundPlace::Entry(names, wanted));
+        let at = self.declare(bound, &name, (ty, true), ColumnLocation::Entry(names, wanted));
         Some(leaf(ExprKind::Column(at), ty, true, span))
     }
 
     /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)` and its kin.
-    pub(super) fn list_look(&mut self, look: &ast::ListLook, span: Span) -> Option<Expr> {
+    pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(look.list.span);
         };
@@ -241,14 +241,14 @@ impl<'c> Scope<'_, 'c> {
             }
         })?;
         let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
-        self.item = Some(Item { name: look.item.name.clone(), lists, members: Vec::new() });
+        self.item = Some(ListElement { name: look.item.name.clone(), lists, members: Vec::new() });
         let filter = look.filter.as_ref().map(|filter| self.condition(filter));
         let item = self.item.take()?;
         let (filter, elements_max) = (filter.map_or(Some(None), |filter| filter.map(Some))?, max?);
         let members: Vec<Vec<String>> = item.members.iter().map(|(path, ..)| path.clone()).collect();
         let shown: Vec<String> = members.iter().map(|member| member.join(".")).collect();
         let name = format!("{} ({}) MAX {elements_max}", path.to_dotted(), shown.join(", "));
-        let place = BoundPlace::List(ListPlace { path: names, members, elements_max });
+        let place = ColumnLocation::List(ListLocation { path: names, members, elements_max });
         let list = self.declare(bound, &name, (Type::Bytes(None), false), place);
         let ty = if look.form == ListForm::Count { Type::Int(64) } else { Type::Bool };
         let kind = ExprKind::List { form: look.form, list, elements_max, filter: filter.map(Box::new) };
@@ -305,7 +305,7 @@ impl<'c> Scope<'_, 'c> {
     // ---- messages ----------------------------------------------------------------------------------------------
 
     /// The path within the message, without `req` or `resp`; reports one of the other direction.
-    fn names_of(&mut self, bound: Bound<'_>, path: &Path) -> Option<Vec<String>> {
+    fn names_of(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Vec<String>> {
         let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
         let direction = match names[0].as_str() {
             "req" if names.len() > 1 => Some(Direction::Request),
@@ -332,7 +332,7 @@ impl<'c> Scope<'_, 'c> {
     /// What is found in the messages of the methods, each message once.
     fn each_message<T>(
         &mut self,
-        bound: Bound<'_>,
+        bound: BindingContext<'_>,
         span: Span,
         mut find: impl FnMut(&mut Self, usize, usize) -> Option<T>,
     ) -> Option<Vec<T>> {
@@ -375,7 +375,7 @@ impl<'c> Scope<'_, 'c> {
     /// The field at a path of a message; the messages on the way are there once. Reports what is in the way.
     fn field_at(
         &mut self,
-        bound: Bound<'_>,
+        bound: BindingContext<'_>,
         (method, message): (usize, usize),
         names: &[String],
         span: Span,
@@ -411,14 +411,14 @@ impl<'c> Scope<'_, 'c> {
     /// The column of a place, which is declared if it is new.
     fn declare(
         &mut self,
-        bound: Bound<'_>,
+        bound: BindingContext<'_>,
         name: &str,
         (ty, nullable): (Type, bool),
-        place: BoundPlace,
+        place: ColumnLocation,
     ) -> usize {
         let direction = bound.column.direction;
         let is_same =
-            |(column, known): &(Column, BoundPlace)| column.direction == direction && *known == place;
+            |(column, known): &(Column, ColumnLocation)| column.direction == direction && *known == place;
         if let Some(at) = self.frames.iter().position(is_same) {
             return bound.n_columns + at;
         }

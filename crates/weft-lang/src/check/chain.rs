@@ -9,7 +9,7 @@ use weft_core::methods::MethodSet;
 use weft_core::schema::{FieldKind, Message, Presence};
 use weft_core::{Type, Value};
 
-use super::element::{Checked, Target};
+use super::element::{Checked, SinkDestination};
 use super::filter::{self, Filter, Placed};
 use super::network::{self, find, find_cluster, find_listener, overlap};
 use super::scope::{METAS, Scope, View, is_nullable_in_response, with_nearest, with_nearest_or_import};
@@ -17,7 +17,7 @@ use super::{Cx, binding, effects, element, frame, header, native, nothing, table
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
+    Binding, ColumnLocation, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
     FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind,
     Query, Route, SinkTarget, Stmt, StmtKind, Table, TableColumn, Verdict, VerdictKind,
 };
@@ -225,7 +225,7 @@ pub(super) fn alone_on_frames(
     let made = make(&mut scope);
     let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
     let body = vec![Stmt { kind: made?, span }];
-    if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, BoundPlace::Meta(_))) {
+    if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, ColumnLocation::Meta(_))) {
         let message = format!("`{}` is what elements say of a frame, and none has seen it yet", column.name);
         let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
             .at(column.span, "always 0 here")
@@ -326,7 +326,7 @@ fn frame_binding(
         && let Some(&(_, meta, ty, nullable)) = frame::METAS.iter().find(|(known, ..)| *known == name.name)
     {
         cx.check_declared(meta, path.span);
-        return bound(cx, column, path.span, BoundPlace::Meta(meta), ty, nullable, None);
+        return bound(cx, column, path.span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {
         let (element, mut n_rand) = (nothing(), 0);
@@ -338,7 +338,7 @@ fn frame_binding(
     if changes {
         cx.check_settable(&found.field, &path.to_dotted(), path.span)?;
     }
-    let place = BoundPlace::Frame(found.field);
+    let place = ColumnLocation::Frame(found.field);
     bound(cx, column, path.span, place, found.ty, found.nullable, Some(found.ty))
 }
 
@@ -612,12 +612,12 @@ fn instance(
     Some((instance, specialised))
 }
 
-fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<SinkTarget> {
+fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> Option<SinkTarget> {
     match target {
-        Target::Stdout => Some(SinkTarget::Stdout),
-        Target::Metrics => Some(SinkTarget::Metrics),
-        Target::Table { table, deletes } => table.map(|table| SinkTarget::Table { table, deletes: *deletes }),
-        Target::File(path) => match cx.folded(path.as_ref()?, params)? {
+        SinkDestination::Stdout => Some(SinkTarget::Stdout),
+        SinkDestination::Metrics => Some(SinkTarget::Metrics),
+        SinkDestination::Table { table, deletes } => table.map(|table| SinkTarget::Table { table, deletes: *deletes }),
+        SinkDestination::File(path) => match cx.folded(path.as_ref()?, params)? {
             Value::Bytes(path) => Some(SinkTarget::File(String::from_utf8_lossy(&path).into_owned())),
             _ => None,
         },
@@ -725,7 +725,7 @@ impl Bindings {
             .iter()
             .enumerate()
             .filter_map(|(at, binding)| match &binding.place {
-                BoundPlace::Computed(expr) => Some((at, &**expr)),
+                ColumnLocation::Computed(expr) => Some((at, &**expr)),
                 _ => None,
             })
             .collect();
@@ -739,11 +739,11 @@ impl Bindings {
 }
 
 /// Whether a place has its value when the call opens.
-fn is_early(place: &BoundPlace, all: &[Binding]) -> bool {
+fn is_early(place: &ColumnLocation, all: &[Binding]) -> bool {
     match place {
-        BoundPlace::Header(_) => true,
-        BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
-        BoundPlace::Computed(expr) => {
+        ColumnLocation::Header(_) => true,
+        ColumnLocation::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
+        ColumnLocation::Computed(expr) => {
             let mut is_known = true;
             walk::each_expr(expr, &mut |part| {
                 is_known &= match part.kind {
@@ -827,7 +827,7 @@ pub(super) fn bindings(
         return None;
     }
     let mut places: Vec<Option<Binding>> = Vec::new();
-    let mut columns: Vec<(Column, BoundPlace)> = Vec::new();
+    let mut columns: Vec<(Column, ColumnLocation)> = Vec::new();
     for (at, (column, value)) in element.columns.iter().zip(written).enumerate() {
         if let Some((_, place)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
             places.push(Some(Binding { place: place.clone(), nullable: column.nullable }));
@@ -845,7 +845,7 @@ pub(super) fn bindings(
                 found.map(|(expr, declared)| {
                     columns = declared;
                     let nullable = expr.nullable;
-                    Binding { place: BoundPlace::Computed(Box::new(expr)), nullable }
+                    Binding { place: ColumnLocation::Computed(Box::new(expr)), nullable }
                 })
             }
             (_, path) => binding(cx, checked, edge, stage, column, path.flatten().as_ref()),
@@ -887,7 +887,7 @@ fn binding(
             not_bindable(cx, column, span, "belongs to the protocol, and the element changes it", help);
             return None;
         }
-        let place = BoundPlace::Header(name);
+        let place = ColumnLocation::Header(name);
         return bound(cx, column, span, place, Type::Text(None), true, Some(Type::Text(None)));
     } else if path.is_some()
         && names.len() == 1
@@ -895,7 +895,7 @@ fn binding(
         && !in_all_messages(cx, edge, column.direction, &names[0])
     {
         let nullable = nullable || column.direction == Direction::Response && is_nullable_in_response(meta);
-        return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
+        return bound(cx, column, span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     if edge.methods.is_empty() {
         let message = format!("column `{}` is a field of a message, and no message is known", column.name);
@@ -923,7 +923,7 @@ fn binding(
             return None;
         };
         let holds = (kind != FieldKind::Float).then_some(ty);
-        let binding = bound(cx, column, span, BoundPlace::Body(names.clone()), ty, nullable, holds)?;
+        let binding = bound(cx, column, span, ColumnLocation::Body(names.clone()), ty, nullable, holds)?;
         let was_nullable = found.as_ref().is_some_and(|found| found.nullable);
         found = Some(Binding { nullable: binding.nullable || was_nullable, ..binding });
     }
@@ -1049,7 +1049,7 @@ fn bound(
     cx: &mut Cx<'_>,
     column: &Column,
     span: Span,
-    place: BoundPlace,
+    place: ColumnLocation,
     ty: Type,
     nullable: bool,
     holds: Option<Type>,

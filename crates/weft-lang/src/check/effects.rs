@@ -4,7 +4,7 @@ use weft_core::types::Repr;
 
 use super::walk::{each_expr, each_stmt, exprs_of};
 use crate::hir::{
-    AnswerPlace, Effects, Expr, ExprKind, Function, Handler, Meta, Place, Query, Stmt, StmtKind, Verdict,
+    AnswerTarget, Effects, Expr, ExprKind, Function, Handler, Meta, AssignTarget, Query, Stmt, StmtKind, Verdict,
     VerdictKind,
 };
 
@@ -44,7 +44,7 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
         StmtKind::Key { .. } => effects.fallible = true,
         StmtKind::Set { target, value } => {
             of_place(target, effects);
-            effects.fallible |= matches!(target, Place::Call(_)) && may_be_too_long(value);
+            effects.fallible |= matches!(target, AssignTarget::Call(_)) && may_be_too_long(value);
         }
         StmtKind::Guard { query, set, otherwise } => {
             of_query(query, effects);
@@ -96,13 +96,13 @@ fn may_be_too_long(value: &Expr) -> bool {
     value.ty.repr() == Repr::Bytes
 }
 
-fn of_place(place: &Place, effects: &mut Effects) {
+fn of_place(place: &AssignTarget, effects: &mut Effects) {
     match place {
-        Place::Column(at) => effects.columns_written.push(*at),
-        Place::Var(at) => effects.vars_written.push(*at),
-        Place::Header(name) => effects.headers_written.push(name.clone()),
-        Place::Trailer(name) => effects.trailers_written.push(name.clone()),
-        Place::Call(_) | Place::Local(_) => {}
+        AssignTarget::Column(at) => effects.columns_written.push(*at),
+        AssignTarget::Var(at) => effects.vars_written.push(*at),
+        AssignTarget::Header(name) => effects.headers_written.push(name.clone()),
+        AssignTarget::Trailer(name) => effects.trailers_written.push(name.clone()),
+        AssignTarget::Call(_) | AssignTarget::Local(_) => {}
     }
 }
 
@@ -118,8 +118,8 @@ fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
             effects.aborts = true;
             for (place, _) in with {
                 match place {
-                    AnswerPlace::Header(name) => effects.headers_written.push(name.clone()),
-                    AnswerPlace::Trailer(name) => effects.trailers_written.push(name.clone()),
+                    AnswerTarget::Header(name) => effects.headers_written.push(name.clone()),
+                    AnswerTarget::Trailer(name) => effects.trailers_written.push(name.clone()),
                 }
             }
         }

@@ -5,14 +5,14 @@ use weft_core::{Type, Value};
 
 use super::expr::article;
 use super::fold::fold;
-use super::scope::{Bare, Scope, Sight, View, with_length};
+use super::scope::{ColumnVisibility, Scope, VisibleRow, View, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
 use super::{Cx, effects, frame, native, reshape};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
+    ColumnLocation, CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
     HandlerKind, Layer, LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableColumn, TableRef, Var,
     VerdictKind,
 };
@@ -31,10 +31,10 @@ pub(super) struct Checked {
     /// Of each `ON EVERY`.
     pub(super) every: Vec<Option<Expr>>,
     /// Of each sink.
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<SinkDestination>,
     /// Columns that are a place in the frame, or beside it, wherever the element stands: index into
     /// [`Element::columns`], and the place.
-    pub(super) frames: Vec<(usize, BoundPlace)>,
+    pub(super) frames: Vec<(usize, ColumnLocation)>,
 }
 
 impl Checked {
@@ -47,7 +47,7 @@ impl Checked {
 
 /// Where the rows of a sink go, as it is written.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum SinkDestination {
     Stdout,
     Metrics,
     /// None had a fault.
@@ -388,7 +388,7 @@ fn sink(
     shared: &[Table],
     decl: &ast::Sink,
     n_rand: &mut u32,
-) -> (Sink, Target) {
+) -> (Sink, SinkDestination) {
     let mut columns: Vec<SinkColumn> = Vec::new();
     for column in &decl.columns {
         if columns.iter().any(|known| known.name == column.name.name) {
@@ -403,11 +403,11 @@ fn sink(
         columns.push(SinkColumn { name: column.name.name.clone(), ty: ty.unwrap_or(Type::Text(None)) });
     }
     let target = match &decl.target {
-        ast::SinkTarget::Stdout => Target::Stdout,
-        ast::SinkTarget::Metrics => Target::Metrics,
+        ast::SinkTarget::Stdout => SinkDestination::Stdout,
+        ast::SinkTarget::Metrics => SinkDestination::Metrics,
         ast::SinkTarget::File(path) => {
             let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
-            Target::File(scope.value_for(path, Type::Text(None), false, "a file's path"))
+            SinkDestination::File(scope.value_for(path, Type::Text(None), false, "a file's path"))
         }
         ast::SinkTarget::Table { name, deletes } => {
             let mut scope = Scope::new(cx, element, shared, View::Constant, n_rand);
@@ -419,7 +419,7 @@ fn sink(
                 };
                 takes_rows(cx, table, name, decl, &columns, *deletes)
             });
-            Target::Table { table, deletes: *deletes }
+            SinkDestination::Table { table, deletes: *deletes }
         }
     };
     let format = decl.format.map_or(ast::SinkFormat::Json, |clause| clause.format);
@@ -579,12 +579,12 @@ fn handler(
     (kind, old): (HandlerKind, Option<TableRef>),
     ast: &ast::Handler,
     n_rand: &mut u32,
-) -> (Handler, Vec<(Column, BoundPlace)>) {
+) -> (Handler, Vec<(Column, ColumnLocation)>) {
     let element = &checked.element;
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
         let row = scope.add_row(old, false);
-        scope.sights.push(Sight { alias: OLD.to_owned(), row, bare: Bare::Hidden });
+        scope.visible_rows.push(VisibleRow { alias: OLD.to_owned(), row, bare: ColumnVisibility::Hidden });
     }
     let body = scope.block(&ast.body);
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);

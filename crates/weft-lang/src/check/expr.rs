@@ -46,7 +46,7 @@ impl Scope<'_, '_> {
             Ast::Subselect(select) => self.subselect(select, want, span),
             Ast::Exists(select) => self.exists(select, span),
             Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
-            Ast::List(look) => self.list_look(look, span),
+            Ast::List(look) => self.list_expr(look, span),
             Ast::Entry { map, key } => self.entry(map, key, span),
             _ => self.predicate(ast),
         }

@@ -20,7 +20,7 @@ pub enum FoldError {
 /// # Errors
 /// If it reads anything but parameters, or is an error value.
 pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: None, now: None })
+    value_of(expr, FoldInputs { params, status: None, now: None })
 }
 
 /// The value of an expression on a row that is asked about at a time; as [`fold`] besides.
@@ -28,7 +28,7 @@ pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
 /// # Errors
 /// If it reads anything but parameters and `now()`, or is an error value.
 pub fn fold_at(expr: &Expr, params: &[Value], now: Time) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: None, now: Some(now) })
+    value_of(expr, FoldInputs { params, status: None, now: Some(now) })
 }
 
 /// The value of a condition on how a call ended, for one status; as [`fold`] besides.
@@ -36,18 +36,18 @@ pub fn fold_at(expr: &Expr, params: &[Value], now: Time) -> Result<Value, FoldEr
 /// # Errors
 /// If it reads anything but parameters and `status`, or is an error value.
 pub fn fold_for_status(expr: &Expr, params: &[Value], status: Status) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: Some(status), now: None })
+    value_of(expr, FoldInputs { params, status: Some(status), now: None })
 }
 
 /// What is known before a program runs.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct FoldInputs<'a> {
     params: &'a [Value],
     status: Option<Status>,
     now: Option<Time>,
 }
 
-fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
+fn value_of(expr: &Expr, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let not_constant = Err(FoldError::NotConstant(expr.span));
     match &expr.kind {
         ExprKind::Const(value) => Ok(value.clone()),
@@ -126,7 +126,7 @@ fn cast(operand: &Expr, value: Value, expr: &Expr) -> Result<Value, FoldError> {
 }
 
 /// `AND` and `OR`, three-valued. `absorbing` is the side's value that decides alone.
-fn logic(left: &Expr, right: &Expr, absorbing: bool, known: Known<'_>) -> Result<Value, FoldError> {
+fn logic(left: &Expr, right: &Expr, absorbing: bool, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let sides = (value_of(left, known), value_of(right, known));
     if [&sides.0, &sides.1].contains(&&Ok(Value::Bool(absorbing))) {
         return Ok(Value::Bool(absorbing));
@@ -166,7 +166,7 @@ fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option
     }))
 }
 
-fn in_list(operand: &Expr, list: &[Expr], known: Known<'_>, expr: &Expr) -> Result<Value, FoldError> {
+fn in_list(operand: &Expr, list: &[Expr], known: FoldInputs<'_>, expr: &Expr) -> Result<Value, FoldError> {
     let value = value_of(operand, known)?;
     let mut is_null = false;
     for other in list {
@@ -215,7 +215,7 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     in_type(n, expr)
 }
 
-fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr) -> Result<Value, FoldError> {
+fn function_of(function: Function, args: &[Expr], known: FoldInputs<'_>, expr: &Expr) -> Result<Value, FoldError> {
     let values: Vec<Value> = args.iter().map(|arg| value_of(arg, known)).collect::<Result<_, _>>()?;
     match (function, values.as_slice()) {
         (Function::Coalesce, values) => {

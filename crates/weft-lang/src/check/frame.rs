@@ -8,14 +8,14 @@ use weft_core::{Type, Value};
 use super::expr::{constant_integer, function};
 use super::named_ports::NoPort;
 use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
-use super::sure::Sure;
+use super::null_narrowing::NonNull;
 use super::wire::{FIRST, Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
-    Place,
+    ColumnLocation, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
+    AssignTarget,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -203,20 +203,20 @@ pub(super) struct FrameColumn {
 }
 
 /// A place in a frame, or beside it, as a program names it.
-struct Found {
-    place: BoundPlace,
+struct ResolvedField {
+    place: ColumnLocation,
     ty: Type,
     nullable: bool,
 }
 
-impl From<FrameColumn> for Found {
+impl From<FrameColumn> for ResolvedField {
     fn from(FrameColumn { field, ty, nullable }: FrameColumn) -> Self {
-        Self { place: BoundPlace::Frame(field), ty, nullable }
+        Self { place: ColumnLocation::Frame(field), ty, nullable }
     }
 }
 
 /// Why nothing may set a field.
-enum Fixed {
+enum ReadOnlyReason {
     /// It is that.
     As(&'static str),
     /// In a header of this protocol, this other field is computed from it.
@@ -289,8 +289,8 @@ impl Cx<'_> {
     }
 
     /// Why nothing may set a column, if nothing may.
-    fn why_fixed(&self, field: &FieldRef) -> Option<Fixed> {
-        let Some(fields) = &field.fields else { return Some(Fixed::As("a layer, and no field")) };
+    fn why_fixed(&self, field: &FieldRef) -> Option<ReadOnlyReason> {
+        let Some(fields) = &field.fields else { return Some(ReadOnlyReason::As("a layer, and no field")) };
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
@@ -300,8 +300,8 @@ impl Cx<'_> {
             };
             let own = fixed(&field.rule).or(is_variable.then_some("as long as the frame says"));
             let of = &self.formats.protocols[usize::from(protocol.0)];
-            own.map(Fixed::As)
-                .or_else(|| Some(Fixed::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
+            own.map(ReadOnlyReason::As)
+                .or_else(|| Some(ReadOnlyReason::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
         })
     }
 
@@ -345,11 +345,11 @@ impl Cx<'_> {
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
         let Some(why) = self.why_fixed(field) else { return Some(()) };
         let (label, help) = match why {
-            Fixed::As(why @ "computed when the frame is written") => {
+            ReadOnlyReason::As(why @ "computed when the frame is written") => {
                 (format!("is {why}"), "set what it is computed from; it follows by itself".to_owned())
             }
-            Fixed::As(why) => (format!("is {why}"), "it can be read; set other fields".to_owned()),
-            Fixed::For(of, other) => (
+            ReadOnlyReason::As(why) => (format!("is {why}"), "it can be read; set other fields".to_owned()),
+            ReadOnlyReason::For(of, other) => (
                 format!("`{other}` is computed from it, when the header is put on"),
                 format!("take the header off and put it on anew: `POP {of}`, and a PUSH of what it is to be"),
             ),
@@ -452,7 +452,7 @@ impl Scope<'_, '_> {
     }
 
     /// What elements say of a frame by this name; None if it does not begin so. The inner None is a reported fault.
-    fn said_of_frame(&mut self, path: &Path) -> Option<Option<Found>> {
+    fn said_of_frame(&mut self, path: &Path) -> Option<Option<ResolvedField>> {
         let [first, name] = path.segments.as_slice() else { return None };
         if first.name != META || self.cx.formats.layer(META, 0).is_some() {
             return None;
@@ -466,7 +466,7 @@ impl Scope<'_, '_> {
             self.cx.report(with_nearest(diagnostic, name, SAID.iter().map(|(name, _)| *name)));
             return Some(None);
         };
-        Some(Some(Found { place: BoundPlace::Meta(*meta), ty: Type::Uint(32), nullable: false }))
+        Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
     }
 
     /// `present(layer)`, of a layer that the program knows; None if it is no call of that.
@@ -573,16 +573,16 @@ impl Scope<'_, '_> {
         self.cx.report_missing(diagnostic);
     }
 
-    fn frame_value(&mut self, found: Found, name: &str, span: Span) -> Option<Expr> {
-        let is_there = matches!(&found.place, BoundPlace::Frame(field) if self.is_of_sure_layer(field));
+    fn frame_value(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<Expr> {
+        let is_there = matches!(&found.place, ColumnLocation::Frame(field) if self.is_in_known_layer(field));
         let (ty, nullable) = (found.ty, found.nullable && !is_there);
         let at = self.frame_at(found, name, span)?;
-        let nullable = nullable && !self.is_sure(Sure::Column(at));
+        let nullable = nullable && !self.is_non_null(NonNull::Column(at));
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
     /// The column of a place in the frame, which is declared if it is new.
-    fn frame_at(&mut self, found: Found, name: &str, span: Span) -> Option<usize> {
+    fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
             let message = format!("`{name}` has no value in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
@@ -591,7 +591,7 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        let is_presence = matches!(&found.place, BoundPlace::Frame(field) if field.fields.is_none());
+        let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
         let name = if is_presence { format!("present({name})") } else { name.to_owned() };
         let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
         // Those of a binding follow the columns of the element that is bound.
@@ -616,7 +616,7 @@ impl Scope<'_, '_> {
     }
 
     /// The place that a SET names, if it is one of a frame; the inner None is a reported fault.
-    pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(Place, Type, bool, String)>> {
+    pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(AssignTarget, Type, bool, String)>> {
         if !self.is_packet() {
             return None;
         }
@@ -633,7 +633,7 @@ impl Scope<'_, '_> {
         };
         let ty = found.ty;
         let at = self.frame_at(found, &name, path.span)?;
-        Some(Some((Place::Column(at), ty, false, format!("`{name}`"))))
+        Some(Some((AssignTarget::Column(at), ty, false, format!("`{name}`"))))
     }
 
     /// Tells of a comparison of a field with a number that is true of no frame, since no header holds such a number.
@@ -736,8 +736,8 @@ pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
 /// The columns that a handler has declared by using them join those of its element.
 pub(super) fn declare(
     element: &mut Element,
-    frames: &mut Vec<(usize, BoundPlace)>,
-    new: Vec<(Column, BoundPlace)>,
+    frames: &mut Vec<(usize, ColumnLocation)>,
+    new: Vec<(Column, ColumnLocation)>,
 ) {
     for (column, place) in new {
         frames.push((element.columns.len(), place));

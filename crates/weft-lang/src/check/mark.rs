@@ -11,23 +11,23 @@ use crate::source::Span;
 
 /// What can be said, by the names that queues have for it.
 #[derive(Clone, Copy)]
-enum Said {
+enum MarkField {
     Class,
     Remaining,
     Slack,
     Deadline,
 }
 
-const SAID: &[(&str, Said, Type)] = &[
-    (ast::MARK_CLASS, Said::Class, Type::Uint(32)),
-    ("remaining", Said::Remaining, Type::Size),
-    ("slack", Said::Slack, Type::Interval),
-    ("deadline", Said::Deadline, Type::Timestamp),
+const MARK_FIELDS: &[(&str, MarkField, Type)] = &[
+    (ast::MARK_CLASS, MarkField::Class, Type::Uint(32)),
+    ("remaining", MarkField::Remaining, Type::Size),
+    ("slack", MarkField::Slack, Type::Interval),
+    ("deadline", MarkField::Deadline, Type::Timestamp),
 ];
 
 /// The names, with what each takes.
 pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
-    SAID.iter().map(|(name, _, ty)| (*name, *ty))
+    MARK_FIELDS.iter().map(|(name, _, ty)| (*name, *ty))
 }
 
 impl Scope<'_, '_> {
@@ -52,7 +52,7 @@ impl Scope<'_, '_> {
 
     fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
         let name = &field.name;
-        let Some((_, said, ty)) = SAID.iter().find(|(known, ..)| *known == name.name) else {
+        let Some((_, said, ty)) = MARK_FIELDS.iter().find(|(known, ..)| *known == name.name) else {
             let message = format!("MARK cannot say `{}` of a message", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
                 .at(name.span, "queues ask for nothing of this name")
@@ -80,13 +80,13 @@ impl Scope<'_, '_> {
         self.said(*said, *ty, &field.value)
     }
 
-    fn said(&mut self, said: Said, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
+    fn said(&mut self, said: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
         let mut value_for = |whose| self.value_for(value, ty, false, whose);
         match said {
-            Said::Class => Some((Mark::Class, value_for("a mark")?)),
-            Said::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
-            Said::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),
-            Said::Slack => Some((Mark::Deadline, from_now(value_for("a slack")?))),
+            MarkField::Class => Some((Mark::Class, value_for("a mark")?)),
+            MarkField::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
+            MarkField::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),
+            MarkField::Slack => Some((Mark::Deadline, from_now(value_for("a slack")?))),
         }
     }
 

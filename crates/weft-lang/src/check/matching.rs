@@ -6,19 +6,19 @@ use weft_core::types::Repr;
 
 use super::expr::article;
 use super::query::{conjuncts, mentions};
-use super::scope::{Bare, Scope, Sight};
+use super::scope::{ColumnVisibility, Scope, VisibleRow};
 use crate::ast;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
 
 /// A test of the row, and the value that it is held against.
-struct Part {
+struct RowTest {
     test: MatchPart,
     value: Expr,
 }
 
 /// Why a part of a condition is no test.
-enum Misfit {
+enum MatchError {
     /// It does not look at the row.
     Elsewhere,
     /// The value looks at the row as well.
@@ -40,7 +40,7 @@ impl Scope<'_, '_> {
     ) -> Option<Join> {
         let row = self.add_row(table, false);
         let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
-        self.sights.push(Sight { alias: alias.clone(), row, bare: Bare::Joined(Vec::new()) });
+        self.visible_rows.push(VisibleRow { alias: alias.clone(), row, bare: ColumnVisibility::Joined(Vec::new()) });
         let by = self.order_of(table, row, first);
         let condition = self.condition(on);
         self.rows[row.0].optional = join.left.is_some();
@@ -98,10 +98,10 @@ impl Scope<'_, '_> {
         None
     }
 
-    fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<Part>> {
+    fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<RowTest>> {
         let mut conditions = Vec::new();
         conjuncts(condition, &mut conditions);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<RowTest> = Vec::new();
         let mut is_whole = true;
         for condition in conditions {
             match part(row, &condition) {
@@ -115,12 +115,12 @@ impl Scope<'_, '_> {
         is_whole.then_some(parts)
     }
 
-    fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &Misfit) {
+    fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &MatchError) {
         let label = match misfit {
-            Misfit::Elsewhere => format!("does not look at `{alias}`"),
-            Misfit::BothSides => format!("both sides look at `{alias}`"),
-            Misfit::Shape => "none of these tests".to_owned(),
-            Misfit::Type(ty) => format!("{} is not matched like this", article(*ty)),
+            MatchError::Elsewhere => format!("does not look at `{alias}`"),
+            MatchError::BothSides => format!("both sides look at `{alias}`"),
+            MatchError::Shape => "none of these tests".to_owned(),
+            MatchError::Type(ty) => format!("{} is not matched like this", article(*ty)),
         };
         let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "rules cannot be compiled from this condition")
             .at(condition.span, label)
@@ -133,7 +133,7 @@ impl Scope<'_, '_> {
             ))
             .with_help("what is no such test goes to WHERE, which is asked of the row that comes first");
         self.cx.report(match misfit {
-            Misfit::BothSides => {
+            MatchError::BothSides => {
                 diagnostic.with_help(format!("a bare name that `{alias}` has is its column"))
             }
             _ => diagnostic,
@@ -142,8 +142,8 @@ impl Scope<'_, '_> {
 }
 
 /// Puts a part behind the others, or makes one range of it and the other side of it.
-fn add(parts: &mut Vec<Part>, part: Part) {
-    let is_other_side = |known: &&mut Part| {
+fn add(parts: &mut Vec<RowTest>, part: RowTest) {
+    let is_other_side = |known: &&mut RowTest| {
         // The alternate form leaves spans out.
         known.test.wildcard.is_none() && format!("{:#?}", known.value) == format!("{:#?}", part.value)
     };
@@ -162,21 +162,21 @@ fn add(parts: &mut Vec<Part>, part: Part) {
 }
 
 /// One test, perhaps with a wildcard before or behind it.
-fn part(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
+fn part(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     let ExprKind::Or(left, right) = &condition.kind else { return test(row, condition) };
     let (wildcard, tested) = match (null_column(row, left), null_column(row, right)) {
         (Some(column), _) => (column, right),
         (None, Some(column)) => (column, left),
-        (None, None) => return Err(Misfit::Shape),
+        (None, None) => return Err(MatchError::Shape),
     };
     let mut part = test(row, tested)?;
     part.test.wildcard = Some(wildcard);
-    if part.test.is_sound() { Ok(part) } else { Err(Misfit::Shape) }
+    if part.test.is_sound() { Ok(part) } else { Err(MatchError::Shape) }
 }
 
-fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
+fn test(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     if !mentions(condition, row) {
-        return Err(Misfit::Elsewhere);
+        return Err(MatchError::Elsewhere);
     }
     let (test, value): (Test, &Expr) = match &condition.kind {
         ExprKind::Compare { op: CompareOp::Eq, left, right } => match (column(row, left), column(row, right))
@@ -185,50 +185,50 @@ fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
             (None, Some(bits)) if mentions(left, row) => masked(row, left, bits)?,
             (Some(column), _) => (Test::Equal(column), right),
             (None, Some(column)) => (Test::Equal(column), left),
-            (None, None) => return Err(Misfit::Shape),
+            (None, None) => return Err(MatchError::Shape),
         },
         ExprKind::Compare { op: CompareOp::Le, left, right } => at_most(row, left, right)?,
         ExprKind::Compare { op: CompareOp::Ge, left, right } => at_most(row, right, left)?,
         ExprKind::Between { operand, low, high } => match (column(row, low), column(row, high)) {
             (Some(low), Some(high)) => (Test::Range { low: Some(low), high: Some(high) }, operand),
-            _ => return Err(Misfit::Shape),
+            _ => return Err(MatchError::Shape),
         },
         ExprKind::Function { function: Function::InPrefix, args } => match args.as_slice() {
-            [address, net] => (Test::Within(column(row, net).ok_or(Misfit::Shape)?), address),
-            _ => return Err(Misfit::Shape),
+            [address, net] => (Test::Within(column(row, net).ok_or(MatchError::Shape)?), address),
+            _ => return Err(MatchError::Shape),
         },
-        _ => return Err(Misfit::Shape),
+        _ => return Err(MatchError::Shape),
     };
     if mentions(value, row) {
-        return Err(Misfit::BothSides);
+        return Err(MatchError::BothSides);
     }
     let test = MatchPart { test, wildcard: None, ty: value.ty, nullable: value.nullable };
     match test.is_sound() {
-        true => Ok(Part { test, value: Expr::clone(value) }),
-        false => Err(Misfit::Type(value.ty)),
+        true => Ok(RowTest { test, value: Expr::clone(value) }),
+        false => Err(MatchError::Type(value.ty)),
     }
 }
 
 /// `e & mask`, either way round, where the column `bits` is to be what comes of it.
-fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), Misfit> {
+fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), MatchError> {
     let inner = if let ExprKind::Widen(inner) = &masked.kind { inner } else { masked };
     let ExprKind::Function { function: Function::BitAnd, args } = &inner.kind else {
-        return Err(Misfit::BothSides);
+        return Err(MatchError::BothSides);
     };
-    let [left, right] = args.as_slice() else { return Err(Misfit::Shape) };
+    let [left, right] = args.as_slice() else { return Err(MatchError::Shape) };
     match (column(row, left), column(row, right)) {
         (None, Some(mask)) => Ok((Test::Masked { mask, bits }, left)),
         (Some(mask), None) => Ok((Test::Masked { mask, bits }, right)),
-        _ => Err(Misfit::BothSides),
+        _ => Err(MatchError::BothSides),
     }
 }
 
 /// `low <= high`, one of which is a column.
-fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e Expr), Misfit> {
+fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e Expr), MatchError> {
     match (column(row, low), column(row, high)) {
         (low @ Some(_), _) => Ok((Test::Range { low, high: None }, high)),
         (None, high @ Some(_)) => Ok((Test::Range { low: None, high }, low)),
-        (None, None) => Err(Misfit::Shape),
+        (None, None) => Err(MatchError::Shape),
     }
 }
 

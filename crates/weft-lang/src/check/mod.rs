@@ -40,7 +40,7 @@ mod reshape;
 pub(crate) mod scope;
 pub mod size;
 mod stmt;
-mod sure;
+mod null_narrowing;
 pub mod table;
 pub(crate) mod walk;
 mod wire;

@@ -4,7 +4,7 @@ use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
 use super::expr::{and, article};
-use super::scope::{Bare, Scope, Sight, View, leaf};
+use super::scope::{ColumnVisibility, Scope, VisibleRow, View, leaf};
 use super::walk::each_expr;
 use super::{fold, functions};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
@@ -24,9 +24,9 @@ impl Scope<'_, '_> {
         check: impl FnOnce(&mut Self, RowId) -> T,
     ) -> (RowId, T) {
         let row = self.add_row(table, false);
-        self.sights.push(Sight { alias: alias.to_owned(), row, bare: Bare::First });
+        self.visible_rows.push(VisibleRow { alias: alias.to_owned(), row, bare: ColumnVisibility::First });
         let result = check(self, row);
-        self.sights.pop();
+        self.visible_rows.pop();
         (row, result)
     }
 
@@ -96,7 +96,7 @@ impl Scope<'_, '_> {
 
     fn alias_of(&self, row: RowId) -> &str {
         let table = &self.table(self.rows[row.0].table).name;
-        self.sights.iter().find(|sight| sight.row == row).map_or(table, |sight| &sight.alias)
+        self.visible_rows.iter().find(|sight| sight.row == row).map_or(table, |sight| &sight.alias)
     }
 
     fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
@@ -127,7 +127,7 @@ impl Scope<'_, '_> {
 
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
         // Each name is looked for in all of them.
-        if self.sights.len() >= JOINS_MAX {
+        if self.visible_rows.len() >= JOINS_MAX {
             let message = format!("more than {JOINS_MAX} joined rows are in sight at one place");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(join.span, "one too many")
@@ -139,9 +139,9 @@ impl Scope<'_, '_> {
         let left = join.left.is_some();
         let alias = join.alias.as_ref().unwrap_or(&join.table);
         if let Some(known) = self
-            .sights
+            .visible_rows
             .iter()
-            .find(|sight| sight.alias == alias.name && matches!(sight.bare, Bare::Joined(_)))
+            .find(|sight| sight.alias == alias.name && matches!(sight.bare, ColumnVisibility::Joined(_)))
         {
             let message = format!("two joined tables are called `{}`", known.alias);
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
@@ -178,7 +178,7 @@ impl Scope<'_, '_> {
     }
 
     pub(super) fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
-        self.sights.push(Sight { alias: alias.name.clone(), row, bare: Bare::Joined(using) });
+        self.visible_rows.push(VisibleRow { alias: alias.name.clone(), row, bare: ColumnVisibility::Joined(using) });
     }
 
     /// `USING (c)`: the table's column equals that of `input`.

@@ -223,7 +223,7 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
                 None => None,
             };
             if summary::is_one(items, group) {
-                let mut asked = summary::Asked { cx, table, row: &row, n_rand: &mut n_rand };
+                let mut asked = summary::QueriedTable { cx, table, row: &row, n_rand: &mut n_rand };
                 let summary = asked.summary(items, group, order.as_ref())?;
                 StatementKind::Summary { summary, filter, limit }
             } else {

@@ -4,12 +4,12 @@
 //! same fault at the same place is.
 
 mod anew;
-mod blame;
+mod diagnostic_origin;
 mod body;
 mod clock;
 pub(crate) mod expr;
 mod fold;
-mod held;
+mod starvation;
 mod params;
 mod range;
 mod rank;
@@ -29,7 +29,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     CallFlow, CallLink, CallsOf, Layer, Link, Network, PortKind, Queue, QueueExpr, QueueExprKind,
     QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOverflow,
-    QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
+    QueuePartitions, QueueOperand, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
 use crate::source::Span;
 use weft_core::Type;
@@ -65,7 +65,7 @@ const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
 
 /// What a name of a queue means.
 #[derive(Clone, Copy, Debug)]
-enum Named {
+enum QueueName {
     Param(Literal, T),
     Var(usize, T),
     PartitionVar(usize, T),
@@ -274,7 +274,7 @@ impl<'a> Queues<'a> {
         };
         let uses = checker.param_uses;
         if let Some(used) = used {
-            blame::arguments(cx, n_told, (item, used), &uses);
+            diagnostic_origin::point_at_arguments(cx, n_told, (item, used), &uses);
         }
         levels.filter(|_| is_whole)
     }
@@ -293,7 +293,7 @@ impl<'a> Queues<'a> {
         if used.is_some() || item.params.iter().all(|param| param.default.is_some()) {
             rank::check(checker.cx, &level, &self.changed);
             clock::check(checker.cx, &level);
-            held::check(checker.cx, &level);
+            starvation::check(checker.cx, &level);
             anew::check(checker.cx, &level);
         }
         let levels = vec![level];
@@ -436,7 +436,7 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
 fn changed_by(stmts: &[ast::Stmt], changed: &mut BTreeSet<String>) {
     for stmt in stmts {
         match &stmt.kind {
-            ast::StmtKind::Set { target: ast::Place::Path(path), .. } => {
+            ast::StmtKind::Set { target: ast::AssignTarget::Path(path), .. } => {
                 changed.extend(path.segments.last().map(|name| name.name.to_ascii_lowercase()));
             }
             ast::StmtKind::If { arms, otherwise } => {
@@ -463,15 +463,15 @@ fn sees_packet(stmt: &QueueStmt) -> bool {
 
 fn reads_packet(expr: &QueueExpr) -> bool {
     match &expr.kind {
-        QueueExprKind::Place(place) => matches!(
+        QueueExprKind::Operand(place) => matches!(
             place,
-            QueuePlace::Arrived
-                | QueuePlace::Len
-                | QueuePlace::Ecn
-                | QueuePlace::Id
-                | QueuePlace::Field(_)
-                | QueuePlace::Header(_)
-                | QueuePlace::Partitions(_)
+            QueueOperand::Arrived
+                | QueueOperand::Len
+                | QueueOperand::Ecn
+                | QueueOperand::Id
+                | QueueOperand::Field(_)
+                | QueueOperand::Header(_)
+                | QueueOperand::Partitions(_)
         ),
         QueueExprKind::Literal(_) | QueueExprKind::Local(_) | QueueExprKind::Rand(_) => false,
         QueueExprKind::Unary(_, a) => reads_packet(a),
@@ -486,7 +486,7 @@ fn reads_packet(expr: &QueueExpr) -> bool {
 /// Checks one queue, with its parameters known.
 struct Checker<'k, 'c> {
     cx: &'k mut Cx<'c>,
-    names: Vec<(String, Named)>,
+    names: Vec<(String, QueueName)>,
     /// None is one whose value has a fault that is told.
     locals: Vec<(String, Option<(usize, T)>)>,
     n_locals: usize,
@@ -512,7 +512,7 @@ struct Checker<'k, 'c> {
 }
 
 impl<'k, 'c> Checker<'k, 'c> {
-    fn new(cx: &'k mut Cx<'c>, names: Vec<(String, Named)>) -> Self {
+    fn new(cx: &'k mut Cx<'c>, names: Vec<(String, QueueName)>) -> Self {
         Self {
             cx,
             names,
@@ -534,7 +534,7 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     /// A field of a header, or whether a packet has one: None if the first part of the path names no layer. The inner
     /// None is a fault that was reported.
-    fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueuePlace, T)>> {
+    fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueueOperand, T)>> {
         let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
         let (field, ty, name) = if is_asked_present && rest.is_empty() {
             (FieldRef::presence(layer), Type::Bool, format!("present({})", path.to_dotted()))
@@ -550,7 +550,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             self.headers.push(QueueHeader { name: name.clone(), field, ty, span: path.span });
         }
         let ty = if ty == Type::Bool { T::Bool } else { T::Number };
-        Some(Some((QueuePlace::Header(name), ty)))
+        Some(Some((QueueOperand::Header(name), ty)))
     }
 
     fn note_field(&mut self, field: &str) {
@@ -597,7 +597,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             let AstKind::Path(path) = &arg.value.kind else { continue };
             let Some(name) = path.as_ident() else { continue };
             let named = self.names.iter().find(|(known, _)| *known == name.name);
-            if let Some((_, Named::Param(value, ty))) = named {
+            if let Some((_, QueueName::Param(value, ty))) = named {
                 self.param_uses.push((name.name.clone(), arg.value.span));
                 arg.value = spelled(*value, *ty, arg.value.span);
             }
@@ -748,11 +748,11 @@ impl<'k, 'c> Checker<'k, 'c> {
             let QueueDecl::Var { per_partition, var, span } = decl else { continue };
             let name = &var.name.name;
             if !is_free(self.cx, &self.names, &var.name) {
-                self.names.push((name.clone(), Named::Broken));
+                self.names.push((name.clone(), QueueName::Broken));
                 continue;
             }
             let Some((ty, range, bits)) = queue_type(self.cx, &var.ty) else {
-                self.names.push((name.clone(), Named::Broken));
+                self.names.push((name.clone(), QueueName::Broken));
                 continue;
             };
             let n_errors = self.cx.n_errors();
@@ -769,7 +769,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             self.n_starts_wrong += self.cx.n_errors() - n_errors;
             let list = if *per_partition { &mut partition_vars } else { &mut vars };
             let at = list.len();
-            let named = if *per_partition { Named::PartitionVar(at, ty) } else { Named::Var(at, ty) };
+            let named = if *per_partition { QueueName::PartitionVar(at, ty) } else { QueueName::Var(at, ty) };
             self.names.push((name.clone(), named));
             list.push(QueueVar { name: name.clone(), ty, range, bits, start: start.unwrap_or(zero(ty)) });
         }

@@ -14,7 +14,7 @@ use super::wire::{fixed, may_be_absent};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, Expr, ExprKind, HandlerKind, Layer, Meta, Place, PopHow, Pushed, Stmt, StmtKind,
+    ColumnLocation, Column, Expr, ExprKind, HandlerKind, Layer, Meta, AssignTarget, PopHow, Pushed, Stmt, StmtKind,
 };
 use crate::source::Span;
 
@@ -206,7 +206,7 @@ impl Scope<'_, '_> {
 
 /// Refuses what looks at a frame, or sets a field of it, where its headers may have been changed before.
 /// The handler has declared `new` columns by using them.
-pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, BoundPlace)], body: &[Stmt]) {
+pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, ColumnLocation)], body: &[Stmt]) {
     let Checked { element, frames, .. } = checked;
     if element.layer == Layer::Rpc {
         return;
@@ -214,12 +214,12 @@ pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, Bo
     let columns: Vec<&Column> = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
     let places = frames.iter().map(|(at, place)| (*at, place));
     let all = places.chain((element.columns.len()..).zip(new.iter().map(|(_, place)| place)));
-    let beside = all.filter(|(_, place)| matches!(place, BoundPlace::Meta(_))).map(|(at, _)| at).collect();
-    let mut looks = Looks { cx, columns, beside, changed: None, fragmented: None, in_scan: false };
+    let beside = all.filter(|(_, place)| matches!(place, ColumnLocation::Meta(_))).map(|(at, _)| at).collect();
+    let mut looks = StaleReadCheck { cx, columns, beside, changed: None, fragmented: None, in_scan: false };
     looks.stmts(body);
 }
 
-struct Looks<'a, 'c> {
+struct StaleReadCheck<'a, 'c> {
     cx: &'a mut Cx<'c>,
     /// Those of the element and those that the handler has declared by using them.
     columns: Vec<&'a Column>,
@@ -241,7 +241,7 @@ fn is_change(kind: &StmtKind) -> bool {
     )
 }
 
-impl Looks<'_, '_> {
+impl StaleReadCheck<'_, '_> {
     /// Whether what stands behind these is reached.
     fn stmts(&mut self, stmts: &[Stmt]) -> bool {
         for stmt in stmts {
@@ -325,7 +325,7 @@ impl Looks<'_, '_> {
                     .with_help("POP first, or in an element of its own: the next one sees the new frame");
             self.cx.report(diagnostic);
         }
-        let is_column = |place: &Place| matches!(place, Place::Column(at) if !self.beside.contains(at));
+        let is_column = |place: &AssignTarget| matches!(place, AssignTarget::Column(at) if !self.beside.contains(at));
         let sets = match &stmt.kind {
             StmtKind::Set { target, .. } => is_column(target),
             StmtKind::Guard { set, .. } => set.iter().any(|(place, _)| is_column(place)),

@@ -3,14 +3,14 @@
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
-use super::binding::{Bound, Item};
+use super::binding::{BindingContext, ListElement};
 use super::element::OLD;
-use super::sure::Sure;
+use super::null_narrowing::NonNull;
 use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row,
+    ColumnLocation, Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row,
     RowId, Table, TableRef,
 };
 use crate::nearest::nearest;
@@ -44,7 +44,7 @@ pub(super) struct Scope<'a, 'c> {
     /// LETs that can be seen, innermost last; None is one whose value had a fault.
     pub(super) names: Vec<(Ident, Option<LocalId>)>,
     /// Rows that can be seen, innermost last.
-    pub(super) sights: Vec<Sight>,
+    pub(super) visible_rows: Vec<VisibleRow>,
     /// Call sites of `rand()` so far in this element.
     pub(super) n_rand: &'a mut u32,
     /// The merged column that a SET changes by its own operation, which may read it.
@@ -52,26 +52,26 @@ pub(super) struct Scope<'a, 'c> {
     /// The column that a SET may count in: its value is a call of `counted`.
     pub(super) counting: Option<(RowId, usize)>,
     /// Columns of frames that are declared by being used here: they follow those of the element.
-    pub(super) frames: Vec<(Column, BoundPlace)>,
+    pub(super) frames: Vec<(Column, ColumnLocation)>,
     /// What is not NULL here.
-    pub(super) sure: Vec<Sure>,
+    pub(super) non_null: Vec<NonNull>,
     /// The column that the expression is bound to.
-    pub(super) bound: Option<Bound<'a>>,
+    pub(super) bound: Option<BindingContext<'a>>,
     /// The element of a list that the condition around asks about.
-    pub(super) item: Option<Item>,
+    pub(super) item: Option<ListElement>,
 }
 
 /// A row that can be seen.
 #[derive(Clone, Debug)]
-pub(super) struct Sight {
+pub(super) struct VisibleRow {
     pub(super) alias: String,
     pub(super) row: RowId,
-    pub(super) bare: Bare,
+    pub(super) bare: ColumnVisibility,
 }
 
 /// What a bare column name means to a row that can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bare {
+pub(super) enum ColumnVisibility {
     /// This row's column, whatever else has the name: the table of an UPDATE.
     First,
     /// This row's column, if nothing else has the name; the columns of USING are one with those of `input`.
@@ -174,7 +174,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         view: View,
         n_rand: &'a mut u32,
     ) -> Self {
-        let (locals, rows, names, sights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (locals, rows, names, visible_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             cx,
             element,
@@ -183,12 +183,12 @@ impl<'a, 'c> Scope<'a, 'c> {
             locals,
             rows,
             names,
-            sights,
+            visible_rows,
             n_rand,
             merging: None,
             counting: None,
             frames: Vec::new(),
-            sure: Vec::new(),
+            non_null: Vec::new(),
             bound: None,
             item: None,
         }
@@ -278,9 +278,9 @@ impl<'a, 'c> Scope<'a, 'c> {
         match path.segments.as_slice() {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.input_column(column),
-            [alias, column] => match self.sights.iter().rposition(|sight| sight.alias == alias.name) {
+            [alias, column] => match self.visible_rows.iter().rposition(|sight| sight.alias == alias.name) {
                 Some(at) => {
-                    let row = self.sights[at].row;
+                    let row = self.visible_rows[at].row;
                     let column_index = self.column_of(self.rows[row.0].table, column)?;
                     self.row_column(row, column_index, path.span)
                 }
@@ -302,7 +302,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
             let id = (*local)?;
             let Local { ty, nullable, .. } = self.locals[id.0];
-            let nullable = nullable && !self.is_sure(Sure::Local(id));
+            let nullable = nullable && !self.is_non_null(NonNull::Local(id));
             return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
         }
         if let Some(found) = self.joined_column(name) {
@@ -337,13 +337,13 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// A column of a row that can be seen; the inner None is a fault that was reported.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
-        for sight in self.sights.iter().rev() {
+        for sight in self.visible_rows.iter().rev() {
             let table = self.table(self.rows[sight.row.0].table);
             let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
             match &sight.bare {
-                Bare::First if found.is_empty() => return Some(self.row_column(sight.row, at, name.span)),
-                Bare::Joined(using) => found.push((sight.row, at, using.contains(&name.name))),
-                Bare::First | Bare::Hidden => {}
+                ColumnVisibility::First if found.is_empty() => return Some(self.row_column(sight.row, at, name.span)),
+                ColumnVisibility::Joined(using) => found.push((sight.row, at, using.contains(&name.name))),
+                ColumnVisibility::First | ColumnVisibility::Hidden => {}
             }
         }
         // The columns of USING are equal, so any of them will do; `input` has it too then.
@@ -363,8 +363,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
-        let sights = self.sights.iter().filter(|sight| matches!(sight.bare, Bare::Joined(_)));
-        let mut owners: Vec<&str> = sights.map(|sight| sight.alias.as_str()).collect();
+        let visible_rows = self.visible_rows.iter().filter(|sight| matches!(sight.bare, ColumnVisibility::Joined(_)));
+        let mut owners: Vec<&str> = visible_rows.map(|sight| sight.alias.as_str()).collect();
         if self.own_column(&name.name).is_some() {
             owners.push("input");
         }
@@ -511,9 +511,9 @@ impl<'a, 'c> Scope<'a, 'c> {
                     tail(path)
                 ))
         } else {
-            let aliases: Vec<&str> = self.sights.iter().map(|sight| sight.alias.as_str()).collect();
+            let aliases: Vec<&str> = self.visible_rows.iter().map(|sight| sight.alias.as_str()).collect();
             let diagnostic = match self.is_table(&first.name) {
-                true if self.sights.iter().any(|sight| sight.alias == OLD) => diagnostic.with_help(format!(
+                true if self.visible_rows.iter().any(|sight| sight.alias == OLD) => diagnostic.with_help(format!(
                     "what the row that leaves held is `OLD.{0}`; look another up: `(SELECT {0} FROM {1} WHERE ...)`",
                     last.name, first.name
                 )),
@@ -692,7 +692,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// All names that can be written here, for suggestions.
     fn visible_names(&self) -> Vec<String> {
         let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
-        for sight in self.sights.iter().filter(|sight| sight.bare != Bare::Hidden) {
+        for sight in self.visible_rows.iter().filter(|sight| sight.bare != ColumnVisibility::Hidden) {
             let table = self.table(self.rows[sight.row.0].table);
             names.extend(table.columns.iter().map(|column| column.name.as_str()));
         }

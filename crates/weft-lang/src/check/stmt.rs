@@ -5,12 +5,12 @@ use weft_core::{Status, Type, Value};
 use super::expr::constant;
 use super::header;
 use super::named_ports::{NoPort, is_reserved};
-use super::scope::{Bare, Scope, View, status_names, values_for_columns, with_nearest};
+use super::scope::{ColumnVisibility, Scope, View, status_names, values_for_columns, with_nearest};
 use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    AnswerPlace, ArithOp, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, Place, RowId, Stmt,
+    AnswerTarget, ArithOp, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, AssignTarget, RowId, Stmt,
     StmtKind, TableRef, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
@@ -23,7 +23,7 @@ const LOCALS_MAX: usize = 4096;
 impl Scope<'_, '_> {
     /// The statements of a block; its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
-        let (n_names, n_sights, n_sure) = (self.names.len(), self.sights.len(), self.sure.len());
+        let (n_names, n_visible_rows, n_non_null) = (self.names.len(), self.visible_rows.len(), self.non_null.len());
         let mut body = Vec::new();
         for (index, stmt) in stmts.iter().enumerate() {
             if self.cx.is_full() {
@@ -42,28 +42,28 @@ impl Scope<'_, '_> {
             }
         }
         self.names.truncate(n_names);
-        self.sights.truncate(n_sights);
-        self.sure.truncate(n_sure);
+        self.visible_rows.truncate(n_visible_rows);
+        self.non_null.truncate(n_non_null);
         body
     }
 
     /// In an arm its condition is true, and those of the arms in front are not. Behind, those are not true whose arms
     /// end the handler, as long as no arm that goes on stands in front.
     fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
-        let n_sure = self.sure.len();
+        let n_non_null = self.non_null.len();
         let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);
         for arm in arms {
             let condition = self.condition(&arm.condition);
-            let n_before = self.sure.len();
+            let n_before = self.non_null.len();
             condition.iter().for_each(|condition| self.note_true(condition));
             let body = self.block(&arm.body);
-            self.sure.truncate(n_before);
+            self.non_null.truncate(n_before);
             if let Some(condition) = &condition {
                 self.note_untrue(condition);
             }
             all_end &= ends_handler(&arm.body);
             if all_end {
-                untrue = self.sure[n_sure..].to_vec();
+                untrue = self.non_null[n_non_null..].to_vec();
             }
             checked = checked.zip(condition).map(|(mut arms, condition)| {
                 arms.push((condition, body));
@@ -71,8 +71,8 @@ impl Scope<'_, '_> {
             });
         }
         let otherwise = otherwise.map(|body| self.block(body)).unwrap_or_default();
-        self.sure.truncate(n_sure);
-        self.sure.extend(untrue);
+        self.non_null.truncate(n_non_null);
+        self.non_null.extend(untrue);
         Some(StmtKind::If { arms: checked?, otherwise })
     }
 
@@ -167,11 +167,11 @@ impl Scope<'_, '_> {
         LocalId(self.locals.len() - 1)
     }
 
-    fn set(&mut self, place: &ast::Place, value: &ast::Expr) -> Option<StmtKind> {
+    fn set(&mut self, place: &ast::AssignTarget, value: &ast::Expr) -> Option<StmtKind> {
         match self.place(place) {
             Some((target, ty, nullable, whose)) => {
                 let value = self.value_for(value, ty, nullable, &whose)?;
-                if let ast::Place::Path(path) = place {
+                if let ast::AssignTarget::Path(path) = place {
                     self.check_fits(path, &value)?;
                 }
                 Some(StmtKind::Set { target, value })
@@ -185,13 +185,13 @@ impl Scope<'_, '_> {
     }
 
     /// Something that changes: the place, its type, whether it takes NULL, and its name in words.
-    fn place(&mut self, target: &ast::Place) -> Option<(Place, Type, bool, String)> {
+    fn place(&mut self, target: &ast::AssignTarget) -> Option<(AssignTarget, Type, bool, String)> {
         match target {
-            ast::Place::Path(path) => self.named_place(path),
-            ast::Place::Header { span, .. } | ast::Place::Trailer { span, .. } if self.is_packet() => {
+            ast::AssignTarget::Path(path) => self.named_place(path),
+            ast::AssignTarget::Header { span, .. } | ast::AssignTarget::Trailer { span, .. } if self.is_packet() => {
                 self.no_write(*span, "a frame has none by name", "SET a field of a protocol: `ip.ttl`")
             }
-            ast::Place::Header { key, span } => {
+            ast::AssignTarget::Header { key, span } => {
                 let name = self.written_header(key)?;
                 if !matches!(
                     self.view,
@@ -203,9 +203,9 @@ impl Scope<'_, '_> {
                         "SET trailer['...'] in ON CLOSE, or the header in ON RESPONSE",
                     );
                 }
-                Some((Place::Header(name), Type::Text(None), true, "a header".to_owned()))
+                Some((AssignTarget::Header(name), Type::Text(None), true, "a header".to_owned()))
             }
-            ast::Place::Trailer { key, span } => {
+            ast::AssignTarget::Trailer { key, span } => {
                 let name = self.written_header(key)?;
                 if self.view != View::Handler(HandlerKind::Close) {
                     return self.no_write(
@@ -214,7 +214,7 @@ impl Scope<'_, '_> {
                         "SET it in ON CLOSE, or give it to ABORT ... WITH",
                     );
                 }
-                Some((Place::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
+                Some((AssignTarget::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
             }
         }
     }
@@ -228,7 +228,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    fn named_place(&mut self, path: &ast::Path) -> Option<(Place, Type, bool, String)> {
+    fn named_place(&mut self, path: &ast::Path) -> Option<(AssignTarget, Type, bool, String)> {
         let name = match path.segments.as_slice() {
             [name] => name,
             [input, name] if input.name == "input" => name,
@@ -265,13 +265,13 @@ impl Scope<'_, '_> {
         if let Some(at) = self.own_column(&name.name) {
             let column = &element.columns[at];
             let known = !self.cx.is_broken(column.span);
-            return known.then_some((Place::Column(at), column.ty, column.nullable, whose));
+            return known.then_some((AssignTarget::Column(at), column.ty, column.nullable, whose));
         }
         if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
             && self.view.has_call()
         {
             let cell = &element.call[at];
-            return (!self.cx.is_broken(cell.span)).then_some((Place::Call(at), cell.ty, false, whose));
+            return (!self.cx.is_broken(cell.span)).then_some((AssignTarget::Call(at), cell.ty, false, whose));
         }
         if let Some(at) = element.vars.iter().position(|var| var.name == name.name) {
             let var = &element.vars[at];
@@ -284,7 +284,7 @@ impl Scope<'_, '_> {
                 self.cx.report(diagnostic);
                 return None;
             }
-            return (!self.cx.is_broken(var.span)).then_some((Place::Var(at), var.ty, false, whose));
+            return (!self.cx.is_broken(var.span)).then_some((AssignTarget::Var(at), var.ty, false, whose));
         }
         if element.params.iter().any(|param| param.name == name.name) {
             return self.no_write(
@@ -357,19 +357,19 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        let n_sights = self.sights.len();
+        let n_visible_rows = self.visible_rows.len();
         let query = self.query(&guard.select);
         let set = self.selected_items(&guard.select.items);
-        for sight in &mut self.sights[n_sights..] {
-            sight.bare = Bare::Hidden;
+        for sight in &mut self.visible_rows[n_visible_rows..] {
+            sight.bare = ColumnVisibility::Hidden;
         }
         let otherwise = self.guard_else(guard, span);
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
     }
 
     /// What the items of a guard change: `e AS c` sets column c; `*` and a plain column change nothing.
-    fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(Place, Expr)>> {
-        let mut set: Option<Vec<(Place, Expr)>> = Some(Vec::new());
+    fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(AssignTarget, Expr)>> {
+        let mut set: Option<Vec<(AssignTarget, Expr)>> = Some(Vec::new());
         for item in items {
             let SelectItem::Value { value, alias } = item else { continue };
             let changed = match (alias, &value.kind) {
@@ -481,7 +481,7 @@ impl Scope<'_, '_> {
     }
 
     fn scanning(&self) -> Vec<RowId> {
-        let scans = self.sights.iter().filter(|sight| sight.bare == Bare::First);
+        let scans = self.visible_rows.iter().filter(|sight| sight.bare == ColumnVisibility::First);
         scans.map(|sight| sight.row).collect()
     }
 
@@ -490,7 +490,7 @@ impl Scope<'_, '_> {
         if sink.is_none() && !self.is_table(&insert.into.name) {
             return self.unknown_target(&insert.into);
         }
-        let n_sights = self.sights.len();
+        let n_visible_rows = self.visible_rows.len();
         let query = match &insert.source {
             InsertSource::Select(select) => {
                 self.check_input(select.span)?;
@@ -500,7 +500,7 @@ impl Scope<'_, '_> {
         };
         let table = if sink.is_none() { self.written_table(&insert.into, true) } else { None };
         let rows = self.inserted_rows(insert, sink, table);
-        self.sights.truncate(n_sights);
+        self.visible_rows.truncate(n_visible_rows);
         let (query, rows) = (query?, rows?);
         match sink {
             Some(sink) => Some(StmtKind::Emit { sink, query, rows }),
@@ -790,7 +790,7 @@ impl Scope<'_, '_> {
             };
             (set, filter.and_then(|filter| scope.split_key(row, filter, span)))
         });
-        let returning: Vec<Option<(usize, Place)>> =
+        let returning: Vec<Option<(usize, AssignTarget)>> =
             update.returning.iter().map(|returning| self.returning(table, returning, update)).collect();
         let otherwise = update.otherwise.as_ref().map(|body| self.block(body)).unwrap_or_default();
         let (key, condition) = split?;
@@ -803,7 +803,7 @@ impl Scope<'_, '_> {
         table: TableRef,
         returning: &ast::Returning,
         update: &ast::Update,
-    ) -> Option<(usize, Place)> {
+    ) -> Option<(usize, AssignTarget)> {
         let at = self.column_of(table, &returning.column)?;
         let column = &self.table(table).columns[at];
         if let Some(name) = returning.into.as_ident()
@@ -814,7 +814,7 @@ impl Scope<'_, '_> {
             let local = self.add_local(name, column.ty, column.nullable || !ends);
             self.names.push((name.clone(), Some(local)));
             self.cx.returned.push((local, name.clone()));
-            return Some((at, Place::Local(local)));
+            return Some((at, AssignTarget::Local(local)));
         }
         let (place, ty, nullable, whose) = self.named_place(&returning.into)?;
         let message = if column.nullable && !nullable {
@@ -1088,7 +1088,7 @@ impl Scope<'_, '_> {
             Some(text) => self.typed(text, Type::Text(None)).map(Some),
             None => Some(None),
         };
-        let with: Vec<Option<(AnswerPlace, Expr)>> = with.iter().map(|item| self.answer(item)).collect();
+        let with: Vec<Option<(AnswerTarget, Expr)>> = with.iter().map(|item| self.answer(item)).collect();
         let with = with.into_iter().collect::<Option<Vec<_>>>();
         Some(VerdictKind::Abort { status: status?, text: text?, with: with? })
     }
@@ -1102,12 +1102,12 @@ impl Scope<'_, '_> {
         looks_like_one || nearest(&name.name, status_names()).is_some()
     }
 
-    fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerPlace, Expr)> {
+    fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerTarget, Expr)> {
         let value = self.typed(&item.value, Type::Text(None));
         let place = match &item.target {
-            ast::Place::Header { key, .. } => AnswerPlace::Header(self.written_header(key)?),
-            ast::Place::Trailer { key, .. } => AnswerPlace::Trailer(self.written_header(key)?),
-            ast::Place::Path(path) => {
+            ast::AssignTarget::Header { key, .. } => AnswerTarget::Header(self.written_header(key)?),
+            ast::AssignTarget::Trailer { key, .. } => AnswerTarget::Trailer(self.written_header(key)?),
+            ast::AssignTarget::Path(path) => {
                 let diagnostic = Diagnostic::error(
                     code::WRITE_NOT_HERE,
                     "an answer of ABORT has headers and trailers alone",

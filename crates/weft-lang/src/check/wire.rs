@@ -24,7 +24,7 @@ mod expr;
 mod header;
 
 use exclude::Case;
-use expr::{At, Purpose};
+use expr::{ExprContext, Purpose};
 use header::Header;
 
 /// Values and choices of one PAYLOAD.
@@ -57,7 +57,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
         check_name(cx, &item.name);
         headers.push(header::header(cx, item));
     }
-    let linked = headers.iter().map(|_| Linked::default()).collect();
+    let linked = headers.iter().map(|_| ProtocolLinks::default()).collect();
     let links = Linker { cx, headers: &headers, linked, otherwise: Vec::new(), n_nexts: 0 }.all();
     check_back(cx, &headers, &links);
     for (header, linked) in headers.iter().zip(&links) {
@@ -65,7 +65,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
     }
     check_reached(cx, &headers, &links);
     let whole =
-        headers.into_iter().zip(links).map(|(header, Linked { nexts, encap, session_key, error })| {
+        headers.into_iter().zip(links).map(|(header, ProtocolLinks { nexts, encap, session_key, error })| {
             let next = nexts.into_iter().map(|link| link.next).collect();
             Protocol { next, encap, session_key, error, ..header.protocol }
         });
@@ -85,7 +85,7 @@ fn check_name(cx: &mut Cx<'_>, name: &Ident) {
 }
 
 /// Tells of protocols that neither begin a frame, nor are carried by another, nor carry one.
-fn check_reached(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Linked]) {
+fn check_reached(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[ProtocolLinks]) {
     if cx.has_errors() {
         // What a fault left out may have led there.
         return;
@@ -131,7 +131,7 @@ fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item
 // ---- what stands behind what -----------------------------------------------------------------------------------
 
 /// What may stand behind a header, and where that is written.
-struct Link {
+struct NextHeader {
     next: Next,
     span: Span,
     /// It is an arm of the PAYLOAD, not a BIND.
@@ -144,24 +144,24 @@ struct Link {
 
 /// What may stand behind a header, as an index into the program's protocols.
 #[derive(Clone, Copy)]
-struct Target {
+struct NextTarget {
     to: usize,
     inner: bool,
     or_bytes: bool,
 }
 
 /// `OTHERWISE e` of a BIND.
-struct Otherwise {
+struct OtherwiseClause {
     lower: usize,
     condition: Expr,
-    to: Target,
+    to: NextTarget,
     span: Span,
 }
 
 /// What is known of a protocol when all names are.
 #[derive(Default)]
-struct Linked {
-    nexts: Vec<Link>,
+struct ProtocolLinks {
+    nexts: Vec<NextHeader>,
     encap: Vec<(ProtocolId, FieldId, Expr)>,
     session_key: Vec<(ProtocolId, FieldId)>,
     error: Option<Expr>,
@@ -170,13 +170,13 @@ struct Linked {
 struct Linker<'l, 'c, 'a> {
     cx: &'l mut Cx<'c>,
     headers: &'l [Header<'a>],
-    linked: Vec<Linked>,
-    otherwise: Vec<Otherwise>,
+    linked: Vec<ProtocolLinks>,
+    otherwise: Vec<OtherwiseClause>,
     n_nexts: usize,
 }
 
 impl Linker<'_, '_, '_> {
-    fn all(mut self) -> Vec<Linked> {
+    fn all(mut self) -> Vec<ProtocolLinks> {
         let headers = self.headers;
         for (at, header) in headers.iter().enumerate() {
             if let Some(payload) = &header.ast.payload {
@@ -195,7 +195,7 @@ impl Linker<'_, '_, '_> {
     fn clause(&mut self, at: usize, clause: &ProtocolClause) {
         match clause {
             ProtocolClause::Bind { lower, inner, condition, otherwise, span } => {
-                let to = Target { to: at, inner: inner.is_some(), or_bytes: false };
+                let to = NextTarget { to: at, inner: inner.is_some(), or_bytes: false };
                 self.bind(to, lower, (condition, otherwise.as_deref()), *span);
             }
             ProtocolClause::Encap { set, .. } => {
@@ -216,7 +216,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
-    fn link(&mut self, lower: usize, condition: Expr, to: Target, span: Span, is_arm: bool) {
+    fn link(&mut self, lower: usize, condition: Expr, to: NextTarget, span: Span, is_arm: bool) {
         if self.n_nexts == NEXTS_MAX {
             let message = format!("more than {NEXTS_MAX} payloads of all protocols together");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "one too many");
@@ -228,9 +228,9 @@ impl Linker<'_, '_, '_> {
         }
         let claims = condition.clone();
         let condition = and(self.headers[lower].gate.clone(), condition);
-        let Target { to, inner, or_bytes } = to;
+        let NextTarget { to, inner, or_bytes } = to;
         let next = Next { condition, to: ProtocolId(to as u16), inner, or_bytes, line: self.cx.line(span) };
-        self.linked[lower].nexts.push(Link { next, span, is_arm, claims, is_second: false });
+        self.linked[lower].nexts.push(NextHeader { next, span, is_arm, claims, is_second: false });
     }
 
     fn payload(&mut self, at: usize, payload: &ast::Payload) {
@@ -252,11 +252,11 @@ impl Linker<'_, '_, '_> {
             PayloadChoice::Protocol { inner, name, or_bytes } => {
                 let Some(to) = find(self.cx, self.headers, name) else { return };
                 let condition = condition.unwrap_or(Expr::Int(1));
-                let to = Target { to, inner: inner.is_some(), or_bytes: *or_bytes };
+                let to = NextTarget { to, inner: inner.is_some(), or_bytes: *or_bytes };
                 self.link(at, condition, to, name.span, true);
             }
             PayloadChoice::Switch { on, arms, otherwise, .. } => {
-                let place = At::whole(Purpose::Next);
+                let place = ExprContext::whole(Purpose::Next);
                 let Some(on) = expr::number(self.cx, &self.headers[at], place, on) else { return };
                 for (value, span) in arms.iter().flat_map(|arm| &arm.labels) {
                     if *value > on.range.1 {
@@ -282,28 +282,28 @@ impl Linker<'_, '_, '_> {
 
     fn bind(
         &mut self,
-        to: Target,
+        to: NextTarget,
         lower: &Ident,
         (condition, otherwise): (&ast::Expr, Option<&ast::Expr>),
         span: Span,
     ) {
         let Some(lower) = find(self.cx, self.headers, lower) else { return };
-        let place = At::whole(Purpose::Next);
+        let place = ExprContext::whole(Purpose::Next);
         if let Some(condition) = expr::condition(self.cx, &self.headers[lower], place, condition) {
             self.link(lower, condition, to, span, false);
         }
         let otherwise = otherwise.and_then(|e| expr::condition(self.cx, &self.headers[lower], place, e));
         if let Some(condition) = otherwise {
-            self.otherwise.push(Otherwise { lower, condition, to, span });
+            self.otherwise.push(OtherwiseClause { lower, condition, to, span });
         }
     }
 
     /// `OTHERWISE e`: for what no other protocol claims.
     fn otherwise(&mut self) {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
-        for Otherwise { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
+        for OtherwiseClause { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
             let firsts = self.linked[lower].nexts[..n_first[lower]].iter();
-            let is_other = |link: &&Link| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
+            let is_other = |link: &&NextHeader| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
             let others = firsts.filter(is_other);
             let claimed = any_of(others.map(|link| link.claims.clone()));
             let unclaimed = Expr::Not(Box::new(claimed));
@@ -324,13 +324,13 @@ impl Linker<'_, '_, '_> {
                     .with_help("write one `ERROR WHERE`, with OR between the conditions");
             return self.cx.report(diagnostic);
         }
-        let place = At::whole(Purpose::Check);
+        let place = ExprContext::whole(Purpose::Check);
         self.linked[at].error = expr::condition(self.cx, &self.headers[at], place, condition);
     }
 
     fn encap(&mut self, at: usize, set: &ast::EncapSet) -> Option<(ProtocolId, FieldId, Expr)> {
         let found = self.path(None, &set.field);
-        let value = expr::number(self.cx, &self.headers[at], At::whole(Purpose::Encap), &set.value);
+        let value = expr::number(self.cx, &self.headers[at], ExprContext::whole(Purpose::Encap), &set.value);
         let (protocol, field) = found?;
         let lower = &self.headers[usize::from(protocol.0)];
         let known = &lower.protocol.fields[usize::from(field.0)];
@@ -489,7 +489,7 @@ fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
 /// Refuses a payload that leads back into a protocol that carries it, unless it is INNER: which of the two a program
 /// means by the name would depend on the frame. A protocol may carry itself, and headers that BIND each other are one
 /// chain of headers, like those of IPv6.
-fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[Linked]) {
+fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks]) {
     let groups = circles(linked);
     for (at, linked) in linked.iter().enumerate() {
         for link in &linked.nexts {
@@ -509,7 +509,7 @@ fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[Linked]) {
 }
 
 /// For each protocol a number that it shares with those which it leads to and which lead back (Kosaraju's algorithm).
-fn circles(linked: &[Linked]) -> Vec<usize> {
+fn circles(linked: &[ProtocolLinks]) -> Vec<usize> {
     let n = linked.len();
     let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
     for (at, linked) in linked.iter().enumerate() {
@@ -553,14 +553,14 @@ fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<u
 }
 
 /// Refuses two protocols that claim the same payload.
-fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[Link]) {
+fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[NextHeader]) {
     let most = |e: &Expr| match e {
         Expr::Field(id) => header.infos[usize::from(id.0)].range.1,
         Expr::Peek(n) => bits_max(*n),
         Expr::Present(_) => 1,
         _ => u64::MAX,
     };
-    let mut known: Vec<(&Link, Expr, Vec<Case>)> = Vec::new();
+    let mut known: Vec<(&NextHeader, Expr, Vec<Case>)> = Vec::new();
     let mut n_intervals = 0;
     for link in links {
         if cx.is_full() {
@@ -600,10 +600,10 @@ fn overlapping(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
     headers: &[Header<'_>],
-    (first, second): (&Link, &Link),
+    (first, second): (&NextHeader, &NextHeader),
     found: &exclude::Overlap,
 ) {
-    let name = |link: &Link| &headers[usize::from(link.next.to.0)].protocol.name;
+    let name = |link: &NextHeader| &headers[usize::from(link.next.to.0)].protocol.name;
     let lower = &header.protocol.name;
     let message = format!("`{}` and `{}` claim the same payload of `{lower}`", name(first), name(second));
     let diagnostic = Diagnostic::error(code::WIRE_OVERLAP, message)

@@ -85,15 +85,15 @@ pub fn complete(program: &Program, file: FileId, offset: u32) -> Completion {
     }
     let tokens = tokens_of(file, text);
     let (candidates, labels) = (Vec::new(), BTreeSet::new());
-    let mut place = Place { program, text, file, tokens, start: offset, candidates, labels, path: None };
+    let mut place = Completer { program, text, file, tokens, start: offset, candidates, labels, path: None };
     if !place.is_in_comment(offset) {
         place.at(offset);
     }
-    let Place { start, candidates, path, .. } = place;
+    let Completer { start, candidates, path, .. } = place;
     Completion { start: start as u32, candidates, path }
 }
 
-struct Place<'p> {
+struct Completer<'p> {
     program: &'p Program,
     text: &'p str,
     file: FileId,
@@ -105,7 +105,7 @@ struct Place<'p> {
     path: Option<PathKind>,
 }
 
-impl Place<'_> {
+impl Completer<'_> {
     fn is_in_comment(&self, offset: usize) -> bool {
         let comments = lex(self.file, self.text).comments;
         comments.iter().any(|comment| {

@@ -7,7 +7,7 @@ use super::{Program, fields, manual, queues, tokens_of, words};
 use crate::check::frame;
 use crate::check::functions;
 use crate::check::walk::each_stmt;
-use crate::hir::{self, BoundPlace, Direction, Effects, HandlerKind, StmtKind, TableRef};
+use crate::hir::{self, ColumnLocation, Direction, Effects, HandlerKind, StmtKind, TableRef};
 use crate::lexer::{Token, TokenKind};
 use crate::parser::parse_with_layout;
 use crate::source::{FileId, Span};
@@ -171,7 +171,7 @@ fn element_of<'p>(program: &'p Program, symbol: &Symbol) -> Option<&'p hir::Elem
 /// What each handler of an element does.
 fn element_facts(program: &Program, symbol: &Symbol, out: &mut String) {
     let Some(element) = element_of(program, symbol) else { return };
-    let facts = Facts { element, shared: &program.analysis.network.tables };
+    let facts = EffectSummary { element, shared: &program.analysis.network.tables };
     for handler in element.handlers.iter() {
         let _ = write!(out, "\n- `{}` {}", event(handler.kind), facts.of(&handler.effects));
     }
@@ -214,20 +214,20 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
             let Some(binding) = instance.bindings.get(at) else { continue };
             let place = match &binding.place {
                 // Only expressions name the others, as columns behind those of the element.
-                BoundPlace::Computed(_)
-                | BoundPlace::Entry(..)
-                | BoundPlace::Present(_)
-                | BoundPlace::List(_) => "an expression".to_owned(),
-                BoundPlace::Body(path) => {
+                ColumnLocation::Computed(_)
+                | ColumnLocation::Entry(..)
+                | ColumnLocation::Present(_)
+                | ColumnLocation::List(_) => "an expression".to_owned(),
+                ColumnLocation::Body(path) => {
                     let root = if direction == Direction::Request { "req" } else { "resp" };
                     format!("{root}.{}", path.join("."))
                 }
-                BoundPlace::Header(name) => format!("header['{name}']"),
-                BoundPlace::Meta(meta) => match frame::SAID.iter().find(|(_, said)| said == meta) {
+                ColumnLocation::Header(name) => format!("header['{name}']"),
+                ColumnLocation::Meta(meta) => match frame::SAID.iter().find(|(_, said)| said == meta) {
                     Some((name, _)) => format!("{}.{name}", frame::META),
                     None => format!("{meta:?}").to_lowercase(),
                 },
-                BoundPlace::Frame(field) => network.field_name(field),
+                ColumnLocation::Frame(field) => network.field_name(field),
             };
             let _ = write!(out, "\n- in `{}.{}` it is `{place}`", chain.name, instance.name);
         }
@@ -249,12 +249,12 @@ const fn event(kind: HandlerKind) -> &'static str {
 }
 
 /// The effects of handlers in words.
-struct Facts<'p> {
+struct EffectSummary<'p> {
     element: &'p hir::Element,
     shared: &'p [hir::Table],
 }
 
-impl Facts<'_> {
+impl EffectSummary<'_> {
     fn of(&self, effects: &Effects) -> String {
         let columns = |at: &[usize]| at.iter().map(|at| self.element.columns[*at].name.clone()).collect();
         let vars = |at: &[usize]| at.iter().map(|at| self.element.vars[*at].name.clone()).collect::<Vec<_>>();

@@ -10,7 +10,7 @@ use weft_core::limits::JOINS_MAX;
 use crate::ast::{
     BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
     Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, LinkOn, Param,
-    Path, PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
+    Path, PayloadChoice, AssignTarget, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
     QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
     TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind, WireUntil, WireWidth,
     WithItem,
@@ -159,7 +159,7 @@ pub struct Index {
 impl Index {
     /// Reads the trees of a program.
     pub fn new(program: &Program) -> Self {
-        let mut walk = Walk::default();
+        let mut walk = Indexer::default();
         for item in &program.items {
             walk.declare(item);
         }
@@ -231,7 +231,7 @@ impl Index {
 }
 
 /// The row of a table that names can mean.
-struct Sight {
+struct VisibleRow {
     alias: String,
     /// The symbol that the alias means: a row, or the table itself.
     named: SymbolId,
@@ -266,16 +266,16 @@ impl Locals {
 }
 
 #[derive(Default)]
-struct Walk {
+struct Indexer {
     index: Index,
     element: Option<SymbolId>,
     handler: Option<SymbolId>,
     direction: Option<Direction>,
     locals: Locals,
-    sights: Vec<Sight>,
+    visible_rows: Vec<VisibleRow>,
 }
 
-impl Walk {
+impl Indexer {
     // ---- declarations ------------------------------------------------------------------------------------------
 
     fn add(&mut self, kind: SymbolKind, name: &Ident, whole: Span, owner: Option<SymbolId>) -> SymbolId {
@@ -818,13 +818,13 @@ impl Walk {
             Event::Every(interval) => self.expr(interval),
             Event::Timeout(name) | Event::Evict(name) => {
                 if let Some(table) = self.table_name(name) {
-                    self.sights.push(Sight { alias: "OLD".to_owned(), named: table, table });
+                    self.visible_rows.push(VisibleRow { alias: "OLD".to_owned(), named: table, table });
                 }
             }
             _ => {}
         }
         self.block(&handler.body);
-        self.sights.clear();
+        self.visible_rows.clear();
         (self.handler, self.direction) = (None, None);
     }
 
@@ -832,12 +832,12 @@ impl Walk {
 
     /// Names that a block declares are gone behind it.
     fn block(&mut self, stmts: &[Stmt]) {
-        let (n_locals, n_sights) = (self.locals.names.len(), self.sights.len());
+        let (n_locals, n_visible_rows) = (self.locals.names.len(), self.visible_rows.len());
         for stmt in stmts {
             self.stmt(stmt);
         }
         self.locals.truncate(n_locals);
-        self.sights.truncate(n_sights);
+        self.visible_rows.truncate(n_visible_rows);
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
@@ -874,11 +874,11 @@ impl Walk {
             StmtKind::Scan(scan) => {
                 self.expr(&scan.max);
                 let table = self.table_name(&scan.table);
-                let n_sights = self.sights.len();
+                let n_visible_rows = self.visible_rows.len();
                 self.sight(table, &scan.table, scan.alias.as_ref(), stmt.span);
                 self.exprs(&scan.filter);
                 self.block(&scan.body);
-                self.sights.truncate(n_sights);
+                self.visible_rows.truncate(n_visible_rows);
             }
             StmtKind::Add { target, amount } => {
                 self.member_of_element(target);
@@ -992,13 +992,13 @@ impl Walk {
 
     /// Runs `read` where bare names mean columns of a table first.
     fn over(&mut self, table: Option<SymbolId>, read: impl FnOnce(&mut Self)) {
-        let n_sights = self.sights.len();
+        let n_visible_rows = self.visible_rows.len();
         if let Some(table) = table {
             let alias = self.index.symbol(table).name.clone();
-            self.sights.push(Sight { alias, named: table, table });
+            self.visible_rows.push(VisibleRow { alias, named: table, table });
         }
         read(self);
-        self.sights.truncate(n_sights);
+        self.visible_rows.truncate(n_visible_rows);
     }
 
     fn assigns(&mut self, table: Option<SymbolId>, assigns: &[crate::ast::Assign]) {
@@ -1021,8 +1021,8 @@ impl Walk {
             }
         };
         let alias = alias.unwrap_or(name).name.clone();
-        if self.sights.len() < JOINS_MAX {
-            self.sights.push(Sight { alias, named, table });
+        if self.visible_rows.len() < JOINS_MAX {
+            self.visible_rows.push(VisibleRow { alias, named, table });
         }
     }
 
@@ -1094,10 +1094,10 @@ impl Walk {
         }
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &AssignTarget) {
         match place {
-            Place::Path(path) => drop(self.path(path)),
-            Place::Header { key, .. } | Place::Trailer { key, .. } => self.expr(key),
+            AssignTarget::Path(path) => drop(self.path(path)),
+            AssignTarget::Header { key, .. } | AssignTarget::Trailer { key, .. } => self.expr(key),
         }
     }
 
@@ -1107,7 +1107,7 @@ impl Walk {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.own_column(column).then_some(()),
             [first, column] => {
-                let Some(sight) = self.sights.iter().rfind(|sight| sight.alias == first.name) else {
+                let Some(sight) = self.visible_rows.iter().rfind(|sight| sight.alias == first.name) else {
                     self.wire_path(path, None);
                     return None;
                 };
@@ -1128,7 +1128,7 @@ impl Walk {
             return Some(());
         }
         let is_column = |kind| kind == SymbolKind::TableColumn;
-        let in_sight = self.sights.iter().rev();
+        let in_sight = self.visible_rows.iter().rev();
         let joined = in_sight.map(|sight| self.index.member(Some(sight.table), &name.name, is_column));
         if let Some(column) = joined.flatten().next() {
             self.note(name.span, column);

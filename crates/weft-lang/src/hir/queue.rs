@@ -252,7 +252,7 @@ pub enum QueueStmtKind {
     /// `SET place = e;`
     Set {
         /// What changes.
-        place: QueuePlace,
+        place: QueueOperand,
         /// To what.
         value: QueueExpr,
     },
@@ -302,7 +302,7 @@ pub enum QueueExprKind {
     /// Known.
     Literal(QueueLiteral),
     /// A word.
-    Place(QueuePlace),
+    Operand(QueueOperand),
     /// A local.
     Local(usize),
     /// Of one.
@@ -317,7 +317,7 @@ pub enum QueueExprKind {
 
 /// What is read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueuePlace {
+pub enum QueueOperand {
     /// `now()`
     Now,
     /// `link.rate`

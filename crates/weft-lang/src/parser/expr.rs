@@ -5,7 +5,7 @@
 //! being built was begun; [`Parser::expr_above`] saves and restores it around each expression.
 
 use crate::ast::{
-    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListForm, ListLook, Path, SelectItem, Subselect, UnaryOp,
+    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListForm, ListExpr, Path, SelectItem, Subselect, UnaryOp,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, float_value, int_value, unquoted};
@@ -295,7 +295,7 @@ impl Parser<'_> {
             "EXISTS" => return self.nested(Self::exists),
             "CAST" if opens => return self.nested(Self::cast),
             _ if opens && self.peek_keyword(3, "IN") && list_form(&word).is_some() => {
-                return self.nested(Self::list_look);
+                return self.nested(Self::list_expr);
             }
             "PEEK" if self.peek_keyword(1, "BIT") && self.peek(2) == TokenKind::LeftParen => {
                 self.peek_bits()?
@@ -436,7 +436,7 @@ impl Parser<'_> {
     }
 
     /// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
-    fn list_look(&mut self) -> Parsed<Expr> {
+    fn list_expr(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let form = self.word().and_then(list_form).unwrap_or(ListForm::Any);
         self.bump_keyword();
@@ -455,7 +455,7 @@ impl Parser<'_> {
         self.clause("MAX", LIST_BOUND)?;
         let elements_max = self.expr()?;
         self.expect(TokenKind::RightParen, "`)`")?;
-        let look = ListLook { form, item, list, filter, elements_max };
+        let look = ListExpr { form, item, list, filter, elements_max };
         Ok(Expr { kind: ExprKind::List(Box::new(look)), span: self.span_from(start) })
     }
 
@@ -480,7 +480,7 @@ impl Parser<'_> {
         let equal =
             ExprKind::Binary { op: BinaryOp::Eq, op_span: function.span, left, right: Box::new(value) };
         let filter = Some(Expr { kind: equal, span });
-        Ok(ExprKind::List(Box::new(ListLook { form: ListForm::Any, item, list, filter, elements_max })))
+        Ok(ExprKind::List(Box::new(ListExpr { form: ListForm::Any, item, list, filter, elements_max })))
     }
 
     /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`

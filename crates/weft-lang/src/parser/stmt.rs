@@ -2,7 +2,7 @@
 
 use crate::ast::{Assign, Expr, ExprKind, Ident, MARK_CLASS};
 use crate::ast::{
-    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Pushed, Returning, Scan, Select,
+    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, AssignTarget, Pushed, Returning, Scan, Select,
     Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
 };
 use crate::diagnostic::{Diagnostic, code};
@@ -297,18 +297,18 @@ impl Parser<'_> {
     }
 
     /// `a.b`, `header['k']`, `trailer['k']`
-    fn place(&mut self) -> Parsed<Place> {
+    fn place(&mut self) -> Parsed<AssignTarget> {
         let start = self.token().span;
         let is_indexed = self.peek(1) == TokenKind::LeftBracket;
         if is_indexed && self.peek_keyword(0, "HEADER") {
             let key = self.index_key()?;
-            return Ok(Place::Header { key, span: self.span_from(start) });
+            return Ok(AssignTarget::Header { key, span: self.span_from(start) });
         }
         if is_indexed && self.peek_keyword(0, "TRAILER") {
             let key = self.index_key()?;
-            return Ok(Place::Trailer { key, span: self.span_from(start) });
+            return Ok(AssignTarget::Trailer { key, span: self.span_from(start) });
         }
-        self.path("a column, `header['k']` or `trailer['k']`").map(Place::Path)
+        self.path("a column, `header['k']` or `trailer['k']`").map(AssignTarget::Path)
     }
 
     fn if_stmt(&mut self) -> Parsed<StmtKind> {

@@ -2,7 +2,7 @@
 
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
-use weft_lang::resolve::{SchemaFault, SchemaPlace, SchemaSource};
+use weft_lang::resolve::{SchemaFault, SchemaLocation, SchemaSource};
 
 /// Files in memory; `shop.proto` is [`shop`], and `order.proto` [`order`].
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl Resolver for Texts {
 fn broken() -> SchemaFault {
     let text = "syntax = \"proto3\";\nmessage M {\n  string user = 1\n}\n".to_owned();
     let (name, at) = ("broken.proto".to_owned(), text.rfind('}').expect("it is there"));
-    let place = SchemaPlace { name, text, range: at..at + 1, line_and_column: (4, 1) };
+    let place = SchemaLocation { name, text, range: at..at + 1, line_and_column: (4, 1) };
     SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(Box::new(place)) }
 }
 

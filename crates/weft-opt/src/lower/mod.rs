@@ -389,7 +389,7 @@ impl<'n> Scope<'n> {
     /// What a column is computed from, if it is bound to an expression.
     fn computed(&self, column: usize) -> Option<&'n hir::Expr> {
         match &self.instance.bindings[column].place {
-            hir::BoundPlace::Computed(expr) => Some(expr),
+            hir::ColumnLocation::Computed(expr) => Some(expr),
             _ => None,
         }
     }
@@ -410,7 +410,7 @@ impl<'n> Scope<'n> {
     fn changes(&self, direction: hir::Direction) -> bool {
         let is_field = |at: &usize| {
             let place = &self.instance.bindings[*at].place;
-            self.element.columns[*at].direction == direction && matches!(place, hir::BoundPlace::Body(_))
+            self.element.columns[*at].direction == direction && matches!(place, hir::ColumnLocation::Body(_))
         };
         self.element.handlers.iter().any(|handler| handler.effects.columns_written.iter().any(is_field))
     }

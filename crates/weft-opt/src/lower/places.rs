@@ -4,7 +4,7 @@ use weft_core::Type;
 use weft_core::list::EntryKey;
 use weft_ir::ir::{InputId, NameId};
 use weft_ir::program::{AnswerName, ChainProgram, Input, ListPlace, Meta, Place, ReplyField};
-use weft_lang::hir::{self, BoundPlace, Direction};
+use weft_lang::hir::{self, ColumnLocation, Direction};
 use weft_lang::types;
 
 /// The input of this place, made on first use: elements that look at the same place share it.
@@ -52,20 +52,20 @@ fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
 }
 
 /// The place of a column.
-pub(super) fn bound(place: &BoundPlace) -> Place {
+pub(super) fn bound(place: &ColumnLocation) -> Place {
     match place {
-        BoundPlace::Body(path) => Place::Body(path.clone()),
-        BoundPlace::Entry(path, key) => Place::Entry(path.clone(), key.clone()),
-        BoundPlace::Present(path) => Place::Present(path.clone()),
-        BoundPlace::List(list) => Place::List(ListPlace {
+        ColumnLocation::Body(path) => Place::Body(path.clone()),
+        ColumnLocation::Entry(path, key) => Place::Entry(path.clone(), key.clone()),
+        ColumnLocation::Present(path) => Place::Present(path.clone()),
+        ColumnLocation::List(list) => Place::List(ListPlace {
             path: list.path.clone(),
             members: list.members.clone(),
             elements_max: list.elements_max,
         }),
-        BoundPlace::Header(name) => Place::Header(name.clone()),
-        BoundPlace::Meta(of) => meta(*of),
-        BoundPlace::Frame(field) => Place::Frame(field.clone()),
-        BoundPlace::Computed(_) => unreachable!("what is computed is read where its parts are"),
+        ColumnLocation::Header(name) => Place::Header(name.clone()),
+        ColumnLocation::Meta(of) => meta(*of),
+        ColumnLocation::Frame(field) => Place::Frame(field.clone()),
+        ColumnLocation::Computed(_) => unreachable!("what is computed is read where its parts are"),
     }
 }
 

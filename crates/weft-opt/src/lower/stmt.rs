@@ -5,8 +5,8 @@ use weft_core::abi::Fault;
 use weft_core::filter::KeyId;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
-use weft_ir::program::Place as IrPlace;
-use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
+use weft_ir::program::AssignTarget as IrPlace;
+use weft_lang::hir::{ColumnLocation, Direction, Expr, AssignTarget, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
 use super::body::{Body, Bound, Path};
 use super::logic::Val;
@@ -112,18 +112,18 @@ impl<'n> Body<'_, 'n> {
     // ---- places ----
 
     /// Fails on the error of a value, or where it does not fit.
-    pub(super) fn check_for(&mut self, target: &Place, value: Val) {
+    pub(super) fn check_for(&mut self, target: &AssignTarget, value: Val) {
         let fault = match target {
-            Place::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
+            AssignTarget::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
             _ => value.fault,
         };
         self.fail_if(fault);
     }
 
     /// Puts a value that was checked into a place.
-    pub(super) fn put(&mut self, target: &Place, value: Val) {
+    pub(super) fn put(&mut self, target: &AssignTarget, value: Val) {
         match target {
-            Place::Column(column) => {
+            AssignTarget::Column(column) => {
                 let (id, clears) = self.written_column(*column);
                 let null = value.null.filter(|_| clears);
                 self.set_or(
@@ -137,21 +137,21 @@ impl<'n> Body<'_, 'n> {
                     },
                 );
             }
-            Place::Header(name) => self.put_header(IrPlace::Header(name.clone()), value),
-            Place::Trailer(name) => self.put_header(IrPlace::Trailer(name.clone()), value),
-            Place::Call(cell) => self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes)),
-            Place::Var(var) => {
+            AssignTarget::Header(name) => self.put_header(IrPlace::Header(name.clone()), value),
+            AssignTarget::Trailer(name) => self.put_header(IrPlace::Trailer(name.clone()), value),
+            AssignTarget::Call(cell) => self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes)),
+            AssignTarget::Var(var) => {
                 self.lock_for_var();
                 self.b.act(Op::VarSet(self.scope.vars[*var], value.value, Journal::Yes));
             }
-            Place::Local(local) => self.locals[local.0] = Some(Val { fault: None, ..value }),
+            AssignTarget::Local(local) => self.locals[local.0] = Some(Val { fault: None, ..value }),
         }
     }
 
     /// Clears the members of a oneof that the value of this column has displaced. The messages around it are there.
     fn displace(&mut self, column: usize) {
         let direction = self.scope.element.columns[column].direction;
-        let BoundPlace::Body(path) = &self.scope.instance.bindings[column].place else { return };
+        let ColumnLocation::Body(path) = &self.scope.instance.bindings[column].place else { return };
         let (displaced, around) = self.lowering.displaced.by(direction, path);
         for Member { place, ty, nullable } in displaced {
             let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, true);
@@ -239,7 +239,7 @@ impl<'n> Body<'_, 'n> {
         self.b.take_scratch_used() && is_open
     }
 
-    fn guard(&mut self, query: &'n Query, set: &'n [(Place, Expr)], otherwise: &'n Verdict) {
+    fn guard(&mut self, query: &'n Query, set: &'n [(AssignTarget, Expr)], otherwise: &'n Verdict) {
         let before = self.path.clone();
         let no = self.query(query);
         let values: Vec<Val> = set.iter().map(|(_, value)| self.expr(value)).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use weft_lang::hir::{
-    Expr, ExprKind, Find, Handler, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
+    Expr, ExprKind, Find, Handler, AssignTarget, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 
 /// See the module.
@@ -134,8 +134,8 @@ impl<'n> Mentions<'n> {
         }
     }
 
-    fn place(&mut self, place: &Place) {
-        if let Place::Call(cell) = place {
+    fn place(&mut self, place: &AssignTarget) {
+        if let AssignTarget::Call(cell) = place {
             self.call_set.insert(*cell);
         }
     }

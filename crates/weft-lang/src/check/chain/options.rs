@@ -141,7 +141,7 @@ impl Options<'_, '_> {
             return contradictory;
         }
         let ast = self.ast;
-        let mut before = Before::default();
+        let mut before = OrderGraph::default();
         for option in &ast.options {
             let edges = precedences(ast, option);
             let circle = edges.iter().find_map(|(first, second)| before.path(second, first));
@@ -290,7 +290,7 @@ impl Options<'_, '_> {
     }
 
     /// The stage of a name, if it has no fault; reports a name that no stage has.
-    fn find(&mut self, name: &Ident) -> Option<Found> {
+    fn find(&mut self, name: &Ident) -> Option<StagePosition> {
         let on_way = |(way, nodes)| {
             let (written_at, stage) =
                 stages(nodes).enumerate().find(|(_, stage)| name_of(stage) == name.name)?;
@@ -306,11 +306,11 @@ impl Options<'_, '_> {
         if instance.is_none() && !is_filter {
             return None;
         }
-        Some(Found { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
+        Some(StagePosition { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
     }
 
     /// Whether a frame that comes to `b` may have passed `a`, or a call has.
-    fn is_met_before(&self, a: &Found, b: &Found) -> bool {
+    fn is_met_before(&self, a: &StagePosition, b: &StagePosition) -> bool {
         if a.way == b.way {
             return a.written_at < b.written_at;
         }
@@ -343,12 +343,12 @@ impl Options<'_, '_> {
 
 /// Which stages come before which, by the options that ask for it.
 #[derive(Default)]
-struct Before<'a> {
+struct OrderGraph<'a> {
     /// For each stage, those behind it with the first option that says so.
     edges: BTreeMap<&'a str, BTreeMap<&'a str, &'a ChainOption>>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> OrderGraph<'a> {
     fn add(&mut self, edges: &[(&'a str, &'a str)], option: &'a ChainOption) {
         for (first, second) in edges {
             self.edges.entry(first).or_default().entry(second).or_insert(option);
@@ -407,7 +407,7 @@ fn asks(option: &ChainOptionKind) -> String {
 }
 
 /// A stage that an option names.
-struct Found {
+struct StagePosition {
     /// Where it is in [`Chain::instances`]; None is a filter.
     instance: Option<usize>,
     /// On which way it stands: 0 is that of the chain, then its branches as they are written.

@@ -160,7 +160,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
     if body.is_empty() {
         return;
     }
-    let is_early = needs(&body) == Needs::Call;
+    let is_early = needs(&body) == KeyInputs::Call;
     let kind = if is_early { HandlerKind::Open } else { HandlerKind::Request };
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
@@ -175,7 +175,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
 /// The element with its keys in ON OPEN instead of ON REQUEST, if that could be.
 fn early(checked: &Checked) -> Option<Checked> {
     let handler = checked.element.handlers.request.as_ref()?;
-    if needs(&handler.body) == Needs::Message {
+    if needs(&handler.body) == KeyInputs::Message {
         return None;
     }
     let mut early = checked.clone();
@@ -201,22 +201,22 @@ fn key_part(scope: &mut Scope<'_, '_>, part: &ast::Expr, whose: &str) -> Option<
 /// What must be there for keys to be known. The sooner they are, the less a stream waits: those that need no message
 /// are known when the call opens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Needs {
+enum KeyInputs {
     Call,
     /// The call, or the message if they are bound to it.
     Columns,
     Message,
 }
 
-fn needs(body: &[Stmt]) -> Needs {
-    let mut most = Needs::Call;
+fn needs(body: &[Stmt]) -> KeyInputs {
+    let mut most = KeyInputs::Call;
     each_stmt(body, &mut |stmt| {
         for expr in exprs_of(stmt) {
             each_expr(expr, &mut |part| {
                 most = most.max(match part.kind {
-                    ExprKind::Column(_) => Needs::Columns,
-                    ExprKind::Meta(Meta::Size | Meta::Index) => Needs::Message,
-                    _ => Needs::Call,
+                    ExprKind::Column(_) => KeyInputs::Columns,
+                    ExprKind::Meta(Meta::Size | Meta::Index) => KeyInputs::Message,
+                    _ => KeyInputs::Call,
                 });
             });
         }

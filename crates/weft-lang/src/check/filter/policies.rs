@@ -26,7 +26,7 @@ const BURST_MIN: f64 = 1.0;
 
 /// Checks what does not rest on parameters.
 pub(super) fn check(cx: &mut Cx<'_>, element: &Element, ast: &ast::Filter) {
-    Reader { cx, element, params: None, stage: None, n_keys: 0 }.policies(ast);
+    PolicyReader { cx, element, params: None, stage: None, n_keys: 0 }.policies(ast);
 }
 
 /// The policies of a filter without faults, with the parameters of a stage; None if those are at fault.
@@ -37,11 +37,11 @@ pub(super) fn with_params(
     params: &[Value],
     stage: Span,
 ) -> Option<Policies> {
-    Reader { cx, element, params: Some(params), stage: Some(stage), n_keys: 0 }.policies(ast)
+    PolicyReader { cx, element, params: Some(params), stage: Some(stage), n_keys: 0 }.policies(ast)
 }
 
 /// Reads the policies of a filter. Whatever gives None has been reported, or rests on parameters that are not known.
-struct Reader<'a, 'c> {
+struct PolicyReader<'a, 'c> {
     cx: &'a mut Cx<'c>,
     element: &'a Element,
     /// None where the filter is written.
@@ -52,12 +52,12 @@ struct Reader<'a, 'c> {
 
 /// A value and where it stands.
 #[derive(Clone, Copy)]
-struct At<T> {
+struct Spanned<T> {
     value: T,
     span: Span,
 }
 
-impl Reader<'_, '_> {
+impl PolicyReader<'_, '_> {
     /// Reads all, so that each fault is told; None if there was one.
     fn policies(&mut self, ast: &ast::Filter) -> Option<Policies> {
         let mut policies = Policies::default();
@@ -111,7 +111,7 @@ impl Reader<'_, '_> {
     }
 
     /// A try that may take as long as all together would never be cut short.
-    fn try_within_total(&mut self, per_try: Option<At<Interval>>, total: Option<At<Interval>>) -> Option<()> {
+    fn try_within_total(&mut self, per_try: Option<Spanned<Interval>>, total: Option<Spanned<Interval>>) -> Option<()> {
         let (Some(per_try), Some(total)) = (per_try, total) else { return Some(()) };
         if per_try.value < total.value {
             return Some(());
@@ -205,7 +205,7 @@ impl Reader<'_, '_> {
     }
 
     /// A burst that takes longer than [`INTERVAL_MAX`] to come back is no limit that anybody would notice.
-    fn burst_within_a_day(&mut self, burst: Option<At<f64>>, per_second: Option<At<f64>>) -> Option<f64> {
+    fn burst_within_a_day(&mut self, burst: Option<Spanned<f64>>, per_second: Option<Spanned<f64>>) -> Option<f64> {
         let (burst, rate) = (burst?, per_second?);
         if burst.value / rate.value <= INTERVAL_MAX.as_secs_f64() {
             return Some(burst.value);
@@ -224,7 +224,7 @@ impl Reader<'_, '_> {
         &mut self,
         name: &str,
         ast: &ast::RatePolicy,
-        (per_second, burst): (Option<At<f64>>, Option<f64>),
+        (per_second, burst): (Option<Spanned<f64>>, Option<f64>),
         waiting_max: Option<u32>,
     ) -> Option<Rate> {
         let wait_max = match &ast.wait {
@@ -439,10 +439,10 @@ impl Reader<'_, '_> {
         ast.map_or(Some(default), |ast| self.count(what, ast, limits))
     }
 
-    fn count_at(&mut self, what: &str, ast: &ast::Expr, limits: RangeInclusive<u32>) -> Option<At<u32>> {
+    fn count_at(&mut self, what: &str, ast: &ast::Expr, limits: RangeInclusive<u32>) -> Option<Spanned<u32>> {
         let Value::Int(n) = self.value(what, ast, Type::Int(64))? else { return None };
         match u32::try_from(n).ok().filter(|n| limits.contains(n)) {
-            Some(value) => Some(At { value, span: ast.span }),
+            Some(value) => Some(Spanned { value, span: ast.span }),
             None => {
                 let limits = format!("{} to {}", limits.start(), limits.end());
                 self.over_limit(what, &limits, &n.to_string(), ast.span)
@@ -450,11 +450,11 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn interval(&mut self, what: &str, ast: &ast::Expr) -> Option<At<Interval>> {
+    fn interval(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<Interval>> {
         let Value::Int(nanos) = self.value(what, ast, Type::Interval)? else { return None };
         let value = Interval(nanos);
         if nanos > 0 && value <= INTERVAL_MAX {
-            return Some(At { value, span: ast.span });
+            return Some(Spanned { value, span: ast.span });
         }
         self.over_limit(what, "more than no time, and at most a day", &value.to_string(), ast.span)
     }
@@ -472,7 +472,7 @@ impl Reader<'_, '_> {
         ast.map_or(Some(default), |ast| self.percent(what, ast))
     }
 
-    fn per_second(&mut self, what: &str, ast: &ast::Expr) -> Option<At<f64>> {
+    fn per_second(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<f64>> {
         let is_good = |rate| (RATE_PER_SECOND_MIN..=RATE_PER_SECOND_MAX).contains(&rate);
         let limits = format!("{RATE_PER_SECOND_MIN:e} to {RATE_PER_SECOND_MAX:e} PER SECOND");
         self.real(what, ast, &limits, is_good)
@@ -484,10 +484,10 @@ impl Reader<'_, '_> {
         ast: &ast::Expr,
         limits: &str,
         is_good: impl Fn(f64) -> bool,
-    ) -> Option<At<f64>> {
+    ) -> Option<Spanned<f64>> {
         let Value::Float(value) = self.value(what, ast, Type::F64)? else { return None };
         match is_good(value) {
-            true => Some(At { value, span: ast.span }),
+            true => Some(Spanned { value, span: ast.span }),
             false => self.over_limit(what, limits, &value.to_string(), ast.span),
         }
     }
@@ -519,9 +519,9 @@ impl Reader<'_, '_> {
     }
 
     /// The statuses for which a condition is true; those of [`StatusSet::server_errors`] if none is written.
-    fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<At<StatusSet>> {
+    fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<Spanned<StatusSet>> {
         let Some(when) = when else {
-            return Some(At { value: StatusSet::server_errors(), span: self.element.span });
+            return Some(Spanned { value: StatusSet::server_errors(), span: self.element.span });
         };
         let mut n_rand = 0;
         let mut scope = Scope::new(self.cx, self.element, &[], View::Ending, &mut n_rand);
@@ -546,7 +546,7 @@ impl Reader<'_, '_> {
                 .with_help("leave OK out: `status <> OK AND ...`, or name the statuses: `status IN (...)`");
             return self.refuse(diagnostic);
         }
-        Some(At { value: set.into_iter().collect(), span: when.span })
+        Some(Spanned { value: set.into_iter().collect(), span: when.span })
     }
 
     fn not_folded<T>(&mut self, error: FoldError) -> Option<T> {

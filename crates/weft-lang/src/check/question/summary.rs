@@ -40,14 +40,14 @@ pub(super) fn is_one(items: &[SelectItem], group: &[ast::Ident]) -> bool {
 }
 
 /// The table that is asked about.
-pub(super) struct Asked<'a, 'c> {
+pub(super) struct QueriedTable<'a, 'c> {
     pub(super) cx: &'a mut Cx<'c>,
     pub(super) table: &'a Table,
     pub(super) row: &'a Element,
     pub(super) n_rand: &'a mut u32,
 }
 
-impl Asked<'_, '_> {
+impl QueriedTable<'_, '_> {
     pub(super) fn summary(
         &mut self,
         items: &[SelectItem],

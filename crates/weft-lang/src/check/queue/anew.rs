@@ -3,7 +3,7 @@
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueExprKind, QueueLevel, QueueLiteral, QueueMoment as Moment, QueuePlace, QueueStmt, QueueStmtKind,
+    QueueExprKind, QueueLevel, QueueLiteral, QueueMoment as Moment, QueueOperand, QueueStmt, QueueStmtKind,
 };
 use crate::source::Span;
 
@@ -41,7 +41,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
 fn ranks_set(stmts: &[QueueStmt], ranks: &mut Vec<(i64, Span)>) {
     for stmt in stmts {
         match &stmt.kind {
-            QueueStmtKind::Set { place: QueuePlace::Rank, value } => {
+            QueueStmtKind::Set { place: QueueOperand::Rank, value } => {
                 if let QueueExprKind::Literal(QueueLiteral::Int(rank)) = value.kind {
                     ranks.push((rank, stmt.span));
                 }

@@ -1,11 +1,11 @@
 //! Handlers of queues: statements, and that every path ends in one verdict.
 
 use super::Checker;
-use super::expr::{Found, codepoints};
-use crate::ast::{self, Place as AstPlace, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
+use super::expr::{ResolvedName, codepoints};
+use crate::ast::{self, AssignTarget, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueuePlace,
+    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueueOperand,
     QueueStmt, QueueStmtKind as Kind, QueueType as T, QueueVerdict,
 };
 use crate::source::Span;
@@ -204,13 +204,13 @@ impl Checker<'_, '_> {
         None
     }
 
-    fn set(&mut self, target: &AstPlace, value: &ast::Expr) -> Option<Kind> {
-        let AstPlace::Path(path) = target else { return self.foreign(target.span()) };
+    fn set(&mut self, target: &AssignTarget, value: &ast::Expr) -> Option<Kind> {
+        let AssignTarget::Path(path) = target else { return self.foreign(target.span()) };
         let (found, ty, can_set) = self.place(path)?;
-        if matches!(found, Found::Place(QueuePlace::Header(_)) | Found::Truth(_)) {
+        if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
             return self.fixed(path, "a queue looks at headers: elements of a chain change them");
         }
-        let Found::Place(place) = found else {
+        let ResolvedName::Operand(place) = found else {
             return self.fixed(path, "a value that was given once");
         };
         if !can_set {
@@ -261,7 +261,7 @@ impl Checker<'_, '_> {
             AstVerdict::Hold { is_span: false, time } => QueueVerdict::Hold(self.typed(time, T::Timestamp)?),
             AstVerdict::Hold { is_span: true, time } => {
                 let time = self.typed(time, T::Interval)?;
-                let now = QueueExpr { kind: QueueExprKind::Place(QueuePlace::Now), ty: T::Timestamp, span };
+                let now = QueueExpr { kind: QueueExprKind::Operand(QueueOperand::Now), ty: T::Timestamp, span };
                 let kind = QueueExprKind::Binary(QueueBinary::Add, Box::new(now), Box::new(time));
                 QueueVerdict::Hold(QueueExpr { kind, ty: T::Timestamp, span })
             }

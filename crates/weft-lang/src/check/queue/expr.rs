@@ -1,13 +1,13 @@
 //! Expressions of queues: whole numbers with a unit, truths, and F64. Arithmetic is total, so none of them can fail.
 
 use super::range::Range;
-use super::{Checker, Named};
+use super::{Checker, QueueName};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
 use crate::check::scope::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment,
-    QueuePlace as Place, QueueType as T, QueueUnary as U,
+    QueueOperand as Operand, QueueType as T, QueueUnary as U,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -82,12 +82,12 @@ pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
     QueueExpr { kind: Kind::Literal(value), ty, span }
 }
 
-fn place(place: Place, ty: T, span: Span) -> QueueExpr {
-    QueueExpr { kind: Kind::Place(place), ty, span }
+fn place(place: Operand, ty: T, span: Span) -> QueueExpr {
+    QueueExpr { kind: Kind::Operand(place), ty, span }
 }
 
 /// That a word of a packet is not 0.
-fn truth(of: Place, span: Span) -> QueueExpr {
+fn truth(of: Operand, span: Span) -> QueueExpr {
     binary(B::Ne, place(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
 }
 
@@ -303,16 +303,16 @@ impl Checker<'_, '_> {
     fn path(&mut self, path: &Path) -> Option<QueueExpr> {
         let (found, ty, _) = self.place(path)?;
         Some(match found {
-            Found::Place(found) => place(found, ty, path.span),
-            Found::Truth(found) => truth(found, path.span),
-            Found::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
-            Found::Known(value) => literal(value, ty, path.span),
-            Found::Sojourn => {
+            ResolvedName::Operand(found) => place(found, ty, path.span),
+            ResolvedName::Truth(found) => truth(found, path.span),
+            ResolvedName::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
+            ResolvedName::Known(value) => literal(value, ty, path.span),
+            ResolvedName::Sojourn => {
                 if self.moment.is_none() {
                     self.is_zero(path.span);
                 }
                 let at = |what| place(what, T::Timestamp, path.span);
-                binary(B::Sub, at(Place::Now), at(Place::Arrived), T::Interval)
+                binary(B::Sub, at(Operand::Now), at(Operand::Arrived), T::Interval)
             }
         })
     }
@@ -326,36 +326,36 @@ impl Checker<'_, '_> {
     }
 
     /// What a name means, its type, and whether it may be set.
-    pub(super) fn place(&mut self, path: &Path) -> Option<(Found, T, bool)> {
+    pub(super) fn place(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         match names[..] {
             ["p", "meta", field] | ["p", field] => self.packet_field(path, field),
             ["queue", "packets"] => {
-                Some((Found::Place(Place::Packets { of_partition: false }), T::Number, false))
+                Some((ResolvedName::Operand(Operand::Packets { of_partition: false }), T::Number, false))
             }
-            ["queue", "bytes"] => Some((Found::Place(Place::Bytes { of_partition: false }), T::Size, false)),
+            ["queue", "bytes"] => Some((ResolvedName::Operand(Operand::Bytes { of_partition: false }), T::Size, false)),
             ["partition", what] => {
                 let (found, ty) = match what {
-                    "packets" => (Place::Packets { of_partition: true }, T::Number),
-                    "bytes" => (Place::Bytes { of_partition: true }, T::Size),
-                    "index" => (Place::Index, T::Number),
+                    "packets" => (Operand::Packets { of_partition: true }, T::Number),
+                    "bytes" => (Operand::Bytes { of_partition: true }, T::Size),
+                    "index" => (Operand::Index, T::Number),
                     _ => {
                         let known = ["partition.packets", "partition.bytes", "partition.index"];
                         return self.unknown(path, known);
                     }
                 };
                 self.needs_partition(path.span)?;
-                Some((Found::Place(found), ty, false))
+                Some((ResolvedName::Operand(found), ty, false))
             }
-            ["link", "rate"] => Some((Found::Place(Place::Rate), T::Number, false)),
+            ["link", "rate"] => Some((ResolvedName::Operand(Operand::Rate), T::Number, false)),
             ["queue", _] => self.unknown(path, ["queue.packets", "queue.bytes"]),
             ["link", _] => self.unknown(path, ["link.rate"]),
             [_] => self.single(path),
             _ => match self.header(path, false) {
                 Some(found) => found.map(|(place, ty)| match ty {
-                    T::Bool => (Found::Truth(place), ty, false),
-                    _ => (Found::Place(place), ty, false),
+                    T::Bool => (ResolvedName::Truth(place), ty, false),
+                    _ => (ResolvedName::Operand(place), ty, false),
                 }),
                 None => {
                     self.unknown_layer(path);
@@ -374,18 +374,18 @@ impl Checker<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    fn packet_field(&mut self, path: &Path, field: &str) -> Option<(Found, T, bool)> {
+    fn packet_field(&mut self, path: &Path, field: &str) -> Option<(ResolvedName, T, bool)> {
         if !self.sees_packet() {
             self.no_packet(path.span);
             return None;
         }
         let found = match field {
-            "sojourn" => return Some((Found::Sojourn, T::Interval, false)),
-            "len" => Place::Len,
-            "arrived" => Place::Arrived,
-            "ecn" => Place::Ecn,
-            "id" => Place::Id,
-            _ => Place::Field(field.to_owned()),
+            "sojourn" => return Some((ResolvedName::Sojourn, T::Interval, false)),
+            "len" => Operand::Len,
+            "arrived" => Operand::Arrived,
+            "ecn" => Operand::Ecn,
+            "id" => Operand::Id,
+            _ => Operand::Field(field.to_owned()),
         };
         let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
             let message = match field {
@@ -395,10 +395,10 @@ impl Checker<'_, '_> {
             self.not_of_packets(path, message);
             return None;
         };
-        if matches!(found, Place::Field(_)) {
+        if matches!(found, Operand::Field(_)) {
             self.note_field(field);
         }
-        Some((Found::Place(found), *ty, *can_set))
+        Some((ResolvedName::Operand(found), *ty, *can_set))
     }
 
     /// Says what packets have instead.
@@ -446,31 +446,31 @@ impl Checker<'_, '_> {
         None
     }
 
-    fn single(&mut self, path: &Path) -> Option<(Found, T, bool)> {
+    fn single(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let name = path.as_ident()?;
         if let Some((_, found)) = self.locals.iter().rev().find(|(known, _)| *known == name.name) {
             let (local, ty) = (*found)?;
             let params = self.local_params.iter().filter(|(of, _)| *of == local);
             self.param_uses.extend(params.map(|(_, param)| (param.clone(), path.span)));
-            return Some((Found::Local(local), ty, false));
+            return Some((ResolvedName::Local(local), ty, false));
         }
         let named = self.names.iter().find(|(known, _)| *known == name.name).map(|(_, named)| *named);
         match (named, name.name.as_str()) {
-            (Some(Named::Param(value, ty)), _) => {
+            (Some(QueueName::Param(value, ty)), _) => {
                 self.param_uses.push((name.name.clone(), path.span));
-                Some((Found::Known(value), ty, false))
+                Some((ResolvedName::Known(value), ty, false))
             }
-            (Some(Named::Var(at, ty)), _) => Some((Found::Place(Place::Var(at)), ty, true)),
-            (Some(Named::PartitionVar(at, ty)), _) => {
+            (Some(QueueName::Var(at, ty)), _) => Some((ResolvedName::Operand(Operand::Var(at)), ty, true)),
+            (Some(QueueName::PartitionVar(at, ty)), _) => {
                 self.needs_partition(path.span)?;
-                Some((Found::Place(Place::PartitionVar(at)), ty, true))
+                Some((ResolvedName::Operand(Operand::PartitionVar(at)), ty, true))
             }
-            (Some(Named::Broken), _) => None,
+            (Some(QueueName::Broken), _) => None,
             (None, "rank") => {
                 self.needs_partition(path.span)?;
-                Some((Found::Place(Place::Rank), T::Number, true))
+                Some((ResolvedName::Operand(Operand::Rank), T::Number, true))
             }
-            (None, "drops") => Some((Found::Place(Place::Drops), T::Number, false)),
+            (None, "drops") => Some((ResolvedName::Operand(Operand::Drops), T::Number, false)),
             (None, "p") => {
                 let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is no value")
                     .at(path.span, "which of its fields?")
@@ -601,7 +601,7 @@ impl Checker<'_, '_> {
             return;
         }
         let range = |side: &QueueExpr| match &side.kind {
-            Kind::Place(place) => codepoints(place).map(Range::up_to),
+            Kind::Operand(place) => codepoints(place).map(Range::up_to),
             Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),
             _ => None,
         };
@@ -750,13 +750,13 @@ impl Checker<'_, '_> {
                 if !self.sees_packet() {
                     return self.unfit(span);
                 }
-                place(Place::Field("flow".to_owned()), T::Number, span)
+                place(Operand::Field("flow".to_owned()), T::Number, span)
             }
             "partitions" => {
                 let Ast::Path(path) = &args[0].kind else { return self.not_counted(args[0].span) };
                 let (by, ..) = self.place(path)?;
                 let by = match by {
-                    Found::Place(by) if is_counted(&by) => by,
+                    ResolvedName::Operand(by) if is_counted(&by) => by,
                     _ => return self.not_counted(path.span),
                 };
                 self.needs_partition(span)?;
@@ -764,7 +764,7 @@ impl Checker<'_, '_> {
                 if !self.counted.contains(&name) {
                     self.counted.push(name);
                 }
-                place(Place::Partitions(Box::new(by)), T::Number, span)
+                place(Operand::Partitions(Box::new(by)), T::Number, span)
             }
             "present" => {
                 let Ast::Path(path) = &args[0].kind else { return self.unfit(args[0].span) };
@@ -777,7 +777,7 @@ impl Checker<'_, '_> {
                     }
                 }
             }
-            "now" => place(Place::Now, T::Timestamp, span),
+            "now" => place(Operand::Now, T::Timestamp, span),
             "rand" => {
                 let nth = self.n_rand;
                 self.n_rand += 1;
@@ -926,10 +926,10 @@ impl Checker<'_, '_> {
 
 /// What a name means.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
-    Place(Place),
+pub(super) enum ResolvedName {
+    Operand(Operand),
     /// It is true where the word is not 0.
-    Truth(Place),
+    Truth(Operand),
     Local(usize),
     Known(Literal),
     /// The time since the packet came.
@@ -946,19 +946,19 @@ fn alike(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
 }
 
 /// Whether partitions can be counted by a field of packets.
-fn is_counted(place: &Place) -> bool {
+fn is_counted(place: &Operand) -> bool {
     match place {
-        Place::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
-        Place::Header(_) => true,
+        Operand::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
+        Operand::Header(_) => true,
         _ => false,
     }
 }
 
 /// The greatest number that a codepoint of a packet may have.
-pub(super) fn codepoints(place: &Place) -> Option<i64> {
+pub(super) fn codepoints(place: &Operand) -> Option<i64> {
     match place {
-        Place::Ecn => Some(3),
-        Place::Field(name) if name == "dscp" => Some(63),
+        Operand::Ecn => Some(3),
+        Operand::Field(name) if name == "dscp" => Some(63),
         _ => None,
     }
 }

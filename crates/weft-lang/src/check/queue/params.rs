@@ -1,6 +1,6 @@
 //! Parameters of queues: their types, and their values.
 
-use super::{Checker, Literal, Named, RESERVED, T};
+use super::{Checker, Literal, QueueName, RESERVED, T};
 use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
 use crate::check::Cx;
 use crate::check::scope::with_nearest;
@@ -14,8 +14,8 @@ pub(super) fn params(
     cx: &mut Cx<'_>,
     item: &ast::Queue,
     used: Option<&QueueUse>,
-) -> (Vec<(String, Named)>, bool) {
-    let mut names: Vec<(String, Named)> = Vec::new();
+) -> (Vec<(String, QueueName)>, bool) {
+    let mut names: Vec<(String, QueueName)> = Vec::new();
     let args = used.map_or(&[][..], |used| &used.args);
     for arg in args {
         if !item.params.iter().any(|param| param.name.name == arg.name.name) {
@@ -36,20 +36,20 @@ pub(super) fn params(
                 let literal = Checker::new(cx, Vec::new()).constant(value, ty);
                 let literal = literal.filter(|literal| is_in_range(cx, param, value.span, *literal));
                 is_whole &= literal.is_some();
-                Named::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
+                QueueName::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
             }
-            (Some(ty), None) if used.is_none() => Named::Param(stand_in(ty), ty),
+            (Some(ty), None) if used.is_none() => QueueName::Param(stand_in(ty), ty),
             (Some(_), None) => {
                 let message = format!("parameter `{}` of `{}` has no value", param.name.name, item.name.name);
                 let span = used.map_or(item.name.span, |used| used.span);
                 let diagnostic = Diagnostic::error(code::MISSING_PARAM, message).at(span, "not given here");
                 cx.report(diagnostic.with_label(param.span, "declared here without a default"));
                 is_whole = false;
-                Named::Broken
+                QueueName::Broken
             }
             (None, _) => {
                 is_whole = false;
-                Named::Broken
+                QueueName::Broken
             }
         };
         names.push((param.name.name.clone(), value));
@@ -98,7 +98,7 @@ impl Checker<'_, '_> {
         let mut told: Vec<String> = Vec::new();
         for (name, _) in &self.param_uses[n_uses..] {
             let found = self.names.iter().find(|(known, _)| known == name);
-            if let Some((_, Named::Param(value, ty))) = found {
+            if let Some((_, QueueName::Param(value, ty))) = found {
                 let one = format!("{name} is {}", shown(*value, *ty));
                 if !told.contains(&one) {
                     told.push(one);
@@ -124,7 +124,7 @@ fn shown(value: Literal, ty: T) -> String {
 }
 
 /// Whether a parameter or variable may have this name; tells it if not.
-pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) -> bool {
+pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, QueueName)], name: &Ident) -> bool {
     let diagnostic = if RESERVED.contains(&name.name.as_str()) {
         let message = format!("`{}` has a meaning of its own in a queue", name.name);
         Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")

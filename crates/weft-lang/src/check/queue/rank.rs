@@ -16,7 +16,7 @@ use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueHeader, QueueLevel, QueueLiteral as Literal,
-    QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
+    QueuePartitions, QueueOperand as Operand, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
     QueueVar,
 };
 use crate::source::Span;
@@ -48,7 +48,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<Stri
 fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
     for stmt in stmts {
         match &stmt.kind {
-            QueueStmtKind::Set { place: Place::Rank, .. } => {
+            QueueStmtKind::Set { place: Operand::Rank, .. } => {
                 let message = "a rank that is the least of its packets cannot be set";
                 let diagnostic = Diagnostic::error(code::QUEUE_RANK, message)
                     .at(stmt.span, "has no effect")
@@ -67,7 +67,7 @@ fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
 
 /// A place that gives a rank which its bits do not hold.
 #[derive(Clone, Debug, PartialEq)]
-struct Misfit {
+struct RankOverflow {
     /// What gives it.
     span: Span,
     /// What it may be there.
@@ -82,7 +82,7 @@ struct Misfit {
     path: Vec<(Span, bool)>,
 }
 
-impl Misfit {
+impl RankOverflow {
     fn diagnostic(&self, cx: &Cx<'_>) -> Diagnostic {
         let Self { span, found, bits, .. } = *self;
         let fits = format!("with BITS {bits} ranks are 0 to {}", greatest(bits));
@@ -156,8 +156,8 @@ fn greatest(bits: u8) -> i64 {
 }
 
 /// Where ranks of a level may not fit, at most one for each place.
-fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<Misfit> {
-    let mut walk = Walk { level, changed, looks: Cell::new(0), given: Vec::new() };
+fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> {
+    let mut walk = RankAnalyzer { level, changed, looks: Cell::new(0), given: Vec::new() };
     if let Some((rank, Some(bits))) = &level.packet_rank {
         walk.give(&[State::default()], rank, *bits, true);
     }
@@ -174,7 +174,7 @@ fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<Misfit> {
 
 /// What is known of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Known {
+enum AbstractValue {
     Whole(Range),
     /// From one number to another, and a number.
     Float(f64, f64),
@@ -183,7 +183,7 @@ enum Known {
     Nothing,
 }
 
-impl Known {
+impl AbstractValue {
     /// Of a whole number.
     fn range(self) -> Range {
         if let Self::Whole(range) = self { range } else { Range::ALL }
@@ -203,13 +203,13 @@ impl Known {
 #[derive(Clone, Debug, PartialEq)]
 enum Name {
     Local(usize),
-    Place(Place),
+    Operand(Operand),
 }
 
 fn name_of(expr: &QueueExpr) -> Option<Name> {
     match &expr.kind {
         Kind::Local(local) => Some(Name::Local(*local)),
-        Kind::Place(place) => Some(Name::Place(place.clone())),
+        Kind::Operand(place) => Some(Name::Operand(place.clone())),
         _ => None,
     }
 }
@@ -217,18 +217,18 @@ fn name_of(expr: &QueueExpr) -> Option<Name> {
 /// What is known on a path, and how it came there.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
-    known: Vec<(Name, Known)>,
+    known: Vec<(Name, AbstractValue)>,
     path: Vec<(Span, bool)>,
     /// A condition of the path says more than is known of it: together with others it may never be so.
     is_unsure: bool,
 }
 
 impl State {
-    fn get(&self, name: &Name) -> Option<Known> {
+    fn get(&self, name: &Name) -> Option<AbstractValue> {
         self.known.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    fn put(&mut self, name: Name, value: Known) {
+    fn put(&mut self, name: Name, value: AbstractValue) {
         self.known.retain(|(known, _)| *known != name);
         self.known.push((name, value));
     }
@@ -254,15 +254,15 @@ fn common(a: &[(Span, bool)], b: &[(Span, bool)]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-struct Walk<'w> {
+struct RankAnalyzer<'w> {
     level: &'w QueueLevel,
     changed: &'w BTreeSet<String>,
     /// How much was looked at.
     looks: Cell<usize>,
-    given: Vec<Misfit>,
+    given: Vec<RankOverflow>,
 }
 
-impl Walk<'_> {
+impl RankAnalyzer<'_> {
     // ---- statements --------------------------------------------------------------------------------------------
 
     /// The states behind the statements.
@@ -276,12 +276,12 @@ impl Walk<'_> {
                     state.put(Name::Local(*local), found);
                 }),
                 QueueStmtKind::Set { place, value } => {
-                    if let (Place::Rank, Some(bits)) = (place, self.level.rank_bits) {
+                    if let (Operand::Rank, Some(bits)) = (place, self.level.rank_bits) {
                         self.give(&states, value, bits, false);
                     }
                     self.assign(&states, value, |walk, state, found| {
                         let kept = walk.stored(place, found);
-                        state.put(Name::Place(place.clone()), kept);
+                        state.put(Name::Operand(place.clone()), kept);
                     })
                 }
                 QueueStmtKind::If { arms, otherwise } => self.arms(arms, otherwise, states),
@@ -296,7 +296,7 @@ impl Walk<'_> {
         &self,
         states: &[State],
         value: &QueueExpr,
-        put: impl Fn(&Self, &mut State, Known),
+        put: impl Fn(&Self, &mut State, AbstractValue),
     ) -> Vec<State> {
         let mut after = Vec::new();
         for (mut state, found, _) in states.iter().flat_map(|state| self.outcomes(state, value)) {
@@ -364,21 +364,21 @@ impl Walk<'_> {
                     span = if span == *at { span } else { value.span };
                 }
             }
-            self.given.push(Misfit { span, found, bits, is_certain, of_packets, path });
+            self.given.push(RankOverflow { span, found, bits, is_certain, of_packets, path });
             return;
         }
     }
 
     /// What a place holds of what is written to it.
-    fn stored(&self, place: &Place, value: Known) -> Known {
+    fn stored(&self, place: &Operand, value: AbstractValue) -> AbstractValue {
         let range = match place {
-            Place::Ecn => Range::up_to(3),
-            Place::Field(name) if name == "dscp" => Range::up_to(63),
-            Place::Var(at) => of_var(&self.level.vars[*at]),
-            Place::PartitionVar(at) => of_var(&self.level.partition_vars[*at]),
+            Operand::Ecn => Range::up_to(3),
+            Operand::Field(name) if name == "dscp" => Range::up_to(63),
+            Operand::Var(at) => of_var(&self.level.vars[*at]),
+            Operand::PartitionVar(at) => of_var(&self.level.partition_vars[*at]),
             _ => Range::ALL,
         };
-        if let Known::Whole(found) = value { Known::Whole(found.brought_into(range)) } else { value }
+        if let AbstractValue::Whole(found) = value { AbstractValue::Whole(found.brought_into(range)) } else { value }
     }
 
     // ---- conditions --------------------------------------------------------------------------------------------
@@ -407,12 +407,12 @@ impl Walk<'_> {
                 self.assume_compared(state, *op, (a, b), is_true)
             }
             _ => match self.value(state, condition) {
-                Known::Truth(known) if known != is_true => None,
-                Known::Truth(_) => Some(state.clone()),
+                AbstractValue::Truth(known) if known != is_true => None,
+                AbstractValue::Truth(_) => Some(state.clone()),
                 _ => {
                     let mut state = state.clone();
                     match name_of(condition) {
-                        Some(name) => state.put(name, Known::Truth(is_true)),
+                        Some(name) => state.put(name, AbstractValue::Truth(is_true)),
                         None => state.is_unsure = true,
                     }
                     Some(state)
@@ -444,7 +444,7 @@ impl Walk<'_> {
         state.is_unsure |= !is_all_told;
         for (side, range) in [(a, left), (b, right)] {
             if let Some(name) = name_of(side) {
-                state.put(name, Known::Whole(range));
+                state.put(name, AbstractValue::Whole(range));
             }
         }
         Some(state)
@@ -454,7 +454,7 @@ impl Walk<'_> {
 
     /// The values of an expression, each with the state in which it has it and the part that gives it: the arms of a
     /// CASE are paths of their own.
-    fn outcomes(&self, state: &State, expr: &QueueExpr) -> Vec<(State, Known, Span)> {
+    fn outcomes(&self, state: &State, expr: &QueueExpr) -> Vec<(State, AbstractValue, Span)> {
         let Kind::Case(arms, otherwise) = &expr.kind else {
             return vec![(state.clone(), self.value(state, expr), expr.span)];
         };
@@ -476,7 +476,7 @@ impl Walk<'_> {
     }
 
     /// What is known of an expression.
-    fn value(&self, state: &State, expr: &QueueExpr) -> Known {
+    fn value(&self, state: &State, expr: &QueueExpr) -> AbstractValue {
         if !self.looks_on(state) {
             return anything(expr.ty);
         }
@@ -484,56 +484,56 @@ impl Walk<'_> {
             return state.get(&name).unwrap_or_else(|| self.unwritten(&name, expr.ty));
         }
         match &expr.kind {
-            Kind::Literal(Literal::Int(n)) => Known::Whole(Range::one(*n)),
-            Kind::Literal(Literal::Float(x)) if !x.is_nan() => Known::Float(*x, *x),
-            Kind::Literal(Literal::Bool(truth)) => Known::Truth(*truth),
+            Kind::Literal(Literal::Int(n)) => AbstractValue::Whole(Range::one(*n)),
+            Kind::Literal(Literal::Float(x)) if !x.is_nan() => AbstractValue::Float(*x, *x),
+            Kind::Literal(Literal::Bool(truth)) => AbstractValue::Truth(*truth),
             // Draws are whole multiples of 2^-53 below 1.
-            Kind::Rand(_) => Known::Float(0.0, 1.0 - f64::EPSILON / 2.0),
+            Kind::Rand(_) => AbstractValue::Float(0.0, 1.0 - f64::EPSILON / 2.0),
             Kind::Unary(op, a) => unary(*op, self.value(state, a)),
             Kind::Binary(op, a, b) if expr.ty.is_whole() => {
                 let (a, b) = (self.value(state, a).range(), self.value(state, b).range());
-                Known::Whole(Range::binary(*op, a, b))
+                AbstractValue::Whole(Range::binary(*op, a, b))
             }
             Kind::Binary(op, a, b) if expr.ty == T::Float => {
                 float(*op, self.value(state, a), self.value(state, b))
             }
             Kind::Binary(op, a, _) if matches!(op, B::And | B::Or) || a.ty.is_whole() => {
                 match (self.assume(state, expr, true), self.assume(state, expr, false)) {
-                    (Some(_), None) => Known::Truth(true),
-                    (None, Some(_)) => Known::Truth(false),
-                    _ => Known::Nothing,
+                    (Some(_), None) => AbstractValue::Truth(true),
+                    (None, Some(_)) => AbstractValue::Truth(false),
+                    _ => AbstractValue::Nothing,
                 }
             }
             Kind::Case(..) => {
                 let all = self.outcomes(state, expr).into_iter().map(|(_, value, _)| value);
-                all.reduce(Known::or).unwrap_or_else(|| anything(expr.ty))
+                all.reduce(AbstractValue::or).unwrap_or_else(|| anything(expr.ty))
             }
             _ => anything(expr.ty),
         }
     }
 
     /// What a name holds at the start of a handler.
-    fn unwritten(&self, name: &Name, ty: T) -> Known {
-        let Name::Place(place) = name else { return anything(ty) };
+    fn unwritten(&self, name: &Name, ty: T) -> AbstractValue {
+        let Name::Operand(place) = name else { return anything(ty) };
         if !ty.is_whole() {
-            return Known::Nothing;
+            return AbstractValue::Nothing;
         }
         let level = self.level;
-        Known::Whole(match place {
+        AbstractValue::Whole(match place {
             // The one that comes may be counted before the limit is looked at.
-            Place::Packets { .. } | Place::Drops => Range::up_to(i64::from(PACKETS_MAX) + 1),
-            Place::Bytes { .. } => Range::up_to(BYTES_MAX as i64 + i64::from(u32::MAX)),
-            Place::Rate | Place::Now | Place::Arrived => Range::up_to(i64::MAX),
-            Place::Index => Range::up_to(n_partitions(level) - 1),
-            Place::Rank => level.rank_bits.map_or(Range::ALL, |bits| Range::up_to(greatest(bits))),
-            Place::Var(at) => of_var(&level.vars[*at]),
-            Place::PartitionVar(at) => of_var(&level.partition_vars[*at]),
-            Place::Len => Range::HASH,
-            Place::Ecn => Range::up_to(3),
-            Place::Id => Range::ALL,
-            Place::Partitions(_) => Range::of(0, n_partitions(level)),
-            Place::Field(name) => self.field(name),
-            Place::Header(name) => {
+            Operand::Packets { .. } | Operand::Drops => Range::up_to(i64::from(PACKETS_MAX) + 1),
+            Operand::Bytes { .. } => Range::up_to(BYTES_MAX as i64 + i64::from(u32::MAX)),
+            Operand::Rate | Operand::Now | Operand::Arrived => Range::up_to(i64::MAX),
+            Operand::Index => Range::up_to(n_partitions(level) - 1),
+            Operand::Rank => level.rank_bits.map_or(Range::ALL, |bits| Range::up_to(greatest(bits))),
+            Operand::Var(at) => of_var(&level.vars[*at]),
+            Operand::PartitionVar(at) => of_var(&level.partition_vars[*at]),
+            Operand::Len => Range::HASH,
+            Operand::Ecn => Range::up_to(3),
+            Operand::Id => Range::ALL,
+            Operand::Partitions(_) => Range::of(0, n_partitions(level)),
+            Operand::Field(name) => self.field(name),
+            Operand::Header(name) => {
                 level.headers.iter().find(|header| header.name == *name).map_or(Range::ALL, of_header)
             }
         })
@@ -578,8 +578,8 @@ fn join_beyond(states: &mut Vec<State>) {
     }
 }
 
-fn anything(ty: T) -> Known {
-    if ty.is_whole() { Known::Whole(Range::ALL) } else { Known::Nothing }
+fn anything(ty: T) -> AbstractValue {
+    if ty.is_whole() { AbstractValue::Whole(Range::ALL) } else { AbstractValue::Nothing }
 }
 
 fn of_var(var: &QueueVar) -> Range {
@@ -602,34 +602,34 @@ fn n_partitions(level: &QueueLevel) -> i64 {
     })
 }
 
-fn unary(op: U, a: Known) -> Known {
+fn unary(op: U, a: AbstractValue) -> AbstractValue {
     match (op, a) {
-        (U::Not, Known::Truth(truth)) => Known::Truth(!truth),
-        (U::Negate, Known::Whole(a)) => Known::Whole(Range::binary(B::Sub, Range::one(0), a)),
-        (U::Negate, Known::Float(low, high)) => Known::Float(-high, -low),
+        (U::Not, AbstractValue::Truth(truth)) => AbstractValue::Truth(!truth),
+        (U::Negate, AbstractValue::Whole(a)) => AbstractValue::Whole(Range::binary(B::Sub, Range::one(0), a)),
+        (U::Negate, AbstractValue::Float(low, high)) => AbstractValue::Float(-high, -low),
         // To the nearest, which keeps their order.
-        (U::ToFloat, Known::Whole(a)) => Known::Float(a.low as f64, a.high as f64),
-        (U::ToWhole, Known::Float(low, high)) => Known::Whole(Range::of(low as i64, high as i64)),
-        (U::ToWhole, _) => Known::Whole(Range::ALL),
-        (U::Floor, Known::Float(low, high)) => Known::Float(low.floor(), high.floor()),
-        (U::Ceil, Known::Float(low, high)) => Known::Float(low.ceil(), high.ceil()),
-        (U::Round, Known::Float(low, high)) => Known::Float(low.round_ties_even(), high.round_ties_even()),
-        (U::Sqrt, Known::Float(low, high)) if low >= 0.0 => Known::Float(low.sqrt(), high.sqrt()),
-        (U::Abs, Known::Whole(a)) => Known::Whole(a.abs()),
-        (U::Log2, Known::Whole(a)) => Known::Whole(a.log2()),
-        (U::Hash, _) => Known::Whole(Range::HASH),
-        _ => Known::Nothing,
+        (U::ToFloat, AbstractValue::Whole(a)) => AbstractValue::Float(a.low as f64, a.high as f64),
+        (U::ToWhole, AbstractValue::Float(low, high)) => AbstractValue::Whole(Range::of(low as i64, high as i64)),
+        (U::ToWhole, _) => AbstractValue::Whole(Range::ALL),
+        (U::Floor, AbstractValue::Float(low, high)) => AbstractValue::Float(low.floor(), high.floor()),
+        (U::Ceil, AbstractValue::Float(low, high)) => AbstractValue::Float(low.ceil(), high.ceil()),
+        (U::Round, AbstractValue::Float(low, high)) => AbstractValue::Float(low.round_ties_even(), high.round_ties_even()),
+        (U::Sqrt, AbstractValue::Float(low, high)) if low >= 0.0 => AbstractValue::Float(low.sqrt(), high.sqrt()),
+        (U::Abs, AbstractValue::Whole(a)) => AbstractValue::Whole(a.abs()),
+        (U::Log2, AbstractValue::Whole(a)) => AbstractValue::Whole(a.log2()),
+        (U::Hash, _) => AbstractValue::Whole(Range::HASH),
+        _ => AbstractValue::Nothing,
     }
 }
 
 /// Arithmetic of IEEE 754 rounds in order, so that the extremes lie at those of the operands, if all are numbers.
-fn float(op: B, a: Known, b: Known) -> Known {
-    let (Known::Float(a, b), Known::Float(c, d)) = (a, b) else { return Known::Nothing };
+fn float(op: B, a: AbstractValue, b: AbstractValue) -> AbstractValue {
+    let (AbstractValue::Float(a, b), AbstractValue::Float(c, d)) = (a, b) else { return AbstractValue::Nothing };
     let corners = |op: fn(f64, f64) -> f64| {
         let all = [op(a, c), op(a, d), op(b, c), op(b, d)];
         match all.iter().any(|x| !x.is_finite()) {
-            true => Known::Nothing,
-            false => Known::Float(
+            true => AbstractValue::Nothing,
+            false => AbstractValue::Float(
                 all.into_iter().fold(f64::INFINITY, f64::min),
                 all.into_iter().fold(f64::NEG_INFINITY, f64::max),
             ),
@@ -642,6 +642,6 @@ fn float(op: B, a: Known, b: Known) -> Known {
         B::Div if c > 0.0 || d < 0.0 => corners(|a, b| a / b),
         B::Least => corners(f64::min),
         B::Greatest => corners(f64::max),
-        _ => Known::Nothing,
+        _ => AbstractValue::Nothing,
     }
 }

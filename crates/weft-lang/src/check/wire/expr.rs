@@ -37,7 +37,7 @@ pub(super) enum Purpose {
 
 /// The place of an expression.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct ExprContext {
     pub(super) purpose: Purpose,
     /// Fields that stand before it.
     pub(super) n_before: usize,
@@ -45,7 +45,7 @@ pub(super) struct At {
     pub(super) repeat: Option<usize>,
 }
 
-impl At {
+impl ExprContext {
     /// A place where the whole header is known.
     pub(super) fn whole(purpose: Purpose) -> Self {
         Self { purpose, n_before: usize::MAX, repeat: None }
@@ -63,7 +63,7 @@ pub(super) struct Typed {
 }
 
 /// A number: an expression that is no truth, or one that is taken for 0 or 1.
-pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Expr) -> Option<Typed> {
+pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: ExprContext, ast: &ast::Expr) -> Option<Typed> {
     if n_parts(ast) > PARTS_MAX {
         let message = format!("an expression of more than {PARTS_MAX} parts");
         let diagnostic = Diagnostic::error(code::EXPR_TOO_LARGE, message)
@@ -72,11 +72,11 @@ pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Ex
         cx.report(diagnostic);
         return None;
     }
-    Reader { cx, header, at }.expr(ast)
+    ExprReader { cx, header, at }.expr(ast)
 }
 
 /// A condition.
-pub(super) fn condition(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Expr) -> Option<Expr> {
+pub(super) fn condition(cx: &mut Cx<'_>, header: &Header<'_>, at: ExprContext, ast: &ast::Expr) -> Option<Expr> {
     let typed = number(cx, header, at, ast)?;
     if typed.is_truth {
         return Some(typed.expr);
@@ -113,13 +113,13 @@ fn n_parts(ast: &ast::Expr) -> usize {
     }
 }
 
-struct Reader<'r, 'c, 'a> {
+struct ExprReader<'r, 'c, 'a> {
     cx: &'r mut Cx<'c>,
     header: &'r Header<'a>,
-    at: At,
+    at: ExprContext,
 }
 
-impl Reader<'_, '_, '_> {
+impl ExprReader<'_, '_, '_> {
     fn expr(&mut self, ast: &ast::Expr) -> Option<Typed> {
         let span = ast.span;
         match &ast.kind {

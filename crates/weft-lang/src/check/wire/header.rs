@@ -7,7 +7,7 @@ use weft_core::wire::{
 };
 
 use super::computed;
-use super::expr::{self, At, Purpose, Typed};
+use super::expr::{self, ExprContext, Purpose, Typed};
 use crate::ast::{
     self, ExprKind as Ast, Ident, ProtocolClause, WireField, WireItem, WireRuleKind, WireUntil, WireWidth,
 };
@@ -20,7 +20,7 @@ pub(super) struct Header<'a> {
     pub(super) ast: &'a ast::Protocol,
     pub(super) protocol: Protocol,
     /// Of each of [`Protocol::fields`].
-    pub(super) infos: Vec<Info>,
+    pub(super) infos: Vec<FieldInfo>,
     pub(super) repeats: Vec<Repeat>,
     /// `PAYLOAD ... WHEN (e)`: only then is the payload anything but bytes.
     pub(super) gate: Option<Expr>,
@@ -29,7 +29,7 @@ pub(super) struct Header<'a> {
 }
 
 /// What the checks know of a field.
-pub(super) struct Info {
+pub(super) struct FieldInfo {
     pub(super) span: Span,
     pub(super) is_bytes: bool,
     /// It has a fault: what looks at it stays silent.
@@ -76,7 +76,7 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
     let (infos, repeats) = (Vec::new(), Vec::new());
     let header = Header { ast, protocol, infos, repeats, gate: None, is_gappy: false };
     let mut builder = Builder { cx, header, pending: Vec::new() };
-    let place = Place { repeat: None, is_optional: false };
+    let place = ItemContext { repeat: None, is_optional: false };
     let (items, size) = builder.items(&ast.items, place);
     builder.header.protocol.items = items;
     builder.sizes(size);
@@ -95,21 +95,21 @@ struct Builder<'b, 'c, 'a> {
 
 /// Where items stand.
 #[derive(Clone, Copy)]
-struct Place {
+struct ItemContext {
     repeat: Option<usize>,
     is_optional: bool,
 }
 
 /// How many bytes some items take.
 #[derive(Clone, Copy, Default)]
-struct Size {
+struct ByteRange {
     min: u64,
     max: u64,
 }
 
 /// Bits since the last whole byte was begun.
 #[derive(Default)]
-struct Open {
+struct PartialBytes {
     bits: u64,
     /// The field that began them, and the last one.
     spans: Option<(Span, Span)>,
@@ -120,8 +120,8 @@ struct Open {
 impl<'a> Builder<'_, '_, 'a> {
     // ---- items -------------------------------------------------------------------------------------------------
 
-    fn items(&mut self, items: &'a [WireItem], place: Place) -> (Vec<Item>, Size) {
-        let (mut done, mut size, mut open) = (Vec::new(), Size::default(), Open::default());
+    fn items(&mut self, items: &'a [WireItem], place: ItemContext) -> (Vec<Item>, ByteRange) {
+        let (mut done, mut size, mut open) = (Vec::new(), ByteRange::default(), PartialBytes::default());
         for item in items {
             let is_bits =
                 matches!(item, WireItem::Field(field) if matches!(field.width, WireWidth::Bits { .. }));
@@ -140,11 +140,11 @@ impl<'a> Builder<'_, '_, 'a> {
                 }
                 WireItem::When { condition, items, .. } => {
                     let condition = self.condition(condition, place.repeat, Purpose::Before);
-                    let (items, inner) = self.items(items, Place { is_optional: true, ..place });
+                    let (items, inner) = self.items(items, ItemContext { is_optional: true, ..place });
                     if let Some(condition) = condition {
                         done.push(Item::When { condition, items });
                     }
-                    Size { min: 0, max: inner.max }
+                    ByteRange { min: 0, max: inner.max }
                 }
                 WireItem::Repeat { name, items, until, max, span } => {
                     match self.repeat(name, items, until, max.as_ref(), *span, place) {
@@ -154,7 +154,7 @@ impl<'a> Builder<'_, '_, 'a> {
                         }
                         None => {
                             self.header.is_gappy = true;
-                            Size::default()
+                            ByteRange::default()
                         }
                     }
                 }
@@ -167,8 +167,8 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 
     /// Bits are over: they fill whole bytes.
-    fn close(&mut self, open: &mut Open, size: &mut Size, before: Option<Span>) {
-        let Open { bits, spans, is_broken } = core::mem::take(open);
+    fn close(&mut self, open: &mut PartialBytes, size: &mut ByteRange, before: Option<Span>) {
+        let PartialBytes { bits, spans, is_broken } = core::mem::take(open);
         size.min = size.min.saturating_add(bits.div_ceil(8));
         size.max = size.max.saturating_add(bits.div_ceil(8));
         let (Some((first, last)), 1.., false) = (spans, bits % 8, is_broken) else { return };
@@ -187,14 +187,14 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 
     fn condition(&mut self, ast: &ast::Expr, repeat: Option<usize>, purpose: Purpose) -> Option<Expr> {
-        let at = At { purpose, n_before: self.header.infos.len(), repeat };
+        let at = ExprContext { purpose, n_before: self.header.infos.len(), repeat };
         let condition = expr::condition(self.cx, &self.header, at, ast);
         self.header.is_gappy |= condition.is_none();
         condition
     }
 
     fn before(&mut self, ast: &ast::Expr, repeat: Option<usize>) -> Option<Typed> {
-        let at = At { purpose: Purpose::Before, n_before: self.header.infos.len(), repeat };
+        let at = ExprContext { purpose: Purpose::Before, n_before: self.header.infos.len(), repeat };
         expr::number(self.cx, &self.header, at, ast)
     }
 
@@ -214,8 +214,8 @@ impl<'a> Builder<'_, '_, 'a> {
         until: &WireUntil,
         max: Option<&ast::Expr>,
         span: Span,
-        place: Place,
-    ) -> Option<(Item, Size)> {
+        place: ItemContext,
+    ) -> Option<(Item, ByteRange)> {
         if let Some(outer) = place.repeat {
             let diagnostic =
                 Diagnostic::error(code::NOT_IN_VERSION, "a REPEAT in a REPEAT is not in this version")
@@ -234,7 +234,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let n_before = usize::MAX;
         self.header.repeats.push(Repeat { name: name.name.clone(), span: name.span, max: 0, n_before });
         let may_be_none = early.as_ref().is_some_and(|e| e.as_ref().is_none_or(|e| e.range.0 == 0));
-        let inner = Place { repeat: Some(at), is_optional: place.is_optional || may_be_none };
+        let inner = ItemContext { repeat: Some(at), is_optional: place.is_optional || may_be_none };
         let (items, round) = self.items(items, inner);
         let until = match (until, early) {
             (WireUntil::Condition(e), _) => self
@@ -261,7 +261,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let (until, rounds, bytes, rounds_min) = until?;
         let max = self.rounds_max(name, max, rounds)?;
         self.header.repeats[at].max = max;
-        let size = Size {
+        let size = ByteRange {
             min: round.min.saturating_mul(rounds_min.min(u64::from(max))),
             max: round.max.saturating_mul(u64::from(max)).min(bytes),
         };
@@ -278,7 +278,7 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 
     /// All rounds of a REPEAT are a field by its name; how long they may be is not known yet.
-    fn rounds(&mut self, name: &Ident, place: Place) -> Option<FieldId> {
+    fn rounds(&mut self, name: &Ident, place: ItemContext) -> Option<FieldId> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
         if usize::from(id.0) >= FIELDS_MAX {
             self.too_many_fields(name.span);
@@ -286,7 +286,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
         self.report_if_taken(name);
         let info =
-            Info { span: name.span, is_bytes: true, is_broken: false, range: (0, 0), repeat: place.repeat };
+            FieldInfo { span: name.span, is_bytes: true, is_broken: false, range: (0, 0), repeat: place.repeat };
         self.header.infos.push(info);
         self.header.protocol.fields.push(Field {
             name: name.name.clone(),
@@ -343,7 +343,7 @@ impl<'a> Builder<'_, '_, 'a> {
 
     // ---- fields ------------------------------------------------------------------------------------------------
 
-    fn field(&mut self, field: &'a WireField, place: Place, open: &mut Open) -> (FieldId, Size) {
+    fn field(&mut self, field: &'a WireField, place: ItemContext, open: &mut PartialBytes) -> (FieldId, ByteRange) {
         let name = &field.name;
         let id = FieldId(self.header.protocol.fields.len() as u16);
         self.report_if_taken(name);
@@ -356,10 +356,10 @@ impl<'a> Builder<'_, '_, 'a> {
             self.cx.report(diagnostic);
         }
         let (width, size) = match &field.width {
-            WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), Size::default()),
+            WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), ByteRange::default()),
             WireWidth::Bytes { count, max } => match self.bytes(field, count, max.as_ref(), place) {
                 Some((width, size)) => (Some(width), size),
-                None => (None, Size::default()),
+                None => (None, ByteRange::default()),
             },
         };
         let is_broken = width.is_none();
@@ -376,7 +376,7 @@ impl<'a> Builder<'_, '_, 'a> {
             _ => range,
         };
         let is_bytes = matches!(field.width, WireWidth::Bytes { .. });
-        self.header.infos.push(Info { span: name.span, is_bytes, is_broken, range, repeat: place.repeat });
+        self.header.infos.push(FieldInfo { span: name.span, is_bytes, is_broken, range, repeat: place.repeat });
         self.header.protocol.fields.push(Field {
             name: name.name.clone(),
             width,
@@ -396,7 +396,7 @@ impl<'a> Builder<'_, '_, 'a> {
         field: &WireField,
         n: &ast::Expr,
         little: Option<Span>,
-        open: &mut Open,
+        open: &mut PartialBytes,
     ) -> Option<Width> {
         let count = self.int(n, "the width of a field")?;
         let at = if open.is_broken { 0 } else { open.bits % 8 };
@@ -433,8 +433,8 @@ impl<'a> Builder<'_, '_, 'a> {
         field: &WireField,
         count: &ast::Expr,
         max: Option<&ast::Expr>,
-        place: Place,
-    ) -> Option<(Width, Size)> {
+        place: ItemContext,
+    ) -> Option<(Width, ByteRange)> {
         let limit = u64::from(HEADER_BYTES_MAX);
         let count_span = count.span;
         let count = self.before(count, place.repeat)?;
@@ -458,12 +458,12 @@ impl<'a> Builder<'_, '_, 'a> {
             return None;
         }
         let max = max.min(count.range.1).max(1);
-        let size = Size { min: count.range.0.min(max), max };
+        let size = ByteRange { min: count.range.0.min(max), max };
         Some((Width::Bytes { count: count.expr, max: max as u32 }, size))
     }
 
     /// The type as a column.
-    fn ty(&mut self, field: &WireField, width: &Width, size: Size) -> Type {
+    fn ty(&mut self, field: &WireField, width: &Width, size: ByteRange) -> Type {
         let own = match width {
             Width::Bits { n: 1, .. } => Type::Bool,
             Width::Bits { n, .. } => Type::Uint(n.next_power_of_two().max(8)),
@@ -493,7 +493,7 @@ impl<'a> Builder<'_, '_, 'a> {
 
     // ---- what holds of all -------------------------------------------------------------------------------------
 
-    fn sizes(&mut self, size: Size) {
+    fn sizes(&mut self, size: ByteRange) {
         let protocol = &mut self.header.protocol;
         let limit = u64::from(HEADER_BYTES_MAX);
         protocol.header_min = size.min.min(limit) as u32;
@@ -516,7 +516,7 @@ impl<'a> Builder<'_, '_, 'a> {
                 break;
             }
             let rule = field.rule.as_ref().and_then(|rule| self.rule(id, field, rule, repeat));
-            let at = At { repeat, ..At::whole(Purpose::Check) };
+            let at = ExprContext { repeat, ..ExprContext::whole(Purpose::Check) };
             let check = field.check.as_ref().and_then(|e| expr::condition(self.cx, &self.header, at, e));
             spans.extend(field.rule.as_ref().map(|rule| (id, rule.span)));
             let known = &mut self.header.protocol.fields[usize::from(id.0)];
@@ -559,7 +559,7 @@ impl<'a> Builder<'_, '_, 'a> {
                 Some(Rule::Constant(n))
             }
             WireRuleKind::Default(e) => {
-                let at = At { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
+                let at = ExprContext { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
                 let value = expr::number(self.cx, &self.header, at, e)?;
                 if !self.has_room_for_sum(id, field, rule, &value.expr, most, repeat) {
                     return None;
@@ -571,7 +571,7 @@ impl<'a> Builder<'_, '_, 'a> {
                 Some(Rule::Default(value.expr))
             }
             WireRuleKind::Computed(e) => {
-                let at = At { repeat, ..At::whole(Purpose::Computed) };
+                let at = ExprContext { repeat, ..ExprContext::whole(Purpose::Computed) };
                 let value = expr::number(self.cx, &self.header, at, e)?;
                 let has_room = self.has_room_for_sum(id, field, rule, &value.expr, most, repeat);
                 has_room.then_some(Rule::Computed(value.expr))
@@ -650,14 +650,14 @@ impl<'a> Builder<'_, '_, 'a> {
     fn payload(&mut self) {
         let Some(payload) = &self.header.ast.payload else { return };
         if let Some(length) = &payload.length {
-            let value = expr::number(self.cx, &self.header, At::whole(Purpose::Length), &length.value);
+            let value = expr::number(self.cx, &self.header, ExprContext::whole(Purpose::Length), &length.value);
             self.header.protocol.length = value.map(|value| match length.of_layer {
                 true => value.expr,
                 false => expr::binary(BinaryOp::Add, Expr::HeaderBytes, value.expr),
             });
         }
         if let Some(when) = &payload.when {
-            self.header.gate = expr::condition(self.cx, &self.header, At::whole(Purpose::Next), when);
+            self.header.gate = expr::condition(self.cx, &self.header, ExprContext::whole(Purpose::Next), when);
         }
     }
 }

@@ -2,20 +2,20 @@
 //! set to NULL.
 
 use super::scope::Scope;
-use crate::hir::{BoundPlace, Expr, ExprKind, LocalId};
+use crate::hir::{ColumnLocation, Expr, ExprKind, LocalId};
 use weft_core::wire::{FieldRef, LayerRef};
 
 /// Something that is not NULL where it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sure {
+pub(super) enum NonNull {
     Local(LocalId),
     Column(usize),
 }
 
 impl Scope<'_, '_> {
     /// Whether this is known not to be NULL here.
-    pub(super) fn is_sure(&self, of: Sure) -> bool {
-        self.sure.contains(&of)
+    pub(super) fn is_non_null(&self, of: NonNull) -> bool {
+        self.non_null.contains(&of)
     }
 
     /// From here to the end of the block a condition is known to be true.
@@ -58,19 +58,19 @@ impl Scope<'_, '_> {
     }
 
     /// Whether a field of a frame is there because its layer is, which was asked.
-    pub(super) fn is_of_sure_layer(&self, field: &FieldRef) -> bool {
+    pub(super) fn is_in_known_layer(&self, field: &FieldRef) -> bool {
         let holds = |layer: &LayerRef| {
             layer.level == field.layer.level
                 && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
         };
         let n_columns = self.element.columns.len();
-        let mut asked = self.sure.iter().filter_map(|sure| match sure {
-            Sure::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
-            Sure::Local(_) => None,
+        let mut asked = self.non_null.iter().filter_map(|known| match known {
+            NonNull::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
+            NonNull::Local(_) => None,
         });
         let mut is_asked = || {
             asked.any(|(_, place)| {
-                matches!(place, BoundPlace::Frame(known) if known.fields.is_none() && holds(&known.layer))
+                matches!(place, ColumnLocation::Frame(known) if known.fields.is_none() && holds(&known.layer))
             })
         };
         field.fields.is_some() && !self.cx.formats.may_lack(field) && is_asked()
@@ -78,8 +78,8 @@ impl Scope<'_, '_> {
 
     fn note(&mut self, expr: &Expr) {
         match expr.kind {
-            ExprKind::Local(id) => self.sure.push(Sure::Local(id)),
-            ExprKind::Column(at) if self.is_packet() => self.sure.push(Sure::Column(at)),
+            ExprKind::Local(id) => self.non_null.push(NonNull::Local(id)),
+            ExprKind::Column(at) if self.is_packet() => self.non_null.push(NonNull::Column(at)),
             _ => {}
         }
     }

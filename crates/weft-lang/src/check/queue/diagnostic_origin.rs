@@ -9,7 +9,7 @@ use crate::source::Span;
 /// parameters the place at fault asks for, by `uses`. The place is shown beside them.
 ///
 /// What is wrong without the arguments was told before, and is not told again.
-pub(super) fn arguments(
+pub(super) fn point_at_arguments(
     cx: &mut Cx<'_>,
     n_told: usize,
     (item, used): (&ast::Queue, &QueueUse),
