@@ -860,7 +860,7 @@ impl Filler {
     }
 
     /// Who it is, in a sentence.
-    pub fn who(self) -> &'static str {
+    pub fn in_words(self) -> &'static str {
         match self {
             Self::Controller => "the controller",
             Self::Cluster => "the cluster",

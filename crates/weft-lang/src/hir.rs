@@ -32,8 +32,8 @@ mod queue;
 pub use crate::ast::{Balance, Evict, Merge, OnFailure, Side, SinkFormat};
 pub use queue::{
     CallFlow, CallLink, CallsOf, Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler,
-    QueueHeader, QueueLevel, QueueLimit, QueueLiteral, QueueMoment, QueueOverflow, QueuePartitions,
-    QueueOperand, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
+    QueueHeader, QueueLevel, QueueLimit, QueueLiteral, QueueMoment, QueueOperand, QueueOverflow,
+    QueuePartitions, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
 };
 
 /// A checked program: all files together.
@@ -1187,7 +1187,7 @@ pub enum StmtKind {
     Mark {
         /// What is said: a class is U32 (of a wider number its low half), what remains U64 or SIZE, a deadline
         /// TIMESTAMP.
-        says: Vec<(Mark, Expr)>,
+        fields: Vec<(Mark, Expr)>,
     },
     /// `DELAY`
     Delay {

@@ -168,14 +168,14 @@ impl Lexer<'_> {
             b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
             b'-' if next == Some(b'-') => self.line_comment(),
             b'/' if next == Some(b'*') => self.block_comment(),
-            b'/' if next == Some(b'/') => self.foreign_comment(),
+            b'/' if next == Some(b'/') => self.slash_comment(),
             b'\'' => self.quoted('\'', Str),
             b'"' => self.quoted('"', QuotedWord),
             b'0'..=b'9' => self.number(),
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
                 let end = self.end_of_word(self.at);
                 if self.bytes.get(end).is_some_and(|byte| !byte.is_ascii()) {
-                    self.foreign_word()
+                    self.bad_word()
                 } else {
                     self.push(Word, end)
                 }
@@ -209,7 +209,7 @@ impl Lexer<'_> {
             b'*' => self.punctuation(Star, 1),
             b'/' => self.punctuation(Slash, 1),
             b'%' => self.punctuation(Percent, 1),
-            _ if self.text[self.at..].starts_with(char::is_alphabetic) => self.foreign_word(),
+            _ if self.text[self.at..].starts_with(char::is_alphabetic) => self.bad_word(),
             _ => self.bad_characters(),
         }
     }
@@ -263,7 +263,7 @@ impl Lexer<'_> {
     }
 
     /// `// ...`: nothing else begins so.
-    fn foreign_comment(&mut self) {
+    fn slash_comment(&mut self) {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`//` has no meaning here")
             .at(span, "")
@@ -401,7 +401,7 @@ impl Lexer<'_> {
     }
 
     /// A word with letters that names are not made of: one fault, and a word all the same.
-    fn foreign_word(&mut self) {
+    fn bad_word(&mut self) {
         let rest = &self.text[self.at..];
         let n_bytes = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         let end = self.at + n_bytes;

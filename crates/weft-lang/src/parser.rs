@@ -21,10 +21,10 @@ mod expr;
 mod filter;
 mod function;
 pub(crate) mod layout;
-pub(crate) mod question;
 mod queue;
 mod stmt;
 mod table;
+pub(crate) mod table_statement;
 mod ty;
 mod wire;
 
@@ -55,10 +55,10 @@ pub fn parse(sources: &SourceMap, file: FileId) -> (Ast, Vec<Diagnostic>) {
 /// the text ends. If the text is in the middle of a word, cut that word off.
 ///
 /// ```
-/// let expected = weft_lang::parser::what_could_follow("CREATE LISTENER front ON tcp '127.0.0.1:80'");
+/// let expected = weft_lang::parser::expected_after("CREATE LISTENER front ON tcp '127.0.0.1:80'");
 /// assert_eq!(expected.keywords, ["WITH"]);
 /// ```
-pub fn what_could_follow(text: &str) -> Expected {
+pub fn expected_after(text: &str) -> Expected {
     let mut parser = Parser::new(text, lex(FileId(0), text));
     parser.items();
     parser.into_expected()
@@ -199,7 +199,7 @@ impl Parser<'_> {
                     misses |= self.may_be_named(before);
                 }
                 Err(_) => {
-                    self.skip_strangers();
+                    self.skip_unknown_items();
                     misses = true;
                 }
             }
@@ -246,7 +246,7 @@ impl Parser<'_> {
         let Some(meant) = nearest_keyword(word, ITEMS.iter().map(|row| row.keyword)) else {
             return Err(self.expected("`CREATE`, `IMPORT`, `DROP` or `INSERT`"));
         };
-        self.slip(word, meant, "a file");
+        self.misspelled(word, meant, "a file");
         let row = &ITEMS[ITEMS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
         self.bump_keyword();
         self.form = row.form;
@@ -254,12 +254,12 @@ impl Parser<'_> {
     }
 
     /// Reports a keyword with a slip in it; the caller goes on with what was meant.
-    fn slip(&mut self, word: &str, meant: &str, place: &str) {
-        self.slip_to(word, meant, place, &format!("did you mean `{meant}`?"));
+    fn misspelled(&mut self, word: &str, meant: &str, place: &str) {
+        self.misspelled_as(word, meant, place, &format!("did you mean `{meant}`?"));
     }
 
     /// The same, with what is said of it.
-    fn slip_to(&mut self, word: &str, meant: &str, place: &str, help: &str) {
+    fn misspelled_as(&mut self, word: &str, meant: &str, place: &str, help: &str) {
         let span = self.token().span;
         let diagnostic = Diagnostic::error(
             code::UNKNOWN_STATEMENT,
@@ -318,7 +318,7 @@ impl Parser<'_> {
     }
 
     /// Skips what is no item up to a line that begins one: a run of strangers is one fault.
-    fn skip_strangers(&mut self) {
+    fn skip_unknown_items(&mut self) {
         self.bump();
         self.skip_until(|p| {
             let begins =

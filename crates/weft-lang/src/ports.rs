@@ -45,7 +45,7 @@ pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table)
 
 impl Port {
     /// What its options say of its device.
-    pub fn device_said(&self) -> Device {
+    pub fn device_from_options(&self) -> Device {
         self.device_or(Device::default())
     }
 

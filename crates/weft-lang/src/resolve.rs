@@ -331,7 +331,7 @@ impl Loader<'_> {
 
     fn check_unique(&mut self, items: &[Item]) {
         let mut seen: BTreeMap<(u8, &str), (Kind, Span)> = BTreeMap::new();
-        let mut n_told = 0;
+        let mut n_reported = 0;
         for item in items {
             if let Item::Drop(drop) = item {
                 let slot = (namespace(drop.kind), drop.name.name.as_str());
@@ -345,8 +345,8 @@ impl Loader<'_> {
             if first == ident.span || (replaces && first_kind == kind) {
                 continue;
             }
-            n_told += 1;
-            if n_told > DIAGNOSTICS_MAX {
+            n_reported += 1;
+            if n_reported > DIAGNOSTICS_MAX {
                 break;
             }
             let (word, first_word) = (kind_word(kind), kind_word(first_kind));

@@ -3,7 +3,8 @@
 use weft_core::{Interval, Type, Value};
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::hir::{
-    ColumnLocation, ExprKind, FillTarget, Instance, Network, AssignTarget, SinkTarget, StmtKind, TableRef, VerdictKind,
+    AssignTarget, ColumnLocation, ExprKind, FillTarget, Instance, Network, SinkTarget, StmtKind, TableRef,
+    VerdictKind,
 };
 use weft_lang::ports::Device;
 

@@ -7,7 +7,7 @@ use weft_core::filter::{
 };
 use weft_core::{Interval, Status};
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_lang::hir::{ColumnLocation, Chain, Network, StmtKind};
+use weft_lang::hir::{Chain, ColumnLocation, Network, StmtKind};
 
 mod support;
 use support::Texts;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use weft_core::rng::Rng;
-use weft_lang::check::question::statements;
+use weft_lang::check::table_statement::statements;
 use weft_lang::editor::words;
 use weft_lang::hir::Network;
 use weft_lang::lexer::{Token, TokenKind, lex};

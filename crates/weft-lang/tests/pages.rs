@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use weft_core::Time;
-use weft_lang::check::question::statements;
+use weft_lang::check::table_statement::statements;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::parser::parse;

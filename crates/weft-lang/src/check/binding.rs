@@ -18,7 +18,7 @@ use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{ColumnLocation, Column, Direction, Element, Expr, ExprKind, HandlerKind, ListLocation};
+use crate::hir::{Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, ListLocation};
 use crate::source::Span;
 use crate::types;
 
@@ -132,7 +132,7 @@ impl<'c> Scope<'_, 'c> {
             let field = scope.field_at(bound, (method, message), &names, path.span)?;
             scope.value_of(field, &names.join("."), path.span)
         })?;
-        let (ty, nullable) = self.agreed(&found, path.span)?;
+        let (ty, nullable) = self.common_type(&found, path.span)?;
         let at = self.declare(bound, &path.to_dotted(), (ty, nullable), ColumnLocation::Body(names));
         Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
     }
@@ -146,7 +146,7 @@ impl<'c> Scope<'_, 'c> {
     fn presence(&mut self, bound: BindingContext<'_>, path: &Path, span: Span) -> Option<Expr> {
         if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
             let value = self.member(&path.segments[1..], path.span)?;
-            return self.is_there(value, path, span);
+            return self.is_not_null(value, path, span);
         }
         let names = self.names_of(bound, path)?;
         let are_messages = self.each_message(bound, path.span, |scope, method, message| {
@@ -162,11 +162,11 @@ impl<'c> Scope<'_, 'c> {
             return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
         }
         let value = self.bound_field(bound, path)?;
-        self.is_there(value, path, span)
+        self.is_not_null(value, path, span)
     }
 
     /// Whether a value is not NULL, which it must be able to be.
-    fn is_there(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
+    fn is_not_null(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
         if !value.nullable {
             let message = format!("nobody can tell whether `{}` is there", path.to_dotted());
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
@@ -203,7 +203,8 @@ impl<'c> Scope<'_, 'c> {
             Some(((ty, true), (types::of_field(of_key.kind)?, false)))
         })?;
         let (values, keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let ((ty, _), (of_key, _)) = (self.agreed(&values, path.span)?, self.agreed(&keys, path.span)?);
+        let ((ty, _), (of_key, _)) =
+            (self.common_type(&values, path.span)?, self.common_type(&keys, path.span)?);
         let wanted = match self.typed(key, of_key)?.kind {
             ExprKind::Const(Value::Bytes(text)) => {
                 EntryKey::Text(String::from_utf8_lossy(&text).into_owned())
@@ -284,7 +285,7 @@ impl<'c> Scope<'_, 'c> {
                 }
             });
         }
-        let (ty, nullable) = self.agreed(&found, span)?;
+        let (ty, nullable) = self.common_type(&found, span)?;
         let members = &mut self.item.as_mut()?.members;
         let at = members.iter().position(|(known, ..)| *known == names).unwrap_or_else(|| {
             members.push((names, ty, nullable));
@@ -357,7 +358,7 @@ impl<'c> Scope<'_, 'c> {
     }
 
     /// The one type that all messages have at a place, which may be NULL if it may in one.
-    fn agreed(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
+    fn common_type(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
         let (ty, _) = *found.first()?;
         if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
             let message = "this is not the same in the messages of all methods of the chain";

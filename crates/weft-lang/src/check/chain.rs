@@ -13,11 +13,11 @@ use super::element::{Checked, SinkDestination};
 use super::filter::{self, Filter, Placed};
 use super::network::{self, find, find_cluster, find_listener, overlap};
 use super::scope::{METAS, Scope, View, is_nullable_in_response, with_nearest, with_nearest_or_import};
-use super::{Cx, binding, effects, element, frame, header, native, nothing, table, walk};
+use super::{Cx, binding, effects, element, empty_element, frame, header, native, table, walk};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, ColumnLocation, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
+    Binding, Chain, Column, ColumnLocation, Direction, Effects, Element, Equivalence, Expr, ExprKind,
     FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind,
     Query, Route, SinkTarget, Stmt, StmtKind, Table, TableColumn, Verdict, VerdictKind,
 };
@@ -186,7 +186,7 @@ fn packet_edge(
         cx.report(diagnostic);
     }
     let when = match when {
-        Some(when) => Some(Box::new(which_frames(cx, ast, when)?)),
+        Some(when) => Some(Box::new(when_element(cx, ast, when)?)),
         None => None,
     };
     let ports = found.into_iter().collect::<Option<Vec<usize>>>()?;
@@ -202,7 +202,7 @@ pub(super) fn writes_capture(port: &Port) -> bool {
 }
 
 /// `WHEN` of a chain on frames: an element of its own, which drops the others.
-fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
+fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
     alone_on_frames(cx, &ast.name.name, when.span, |scope| {
         let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
         let query = Query { joins: Vec::new(), filter: Some(scope.condition(when)?) };
@@ -329,7 +329,7 @@ fn frame_binding(
         return bound(cx, column, path.span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {
-        let (element, mut n_rand) = (nothing(), 0);
+        let (element, mut n_rand) = (empty_element(), 0);
         Scope::new(cx, &element, &[], View::Constant, &mut n_rand).unknown_layer(path);
         return None;
     };
@@ -426,7 +426,7 @@ fn place_nodes<'a>(
             }
             let name = stage.instance.as_ref().unwrap_or(&stage.element);
             if let Some(first) = names.placed.get(name.name.as_str()).copied() {
-                let free = names.free(&name.name);
+                let free = names.unused_name(&name.name);
                 two_stages(cx, stage, (name, &free), first);
             }
             let found = filters.iter().find(|filter| filter.ast.name.name == stage.element.name);
@@ -494,13 +494,13 @@ struct StageNames<'a> {
 
 impl<'a> StageNames<'a> {
     fn of(ast: &'a ast::Chain) -> Self {
-        let all = options::ways(ast).flat_map(options::stages);
+        let all = options::chain_paths(ast).flat_map(options::stages);
         let taken = all.map(|stage| options::name_of(stage).to_owned()).collect();
         Self { placed: BTreeMap::new(), taken, numbers: BTreeMap::new() }
     }
 
     /// A name that no stage has, made of one that several have.
-    fn free(&mut self, name: &'a str) -> String {
+    fn unused_name(&mut self, name: &'a str) -> String {
         let number = self.numbers.entry(name).or_insert(1);
         loop {
             *number += 1;
@@ -616,7 +616,9 @@ fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> O
     match target {
         SinkDestination::Stdout => Some(SinkTarget::Stdout),
         SinkDestination::Metrics => Some(SinkTarget::Metrics),
-        SinkDestination::Table { table, deletes } => table.map(|table| SinkTarget::Table { table, deletes: *deletes }),
+        SinkDestination::Table { table, deletes } => {
+            table.map(|table| SinkTarget::Table { table, deletes: *deletes })
+        }
         SinkDestination::File(path) => match cx.folded(path.as_ref()?, params)? {
             Value::Bytes(path) => Some(SinkTarget::File(String::from_utf8_lossy(&path).into_owned())),
             _ => None,
@@ -650,7 +652,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             ok &= values[at].is_some();
             continue;
         }
-        let (nothing, mut n_rand) = (nothing(), 0);
+        let (nothing, mut n_rand) = (empty_element(), 0);
         let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
         let whose = format!("parameter `{}`", param.name);
         let expr = scope.value_for(&assign.value, param.ty, param.nullable, &whose);
@@ -677,7 +679,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             cx.report_unless_broken(param.span, diagnostic);
         }
     }
-    ok &= !cx.report_strange_ports(element, &values, &given);
+    ok &= !cx.report_unknown_ports(element, &values, &given);
     let values: Vec<Value> = values.into_iter().collect::<Option<_>>().filter(|_| ok)?;
     let Some((check, message)) = table::broken_by_params(element, &values) else { return Some(values) };
     let (at, what) = match check.condition.params().into_iter().find_map(|at| given[at]) {
@@ -733,13 +735,13 @@ impl Bindings {
     }
 
     /// Whether all that columns are bound to is known when the call opens.
-    pub(super) fn are_early(&self) -> bool {
-        self.places.iter().all(|binding| is_early(&binding.place, &self.places))
+    pub(super) fn all_known_at_open(&self) -> bool {
+        self.places.iter().all(|binding| is_known_at_open(&binding.place, &self.places))
     }
 }
 
 /// Whether a place has its value when the call opens.
-fn is_early(place: &ColumnLocation, all: &[Binding]) -> bool {
+fn is_known_at_open(place: &ColumnLocation, all: &[Binding]) -> bool {
     match place {
         ColumnLocation::Header(_) => true,
         ColumnLocation::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
@@ -747,7 +749,9 @@ fn is_early(place: &ColumnLocation, all: &[Binding]) -> bool {
             let mut is_known = true;
             walk::each_expr(expr, &mut |part| {
                 is_known &= match part.kind {
-                    ExprKind::Column(at) | ExprKind::List { list: at, .. } => is_early(&all[at].place, all),
+                    ExprKind::Column(at) | ExprKind::List { list: at, .. } => {
+                        is_known_at_open(&all[at].place, all)
+                    }
                     ExprKind::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(meta),
                     _ => true,
                 };
@@ -1108,7 +1112,7 @@ fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &
     let Some(open) = &element.handlers.open else { return };
     let used = open.effects.columns_read.iter().chain(&open.effects.columns_written);
     for at in used.copied().collect::<BTreeSet<usize>>() {
-        if !is_early(&bindings[at].place, bindings) {
+        if !is_known_at_open(&bindings[at].place, bindings) {
             let column = &element.columns[at];
             let message =
                 format!("`{}` uses column `{}` before there is a message", element.name, column.name);
@@ -1125,8 +1129,10 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
     let Some(request) = &checked.element.handlers.request else { return };
     let streams = edge.methods.iter().find(|method| method.client_streaming && method.server_streaming);
     let (true, Some(method)) = (request.effects.redirects, streams) else { return };
-    let message =
-        format!("`{}` routes by the body, and `{}` streams both ways", checked.element.name, method.path);
+    let message = format!(
+        "`{}` routes by the body, and `{}` streams both chain_paths",
+        checked.element.name, method.path
+    );
     let diagnostic = Diagnostic::error(code::REDIRECT_WOULD_DEADLOCK, message)
         .at(stage.span, "would wait for a message that may never come")
         .with_label(request.span, "redirects in ON REQUEST")
@@ -1260,7 +1266,7 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
 }
 
 /// Tells of chains on ports to which no frame gets, since earlier ones take all that arrive there.
-pub(super) fn warn_of_unreached(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port], items: &[&ast::Chain]) {
+pub(super) fn warn_of_unreachable(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port], items: &[&ast::Chain]) {
     let name_of =
         |chain: &Chain| items.iter().find(|item| item.span == chain.span).map(|item| item.name.span);
     // The first chain that takes all frames of a port, by the port.

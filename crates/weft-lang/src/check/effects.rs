@@ -4,8 +4,8 @@ use weft_core::types::Repr;
 
 use super::walk::{each_expr, each_stmt, exprs_of};
 use crate::hir::{
-    AnswerTarget, Effects, Expr, ExprKind, Function, Handler, Meta, AssignTarget, Query, Stmt, StmtKind, Verdict,
-    VerdictKind,
+    AnswerTarget, AssignTarget, Effects, Expr, ExprKind, Function, Handler, Meta, Query, Stmt, StmtKind,
+    Verdict, VerdictKind,
 };
 
 /// The effects of a handler.

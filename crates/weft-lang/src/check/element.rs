@@ -5,14 +5,14 @@ use weft_core::{Type, Value};
 
 use super::expr::article;
 use super::fold::fold;
-use super::scope::{ColumnVisibility, Scope, VisibleRow, View, with_length};
+use super::scope::{ColumnVisibility, Scope, View, VisibleRow, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, frame, native, reshape};
+use super::{Cx, effects, frame, header_changes, native};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    ColumnLocation, CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
+    CallCell, Column, ColumnLocation, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
     HandlerKind, Layer, LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableColumn, TableRef, Var,
     VerdictKind,
 };
@@ -197,7 +197,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
     let element = &mut checked.element;
     match decl {
         Decl::Table(decl) => {
-            let taken = taken(element, &decl.name.name);
+            let taken = declared_at(element, &decl.name.name);
             if let Some(first) = taken {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
@@ -209,7 +209,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
             checked.bounds.push(bounds);
         }
         Decl::Var(decl) => {
-            if let Some(first) = taken(element, &decl.name.name) {
+            if let Some(first) = declared_at(element, &decl.name.name) {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
             let var = var(cx, element, decl, n_rand);
@@ -222,7 +222,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
         }
         Decl::Call(decl) => {
             for column in &decl.columns {
-                if let Some(first) = taken(element, &column.name.name) {
+                if let Some(first) = declared_at(element, &column.name.name) {
                     cx.report_duplicate("declaration", &column.name, first);
                     continue;
                 }
@@ -231,7 +231,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
             }
         }
         Decl::Sink(decl) => {
-            if let Some(first) = taken(element, &decl.name.name) {
+            if let Some(first) = declared_at(element, &decl.name.name) {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
             let (sink, target) = sink(cx, element, shared, decl, n_rand);
@@ -259,7 +259,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
 }
 
 /// Where a name is declared already. Tables, sinks, variables and call columns share one space of names.
-fn taken(element: &Element, name: &str) -> Option<Span> {
+fn declared_at(element: &Element, name: &str) -> Option<Span> {
     let tables = element.tables.iter().map(|table| (&table.name, table.span));
     let vars = element.vars.iter().map(|var| (&var.name, var.span));
     let cells = element.call.iter().map(|cell| (&cell.name, cell.span));
@@ -323,7 +323,7 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
 
 /// Whether a table takes the rows of a sink: it is filled by the controller, and the sink has the columns of its key
 /// and, where it puts rows there, all that have no constant default. Reports it if not.
-fn takes_rows(
+fn accepts_rows(
     cx: &mut Cx<'_>,
     table: &Table,
     name: &ast::Ident,
@@ -417,7 +417,7 @@ fn sink(
                     TableRef::Own(at) => &element.tables[*at],
                     TableRef::Shared(at) => &shared[*at],
                 };
-                takes_rows(cx, table, name, decl, &columns, *deletes)
+                accepts_rows(cx, table, name, decl, &columns, *deletes)
             });
             SinkDestination::Table { table, deletes: *deletes }
         }
@@ -590,7 +590,7 @@ fn handler(
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
-    reshape::check_looks(cx, checked, &frames, &handler.body);
+    header_changes::check_stale_reads(cx, checked, &frames, &handler.body);
     check_returned(cx, element, &handler);
     (handler, frames)
 }

@@ -384,8 +384,8 @@ impl Scope<'_, '_> {
     }
 
     fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
-        if self.view == View::Ending {
-            return self.not_an_ending(if is_trailer { "a trailer" } else { "a header" }, span);
+        if self.view == View::StatusCondition {
+            return self.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
         }
         if self.is_packet() {
             let message = format!("headers are not there in {}", self.words());
@@ -612,15 +612,15 @@ impl Scope<'_, '_> {
         want: Option<Type>,
         span: Span,
     ) -> Option<Expr> {
-        let (left, right) = match (is_adaptive(left), !is_adaptive(right) || has_point(right)) {
+        let (left, right) = match (is_adaptive(left), !is_adaptive(right) || is_decimal(right)) {
             (true, true) => {
                 let right = self.expr(right, want.filter(|_| is_adaptive(right)));
-                let hint = right.as_ref().and_then(|right| partner(op, right.ty, left));
+                let hint = right.as_ref().and_then(|right| literal_type(op, right.ty, left));
                 (self.expr(left, hint), right)
             }
             (is_literal, _) => {
                 let left = self.expr(left, want.filter(|_| is_literal));
-                let hint = left.as_ref().and_then(|left| partner(op, left.ty, right));
+                let hint = left.as_ref().and_then(|left| literal_type(op, left.ty, right));
                 (left, self.expr(right, hint))
             }
         };
@@ -689,7 +689,7 @@ impl Scope<'_, '_> {
             let is_in = move |ast: &ast::Expr| match (&ast.kind, is_adaptive(ast)) {
                 (Ast::Null, _) => pass == 3,
                 // `1` beside `2.5` is an F64, whichever comes first.
-                (_, true) => pass == if has_point(ast) { 1 } else { 2 },
+                (_, true) => pass == if is_decimal(ast) { 1 } else { 2 },
                 _ => pass == 0,
             };
             asts.iter().enumerate().filter(move |(_, ast)| is_in(ast))
@@ -1114,17 +1114,17 @@ fn is_adaptive(ast: &ast::Expr) -> bool {
 }
 
 /// Whether one of the literals has a point.
-fn has_point(ast: &ast::Expr) -> bool {
+fn is_decimal(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Float(_) => true,
-        Ast::Unary { operand, .. } => has_point(operand),
-        Ast::Binary { left, right, .. } => has_point(left) || has_point(right),
+        Ast::Unary { operand, .. } => is_decimal(operand),
+        Ast::Binary { left, right, .. } => is_decimal(left) || is_decimal(right),
         _ => false,
     }
 }
 
 /// The type that a literal takes beside an operand of type `known`.
-fn partner(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
+fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
     match known {
         Type::Interval if matches!(op, ArithOp::Mul | ArithOp::Div) => {
             matches!(literal.kind, Ast::Str(_)).then_some(Type::Interval)

@@ -7,7 +7,7 @@ use weft_core::{Type, Value, turns};
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::{breaks, broken, written_order};
-use super::{Cx, nothing};
+use super::{Cx, empty_element};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Network, Table, TableRef};
@@ -81,7 +81,7 @@ impl Fills {
                 tables.filter(|(_, (table, _))| table.filled == Some(Filler::Cluster))
             {
                 let held = ("the cluster", "member", "this chain's cluster");
-                check_room(cx, (table, limits.rows_max), members.len(), held, instance.span);
+                check_capacity(cx, (table, limits.rows_max), members.len(), held, instance.span);
                 let target = FillTarget::Own { chain: at, instance: instance_at, table: table_at };
                 self.extend(target, members.iter().enumerate().map(row).collect(), instance.span);
             }
@@ -108,7 +108,7 @@ impl Fills {
             let rows = ports::rows(&network.ports, &network.groups, &[], table);
             if let Some(limits) = limits {
                 let held = ("the program", "port", "this program");
-                check_room(cx, (table, limits.rows_max), rows.len(), held, span);
+                check_capacity(cx, (table, limits.rows_max), rows.len(), held, span);
             }
             self.extend(target, rows, table.span);
         }
@@ -210,7 +210,7 @@ fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, i
 }
 
 /// Reports a table that is too small for what it holds: of whom, what, and both in words.
-fn check_room(
+fn check_capacity(
     cx: &mut Cx<'_>,
     (table, rows_max): (&Table, u64),
     n: usize,
@@ -345,7 +345,7 @@ fn values(
     let mut ok = true;
     for (&at, value) in columns.iter().zip(&row.values) {
         let column = &table.columns[at];
-        let (nothing, mut n_rand) = (nothing(), 0);
+        let (nothing, mut n_rand) = (empty_element(), 0);
         let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
         let whose = format!("column `{}`", column.name);
         let expr = if scope.cx.is_broken(column.span) {

@@ -215,7 +215,12 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     in_type(n, expr)
 }
 
-fn function_of(function: Function, args: &[Expr], known: FoldInputs<'_>, expr: &Expr) -> Result<Value, FoldError> {
+fn function_of(
+    function: Function,
+    args: &[Expr],
+    known: FoldInputs<'_>,
+    expr: &Expr,
+) -> Result<Value, FoldError> {
     let values: Vec<Value> = args.iter().map(|arg| value_of(arg, known)).collect::<Result<_, _>>()?;
     match (function, values.as_slice()) {
         (Function::Coalesce, values) => {

@@ -7,15 +7,15 @@ use weft_core::{Type, Value};
 
 use super::expr::{constant_integer, function};
 use super::named_ports::NoPort;
-use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
 use super::null_narrowing::NonNull;
-use super::wire::{FIRST, Unions, fixed};
+use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
+use super::wire::{FIRST, Unions, read_only_rule};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    ColumnLocation, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
-    AssignTarget,
+    AssignTarget, Column, ColumnLocation, CompareOp, Direction, Element, Expr, ExprKind, Function,
+    HandlerKind, Layer, Meta,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -60,7 +60,8 @@ pub(crate) const EGRESS: &str = "egress";
 /// What stands in front of what elements say of a frame to those behind them.
 pub(crate) const META: &str = "meta";
 /// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
-pub(crate) const SAID: &[(&str, Meta)] = &[("label", Meta::Label), ("path", Meta::Path), ("tag", Meta::Tag)];
+pub(crate) const USER_METADATA: &[(&str, Meta)] =
+    &[("label", Meta::Label), ("path", Meta::Path), ("tag", Meta::Tag)];
 
 /// The wire formats of a program.
 #[derive(Debug, Default)]
@@ -69,7 +70,7 @@ pub(super) struct Formats {
     pub(super) unions: Vec<Union>,
     /// Columns of unions with a fault that is told, by union and column.
     broken: Vec<(String, String)>,
-    /// See [`Formats::stands_on`].
+    /// See [`Formats::is_always_on`].
     standing: BTreeMap<(ProtocolId, Vec<ProtocolId>), bool>,
 }
 
@@ -138,7 +139,7 @@ impl Formats {
         if own.level != of.level || self.may_lack(field) {
             return false;
         }
-        own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
+        own.protocols.iter().all(|own| self.is_always_on(*own, &of.protocols))
     }
 
     /// Whether a layer may be there without this field.
@@ -170,7 +171,7 @@ impl Formats {
 
     /// Whether a header of one protocol always comes with one of others: it is one of them, or whatever carries it in
     /// the same level stands on one of them.
-    fn stands_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
+    fn is_always_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
         let key = (own, others.to_vec());
         if let Some(known) = self.standing.get(&key) {
             return *known;
@@ -289,7 +290,7 @@ impl Cx<'_> {
     }
 
     /// Why nothing may set a column, if nothing may.
-    fn why_fixed(&self, field: &FieldRef) -> Option<ReadOnlyReason> {
+    fn read_only_reason(&self, field: &FieldRef) -> Option<ReadOnlyReason> {
         let Some(fields) = &field.fields else { return Some(ReadOnlyReason::As("a layer, and no field")) };
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
@@ -298,7 +299,7 @@ impl Cx<'_> {
                 Width::Bits { .. } | Width::Bytes { .. } => false,
                 Width::Rounds { .. } => true,
             };
-            let own = fixed(&field.rule).or(is_variable.then_some("as long as the frame says"));
+            let own = read_only_rule(&field.rule).or(is_variable.then_some("as long as the frame says"));
             let of = &self.formats.protocols[usize::from(protocol.0)];
             own.map(ReadOnlyReason::As)
                 .or_else(|| Some(ReadOnlyReason::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
@@ -343,7 +344,7 @@ impl Cx<'_> {
 
     /// Refuses to change a column whose header does not let it.
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
-        let Some(why) = self.why_fixed(field) else { return Some(()) };
+        let Some(why) = self.read_only_reason(field) else { return Some(()) };
         let (label, help) = match why {
             ReadOnlyReason::As(why @ "computed when the frame is written") => {
                 (format!("is {why}"), "set what it is computed from; it follows by itself".to_owned())
@@ -372,7 +373,7 @@ impl Cx<'_> {
     }
 
     /// The bits of a column; 64 for bytes.
-    fn most_of(&self, field: &FieldRef) -> u64 {
+    fn max_value_of(&self, field: &FieldRef) -> u64 {
         let fields = field.fields.iter().flatten();
         let bits = field.layer.protocols.iter().zip(fields).map(|(protocol, id)| {
             match self.formats.field(*protocol, *id).width {
@@ -385,7 +386,7 @@ impl Cx<'_> {
 }
 
 /// Whether a number from 0 to `most` may compare so with another.
-pub(super) fn is_ever(op: CompareOp, other: i128, most: u64) -> bool {
+pub(super) fn can_compare(op: CompareOp, other: i128, most: u64) -> bool {
     let most = i128::from(most);
     match op {
         CompareOp::Eq => (0..=most).contains(&other),
@@ -441,7 +442,7 @@ impl Scope<'_, '_> {
         if !self.is_packet() {
             return None;
         }
-        let found = match self.said_of_frame(path) {
+        let found = match self.user_metadata(path) {
             Some(meta) => meta?,
             None => match self.cx.frame_column(&self.element.layer, path)? {
                 Some(found) => found.into(),
@@ -452,18 +453,18 @@ impl Scope<'_, '_> {
     }
 
     /// What elements say of a frame by this name; None if it does not begin so. The inner None is a reported fault.
-    fn said_of_frame(&mut self, path: &Path) -> Option<Option<ResolvedField>> {
+    fn user_metadata(&mut self, path: &Path) -> Option<Option<ResolvedField>> {
         let [first, name] = path.segments.as_slice() else { return None };
         if first.name != META || self.cx.formats.layer(META, 0).is_some() {
             return None;
         }
-        let Some((_, meta)) = SAID.iter().find(|(known, _)| *known == name.name) else {
-            let names: Vec<String> = SAID.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let Some((_, meta)) = USER_METADATA.iter().find(|(known, _)| *known == name.name) else {
+            let names: Vec<String> = USER_METADATA.iter().map(|(name, _)| (*name).to_owned()).collect();
             let message = format!("there is no `{}`", path.to_dotted());
             let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
                 .at(name.span, "nothing is said of a frame by this name")
                 .with_note(format!("there is: {}", quoted_list(&names)));
-            self.cx.report(with_nearest(diagnostic, name, SAID.iter().map(|(name, _)| *name)));
+            self.cx.report(with_nearest(diagnostic, name, USER_METADATA.iter().map(|(name, _)| *name)));
             return Some(None);
         };
         Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
@@ -621,7 +622,7 @@ impl Scope<'_, '_> {
             return None;
         }
         let name = path.to_dotted();
-        let found = match self.said_of_frame(path) {
+        let found = match self.user_metadata(path) {
             Some(meta) => meta?,
             None => {
                 let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
@@ -643,7 +644,7 @@ impl Scope<'_, '_> {
         let Some(most) = found.flatten().flatten().and_then(|found| self.cx.greatest_of(&found.field)) else {
             return;
         };
-        if is_ever(op, n, most) {
+        if can_compare(op, n, most) {
             return;
         }
         let name = path.to_dotted();
@@ -684,7 +685,7 @@ impl Scope<'_, '_> {
         ) else {
             return Some(());
         };
-        let most = self.cx.most_of(&found.field);
+        let most = self.cx.max_value_of(&found.field);
         if n as u64 <= most {
             return Some(());
         }

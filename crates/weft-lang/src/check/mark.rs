@@ -1,4 +1,4 @@
-//! MARK: what an element says of a tuple to the queues behind it.
+//! MARK: what an element values of a tuple to the queues behind it.
 
 use weft_core::Type;
 use weft_core::marks::Mark;
@@ -33,9 +33,9 @@ pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
 impl Scope<'_, '_> {
     pub(super) fn mark(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
         self.check_mark(span)?;
-        let says: Vec<Option<(Mark, Expr)>> =
+        let values: Vec<Option<(Mark, Expr)>> =
             fields.iter().enumerate().map(|(at, field)| self.mark_field(field, &fields[..at])).collect();
-        Some(StmtKind::Mark { says: says.into_iter().collect::<Option<_>>()? })
+        Some(StmtKind::Mark { fields: values.into_iter().collect::<Option<_>>()? })
     }
 
     fn check_mark(&mut self, span: Span) -> Option<()> {
@@ -56,7 +56,7 @@ impl Scope<'_, '_> {
             let message = format!("MARK cannot say `{}` of a message", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
                 .at(name.span, "queues ask for nothing of this name")
-                .with_help("it says class, remaining, slack or deadline");
+                .with_help("it values class, remaining, slack or deadline");
             self.cx.report(with_nearest(diagnostic, name, names().map(|(known, _)| known)));
             self.expr(&field.value, None);
             return None;
@@ -77,16 +77,16 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        self.said(*said, *ty, &field.value)
+        self.mark_value(*said, *ty, &field.value)
     }
 
-    fn said(&mut self, said: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
+    fn mark_value(&mut self, said: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
         let mut value_for = |whose| self.value_for(value, ty, false, whose);
         match said {
             MarkField::Class => Some((Mark::Class, value_for("a mark")?)),
             MarkField::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
             MarkField::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),
-            MarkField::Slack => Some((Mark::Deadline, from_now(value_for("a slack")?))),
+            MarkField::Slack => Some((Mark::Deadline, deadline_from_slack(value_for("a slack")?))),
         }
     }
 
@@ -101,7 +101,7 @@ impl Scope<'_, '_> {
 }
 
 /// `now() + slack`
-fn from_now(slack: Expr) -> Expr {
+fn deadline_from_slack(slack: Expr) -> Expr {
     let span = slack.span;
     let of = |kind, fallible| Expr { kind, ty: Type::Timestamp, nullable: false, fallible, span };
     let now = of(ExprKind::Function { function: Function::Now, args: Vec::new() }, false);

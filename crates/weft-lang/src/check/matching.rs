@@ -40,7 +40,11 @@ impl Scope<'_, '_> {
     ) -> Option<Join> {
         let row = self.add_row(table, false);
         let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
-        self.visible_rows.push(VisibleRow { alias: alias.clone(), row, bare: ColumnVisibility::Joined(Vec::new()) });
+        self.visible_rows.push(VisibleRow {
+            alias: alias.clone(),
+            row,
+            bare: ColumnVisibility::Joined(Vec::new()),
+        });
         let by = self.order_of(table, row, first);
         let condition = self.condition(on);
         self.rows[row.0].optional = join.left.is_some();

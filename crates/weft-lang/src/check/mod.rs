@@ -28,20 +28,20 @@ pub mod fold;
 pub(crate) mod frame;
 pub mod functions;
 mod header;
+mod header_changes;
 pub(crate) mod mark;
 mod matching;
 mod named_ports;
 pub mod native;
 pub mod network;
+mod null_narrowing;
 mod query;
-pub mod question;
 pub mod queue;
-mod reshape;
 pub(crate) mod scope;
 pub mod size;
 mod stmt;
-mod null_narrowing;
 pub mod table;
+pub mod table_statement;
 pub(crate) mod walk;
 mod wire;
 
@@ -81,8 +81,8 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         sources: &sources,
         has_gaps: n_errors > program.n_errors_apart,
         diagnostics,
-        n_errors_told: 0,
-        n_warnings_told: 0,
+        n_errors_reported: 0,
+        n_warnings_reported: 0,
         now: None,
         broken: BTreeSet::new(),
         layer_is_missing: false,
@@ -108,8 +108,8 @@ pub(crate) struct Cx<'a> {
     sources: &'a SourceMap,
     diagnostics: Vec<Diagnostic>,
     /// How many errors among them the checks have found; others come from files and syntax.
-    n_errors_told: usize,
-    n_warnings_told: usize,
+    n_errors_reported: usize,
+    n_warnings_reported: usize,
     /// The time that `now()` is: None where a program is checked, which runs later.
     now: Option<weft_core::Time>,
     /// Declarations with a fault.
@@ -134,31 +134,32 @@ pub(crate) struct Cx<'a> {
 
 impl Cx<'_> {
     fn report(&mut self, diagnostic: Diagnostic) {
-        let told = match diagnostic.is_error() {
-            true => &mut self.n_errors_told,
-            false => &mut self.n_warnings_told,
+        let n_reported = match diagnostic.is_error() {
+            true => &mut self.n_errors_reported,
+            false => &mut self.n_warnings_reported,
         };
         // What a missing layer has is not known.
         if self.layer_is_missing && diagnostic.code == code::NOT_IN_VERSION {
             return;
         }
-        // The same fault at the same place is told once, however many ways lead to it; and what cannot be read as a
+        // The same fault at the same place is n_reported once, however many ways lead to it; and what cannot be read as a
         // number has no type either.
         let is_known = |known: &Diagnostic| {
             *known == diagnostic || known.code == code::BAD_NUMBER && known.span() == diagnostic.span()
         };
-        if *told >= DIAGNOSTICS_MAX || self.diagnostics.iter().any(is_known) {
+        if *n_reported >= DIAGNOSTICS_MAX || self.diagnostics.iter().any(is_known) {
             return;
         }
-        *told += 1;
-        let (is_last, is_error, span) = (*told == DIAGNOSTICS_MAX, diagnostic.is_error(), diagnostic.span());
+        *n_reported += 1;
+        let (is_last, is_error, span) =
+            (*n_reported == DIAGNOSTICS_MAX, diagnostic.is_error(), diagnostic.span());
         self.diagnostics.push(diagnostic);
         if is_last {
-            self.report_the_end(is_error, span);
+            self.report_limit(is_error, span);
         }
     }
 
-    fn report_the_end(&mut self, is_error: bool, span: Option<Span>) {
+    fn report_limit(&mut self, is_error: bool, span: Option<Span>) {
         let diagnostic = match is_error {
             true => {
                 // What is not looked at any more may be what something else misses.
@@ -167,7 +168,7 @@ impl Cx<'_> {
                 Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
             }
             false => {
-                let message = format!("{DIAGNOSTICS_MAX} warnings; no more are told");
+                let message = format!("{DIAGNOSTICS_MAX} warnings; no more are n_reported");
                 Diagnostic::warning(code::TOO_MANY_DIAGNOSTICS, message)
             }
         };
@@ -177,10 +178,10 @@ impl Cx<'_> {
         });
     }
 
-    /// So many faults have been told that nobody reads on. What is left is not checked: to look for a name that was
+    /// So many faults have been n_reported that nobody reads on. What is left is not checked: to look for a name that was
     /// probably meant takes time, and a hundred thousand faults would take hours.
-    fn is_full(&self) -> bool {
-        self.n_errors_told >= DIAGNOSTICS_MAX
+    fn is_at_limit(&self) -> bool {
+        self.n_errors_reported >= DIAGNOSTICS_MAX
     }
 
     /// Reports that something is missing, unless it may have been in a part that could not be read.
@@ -225,7 +226,7 @@ impl Cx<'_> {
 
     /// The type that a type expression names; reports it if there is none.
     fn type_expr(&mut self, ty: &TypeExpr) -> Option<Type> {
-        if self.is_full() {
+        if self.is_at_limit() {
             return None;
         }
         let known = types::named(&ty.kind, self.schema);
@@ -332,8 +333,8 @@ impl Cx<'_> {
 /// Checks the items of all files, kind by kind, so that their order in the text does not matter.
 fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let mut network = Network { schema: program.schema.clone(), ..Network::default() };
-    let items = size::of_bearable_size(cx, &program.items);
-    let items = live_items(cx, &items);
+    let items = size::within_size_limits(cx, &program.items);
+    let items = effective_items(cx, &items);
     native_functions(cx, &items);
     cx.formats = wire::protocols(cx, &items).into();
     for item in &items {
@@ -351,7 +352,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network::report_shared_devices(cx, &network.ports);
     for item in &items {
         if let Item::Group(item) = item {
-            // A program may send to one that has a fault: that is told once.
+            // A program may send to one that has a fault: that is n_reported once.
             cx.ports.push(item.name.name.clone());
             network.groups.extend(network::group(cx, &network.ports, item));
         }
@@ -365,7 +366,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     let mut elements = Vec::new();
     for item in &items {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         if let Item::Element(item) = item {
@@ -383,7 +384,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let (mut routes, mut chains) = (Vec::new(), Vec::new());
     let mut misses_chain = false;
     for item in &items {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         match item {
@@ -405,13 +406,13 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     network::check_routes(cx, &network.routes, &routes);
     chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
-    chain::warn_of_unreached(cx, &network.chains, &network.ports, &chains);
+    chain::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
     // Rows for a chain that had a fault would only say that there is no such chain.
     cx.has_gaps |= misses_chain;
     let mut fills = fill::Fills::default();
     let plain: Vec<&Element> = elements.iter().map(|checked| &checked.element).collect();
     for item in &items {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         if let Item::Insert(item) = item {
@@ -480,7 +481,7 @@ fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
 }
 
 /// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.
-fn live_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
+fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     let mut live: Vec<&Item> = Vec::new();
     for item in items.iter().copied() {
         if let Item::Drop(drop) = item {
@@ -513,7 +514,7 @@ fn live_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
 }
 
 fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
-    let (nothing, mut n_rand) = (nothing(), 0);
+    let (nothing, mut n_rand) = (empty_element(), 0);
     let (table, bounds) = table::table(cx, &nothing, &mut n_rand, item);
     if let Err((message, span)) = table::limits(&bounds, &[]) {
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
@@ -536,7 +537,7 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
 }
 
 /// An element without anything: the surroundings of what stands outside elements.
-fn nothing() -> Element {
+fn empty_element() -> Element {
     Element::empty("", Span::new(crate::source::FileId(0), 0, 0))
 }
 

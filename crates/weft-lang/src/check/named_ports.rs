@@ -94,7 +94,7 @@ fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
 impl Cx<'_> {
     /// Tells of arguments of a stage that are to be the names of ports, and are of none. Whether an element would send
     /// frames there.
-    pub(super) fn report_strange_ports(
+    pub(super) fn report_unknown_ports(
         &mut self,
         element: &Element,
         values: &[Option<Value>],

@@ -7,7 +7,7 @@ use super::expr::article;
 use super::functions;
 use super::network::settings;
 use super::scope::{Scope, View, with_nearest};
-use super::{Cx, nothing};
+use super::{Cx, empty_element};
 use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, NativeRef, Setting};
@@ -124,7 +124,7 @@ fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::Functi
         Some((ast.native.span, "it takes constants, and is called by its own name".to_owned()))
     } else if params.len() != ty.params.len() {
         Some((ast.ty.span, format!("{} parameters", ty.params.len())))
-    } else if let Some(at) = (0..params.len()).find(|&at| !takes(params[at], ty.params[at])) {
+    } else if let Some(at) = (0..params.len()).find(|&at| !accepts(params[at], ty.params[at])) {
         Some((ast.ty.params[at].span, format!("it takes {}", params[at].text())))
     } else if ty.returns != info.result || ty.nullable != info.nullable {
         let null = if info.nullable { "?" } else { "" };
@@ -142,7 +142,7 @@ fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::Functi
 }
 
 /// Whether a parameter takes values of this type.
-fn takes(param: Param, ty: Type) -> bool {
+fn accepts(param: Param, ty: Type) -> bool {
     match param {
         Param::Data => matches!(ty, Type::Text(None) | Type::Bytes(None)),
         Param::Text => ty == Type::Text(None),
@@ -239,7 +239,7 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
 
 fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeCost> {
     let Some(cost) = &ast.cost else { return Some(info.cost) };
-    let (nothing, mut n_rand) = (nothing(), 0);
+    let (nothing, mut n_rand) = (empty_element(), 0);
     let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
     let value = scope.value_for(cost, Type::Int(64), false, "COST")?;
     match cx.folded(&value, &[])? {
@@ -270,7 +270,7 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
     };
     let at = find(cx, named)?;
     let function = &cx.functions[at];
-    if function.ty != *ty && !is_own_of(function, ty) {
+    if function.ty != *ty && !fits_type(function, ty) {
         let message = format!("`{}` is not of the type that parameter `{name}` needs", named.name);
         let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
             .at(ast.span, text_of(&function.ty))
@@ -282,11 +282,11 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
 }
 
 /// A function that is given by its own name is of every type that it takes.
-fn is_own_of(function: &NativeFunction, ty: &FunctionType) -> bool {
+fn fits_type(function: &NativeFunction, ty: &FunctionType) -> bool {
     let info = function.native.info();
     function.name == info.name
         && info.params.len() == ty.params.len()
-        && info.params.iter().zip(&ty.params).all(|(param, ty)| takes(*param, *ty))
+        && info.params.iter().zip(&ty.params).all(|(param, ty)| accepts(*param, *ty))
         && (ty.returns, ty.nullable) == (info.result, info.nullable)
 }
 
@@ -416,7 +416,7 @@ impl Scope<'_, '_> {
             return self.draws(&name.name, span);
         }
         let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
-        let site = self.next_site();
+        let site = self.next_call_site();
         Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
     }
 
@@ -446,7 +446,7 @@ impl Scope<'_, '_> {
         if self.bound.is_some() && info.effect != Effect::Pure {
             return self.draws(info.name, span);
         }
-        let site = if info.effect == Effect::Pure { 0 } else { self.next_site() };
+        let site = if info.effect == Effect::Pure { 0 } else { self.next_call_site() };
         let ends = (info.result, info.nullable, info.fails.is_some());
         Some(native_expr((NativeRef::Own(info.native), site), args, ends, span))
     }
@@ -460,7 +460,7 @@ impl Scope<'_, '_> {
         is_before
     }
 
-    fn next_site(&mut self) -> u32 {
+    fn next_call_site(&mut self) -> u32 {
         *self.n_rand += 1;
         *self.n_rand - 1
     }
@@ -477,7 +477,7 @@ impl Scope<'_, '_> {
             Param::Data => {
                 let typed = self.expr(ast, Some(Type::Text(None)))?;
                 let is_data = matches!(typed.ty, Type::Text(_) | Type::Bytes(_));
-                if is_data { Some(typed) } else { self.not_taken(info, &typed, param) }
+                if is_data { Some(typed) } else { self.wrong_argument_type(info, &typed, param) }
             }
             Param::Scalar => {
                 let typed = self.expr(ast, None)?;
@@ -488,7 +488,7 @@ impl Scope<'_, '_> {
                     {
                         self.coerce(typed, Type::Int(64))
                     }
-                    _ => self.not_taken(info, &typed, param),
+                    _ => self.wrong_argument_type(info, &typed, param),
                 }
             }
             Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => {
@@ -497,7 +497,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    fn not_taken<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
+    fn wrong_argument_type<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
         let message =
             format!("`{}` takes {} here, and this is {}", info.name, param.text(), article(typed.ty));
         let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)

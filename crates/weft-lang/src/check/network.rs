@@ -7,7 +7,7 @@ use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS,
 use weft_core::{Type, Value};
 
 use super::scope::{Scope, View, with_nearest};
-use super::{Cx, nothing};
+use super::{Cx, empty_element};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -207,7 +207,7 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
             scope.cx.report(diagnostic);
             return None;
         }
-        Some(StmtKind::Mark { says: vec![(Mark::Class, scope.hash_or_zero(value))] })
+        Some(StmtKind::Mark { fields: vec![(Mark::Class, scope.hash_or_zero(value))] })
     })?;
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
@@ -500,7 +500,7 @@ fn read_settings(
             cx.report_duplicate("option", &option.name, first.span);
             continue;
         }
-        let element = nothing();
+        let element = empty_element();
         let mut n_rand = 0;
         let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
         let whose = format!("option `{name}`");
@@ -560,7 +560,7 @@ pub(super) fn route(
     let listener = find_listener(cx, &ast.listener, listeners);
     let cluster = find_cluster(cx, &ast.cluster, clusters);
     let method_set = method_set(cx, ast.method.as_ref());
-    let element = nothing();
+    let element = empty_element();
     let mut n_rand = 0;
     let when = match &ast.when {
         Some(when) => {

@@ -4,7 +4,7 @@ use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
 use super::expr::{and, article};
-use super::scope::{ColumnVisibility, Scope, VisibleRow, View, leaf};
+use super::scope::{ColumnVisibility, Scope, View, VisibleRow, leaf};
 use super::walk::each_expr;
 use super::{fold, functions};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
@@ -57,7 +57,7 @@ impl Scope<'_, '_> {
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
                 .at(span, format!("`{}` is not compared by =", missing.join("`, `")))
                 .with_label(table.span, format!("its key is ({})", keys.join(", ")));
-            let diagnostic = match self.hiding(&missing, &parts) {
+            let diagnostic = match self.shadowing_let(&missing, &parts) {
                 Some(local) => {
                     let (name, alias) = (&local.name, self.alias_of(row));
                     diagnostic
@@ -81,7 +81,7 @@ impl Scope<'_, '_> {
     }
 
     /// A LET with the name of one of these columns, if a condition looks at it.
-    fn hiding(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
+    fn shadowing_let(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
         let is_looked_at = |id| {
             let mut found = false;
             let mut look = |part: &Expr| found |= part.kind == ExprKind::Local(id);
@@ -178,7 +178,11 @@ impl Scope<'_, '_> {
     }
 
     pub(super) fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
-        self.visible_rows.push(VisibleRow { alias: alias.name.clone(), row, bare: ColumnVisibility::Joined(using) });
+        self.visible_rows.push(VisibleRow {
+            alias: alias.name.clone(),
+            row,
+            bare: ColumnVisibility::Joined(using),
+        });
     }
 
     /// `USING (c)`: the table's column equals that of `input`.

@@ -3,16 +3,16 @@
 //! A queue is checked once for each set of values of its parameters: what is wrong for all is told once, because the
 //! same fault at the same place is.
 
-mod anew;
-mod diagnostic_origin;
 mod body;
 mod clock;
+mod diagnostic_origin;
 pub(crate) mod expr;
 mod fold;
-mod starvation;
 mod params;
 mod range;
 mod rank;
+mod reactivation;
+mod starvation;
 
 use fold::fold;
 use params::{is_free, params, queue_type, spelled};
@@ -28,8 +28,8 @@ use crate::ast::{
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     CallFlow, CallLink, CallsOf, Layer, Link, Network, PortKind, Queue, QueueExpr, QueueExprKind,
-    QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOverflow,
-    QueuePartitions, QueueOperand, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
+    QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOperand, QueueOverflow,
+    QueuePartitions, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
 use crate::source::Span;
 use weft_core::Type;
@@ -96,7 +96,7 @@ impl<'a> Queues<'a> {
     pub(super) fn check(&self, cx: &mut Cx<'_>) -> Vec<Queue> {
         let mut queues = Vec::new();
         for item in &self.items {
-            if cx.is_full() {
+            if cx.is_at_limit() {
                 break;
             }
             let levels = self.levels(cx, item, None, &mut Vec::new());
@@ -258,13 +258,13 @@ impl<'a> Queues<'a> {
         if !is_whole && used.is_some() {
             return None;
         }
-        let n_told = cx.diagnostics.len();
+        let n_reported = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
         // Where a parameter has no value, or none that is right, nobody knows what holds.
         let has_all = used.is_some() || item.params.iter().all(|param| param.default.is_some());
         let is_known = is_whole && has_all;
         let holds = match is_known {
-            true => checker.holds(item),
+            true => checker.checks_hold(item),
             false => item.checks.iter().all(|check| checker.typed(&check.condition, T::Bool).is_some()),
         };
         let levels = match item.uses.is_empty() {
@@ -274,7 +274,7 @@ impl<'a> Queues<'a> {
         };
         let uses = checker.param_uses;
         if let Some(used) = used {
-            diagnostic_origin::point_at_arguments(cx, n_told, (item, used), &uses);
+            diagnostic_origin::point_at_arguments(cx, n_reported, (item, used), &uses);
         }
         levels.filter(|_| is_whole)
     }
@@ -294,10 +294,10 @@ impl<'a> Queues<'a> {
             rank::check(checker.cx, &level, &self.changed);
             clock::check(checker.cx, &level);
             starvation::check(checker.cx, &level);
-            anew::check(checker.cx, &level);
+            reactivation::check(checker.cx, &level);
         }
         let levels = vec![level];
-        few_headers(checker.cx, item, &levels)?;
+        check_header_count(checker.cx, item, &levels)?;
         (is_right && checker.cx.n_errors() == n_errors).then_some(levels)
     }
 
@@ -321,9 +321,9 @@ impl<'a> Queues<'a> {
         if let (Some(limit), Some(root)) = (limit, levels.first_mut()) {
             root.limit = limit;
         }
-        limit_leaves(&mut levels, limit.is_some());
+        move_limits_to_leaves(&mut levels, limit.is_some());
         tree(cx, item, &levels);
-        few_headers(cx, item, &levels);
+        check_header_count(cx, item, &levels);
         (cx.n_errors() == n_errors).then_some(levels)
     }
 
@@ -343,7 +343,7 @@ impl<'a> Queues<'a> {
 /// What a full queue drops is of the leaf that has the backlog, and not whatever comes. So a level above others that is
 /// one line has no limit of its own: the queue below limits itself. One of several partitions has, and so has the whole
 /// if it says so (`is_of_whole`): both take from the partition with the most bytes, if not by rank.
-fn limit_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
+fn move_limits_to_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     let Some((_, above)) = levels.split_last_mut() else { return };
     for (at, level) in above.iter_mut().enumerate() {
         let head = match level.limit.overflow {
@@ -359,7 +359,7 @@ fn limit_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
 }
 
 /// Refuses a queue that asks for more of headers than there is room for.
-fn few_headers(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
+fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
     let counted: BTreeSet<&String> = levels.iter().flat_map(|level| &level.counted).collect();
     if counted.len() > COUNTED_MAX {
         let message =
@@ -866,7 +866,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         let bytes = clause.bytes.as_ref().map(|ast| {
             let Literal::Int(n) = self.constant(ast, T::Size)? else { return None };
             if (1..=BYTES_MAX as i64).contains(&n) {
-                self.look_for_room(ast, n);
+                self.warn_of_byte_limit(ast, n);
                 return Some(n as u64);
             }
             let message = format!("{n} bytes, and a queue holds 1 to {BYTES_MAX}");
@@ -908,7 +908,7 @@ impl<'k, 'c> Checker<'k, 'c> {
     }
 
     /// Warns of a limit in bytes that a full frame does not fit in: packets may have been meant.
-    fn look_for_room(&mut self, ast: &AstExpr, bytes: i64) {
+    fn warn_of_byte_limit(&mut self, ast: &AstExpr, bytes: i64) {
         if bytes >= FRAME_BYTES {
             return;
         }

@@ -10,8 +10,8 @@ use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    ColumnLocation, Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row,
-    RowId, Table, TableRef,
+    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta,
+    Row, RowId, Table, TableRef,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -28,7 +28,7 @@ pub(super) enum View {
     /// What is known of a call when it opens.
     Route,
     /// Literals, parameters and `status`: a condition on how a call ended.
-    Ending,
+    StatusCondition,
     /// All that a handler may read.
     Handler(HandlerKind),
 }
@@ -122,7 +122,7 @@ impl View {
         match self {
             Self::Handler(kind) => matches!(kind, H::Open | H::Request | H::Response | H::Close),
             Self::Route => true,
-            Self::Constant | Self::Start | Self::Row | Self::Ending => false,
+            Self::Constant | Self::Start | Self::Row | Self::StatusCondition => false,
         }
     }
 
@@ -131,7 +131,7 @@ impl View {
         let Self::Handler(kind) = self else {
             return match self {
                 Self::Route => matches!(meta, Meta::Method | Meta::Peer),
-                Self::Ending => meta == Meta::Status,
+                Self::StatusCondition => meta == Meta::Status,
                 _ => false,
             };
         };
@@ -153,7 +153,7 @@ impl View {
             Self::Start => "the value of a new row",
             Self::Row => "a statement on rows",
             Self::Route => "a route",
-            Self::Ending => "the condition of a policy",
+            Self::StatusCondition => "the condition of a policy",
             Self::Handler(HandlerKind::Open) => "ON OPEN",
             Self::Handler(HandlerKind::Request) => "ON REQUEST",
             Self::Handler(HandlerKind::Response) => "ON RESPONSE",
@@ -341,7 +341,9 @@ impl<'a, 'c> Scope<'a, 'c> {
             let table = self.table(self.rows[sight.row.0].table);
             let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
             match &sight.bare {
-                ColumnVisibility::First if found.is_empty() => return Some(self.row_column(sight.row, at, name.span)),
+                ColumnVisibility::First if found.is_empty() => {
+                    return Some(self.row_column(sight.row, at, name.span));
+                }
                 ColumnVisibility::Joined(using) => found.push((sight.row, at, using.contains(&name.name))),
                 ColumnVisibility::First | ColumnVisibility::Hidden => {}
             }
@@ -363,7 +365,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
-        let visible_rows = self.visible_rows.iter().filter(|sight| matches!(sight.bare, ColumnVisibility::Joined(_)));
+        let visible_rows =
+            self.visible_rows.iter().filter(|sight| matches!(sight.bare, ColumnVisibility::Joined(_)));
         let mut owners: Vec<&str> = visible_rows.map(|sight| sight.alias.as_str()).collect();
         if self.own_column(&name.name).is_some() {
             owners.push("input");
@@ -429,7 +432,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// A cell of the call's row, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
-        let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::Ending);
+        let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::StatusCondition);
         let element = self.element;
         if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
             && self.view.has_call()
@@ -473,7 +476,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     /// Reports something in the condition of a policy that is no ending.
-    pub(super) fn not_an_ending<T>(&mut self, what: &str, span: Span) -> Option<T> {
+    pub(super) fn not_in_status_condition<T>(&mut self, what: &str, span: Span) -> Option<T> {
         let params: Vec<String> =
             self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
         let message = format!("a policy asks how a call ended, and {what} does not tell");
@@ -489,8 +492,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn unknown_path<T>(&mut self, path: &Path) -> Option<T> {
-        if self.view == View::Ending {
-            return self.not_an_ending(&format!("`{}`", path.to_dotted()), path.span);
+        if self.view == View::StatusCondition {
+            return self.not_in_status_condition(&format!("`{}`", path.to_dotted()), path.span);
         }
         if self.is_packet() && !self.is_table(&path.segments[0].name) {
             self.unknown_layer(path);
@@ -558,7 +561,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn unknown_name<T>(&mut self, name: &Ident) -> Option<T> {
-        if self.view == View::Ending {
+        if self.view == View::StatusCondition {
             return self.unknown_ending(name);
         }
         if self.report_elsewhere(name) {
@@ -609,7 +612,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         let near = nearest(&name.name, visible.iter().map(String::as_str))
             .or_else(|| nearest(&name.name, status_names()));
         let Some(near) = near.filter(|_| !is_elsewhere) else {
-            return self.not_an_ending(&format!("`{}`", name.name), name.span);
+            return self.not_in_status_condition(&format!("`{}`", name.name), name.span);
         };
         let diagnostic =
             Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{}` here", name.name))

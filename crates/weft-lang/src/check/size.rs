@@ -12,7 +12,7 @@ pub const ITEMS_MAX: usize = 10_000;
 pub const PARTS_MAX: usize = 1024;
 
 /// The items that are looked at: the others have a fault that is told.
-pub(super) fn of_bearable_size<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
+pub(super) fn within_size_limits<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
     if items.len() > ITEMS_MAX {
         let message = format!("a program has {ITEMS_MAX} items at most, and this has {}", items.len());
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message);

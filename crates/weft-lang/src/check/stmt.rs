@@ -10,8 +10,8 @@ use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    AnswerTarget, ArithOp, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, AssignTarget, RowId, Stmt,
-    StmtKind, TableRef, Verdict, VerdictKind,
+    AnswerTarget, ArithOp, AssignTarget, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, RowId,
+    Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -23,10 +23,11 @@ const LOCALS_MAX: usize = 4096;
 impl Scope<'_, '_> {
     /// The statements of a block; its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
-        let (n_names, n_visible_rows, n_non_null) = (self.names.len(), self.visible_rows.len(), self.non_null.len());
+        let (n_names, n_visible_rows, n_non_null) =
+            (self.names.len(), self.visible_rows.len(), self.non_null.len());
         let mut body = Vec::new();
         for (index, stmt) in stmts.iter().enumerate() {
-            if self.cx.is_full() {
+            if self.cx.is_at_limit() {
                 break;
             }
             if let Some(kind) = self.stmt(stmt) {
@@ -188,7 +189,9 @@ impl Scope<'_, '_> {
     fn place(&mut self, target: &ast::AssignTarget) -> Option<(AssignTarget, Type, bool, String)> {
         match target {
             ast::AssignTarget::Path(path) => self.named_place(path),
-            ast::AssignTarget::Header { span, .. } | ast::AssignTarget::Trailer { span, .. } if self.is_packet() => {
+            ast::AssignTarget::Header { span, .. } | ast::AssignTarget::Trailer { span, .. }
+                if self.is_packet() =>
+            {
                 self.no_write(*span, "a frame has none by name", "SET a field of a protocol: `ip.ttl`")
             }
             ast::AssignTarget::Header { key, span } => {
@@ -271,7 +274,12 @@ impl Scope<'_, '_> {
             && self.view.has_call()
         {
             let cell = &element.call[at];
-            return (!self.cx.is_broken(cell.span)).then_some((AssignTarget::Call(at), cell.ty, false, whose));
+            return (!self.cx.is_broken(cell.span)).then_some((
+                AssignTarget::Call(at),
+                cell.ty,
+                false,
+                whose,
+            ));
         }
         if let Some(at) = element.vars.iter().position(|var| var.name == name.name) {
             let var = &element.vars[at];
@@ -442,7 +450,7 @@ impl Scope<'_, '_> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
         if let Some(filler) = table.filled {
-            let (clause, who) = (filler.clause(), filler.who());
+            let (clause, who) = (filler.clause(), filler.in_words());
             let message = format!("`{}` is filled by {who}, and handlers only read it", name.name);
             let help = format!("drop {clause} (and say what is evicted), or keep this in a table of its own");
             let diagnostic = Diagnostic::error(code::TABLE_READ_ONLY, message)

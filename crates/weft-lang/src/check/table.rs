@@ -6,8 +6,8 @@ use weft_core::{Interval, Time, Type, Value};
 use super::Cx;
 use super::expr::article;
 use super::fold::{self, FoldError};
-use super::question::{condition, row_of};
 use super::scope::{Scope, View};
+use super::table_statement::{condition, row_of};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Check, Element, Expr, ExprKind, Function, Table, TableColumn, TableLimits};
@@ -117,7 +117,7 @@ fn check(
     (at_any_time, help): (&str, &str),
 ) -> Option<Check> {
     let condition = condition(cx, element, &clause.condition, n_rand)?;
-    if let Some(now) = asks_for_time(&condition) {
+    if let Some(now) = reads_clock(&condition) {
         let diagnostic = Diagnostic::error(code::NOT_CONSTANT, at_any_time)
             .at(now, "differs from one time to the other")
             .with_help(help);
@@ -133,10 +133,10 @@ fn check(
 }
 
 /// Where an expression asks for the time.
-fn asks_for_time(expr: &Expr) -> Option<Span> {
+fn reads_clock(expr: &Expr) -> Option<Span> {
     match expr.kind {
         ExprKind::Function { function: Function::Now, .. } => Some(expr.span),
-        _ => expr.children().into_iter().find_map(asks_for_time),
+        _ => expr.children().into_iter().find_map(reads_clock),
     }
 }
 
@@ -166,7 +166,7 @@ pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Op
 
 /// What is wrong with a row of which a condition does not hold, in words.
 pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
-    let (text, name, told) = (&check.text, &table.name, told(table, row, check));
+    let (text, name, told) = (&check.text, &table.name, row_in_words(table, row, check));
     match fold::fold_at(&check.condition, row, Time(0)) {
         Err(FoldError::Fault(what, _)) => {
             format!("`{text}` has no value for a row of `{name}`, {what}: {told}")
@@ -176,7 +176,7 @@ pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
 }
 
 /// What a row has in the columns that a condition is about, and behind them which row it is.
-fn told(table: &Table, values: &[Value], check: &Check) -> String {
+fn row_in_words(table: &Table, values: &[Value], check: &Check) -> String {
     let about = check.condition.params();
     let key = (0..table.n_keys).filter(|at| !about.contains(at));
     let told = about.iter().copied().chain(key).map(|at| {
@@ -442,7 +442,7 @@ fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
 
 fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl: Option<Span>) {
     let (Some(filled), Some(filler)) = (seen[2], table.filled) else { return };
-    let (clause, who) = (filler.clause(), filler.who());
+    let (clause, who) = (filler.clause(), filler.in_words());
     let other = match (table.evict.is_some(), ttl, seen[3]) {
         (true, ..) => seen[0].map(|span| (span, "EVICT", format!("nothing is evicted but by {who}"))),
         (_, Some(span), _) if filler != Filler::Controller => {

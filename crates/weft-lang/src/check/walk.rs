@@ -32,7 +32,7 @@ pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
 pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
     match &stmt.kind {
         StmtKind::Let { value, .. } | StmtKind::Set { value, .. } => vec![value],
-        StmtKind::Mark { says } => says.iter().map(|(_, value)| value).collect(),
+        StmtKind::Mark { fields } => fields.iter().map(|(_, value)| value).collect(),
         StmtKind::Key { parts, .. } => parts.iter().collect(),
         StmtKind::If { arms, .. } => arms.iter().map(|(condition, _)| condition).collect(),
         StmtKind::Guard { query, set, otherwise } => {

@@ -44,7 +44,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
     let mut headers = Vec::new();
     for item in items {
         let Item::Protocol(item) = item else { continue };
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         if headers.len() == PROTOCOLS_MAX {
@@ -59,11 +59,11 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
     }
     let linked = headers.iter().map(|_| ProtocolLinks::default()).collect();
     let links = Linker { cx, headers: &headers, linked, otherwise: Vec::new(), n_nexts: 0 }.all();
-    check_back(cx, &headers, &links);
+    check_cycles(cx, &headers, &links);
     for (header, linked) in headers.iter().zip(&links) {
         check_exclusive(cx, header, &headers, &linked.nexts);
     }
-    check_reached(cx, &headers, &links);
+    warn_of_unreachable(cx, &headers, &links);
     let whole =
         headers.into_iter().zip(links).map(|(header, ProtocolLinks { nexts, encap, session_key, error })| {
             let next = nexts.into_iter().map(|link| link.next).collect();
@@ -85,7 +85,7 @@ fn check_name(cx: &mut Cx<'_>, name: &Ident) {
 }
 
 /// Tells of protocols that neither begin a frame, nor are carried by another, nor carry one.
-fn check_reached(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[ProtocolLinks]) {
+fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[ProtocolLinks]) {
     if cx.has_errors() {
         // What a fault left out may have led there.
         return;
@@ -303,7 +303,8 @@ impl Linker<'_, '_, '_> {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
         for OtherwiseClause { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
             let firsts = self.linked[lower].nexts[..n_first[lower]].iter();
-            let is_other = |link: &&NextHeader| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
+            let is_other =
+                |link: &&NextHeader| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
             let others = firsts.filter(is_other);
             let claimed = any_of(others.map(|link| link.claims.clone()));
             let unclaimed = Expr::Not(Box::new(claimed));
@@ -336,7 +337,7 @@ impl Linker<'_, '_, '_> {
         let known = &lower.protocol.fields[usize::from(field.0)];
         let why = match lower.infos[usize::from(field.0)].is_bytes {
             true => Some("bytes"),
-            false => fixed(&known.rule).filter(|_| !may_be_absent(&known.rule)),
+            false => read_only_rule(&known.rule).filter(|_| !may_be_absent(&known.rule)),
         };
         if let Some(why) = why {
             let diagnostic =
@@ -414,7 +415,7 @@ pub(super) fn may_be_absent(rule: &Rule) -> bool {
 }
 
 /// Why programs do not set a field, if they do not.
-pub(super) fn fixed(rule: &Rule) -> Option<&'static str> {
+pub(super) fn read_only_rule(rule: &Rule) -> Option<&'static str> {
     match rule {
         Rule::Plain | Rule::Default(_) => None,
         Rule::Constant(_) => Some("the same in all frames"),
@@ -489,7 +490,7 @@ fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
 /// Refuses a payload that leads back into a protocol that carries it, unless it is INNER: which of the two a program
 /// means by the name would depend on the frame. A protocol may carry itself, and headers that BIND each other are one
 /// chain of headers, like those of IPv6.
-fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks]) {
+fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks]) {
     let groups = circles(linked);
     for (at, linked) in linked.iter().enumerate() {
         for link in &linked.nexts {
@@ -563,7 +564,7 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
     let mut known: Vec<(&NextHeader, Expr, Vec<Case>)> = Vec::new();
     let mut n_intervals = 0;
     for link in links {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             return;
         }
         let claims = and(header.gate.clone(), link.claims.clone());
@@ -651,7 +652,7 @@ fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Unions {
     let mut all = Unions::default();
     for item in items {
         let Item::Union(item) = item else { continue };
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         check_name(cx, &item.name);

@@ -10,7 +10,7 @@ use weft_core::options::{CLUSTER_OPTIONS, LISTENER_OPTIONS};
 use weft_core::schema::FieldKind;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
-use super::words::SAID_DOCS;
+use super::words::USER_METADATA_DOCS;
 use super::{Program, fields, hover, queues, tokens_of, words};
 use crate::check::frame::META;
 use crate::check::functions::{AGGREGATES, FUNCTIONS};
@@ -19,7 +19,7 @@ use crate::check::network;
 use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
-use crate::parser::what_could_follow;
+use crate::parser::expected_after;
 use crate::source::FileId;
 
 /// What a candidate is.
@@ -134,16 +134,16 @@ impl Completer<'_> {
         };
         self.tokens.truncate(n_before);
         if self.tokens.last().is_some_and(|token| token.kind == TokenKind::Dot) {
-            return self.behind_dot();
+            return self.after_dot();
         }
-        let expected = what_could_follow(self.recent());
+        let expected = expected_after(self.recent());
         for keyword in &expected.keywords {
             let doc = words::keyword(keyword).map_or("", |word| word.doc);
             let form = words::examples(keyword).first().copied().unwrap_or_default();
             self.add(keyword, CandidateKind::Keyword, form, doc);
         }
         for thing in &expected.things {
-            self.things(thing);
+            self.add_names_of(thing);
         }
     }
 
@@ -157,7 +157,7 @@ impl Completer<'_> {
     // ---- by what the parser looked for -------------------------------------------------------------------------
 
     /// Names for something in the parser's words.
-    fn things(&mut self, thing: &str) {
+    fn add_names_of(&mut self, thing: &str) {
         use SymbolKind as K;
         let element = self.element();
         match thing.split([',', '`']).next().unwrap_or_default().trim_end() {
@@ -169,7 +169,7 @@ impl Completer<'_> {
                 self.message_fields(&[]);
             }
             "an expression" => {
-                if self.is_behind_mark() {
+                if self.is_after_mark() {
                     self.marks();
                 }
                 self.expression();
@@ -330,7 +330,7 @@ impl Completer<'_> {
             for row in rows {
                 self.symbol(row);
             }
-            for table in self.tables_in_sight(element) {
+            for table in self.visible_tables(element) {
                 self.symbol(table);
                 self.members(Some(table), |kind| kind == K::TableColumn);
             }
@@ -410,7 +410,7 @@ impl Completer<'_> {
     }
 
     /// Whether `MARK (` is in front of the cursor, behind which an expression may stand as well.
-    fn is_behind_mark(&self) -> bool {
+    fn is_after_mark(&self) -> bool {
         let [.., mark, paren] = self.tokens.as_slice() else { return false };
         self.is_word(mark, "MARK") && paren.kind == TokenKind::LeftParen
     }
@@ -435,14 +435,14 @@ impl Completer<'_> {
         if sink.is_some() {
             return self.members(sink, |kind| kind == K::SinkColumn);
         }
-        for table in self.tables_in_sight(element) {
+        for table in self.visible_tables(element) {
             self.members(Some(table), |kind| kind == K::TableColumn);
         }
     }
 
     /// Tables that the text of the handler names before the cursor, the last one first: rows of joins are seen to its
     /// end.
-    fn tables_in_sight(&self, element: Option<SymbolId>) -> Vec<SymbolId> {
+    fn visible_tables(&self, element: Option<SymbolId>) -> Vec<SymbolId> {
         let is_table = |kind| kind == SymbolKind::Table;
         let find = |name: &String| {
             let own = element.and_then(|element| self.program.index.member(Some(element), name, is_table));
@@ -506,7 +506,7 @@ impl Completer<'_> {
 
     // ---- behind a dot ------------------------------------------------------------------------------------------
 
-    fn behind_dot(&mut self) {
+    fn after_dot(&mut self) {
         use SymbolKind as K;
         let mut names: Vec<String> = Vec::new();
         let mut at = self.tokens.len();
@@ -525,7 +525,7 @@ impl Completer<'_> {
         let index = &self.program.index;
         let element = self.element();
         if self.item(K::Queue).is_some() {
-            return self.behind_dot_in_queue(&names);
+            return self.after_dot_in_queue(&names);
         }
         match names.as_slice() {
             ["input"] => {
@@ -535,7 +535,7 @@ impl Completer<'_> {
                 }
             }
             [META] if index.member(None, META, |kind| kind == K::Protocol).is_none() => {
-                for (name, doc) in SAID_DOCS.iter().map(|known| (known.word, known.doc)) {
+                for (name, doc) in USER_METADATA_DOCS.iter().map(|known| (known.word, known.doc)) {
                     self.add(name, CandidateKind::Field, "U32", doc);
                 }
             }
@@ -566,7 +566,7 @@ impl Completer<'_> {
     }
 
     /// Fields of the packet and of headers.
-    fn behind_dot_in_queue(&mut self, names: &[&str]) {
+    fn after_dot_in_queue(&mut self, names: &[&str]) {
         let ([owner] | ["inner", owner]) = names else { return };
         for (of, name, ty, doc) in queues::SEEN {
             if of == *owner && names.len() == 1 {

@@ -223,10 +223,12 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
                     format!("{root}.{}", path.join("."))
                 }
                 ColumnLocation::Header(name) => format!("header['{name}']"),
-                ColumnLocation::Meta(meta) => match frame::SAID.iter().find(|(_, said)| said == meta) {
-                    Some((name, _)) => format!("{}.{name}", frame::META),
-                    None => format!("{meta:?}").to_lowercase(),
-                },
+                ColumnLocation::Meta(meta) => {
+                    match frame::USER_METADATA.iter().find(|(_, said)| said == meta) {
+                        Some((name, _)) => format!("{}.{name}", frame::META),
+                        None => format!("{meta:?}").to_lowercase(),
+                    }
+                }
                 ColumnLocation::Frame(field) => network.field_name(field),
             };
             let _ = write!(out, "\n- in `{}.{}` it is `{place}`", chain.name, instance.name);
@@ -334,7 +336,7 @@ fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
             [.., owner, dot] if dot.kind == TokenKind::Dot => program.slice(owner.span),
             _ => "",
         };
-        let found = if opens { queues::function(text) } else { queues::told(owner, text) };
+        let found = if opens { queues::doc_of_function(text) } else { queues::doc_of(owner, text) };
         if found.is_some() {
             return found;
         }

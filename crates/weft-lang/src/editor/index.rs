@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use weft_core::limits::JOINS_MAX;
 
 use crate::ast::{
-    BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
-    Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, LinkOn, Param,
-    Path, PayloadChoice, AssignTarget, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
-    QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
-    TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind, WireUntil, WireWidth,
-    WithItem,
+    AssignTarget, BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr,
+    ExprKind, Field, Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition,
+    Kind, LinkOn, Param, Path, PayloadChoice, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl,
+    QueueEvent, QueueUse, QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind,
+    Subselect, Table, TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind,
+    WireUntil, WireWidth, WithItem,
 };
 use crate::hir::Direction;
 use crate::resolve::Program;
@@ -421,7 +421,7 @@ impl Indexer {
     }
 
     /// Where frames of a chain leave: a port or a group.
-    fn note_way_out(&mut self, name: &Ident) {
+    fn note_outlet(&mut self, name: &Ident) {
         if self.note_member(None, name, SymbolKind::Port).is_none() {
             self.note_member(None, name, SymbolKind::Group);
         }
@@ -683,7 +683,7 @@ impl Indexer {
                     self.note_member(None, port, SymbolKind::Port);
                 }
                 if let Some(to) = to {
-                    self.note_way_out(to);
+                    self.note_outlet(to);
                 }
                 self.exprs(when);
             }
@@ -875,7 +875,7 @@ impl Indexer {
                 self.expr(&scan.max);
                 let table = self.table_name(&scan.table);
                 let n_visible_rows = self.visible_rows.len();
-                self.sight(table, &scan.table, scan.alias.as_ref(), stmt.span);
+                self.add_visible_row(table, &scan.table, scan.alias.as_ref(), stmt.span);
                 self.exprs(&scan.filter);
                 self.block(&scan.body);
                 self.visible_rows.truncate(n_visible_rows);
@@ -932,7 +932,7 @@ impl Indexer {
 
     fn join(&mut self, join: &Join) {
         let table = self.table_name(&join.table);
-        self.sight(table, &join.table, join.alias.as_ref(), join.span);
+        self.add_visible_row(table, &join.table, join.alias.as_ref(), join.span);
         if let (Some(first), true) = (&join.first, table.is_some()) {
             self.note_member(table, &first.by, SymbolKind::TableColumn);
         }
@@ -1010,7 +1010,7 @@ impl Indexer {
         }
     }
 
-    fn sight(&mut self, table: Option<SymbolId>, name: &Ident, alias: Option<&Ident>, span: Span) {
+    fn add_visible_row(&mut self, table: Option<SymbolId>, name: &Ident, alias: Option<&Ident>, span: Span) {
         let Some(table) = table else { return };
         let named = match alias {
             None => table,

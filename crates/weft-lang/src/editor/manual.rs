@@ -5,7 +5,7 @@ use crate::source::{SourceFile, Span};
 /// The comment above a declaration, or behind it on its line; empty if there is none. The manual page at the head of a
 /// library file is none of them: see [`section`].
 pub(super) fn remark(file: &SourceFile, whole: Span) -> String {
-    let behind = behind(file, whole);
+    let behind = trailing_comment(file, whole);
     if !behind.is_empty() {
         return behind;
     }
@@ -49,7 +49,7 @@ pub(super) fn entry(file: &SourceFile, heading: &str, name: &str) -> String {
 }
 
 /// The text of a comment that follows a declaration on its last line.
-fn behind(file: &SourceFile, whole: Span) -> String {
+fn trailing_comment(file: &SourceFile, whole: Span) -> String {
     let line = file.position(whole.end).line;
     let end = file.line_range(line).end;
     let rest = file.text().get(whole.end as usize..end).unwrap_or_default();

@@ -30,14 +30,14 @@ pub(super) const SEEN: [(&str, &str, &str, &str); 23] = [
 ];
 
 /// What is told of a name behind an owner, or without one.
-pub(super) fn told(owner: &str, name: &str) -> Option<String> {
+pub(super) fn doc_of(owner: &str, name: &str) -> Option<String> {
     let (of, name, ty, doc) = SEEN.iter().find(|(of, known, ..)| *of == owner && *known == name)?;
     let dot = if of.is_empty() { "" } else { "." };
     Some(format!("```weft\n{of}{dot}{name} {ty}\n```\n{doc}"))
 }
 
 /// What is told of a function of queues.
-pub(super) fn function(name: &str) -> Option<String> {
+pub(super) fn doc_of_function(name: &str) -> Option<String> {
     let (_, form) = FUNCTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
     let (head, doc) = form.split_once(": ").unwrap_or((form, ""));
     Some(format!("```weft\n{head}\n```\n{doc}"))

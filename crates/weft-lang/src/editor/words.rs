@@ -43,7 +43,7 @@ macro_rules! words {
 
 words! {
     /// What elements say of a frame to those behind them, by `meta.`.
-    SAID_DOCS:
+    USER_METADATA_DOCS:
     "tag" "What kind of frame it is.";
     "label" "The state of its flow.";
     "path" "The way that it is to take.";

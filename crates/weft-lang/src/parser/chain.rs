@@ -171,7 +171,7 @@ impl Parser<'_> {
                 let Some(meant) = nearest_keyword(word, OPTIONS.iter().map(|row| row.keyword)) else {
                     return Err(self.unknown_option());
                 };
-                self.slip(word, meant, "a chain");
+                self.misspelled(word, meant, "a chain");
                 let row = &OPTIONS[OPTIONS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
                 self.bump_keyword();
                 self.form = row.form;

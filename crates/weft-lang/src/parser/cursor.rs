@@ -62,7 +62,7 @@ pub(super) const RESERVED: &[&str] = &[
     "WHERE",
 ];
 
-/// What could stand at the end of a text: see [`super::what_could_follow`].
+/// What could stand at the end of a text: see [`super::expected_after`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Keywords.

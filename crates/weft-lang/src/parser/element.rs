@@ -172,7 +172,7 @@ impl Parser<'_> {
             let before = self.index();
             self.layout.line(before);
             if self.at_statement() {
-                self.early_statements();
+                self.statements_without_handler();
                 continue;
             }
             match self.decl() {
@@ -185,7 +185,7 @@ impl Parser<'_> {
     }
 
     /// Statements without a handler around them: read for their faults, and refused.
-    fn early_statements(&mut self) {
+    fn statements_without_handler(&mut self) {
         let span = self.token().span;
         let help = "put `ON REQUEST`, or another event, before it";
         self.fail_at(span, code::UNEXPECTED, "a statement before the first handler", help);
@@ -215,7 +215,7 @@ impl Parser<'_> {
             let keywords: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
             return Err(self.expected(&format!("{}, `ON` or `END`", keywords.join(", "))));
         };
-        self.slip(word, meant, "an element");
+        self.misspelled(word, meant, "an element");
         Ok(&DECLS[DECLS.iter().position(|row| row.keyword == meant).unwrap_or(0)])
     }
 
@@ -335,13 +335,13 @@ impl Parser<'_> {
             let known: Vec<String> = keywords.map(|keyword| format!("`{keyword}`")).collect();
             return Err(self.expected(&super::cursor::one_of(&known)));
         };
-        self.slip_in_event(word, meant);
+        self.misspelled_event(word, meant);
         self.bump_keyword();
         let row = EVENTS.iter().find(|(keyword, _)| *keyword == meant);
         row.map_or(Ok(Event::Request), |(_, read)| read(self))
     }
 
-    fn slip_in_event(&mut self, word: &str, meant: &str) {
+    fn misspelled_event(&mut self, word: &str, meant: &str) {
         let span = self.token().span;
         let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("there is no event `{word}`"))
             .at(span, "")
@@ -357,13 +357,13 @@ impl Parser<'_> {
     }
 
     /// True at a word that begins a declaration and could not be a name in a statement.
-    pub(super) fn at_late_decl(&self) -> bool {
+    pub(super) fn at_decl_after_handler(&self) -> bool {
         let opens = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord | TokenKind::LeftParen);
         opens && self.at_decl().is_some()
     }
 
     /// A declaration after the first handler: read for its faults, and refused.
-    pub(super) fn late_decl(&mut self) {
+    pub(super) fn decl_after_handler(&mut self) {
         let (span, before) = (self.token().span, self.index());
         let help = "declarations come before the first `ON`";
         self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);

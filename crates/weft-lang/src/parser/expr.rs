@@ -5,7 +5,7 @@
 //! being built was begun; [`Parser::expr_above`] saves and restores it around each expression.
 
 use crate::ast::{
-    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListForm, ListExpr, Path, SelectItem, Subselect, UnaryOp,
+    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListExpr, ListForm, Path, SelectItem, Subselect, UnaryOp,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, float_value, int_value, unquoted};
@@ -363,7 +363,7 @@ impl Parser<'_> {
         let is_contains = function.name.eq_ignore_ascii_case("contains") && args.len() == 2;
         if is_contains && let Some(max) = self.optional_bound()? {
             self.expect(TokenKind::RightParen, "`)`")?;
-            return self.contains_look(&function, args, max);
+            return self.contains_expr(&function, args, max);
         }
         self.expect(TokenKind::RightParen, "`,` or `)`")?;
         Ok(ExprKind::Call { function, args, star: None })
@@ -467,7 +467,7 @@ impl Parser<'_> {
     }
 
     /// `contains(list, e MAX n)`: one element at least is `e`.
-    fn contains_look(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
+    fn contains_expr(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
         let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has counted them");
         let ExprKind::Path(list) = list.kind else {
             let help = "name a repeated field: `contains(req.tags, 'x' MAX 100)`";

@@ -116,7 +116,7 @@ impl Parser<'_> {
                         POLICIES.iter().map(|row| format!("`{}`", row.keyword)).collect();
                     return Err(self.expected(&format!("{}, or `END`", keywords.join(", "))));
                 };
-                self.slip(word, meant, "a filter");
+                self.misspelled(word, meant, "a filter");
                 &POLICIES[POLICIES.iter().position(|row| row.keyword == meant).unwrap_or(0)]
             }
         };

@@ -2,8 +2,8 @@
 
 use crate::ast::{Assign, Expr, ExprKind, Ident, MARK_CLASS};
 use crate::ast::{
-    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, AssignTarget, Pushed, Returning, Scan, Select,
-    Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
+    AssignTarget, First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Pushed, Returning, Scan,
+    Select, Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -93,8 +93,8 @@ impl Parser<'_> {
                 self.stray_else();
             } else if self.ends_inner_block() {
                 self.stray_end();
-            } else if self.at_late_decl() {
-                self.late_decl();
+            } else if self.at_decl_after_handler() {
+                self.decl_after_handler();
             } else {
                 self.layout.line(before);
                 match self.stmt() {
@@ -179,14 +179,14 @@ impl Parser<'_> {
             return self.set_without_keyword();
         }
         if self.in_queue {
-            return self.slip_in_queue(word);
+            return self.misspelled_in_queue(word);
         }
         if let Some(verdict) = self.verdict_of_others(word, "a handler") {
             return verdict.map(StmtKind::Verdict);
         }
         let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
         if let Some(meant) = nearest_keyword(word, keywords) {
-            self.slip(word, meant, "a handler");
+            self.misspelled(word, meant, "a handler");
             if let Some(row) = find(STATEMENTS, meant) {
                 self.bump_keyword();
                 self.form = row.form;
@@ -198,11 +198,11 @@ impl Parser<'_> {
     }
 
     /// A word that begins no statement, in a queue.
-    fn slip_in_queue(&mut self, word: &str) -> Parsed<StmtKind> {
+    fn misspelled_in_queue(&mut self, word: &str) -> Parsed<StmtKind> {
         let Some(meant) = nearest_keyword(word, queue_statements()) else {
             return Err(self.unknown_statement());
         };
-        self.slip(word, meant, "a handler of a queue");
+        self.misspelled(word, meant, "a handler of a queue");
         if let Some(row) = find(STATEMENTS, meant).filter(|row| row.keyword != "MARK") {
             self.bump_keyword();
             self.form = row.form;
@@ -755,7 +755,7 @@ impl Parser<'_> {
             return verdict;
         }
         if let Some(meant) = nearest_keyword(word, VERDICTS.iter().map(|row| row.keyword)) {
-            self.slip(word, meant, "an `ELSE`");
+            self.misspelled(word, meant, "an `ELSE`");
             return self.verdict_of(meant);
         }
         let keywords: Vec<String> = VERDICTS.iter().map(|row| format!("`{}`", row.keyword)).collect();
@@ -766,7 +766,7 @@ impl Parser<'_> {
     fn verdict_of_others(&mut self, word: &str, place: &str) -> Option<Parsed<Verdict>> {
         let is_it = |(other, ..): &&(&str, &str, &str)| other.eq_ignore_ascii_case(word);
         let (_, meant, help) = OTHER_VERDICTS.iter().find(is_it)?;
-        self.slip_to(word, meant, place, help);
+        self.misspelled_as(word, meant, place, help);
         Some(self.verdict_of(meant))
     }
 

@@ -71,8 +71,8 @@ impl<'n> Body<'_, 'n> {
                 let to = self.not_null(to);
                 self.b.act(Op::Mirror(to));
             }
-            StmtKind::Mark { says } => {
-                for (what, value) in says {
+            StmtKind::Mark { fields } => {
+                for (what, value) in fields {
                     let value = self.checked(value);
                     self.b.act(Op::Mark(*what, value.value));
                 }

@@ -99,7 +99,7 @@ impl<'n> Mentions<'n> {
             StmtKind::Add { amount: value, .. }
             | StmtKind::Mirror { to: value }
             | StmtKind::Delay { interval: value } => self.expr(value),
-            StmtKind::Mark { says } => says.iter().for_each(|(_, value)| self.expr(value)),
+            StmtKind::Mark { fields } => fields.iter().for_each(|(_, value)| self.expr(value)),
             StmtKind::Push { headers } => {
                 headers.iter().flat_map(|header| &header.fields).for_each(|(_, value)| self.expr(value));
             }

@@ -7,7 +7,7 @@ use weft_core::{Interval, Type, Value};
 
 use super::super::element::Checked;
 use super::super::scope::{Scope, View, with_nearest};
-use super::super::{Cx, nothing};
+use super::super::{Cx, empty_element};
 use crate::ast::{self, ChainOn, ChainOption, ChainOptionKind, Ident, Side, Stage, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Branch, Chain, Equivalence, Instance};
@@ -134,7 +134,7 @@ impl Options<'_, '_> {
     /// Reports options that no order of the stages meets; gives the spans of all of them.
     ///
     /// Each option adds "before" edges between stages. One that closes a circle is reported with the options on the
-    /// shortest way round.
+    /// shortest path round.
     fn report_contradictions(&mut self) -> Vec<Span> {
         let mut contradictory = Vec::new();
         if !self.is_whole || self.chain.instances.len() > ELEMENTS_MAX {
@@ -154,9 +154,9 @@ impl Options<'_, '_> {
                 false => "these options contradict each other",
             };
             let mut diagnostic =
-                Diagnostic::error(code::ORDER_BROKEN, message).at(option.span, asks(&option.kind));
+                Diagnostic::error(code::ORDER_BROKEN, message).at(option.span, order_label(&option.kind));
             for known in &circle {
-                diagnostic = diagnostic.with_label(known.span, asks(&known.kind));
+                diagnostic = diagnostic.with_label(known.span, order_label(&known.kind));
             }
             self.cx.report(diagnostic.with_help("drop one of them: no order of the stages meets all"));
             contradictory.extend(circle.iter().map(|known| known.span).chain([option.span]));
@@ -190,7 +190,7 @@ impl Options<'_, '_> {
                 .with_help("take it out: a frame passes one version, and nothing is left of it");
             return self.cx.report(diagnostic);
         }
-        let (nothing, mut n_rand) = (nothing(), 0);
+        let (nothing, mut n_rand) = (empty_element(), 0);
         let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
         let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
         if let Some(Value::Int(nanos)) = drain.and_then(|drain| self.cx.folded(&drain, &[])) {
@@ -200,15 +200,15 @@ impl Options<'_, '_> {
 
     fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
         let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
-        if self.is_whole && !self.is_met_before(&a, &b) && !self.is_met_before(&b, &a) && first != second {
+        if self.is_whole && !self.may_precede(&a, &b) && !self.may_precede(&b, &a) && first != second {
             let message = format!("no frame passes both `{}` and `{}`", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says which is first")
-                .with_label(a.span, "on one way")
+                .with_label(a.span, "on one path")
                 .with_label(b.span, "on another");
             return self.cx.report(diagnostic.with_help("drop the option"));
         }
-        if self.is_whole && !self.is_met_before(&a, &b) {
+        if self.is_whole && !self.may_precede(&a, &b) {
             let message = format!("`{}` stands behind `{}`", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says the opposite")
@@ -232,7 +232,7 @@ impl Options<'_, '_> {
         let Some(found) = self.find(instance) else { return };
         let (wanted, place) = if is_last { (found.n_stages - 1, "last") } else { (0, "first") };
         if self.is_whole && found.written_at != wanted {
-            let of = if found.way > 0 { " of its branch" } else { "" };
+            let of = if found.path > 0 { " of its branch" } else { "" };
             let message = format!("`{}` is not {place}{of}", instance.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
                 .at(span, "says that it is")
@@ -240,10 +240,10 @@ impl Options<'_, '_> {
             self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
         }
         let Some(at) = found.instance else { return };
-        // What stands on another way stays there.
-        let way = self.way_of(at);
+        // What stands on another path stays there.
+        let path = self.path_of(at);
         let others =
-            (0..self.chain.instances.len()).filter(|other| *other != at && self.way_of(*other) == way);
+            (0..self.chain.instances.len()).filter(|other| *other != at && self.path_of(*other) == path);
         let orders: Vec<_> = others.map(|other| if is_last { (other, at) } else { (at, other) }).collect();
         self.chain.orders.extend(orders);
     }
@@ -291,12 +291,13 @@ impl Options<'_, '_> {
 
     /// The stage of a name, if it has no fault; reports a name that no stage has.
     fn find(&mut self, name: &Ident) -> Option<StagePosition> {
-        let on_way = |(way, nodes)| {
+        let on_way = |(path, nodes)| {
             let (written_at, stage) =
                 stages(nodes).enumerate().find(|(_, stage)| name_of(stage) == name.name)?;
-            Some((way, written_at, stages(nodes).count(), stage.span))
+            Some((path, written_at, stages(nodes).count(), stage.span))
         };
-        let Some((way, written_at, n_stages, span)) = (0..).zip(ways(self.ast)).find_map(on_way) else {
+        let Some((path, written_at, n_stages, span)) = (0..).zip(chain_paths(self.ast)).find_map(on_way)
+        else {
             self.no_stage(name);
             return None;
         };
@@ -306,19 +307,19 @@ impl Options<'_, '_> {
         if instance.is_none() && !is_filter {
             return None;
         }
-        Some(StagePosition { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
+        Some(StagePosition { instance: instance.filter(|_| !is_filter), path, written_at, n_stages, span })
     }
 
     /// Whether a frame that comes to `b` may have passed `a`, or a call has.
-    fn is_met_before(&self, a: &StagePosition, b: &StagePosition) -> bool {
-        if a.way == b.way {
+    fn may_precede(&self, a: &StagePosition, b: &StagePosition) -> bool {
+        if a.path == b.path {
             return a.written_at < b.written_at;
         }
-        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.way < b.way };
-        // A branch leads from a stage in front of it: back to the way that `a` is on.
+        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.path < b.path };
+        // A branch leads from a stage in front of it: back to the path that `a` is on.
         while let Some(branch) = self.chain.branches.iter().find(|branch| branch.stages.contains(&to)) {
             to = branch.from;
-            if self.way_of(a) == self.way_of(to) {
+            if self.path_of(a) == self.path_of(to) {
                 return a <= to;
             }
         }
@@ -326,13 +327,13 @@ impl Options<'_, '_> {
     }
 
     /// The number of the branch that a stage is on, from 1; 0: on none.
-    fn way_of(&self, instance: usize) -> usize {
+    fn path_of(&self, instance: usize) -> usize {
         let at = self.chain.branches.iter().position(|branch| branch.stages.contains(&instance));
         at.map_or(0, |at| at + 1)
     }
 
     fn no_stage(&mut self, name: &Ident) {
-        let names: Vec<&str> = ways(self.ast).flat_map(stages).map(name_of).collect();
+        let names: Vec<&str> = chain_paths(self.ast).flat_map(stages).map(name_of).collect();
         let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
             .at(name.span, "unknown")
@@ -355,7 +356,7 @@ impl<'a> OrderGraph<'a> {
         }
     }
 
-    /// The options on the shortest way from one stage to another; None if there is no way.
+    /// The options on the shortest path from one stage to another; None if there is no path.
     fn path(&self, from: &'a str, to: &'a str) -> Option<Vec<&'a ChainOption>> {
         let mut reached: BTreeMap<&str, Vec<&'a ChainOption>> = BTreeMap::from([(from, Vec::new())]);
         let mut next = VecDeque::from([from]);
@@ -384,8 +385,8 @@ fn precedences<'a>(ast: &'a ast::Chain, option: &'a ChainOption) -> Vec<(&'a str
         ChainOptionKind::Order { first, second } => vec![(&first.name, &second.name)],
         ChainOptionKind::Position { instance, is_last } => {
             let name = instance.name.as_str();
-            let way = ways(ast).find(|nodes| stages(nodes).any(|stage| name_of(stage) == name));
-            let others = way.into_iter().flat_map(stages).map(name_of).filter(|other| *other != name);
+            let path = chain_paths(ast).find(|nodes| stages(nodes).any(|stage| name_of(stage) == name));
+            let others = path.into_iter().flat_map(stages).map(name_of).filter(|other| *other != name);
             others.map(|other| if *is_last { (other, name) } else { (name, other) }).collect()
         }
         _ => Vec::new(),
@@ -393,7 +394,7 @@ fn precedences<'a>(ast: &'a ast::Chain, option: &'a ChainOption) -> Vec<(&'a str
 }
 
 /// What an option says of the order, as a label.
-fn asks(option: &ChainOptionKind) -> String {
+fn order_label(option: &ChainOptionKind) -> String {
     match option {
         ChainOptionKind::Order { first, second } => format!("`{}` before `{}`", first.name, second.name),
         ChainOptionKind::Position { instance, is_last: false } => {
@@ -410,9 +411,9 @@ fn asks(option: &ChainOptionKind) -> String {
 struct StagePosition {
     /// Where it is in [`Chain::instances`]; None is a filter.
     instance: Option<usize>,
-    /// On which way it stands: 0 is that of the chain, then its branches as they are written.
-    way: usize,
-    /// Which stage of that way it is, and how many there are.
+    /// On which path it stands: 0 is that of the chain, then its branches as they are written.
+    path: usize,
+    /// Which stage of that path it is, and how many there are.
     written_at: usize,
     n_stages: usize,
     span: Span,
@@ -458,8 +459,8 @@ pub(super) fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
     })
 }
 
-/// The way of a chain, and its branches, as they are written.
-pub(super) fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
+/// The path of a chain, and its branches, as they are written.
+pub(super) fn chain_paths(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
     let branches = ast.options.iter().filter_map(|option| match &option.kind {
         ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),
         _ => None,

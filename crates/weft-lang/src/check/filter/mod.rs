@@ -57,7 +57,7 @@ pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter
     if !is_broken {
         check_columns(cx, &checked);
     }
-    let early = early(&checked);
+    let early = with_keys_on_open(&checked);
     Some(Filter { ast, checked, early, keys: None, early_keys: None, is_broken })
 }
 
@@ -173,7 +173,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
 }
 
 /// The element with its keys in ON OPEN instead of ON REQUEST, if that could be.
-fn early(checked: &Checked) -> Option<Checked> {
+fn with_keys_on_open(checked: &Checked) -> Option<Checked> {
     let handler = checked.element.handlers.request.as_ref()?;
     if needs(&handler.body) == KeyInputs::Message {
         return None;

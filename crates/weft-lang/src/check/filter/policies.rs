@@ -111,7 +111,11 @@ impl PolicyReader<'_, '_> {
     }
 
     /// A try that may take as long as all together would never be cut short.
-    fn try_within_total(&mut self, per_try: Option<Spanned<Interval>>, total: Option<Spanned<Interval>>) -> Option<()> {
+    fn try_within_total(
+        &mut self,
+        per_try: Option<Spanned<Interval>>,
+        total: Option<Spanned<Interval>>,
+    ) -> Option<()> {
         let (Some(per_try), Some(total)) = (per_try, total) else { return Some(()) };
         if per_try.value < total.value {
             return Some(());
@@ -205,7 +209,11 @@ impl PolicyReader<'_, '_> {
     }
 
     /// A burst that takes longer than [`INTERVAL_MAX`] to come back is no limit that anybody would notice.
-    fn burst_within_a_day(&mut self, burst: Option<Spanned<f64>>, per_second: Option<Spanned<f64>>) -> Option<f64> {
+    fn burst_within_a_day(
+        &mut self,
+        burst: Option<Spanned<f64>>,
+        per_second: Option<Spanned<f64>>,
+    ) -> Option<f64> {
         let (burst, rate) = (burst?, per_second?);
         if burst.value / rate.value <= INTERVAL_MAX.as_secs_f64() {
             return Some(burst.value);
@@ -524,7 +532,7 @@ impl PolicyReader<'_, '_> {
             return Some(Spanned { value: StatusSet::server_errors(), span: self.element.span });
         };
         let mut n_rand = 0;
-        let mut scope = Scope::new(self.cx, self.element, &[], View::Ending, &mut n_rand);
+        let mut scope = Scope::new(self.cx, self.element, &[], View::StatusCondition, &mut n_rand);
         let condition = scope.condition(when)?;
         let params = match self.params {
             Some(params) => params,
@@ -553,7 +561,8 @@ impl PolicyReader<'_, '_> {
         match error {
             FoldError::NotConstant(span) => {
                 let mut n_rand = 0;
-                Scope::new(self.cx, self.element, &[], View::Ending, &mut n_rand).not_an_ending("this", span)
+                Scope::new(self.cx, self.element, &[], View::StatusCondition, &mut n_rand)
+                    .not_in_status_condition("this", span)
             }
             FoldError::Fault(fault, span) => {
                 let message = format!("this condition is an error: {fault}");

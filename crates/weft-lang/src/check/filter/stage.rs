@@ -34,7 +34,7 @@ pub(in crate::check) fn stage(
     let policies = policies::with_params(cx, &filter.checked.element, filter.ast, &params, ast.span)?;
     let name = ast.instance.as_ref().unwrap_or(&ast.element).name.clone();
     let (side, mandatory) = (ast.side.map(|clause| clause.side), ast.mandatory.is_some());
-    let element = filter.early_keys.filter(|_| bindings.are_early()).or(filter.keys);
+    let element = filter.early_keys.filter(|_| bindings.all_known_at_open()).or(filter.keys);
     let specialised = element.and_then(|element| bindings.specialise(&elements[element]));
     let keys = element.map(|element| Instance {
         name: name.clone(),

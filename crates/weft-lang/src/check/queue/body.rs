@@ -208,13 +208,13 @@ impl Checker<'_, '_> {
         let AssignTarget::Path(path) = target else { return self.foreign(target.span()) };
         let (found, ty, can_set) = self.place(path)?;
         if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
-            return self.fixed(path, "a queue looks at headers: elements of a chain change them");
+            return self.cannot_set(path, "a queue looks at headers: elements of a chain change them");
         }
         let ResolvedName::Operand(place) = found else {
-            return self.fixed(path, "a value that was given once");
+            return self.cannot_set(path, "a value that was given once");
         };
         if !can_set {
-            return self.fixed(path, "belongs to the queue");
+            return self.cannot_set(path, "belongs to the queue");
         }
         let ast = value;
         let value = self.typed(ast, ty)?;
@@ -228,7 +228,7 @@ impl Checker<'_, '_> {
         Some(Kind::Set { place, value })
     }
 
-    fn fixed<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
+    fn cannot_set<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
         let message = format!("`{}` cannot be set", path.to_dotted());
         let help = "variables, `rank`, and of a packet `ecn`, `dscp`, `class`, `remaining` and `slack` can";
         self.report(code::WRITE_NOT_HERE, &message, path.span, why, help);
@@ -261,7 +261,8 @@ impl Checker<'_, '_> {
             AstVerdict::Hold { is_span: false, time } => QueueVerdict::Hold(self.typed(time, T::Timestamp)?),
             AstVerdict::Hold { is_span: true, time } => {
                 let time = self.typed(time, T::Interval)?;
-                let now = QueueExpr { kind: QueueExprKind::Operand(QueueOperand::Now), ty: T::Timestamp, span };
+                let now =
+                    QueueExpr { kind: QueueExprKind::Operand(QueueOperand::Now), ty: T::Timestamp, span };
                 let kind = QueueExprKind::Binary(QueueBinary::Add, Box::new(now), Box::new(time));
                 QueueVerdict::Hold(QueueExpr { kind, ty: T::Timestamp, span })
             }

@@ -5,17 +5,17 @@ use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
-/// Makes what was told since `n_told` about the text of a queue point at the arguments of its use: to those whose
+/// Makes what was told since `n_reported` about the text of a queue point at the arguments of its use: to those whose
 /// parameters the place at fault asks for, by `uses`. The place is shown beside them.
 ///
 /// What is wrong without the arguments was told before, and is not told again.
 pub(super) fn point_at_arguments(
     cx: &mut Cx<'_>,
-    n_told: usize,
+    n_reported: usize,
     (item, used): (&ast::Queue, &QueueUse),
     uses: &[(String, Span)],
 ) {
-    for diagnostic in cx.diagnostics.split_off(n_told) {
+    for diagnostic in cx.diagnostics.split_off(n_reported) {
         let diagnostic = match diagnostic.span() {
             Some(span) if is_within(span, item.span) && diagnostic.code != code::TOO_MANY_DIAGNOSTICS => {
                 at_arguments(diagnostic, span, used, uses)
@@ -34,16 +34,16 @@ fn at_arguments(
     used: &QueueUse,
     uses: &[(String, Span)],
 ) -> Diagnostic {
-    let asked_for = |arg: &&Assign, within: Span| {
+    let is_used_in = |arg: &&Assign, within: Span| {
         uses.iter().any(|(param, span)| *param == arg.name.name && is_within(*span, within))
     };
-    let mut guilty: Vec<&Assign> = used.args.iter().filter(|arg| asked_for(arg, at)).collect();
-    if guilty.is_empty() {
+    let mut causes: Vec<&Assign> = used.args.iter().filter(|arg| is_used_in(arg, at)).collect();
+    if causes.is_empty() {
         let labels = &diagnostic.labels;
-        guilty =
-            used.args.iter().filter(|arg| labels.iter().any(|label| asked_for(arg, label.span))).collect();
+        causes =
+            used.args.iter().filter(|arg| labels.iter().any(|label| is_used_in(arg, label.span))).collect();
     }
-    let Some((first, rest)) = guilty.split_first() else {
+    let Some((first, rest)) = causes.split_first() else {
         let all = used.args.first().zip(used.args.last());
         let Some((first, last)) = all else { return diagnostic };
         return diagnostic.with_label(first.name.span.to(last.value.span), "with these arguments");

@@ -127,11 +127,11 @@ impl Checker<'_, '_> {
         if want == T::Float && found.ty == T::Number {
             return Some(unary(U::ToFloat, found, T::Float));
         }
-        self.unlike(ast, want, found.ty)
+        self.type_mismatch(ast, want, found.ty)
     }
 
     /// An expression of another type than is wanted.
-    fn unlike<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
+    fn type_mismatch<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
         let text = self.cx.sources.slice(ast.span);
         if let Ast::Str(written) = &ast.kind
             && let Some(bits) = rate(written)
@@ -144,7 +144,7 @@ impl Checker<'_, '_> {
             self.report(code::TYPE_MISMATCH, &message, ast.span, "bits a second", &help);
             return None;
         }
-        if want != T::Interval || !is_bare(ast) {
+        if want != T::Interval || !is_plain_number(ast) {
             return self.mismatch(ast.span, want, found);
         }
         let message = "an INTERVAL is needed here, and this is a number without a unit";
@@ -334,7 +334,9 @@ impl Checker<'_, '_> {
             ["queue", "packets"] => {
                 Some((ResolvedName::Operand(Operand::Packets { of_partition: false }), T::Number, false))
             }
-            ["queue", "bytes"] => Some((ResolvedName::Operand(Operand::Bytes { of_partition: false }), T::Size, false)),
+            ["queue", "bytes"] => {
+                Some((ResolvedName::Operand(Operand::Bytes { of_partition: false }), T::Size, false))
+            }
             ["partition", what] => {
                 let (found, ty) = match what {
                     "packets" => (Operand::Packets { of_partition: true }, T::Number),
@@ -561,7 +563,7 @@ impl Checker<'_, '_> {
             let ty = left.ty;
             (left, self.expr(b, Some(ty))?)
         };
-        Some(alike(left, right))
+        Some(promote_operands(left, right))
     }
 
     fn compare(&mut self, op: B, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
@@ -576,25 +578,25 @@ impl Checker<'_, '_> {
         (a, left): (&ast::Expr, QueueExpr),
         (b, right): (&ast::Expr, QueueExpr),
     ) -> Option<QueueExpr> {
-        let (left, right) = alike(left, right);
+        let (left, right) = promote_operands(left, right);
         if left.ty != right.ty {
-            return match is_bare(a) {
-                true => self.unlike(a, right.ty, left.ty),
-                false => self.unlike(b, left.ty, right.ty),
+            return match is_plain_number(a) {
+                true => self.type_mismatch(a, right.ty, left.ty),
+                false => self.type_mismatch(b, left.ty, right.ty),
             };
         }
         if left.ty == T::Bool && op != B::Eq && op != B::Ne {
             return self.mismatch(a.span, T::Number, T::Bool);
         }
         let found = binary(op, left, right, T::Bool);
-        if is_bare(a) || is_bare(b) {
-            self.look_for_vain(&found);
+        if is_plain_number(a) || is_plain_number(b) {
+            self.warn_of_impossible_codepoint(&found);
         }
         Some(found)
     }
 
     /// Warns of a comparison of a codepoint with a number that no packet has.
-    fn look_for_vain(&mut self, compared: &QueueExpr) {
+    fn warn_of_impossible_codepoint(&mut self, compared: &QueueExpr) {
         let Kind::Binary(op, left, right) = &compared.kind else { return };
         // A parameter is what it is given, and its queue asks for that.
         if [left, right].iter().all(|side| matches!(side.kind, Kind::Literal(_))) {
@@ -646,7 +648,9 @@ impl Checker<'_, '_> {
             BinaryOp::Add | BinaryOp::Sub => self.sum(op == BinaryOp::Add, a, b, want),
             BinaryOp::Mul => self.product(a, b),
             BinaryOp::Div | BinaryOp::Rem => self.quotient(op == BinaryOp::Rem, a, b),
-            BinaryOp::BitAnd => Some(binary(B::BitAnd, self.whole(a)?, self.whole(b)?, T::Number)),
+            BinaryOp::BitAnd => {
+                Some(binary(B::BitAnd, self.whole_number(a)?, self.whole_number(b)?, T::Number))
+            }
             BinaryOp::Concat => self.unfit(span),
         }
     }
@@ -662,10 +666,10 @@ impl Checker<'_, '_> {
             (T::Interval, T::Timestamp) if is_add => T::Timestamp,
             (T::Timestamp, T::Timestamp) if !is_add => T::Interval,
             (left, right) if left == right && !matches!(left, T::Bool | T::Timestamp) => left,
-            (left, right) if is_bare(a) => return self.unlike(a, right, left),
+            (left, right) if is_plain_number(a) => return self.type_mismatch(a, right, left),
             // What a time is moved by is an interval.
-            (T::Timestamp, right) => return self.unlike(b, T::Interval, right),
-            (left, right) => return self.unlike(b, left, right),
+            (T::Timestamp, right) => return self.type_mismatch(b, T::Interval, right),
+            (left, right) => return self.type_mismatch(b, left, right),
         };
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
@@ -784,10 +788,10 @@ impl Checker<'_, '_> {
                 QueueExpr { kind: Kind::Rand(nth), ty: T::Float, span }
             }
             "hash" => {
-                let first = unary(U::Hash, self.whole(&args[0])?, T::Number);
+                let first = unary(U::Hash, self.whole_number(&args[0])?, T::Number);
                 match args.get(1) {
                     None => first,
-                    Some(second) => binary(B::HashMix, first, self.whole(second)?, T::Number),
+                    Some(second) => binary(B::HashMix, first, self.whole_number(second)?, T::Number),
                 }
             }
             "least" | "greatest" => {
@@ -823,7 +827,7 @@ impl Checker<'_, '_> {
                 }
                 unary(U::Abs, a, ty)
             }
-            "log2" => unary(U::Log2, self.whole(&args[0])?, T::Number),
+            "log2" => unary(U::Log2, self.whole_number(&args[0])?, T::Number),
             "sqrt" => unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float),
             "rsqrt" => {
                 let root = unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float);
@@ -887,8 +891,12 @@ impl Checker<'_, '_> {
                     _ => binary(B::Rem, bit_ns, rate, T::Number),
                 }
             }
-            "bit_and" => binary(B::BitAnd, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
-            "bit_or" => binary(B::BitOr, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
+            "bit_and" => {
+                binary(B::BitAnd, self.whole_number(&args[0])?, self.whole_number(&args[1])?, T::Number)
+            }
+            "bit_or" => {
+                binary(B::BitOr, self.whole_number(&args[0])?, self.whole_number(&args[1])?, T::Number)
+            }
             "shift_left" | "shift_right" => {
                 let op = if name == "shift_left" { B::ShiftLeft } else { B::ShiftRight };
                 let a = self.expr(&args[0], None)?;
@@ -918,7 +926,7 @@ impl Checker<'_, '_> {
     }
 
     /// A whole number of whatever unit.
-    fn whole(&mut self, ast: &ast::Expr) -> Option<QueueExpr> {
+    fn whole_number(&mut self, ast: &ast::Expr) -> Option<QueueExpr> {
         let found = self.expr(ast, None)?;
         if found.ty.is_whole() { Some(found) } else { self.mismatch(ast.span, T::Number, found.ty) }
     }
@@ -937,7 +945,7 @@ pub(super) enum ResolvedName {
 }
 
 /// Both sides, a whole number beside an F64 made one.
-fn alike(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
+fn promote_operands(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
     match (left.ty, right.ty) {
         (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
         (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
@@ -968,10 +976,10 @@ fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {
 }
 
 /// A number as it is written, with its sign.
-fn is_bare(ast: &ast::Expr) -> bool {
+fn is_plain_number(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Int(_) | Ast::Float(_) => true,
-        Ast::Unary { op: UnaryOp::Neg, operand } => is_bare(operand),
+        Ast::Unary { op: UnaryOp::Neg, operand } => is_plain_number(operand),
         _ => false,
     }
 }

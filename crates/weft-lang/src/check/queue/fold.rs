@@ -10,7 +10,7 @@ pub(super) fn fold(expr: &QueueExpr) -> Option<Literal> {
         Kind::Literal(value) => Some(*value),
         Kind::Unary(op, a) => unary(*op, fold(a)?),
         Kind::Binary(op, a, b) => match (fold(a)?, fold(b)?) {
-            (Literal::Int(a), Literal::Int(b)) => whole(*op, a, b),
+            (Literal::Int(a), Literal::Int(b)) => int(*op, a, b),
             (Literal::Float(a), Literal::Float(b)) => float(*op, a, b),
             (Literal::Bool(a), Literal::Bool(b)) => truth(*op, a, b).map(Literal::Bool),
             _ => None,
@@ -41,7 +41,7 @@ fn unary(op: U, a: Literal) -> Option<Literal> {
 }
 
 /// By the total arithmetic of queues: it wraps, and what is divided by 0 is 0.
-fn whole(op: B, a: i64, b: i64) -> Option<Literal> {
+fn int(op: B, a: i64, b: i64) -> Option<Literal> {
     Some(match op {
         B::Eq => Literal::Bool(a == b),
         B::Ne => Literal::Bool(a != b),

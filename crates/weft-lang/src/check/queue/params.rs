@@ -36,9 +36,9 @@ pub(super) fn params(
                 let literal = Checker::new(cx, Vec::new()).constant(value, ty);
                 let literal = literal.filter(|literal| is_in_range(cx, param, value.span, *literal));
                 is_whole &= literal.is_some();
-                QueueName::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
+                QueueName::Param(literal.unwrap_or_else(|| placeholder(ty)), ty)
             }
-            (Some(ty), None) if used.is_none() => QueueName::Param(stand_in(ty), ty),
+            (Some(ty), None) if used.is_none() => QueueName::Param(placeholder(ty), ty),
             (Some(_), None) => {
                 let message = format!("parameter `{}` of `{}` has no value", param.name.name, item.name.name);
                 let span = used.map_or(item.name.span, |used| used.span);
@@ -73,7 +73,7 @@ fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) ->
 
 impl Checker<'_, '_> {
     /// Whether all that the queue says of its parameters holds of their values; tells what does not.
-    pub(super) fn holds(&mut self, item: &ast::Queue) -> bool {
+    pub(super) fn checks_hold(&mut self, item: &ast::Queue) -> bool {
         let mut conditions: Vec<&ast::Expr> =
             item.checks.iter().rev().map(|check| &check.condition).collect();
         let mut holds = true;
@@ -139,7 +139,7 @@ pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, QueueName)], name: &Ide
 }
 
 /// A value for a parameter that has none where only the meaning is looked at.
-fn stand_in(ty: T) -> Literal {
+fn placeholder(ty: T) -> Literal {
     match ty {
         T::Bool => Literal::Bool(false),
         T::Float => Literal::Float(1.0),

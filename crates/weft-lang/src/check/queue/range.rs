@@ -56,7 +56,7 @@ impl Range {
     }
 
     /// What a store leaves of it that keeps the nearest that fits.
-    pub(super) fn brought_into(self, other: Self) -> Self {
+    pub(super) fn clamp_to(self, other: Self) -> Self {
         Self::of(self.low.clamp(other.low, other.high), self.high.clamp(other.low, other.high))
     }
 
@@ -78,11 +78,15 @@ impl Range {
     /// `a op b`, of an operation on whole numbers that gives one.
     pub(super) fn binary(op: B, a: Self, b: Self) -> Self {
         match op {
-            B::Add => wide(i128::from(a.low) + i128::from(b.low), i128::from(a.high) + i128::from(b.high)),
-            B::Sub => wide(i128::from(a.low) - i128::from(b.high), i128::from(a.high) - i128::from(b.low)),
+            B::Add => {
+                range_or_all(i128::from(a.low) + i128::from(b.low), i128::from(a.high) + i128::from(b.high))
+            }
+            B::Sub => {
+                range_or_all(i128::from(a.low) - i128::from(b.high), i128::from(a.high) - i128::from(b.low))
+            }
             B::Mul => corners(a, b, |x, y| x * y),
             B::Div => quotient(a, b),
-            B::Rem => rest(a, b),
+            B::Rem => remainder(a, b),
             B::Least => Self::of(a.low.min(b.low), a.high.min(b.high)),
             B::Greatest => Self::of(a.low.max(b.low), a.high.max(b.high)),
             B::BitAnd => match (a.low >= 0, b.low >= 0) {
@@ -93,7 +97,7 @@ impl Range {
             },
             B::BitOr | B::BitXor if a.low >= 0 && b.low >= 0 => {
                 let low = if op == B::BitOr { a.low.max(b.low) } else { 0 };
-                Self::of(low, ones(a.high | b.high))
+                Self::of(low, mask_at_least(a.high | b.high))
             }
             B::ShiftLeft if b.is_within(Self::up_to(62)) => corners(a, b, |x, by| x << by),
             B::ShiftRight => shifted_right(a, b),
@@ -104,7 +108,7 @@ impl Range {
 }
 
 /// The range from one bound to another, or any number if it wraps on the way.
-fn wide(low: i128, high: i128) -> Range {
+fn range_or_all(low: i128, high: i128) -> Range {
     match (i64::try_from(low), i64::try_from(high)) {
         (Ok(low), Ok(high)) => Range { low, high },
         _ => Range::ALL,
@@ -116,7 +120,7 @@ fn corners(a: Range, b: Range, op: impl Fn(i128, i128) -> i128) -> Range {
     let all = [(a.low, b.low), (a.low, b.high), (a.high, b.low), (a.high, b.high)];
     let all = all.map(|(x, y)| op(i128::from(x), i128::from(y)));
     let low = all.into_iter().fold(all[0], i128::min);
-    wide(low, all.into_iter().fold(all[0], i128::max))
+    range_or_all(low, all.into_iter().fold(all[0], i128::max))
 }
 
 fn quotient(a: Range, b: Range) -> Range {
@@ -128,7 +132,7 @@ fn quotient(a: Range, b: Range) -> Range {
 }
 
 /// It has the sign of `a`, and is less than `b`.
-fn rest(a: Range, b: Range) -> Range {
+fn remainder(a: Range, b: Range) -> Range {
     let below = b.low.saturating_abs().max(b.high.saturating_abs()).max(1) - i64::from(b.low != i64::MIN);
     Range::of(a.low.max(-below).min(0), a.high.min(below).max(0))
 }
@@ -147,7 +151,7 @@ fn shifted_right(a: Range, b: Range) -> Range {
 }
 
 /// The least number of ones only that is not below it.
-fn ones(n: i64) -> i64 {
+fn mask_at_least(n: i64) -> i64 {
     i64::MAX.checked_shr(n.leading_zeros() - 1).unwrap_or(0)
 }
 

@@ -16,7 +16,7 @@ use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueHeader, QueueLevel, QueueLiteral as Literal,
-    QueuePartitions, QueueOperand as Operand, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
+    QueueOperand as Operand, QueuePartitions, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
     QueueVar,
 };
 use crate::source::Span;
@@ -26,7 +26,7 @@ use weft_core::Type;
 const STATES_MAX: usize = 64;
 /// How much of a level is looked at: nothing is said of ranks behind it. What has as many steps as a handler may have
 /// takes less.
-const LOOKS_MAX: usize = 1 << 24;
+const VISITS_MAX: usize = 1 << 24;
 /// Conditions that a diagnostic shows.
 const CONDITIONS_SHOWN: usize = 8;
 /// What is repeated in a help, in bytes.
@@ -157,7 +157,7 @@ fn greatest(bits: u8) -> i64 {
 
 /// Where ranks of a level may not fit, at most one for each place.
 fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> {
-    let mut walk = RankAnalyzer { level, changed, looks: Cell::new(0), given: Vec::new() };
+    let mut walk = RankAnalyzer { level, changed, n_visits: Cell::new(0), given: Vec::new() };
     if let Some((rank, Some(bits))) = &level.packet_rank {
         walk.give(&[State::default()], rank, *bits, true);
     }
@@ -258,7 +258,7 @@ struct RankAnalyzer<'w> {
     level: &'w QueueLevel,
     changed: &'w BTreeSet<String>,
     /// How much was looked at.
-    looks: Cell<usize>,
+    n_visits: Cell<usize>,
     given: Vec<RankOverflow>,
 }
 
@@ -268,7 +268,7 @@ impl RankAnalyzer<'_> {
     /// The states behind the statements.
     fn stmts(&mut self, stmts: &[QueueStmt], mut states: Vec<State>) -> Vec<State> {
         for stmt in stmts {
-            if self.looks.get() >= LOOKS_MAX {
+            if self.n_visits.get() >= VISITS_MAX {
                 return Vec::new();
             }
             states = match &stmt.kind {
@@ -280,7 +280,7 @@ impl RankAnalyzer<'_> {
                         self.give(&states, value, bits, false);
                     }
                     self.assign(&states, value, |walk, state, found| {
-                        let kept = walk.stored(place, found);
+                        let kept = walk.value_after_store(place, found);
                         state.put(Name::Operand(place.clone()), kept);
                     })
                 }
@@ -345,7 +345,7 @@ impl RankAnalyzer<'_> {
             true => range.and(fits).is_none(),
             false => !range.is_within(fits),
         };
-        if self.looks.get() >= LOOKS_MAX {
+        if self.n_visits.get() >= VISITS_MAX {
             return;
         }
         for is_certain in [true, false] {
@@ -370,7 +370,7 @@ impl RankAnalyzer<'_> {
     }
 
     /// What a place holds of what is written to it.
-    fn stored(&self, place: &Operand, value: AbstractValue) -> AbstractValue {
+    fn value_after_store(&self, place: &Operand, value: AbstractValue) -> AbstractValue {
         let range = match place {
             Operand::Ecn => Range::up_to(3),
             Operand::Field(name) if name == "dscp" => Range::up_to(63),
@@ -378,14 +378,18 @@ impl RankAnalyzer<'_> {
             Operand::PartitionVar(at) => of_var(&self.level.partition_vars[*at]),
             _ => Range::ALL,
         };
-        if let AbstractValue::Whole(found) = value { AbstractValue::Whole(found.brought_into(range)) } else { value }
+        if let AbstractValue::Whole(found) = value {
+            AbstractValue::Whole(found.clamp_to(range))
+        } else {
+            value
+        }
     }
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
     /// The state in which a condition is as it is said to be; None if it cannot be.
     fn assume(&self, state: &State, condition: &QueueExpr, is_true: bool) -> Option<State> {
-        if !self.looks_on(state) {
+        if !self.may_continue(state) {
             return Some(state.clone());
         }
         match &condition.kind {
@@ -470,18 +474,18 @@ impl RankAnalyzer<'_> {
     }
 
     /// Counts a look at an expression; whether there may be more of them.
-    fn looks_on(&self, state: &State) -> bool {
-        self.looks.set(self.looks.get() + 1 + state.known.len());
-        self.looks.get() < LOOKS_MAX
+    fn may_continue(&self, state: &State) -> bool {
+        self.n_visits.set(self.n_visits.get() + 1 + state.known.len());
+        self.n_visits.get() < VISITS_MAX
     }
 
     /// What is known of an expression.
     fn value(&self, state: &State, expr: &QueueExpr) -> AbstractValue {
-        if !self.looks_on(state) {
-            return anything(expr.ty);
+        if !self.may_continue(state) {
+            return unknown_value(expr.ty);
         }
         if let Some(name) = name_of(expr) {
-            return state.get(&name).unwrap_or_else(|| self.unwritten(&name, expr.ty));
+            return state.get(&name).unwrap_or_else(|| self.initial_value(&name, expr.ty));
         }
         match &expr.kind {
             Kind::Literal(Literal::Int(n)) => AbstractValue::Whole(Range::one(*n)),
@@ -506,15 +510,15 @@ impl RankAnalyzer<'_> {
             }
             Kind::Case(..) => {
                 let all = self.outcomes(state, expr).into_iter().map(|(_, value, _)| value);
-                all.reduce(AbstractValue::or).unwrap_or_else(|| anything(expr.ty))
+                all.reduce(AbstractValue::or).unwrap_or_else(|| unknown_value(expr.ty))
             }
-            _ => anything(expr.ty),
+            _ => unknown_value(expr.ty),
         }
     }
 
     /// What a name holds at the start of a handler.
-    fn unwritten(&self, name: &Name, ty: T) -> AbstractValue {
-        let Name::Operand(place) = name else { return anything(ty) };
+    fn initial_value(&self, name: &Name, ty: T) -> AbstractValue {
+        let Name::Operand(place) = name else { return unknown_value(ty) };
         if !ty.is_whole() {
             return AbstractValue::Nothing;
         }
@@ -578,7 +582,7 @@ fn join_beyond(states: &mut Vec<State>) {
     }
 }
 
-fn anything(ty: T) -> AbstractValue {
+fn unknown_value(ty: T) -> AbstractValue {
     if ty.is_whole() { AbstractValue::Whole(Range::ALL) } else { AbstractValue::Nothing }
 }
 
@@ -609,12 +613,18 @@ fn unary(op: U, a: AbstractValue) -> AbstractValue {
         (U::Negate, AbstractValue::Float(low, high)) => AbstractValue::Float(-high, -low),
         // To the nearest, which keeps their order.
         (U::ToFloat, AbstractValue::Whole(a)) => AbstractValue::Float(a.low as f64, a.high as f64),
-        (U::ToWhole, AbstractValue::Float(low, high)) => AbstractValue::Whole(Range::of(low as i64, high as i64)),
+        (U::ToWhole, AbstractValue::Float(low, high)) => {
+            AbstractValue::Whole(Range::of(low as i64, high as i64))
+        }
         (U::ToWhole, _) => AbstractValue::Whole(Range::ALL),
         (U::Floor, AbstractValue::Float(low, high)) => AbstractValue::Float(low.floor(), high.floor()),
         (U::Ceil, AbstractValue::Float(low, high)) => AbstractValue::Float(low.ceil(), high.ceil()),
-        (U::Round, AbstractValue::Float(low, high)) => AbstractValue::Float(low.round_ties_even(), high.round_ties_even()),
-        (U::Sqrt, AbstractValue::Float(low, high)) if low >= 0.0 => AbstractValue::Float(low.sqrt(), high.sqrt()),
+        (U::Round, AbstractValue::Float(low, high)) => {
+            AbstractValue::Float(low.round_ties_even(), high.round_ties_even())
+        }
+        (U::Sqrt, AbstractValue::Float(low, high)) if low >= 0.0 => {
+            AbstractValue::Float(low.sqrt(), high.sqrt())
+        }
         (U::Abs, AbstractValue::Whole(a)) => AbstractValue::Whole(a.abs()),
         (U::Log2, AbstractValue::Whole(a)) => AbstractValue::Whole(a.log2()),
         (U::Hash, _) => AbstractValue::Whole(Range::HASH),
@@ -624,7 +634,9 @@ fn unary(op: U, a: AbstractValue) -> AbstractValue {
 
 /// Arithmetic of IEEE 754 rounds in order, so that the extremes lie at those of the operands, if all are numbers.
 fn float(op: B, a: AbstractValue, b: AbstractValue) -> AbstractValue {
-    let (AbstractValue::Float(a, b), AbstractValue::Float(c, d)) = (a, b) else { return AbstractValue::Nothing };
+    let (AbstractValue::Float(a, b), AbstractValue::Float(c, d)) = (a, b) else {
+        return AbstractValue::Nothing;
+    };
     let corners = |op: fn(f64, f64) -> f64| {
         let all = [op(a, c), op(a, d), op(b, c), op(b, d)];
         match all.iter().any(|x| !x.is_finite()) {

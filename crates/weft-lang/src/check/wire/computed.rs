@@ -15,7 +15,7 @@ type Rules<'r> = &'r [(FieldId, Span)];
 /// Refuses fields whose values no header could have, or would take for ever to make.
 pub(super) fn check(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     check_sums(cx, protocol, rules);
-    if check_circles(cx, protocol, rules) {
+    if check_cycles(cx, protocol, rules) {
         check_steps(cx, protocol, rules);
     }
 }
@@ -36,7 +36,7 @@ fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
 }
 
 /// Refuses fields that are computed from themselves; whether there are none.
-fn check_circles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
+fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
     let mut known = Vec::new();
     for (id, span) in rules {
         let Some(circle) = circle(protocol, *id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
@@ -90,7 +90,7 @@ fn field(protocol: &Protocol, id: FieldId) -> &Field {
 }
 
 /// What a field is computed from, if it is.
-fn made_of(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
+fn source_expr(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
     match &field(protocol, id).rule {
         Rule::Computed(expr) | Rule::Default(expr) => Some(expr),
         Rule::Plain | Rule::Constant(_) | Rule::Reserved => None,
@@ -100,7 +100,7 @@ fn made_of(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
 /// The fields that what a field is computed from names, as often as it does.
 fn named_by(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     let mut named = Vec::new();
-    if let Some(expr) = made_of(protocol, id) {
+    if let Some(expr) = source_expr(protocol, id) {
         expr.each(&mut |e| named.extend(named_field(e)));
     }
     named
@@ -115,7 +115,7 @@ fn named_field(expr: &Expr) -> Option<FieldId> {
 fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     let mut from = named_by(protocol, id);
     let mut asks_length = false;
-    if let Some(expr) = made_of(protocol, id) {
+    if let Some(expr) = source_expr(protocol, id) {
         expr.each(&mut |e| {
             asks_length |= matches!(e, Expr::HeaderBytes | Expr::BytesAfter(_) | Expr::Rest);
         });
@@ -131,15 +131,15 @@ fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
 /// The fields by which what a field is computed from leads back to it, the field first.
 fn circle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     let mut seen = vec![id];
-    let mut ways = vec![vec![id]];
-    while let Some(way) = ways.pop() {
-        for next in computed_from(protocol, *way.last()?) {
+    let mut paths = vec![vec![id]];
+    while let Some(path) = paths.pop() {
+        for next in computed_from(protocol, *path.last()?) {
             if next == id {
-                return Some(way);
+                return Some(path);
             }
             if !seen.contains(&next) {
                 seen.push(next);
-                ways.push(way.iter().copied().chain([next]).collect());
+                paths.push(path.iter().copied().chain([next]).collect());
             }
         }
     }

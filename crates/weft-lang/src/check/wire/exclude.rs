@@ -36,11 +36,11 @@ pub(super) fn n_intervals(cases: &[Case]) -> usize {
 
 /// Whether two conditions may both be true.
 pub(super) fn overlap((a, of_a): (&Expr, &[Case]), (b, of_b): (&Expr, &[Case])) -> Option<Overlap> {
-    let mut both = of_a.iter().flat_map(|a| of_b.iter().filter_map(|b| meet(a, b)));
+    let mut both = of_a.iter().flat_map(|a| of_b.iter().filter_map(|b| intersect(a, b)));
     let first = both.next()?;
     let holds = |case: &Case| {
         let witness: Vec<(Expr, u64)> = case.0.iter().map(|(e, set)| (e.clone(), set[0].0)).collect();
-        let is_true = |expr| value(expr, &|e| told(e, &witness)).is_some_and(|value| value != 0);
+        let is_true = |expr| value(expr, &|e| witness_value(e, &witness)).is_some_and(|value| value != 0);
         (is_true(a) && is_true(b)).then_some(witness)
     };
     let witness = core::iter::once(first).chain(both).find_map(|case| holds(&case));
@@ -113,12 +113,12 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
 }
 
 fn both(a: &[Case], b: &[Case]) -> Option<Vec<Case>> {
-    let all: Vec<Case> = a.iter().flat_map(|a| b.iter().filter_map(|b| meet(a, b))).collect();
+    let all: Vec<Case> = a.iter().flat_map(|a| b.iter().filter_map(|b| intersect(a, b))).collect();
     (all.len() <= CASES_MAX).then_some(all)
 }
 
 /// What is true if both cases are; None if they contradict.
-fn meet(a: &Case, b: &Case) -> Option<Case> {
+fn intersect(a: &Case, b: &Case) -> Option<Case> {
     let mut met = a.clone();
     for (e, set) in &b.0 {
         match met.0.iter_mut().find(|(known, _)| known == e) {
@@ -165,7 +165,7 @@ fn read_by(expr: &Expr) -> Vec<&Expr> {
 
 /// What a witness tells of an expression: of one that is made of others only if nothing else is said of these. A field
 /// of which it says nothing is 0.
-fn told(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
+fn witness_value(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
     let own = read_by(expr);
     let is_apart = |other: &Expr| other == expr || read_by(other).iter().all(|of| !own.contains(of));
     match witness.iter().find(|(known, _)| known == expr) {

@@ -63,7 +63,12 @@ pub(super) struct Typed {
 }
 
 /// A number: an expression that is no truth, or one that is taken for 0 or 1.
-pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: ExprContext, ast: &ast::Expr) -> Option<Typed> {
+pub(super) fn number(
+    cx: &mut Cx<'_>,
+    header: &Header<'_>,
+    at: ExprContext,
+    ast: &ast::Expr,
+) -> Option<Typed> {
     if n_parts(ast) > PARTS_MAX {
         let message = format!("an expression of more than {PARTS_MAX} parts");
         let diagnostic = Diagnostic::error(code::EXPR_TOO_LARGE, message)
@@ -76,7 +81,12 @@ pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: ExprContext, ast:
 }
 
 /// A condition.
-pub(super) fn condition(cx: &mut Cx<'_>, header: &Header<'_>, at: ExprContext, ast: &ast::Expr) -> Option<Expr> {
+pub(super) fn condition(
+    cx: &mut Cx<'_>,
+    header: &Header<'_>,
+    at: ExprContext,
+    ast: &ast::Expr,
+) -> Option<Expr> {
     let typed = number(cx, header, at, ast)?;
     if typed.is_truth {
         return Some(typed.expr);
@@ -231,7 +241,7 @@ impl ExprReader<'_, '_, '_> {
     }
 
     fn field(&mut self, id: FieldId, span: Span) -> Option<Typed> {
-        self.check_seen(id, span)?;
+        self.check_in_scope(id, span)?;
         let info = &self.header.infos[usize::from(id.0)];
         if info.is_bytes {
             let name = &self.header.protocol.fields[usize::from(id.0)].name;
@@ -248,7 +258,7 @@ impl ExprReader<'_, '_, '_> {
     }
 
     /// Refuses a field behind the expression, and one of a round from outside.
-    fn check_seen(&mut self, id: FieldId, span: Span) -> Option<()> {
+    fn check_in_scope(&mut self, id: FieldId, span: Span) -> Option<()> {
         let info = &self.header.infos[usize::from(id.0)];
         let name = &self.header.protocol.fields[usize::from(id.0)].name;
         if usize::from(id.0) >= self.at.n_before {
@@ -283,7 +293,7 @@ impl ExprReader<'_, '_, '_> {
             "count" => self.count(args, span),
             "present" => {
                 let id = self.field_name(function, args, span)?;
-                self.check_seen(id, span)?;
+                self.check_in_scope(id, span)?;
                 Some(truth(Expr::Present(id)))
             }
             "bytes_after" => {
@@ -291,7 +301,7 @@ impl ExprReader<'_, '_, '_> {
                 if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
                     return self.not_here("bytes_after", span, "it is known in CHECK and COMPUTED");
                 }
-                self.check_seen(id, span)?;
+                self.check_in_scope(id, span)?;
                 Some(Typed { expr: Expr::BytesAfter(id), is_truth: false, range: (0, LAYER_BYTES_MAX) })
             }
             "checksum" | "checksum_or_zero" | "crc32c" => self.checksum(function, span),
@@ -454,7 +464,7 @@ impl ExprReader<'_, '_, '_> {
     fn warn_of_number(&mut self, op: BinaryOp, typed: &Typed, (number, span): (&Typed, Span)) {
         let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { return };
         let n = *n;
-        let is_ever = match op {
+        let can_compare = match op {
             BinaryOp::Eq => (low..=high).contains(&n),
             BinaryOp::Lt => low < n,
             BinaryOp::Le => low <= n,
@@ -462,7 +472,7 @@ impl ExprReader<'_, '_, '_> {
             BinaryOp::Ge => high >= n,
             _ => true,
         };
-        if is_ever || matches!(typed.expr, Expr::Int(_)) {
+        if can_compare || matches!(typed.expr, Expr::Int(_)) {
             return;
         }
         let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no frame")

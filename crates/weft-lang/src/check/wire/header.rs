@@ -270,7 +270,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some((Item::Repeat { name: name.name.clone(), field, items, until, max, line }, size))
     }
 
-    fn report_if_taken(&mut self, name: &Ident) {
+    fn report_duplicate_name(&mut self, name: &Ident) {
         if let Some(first) = self.header.protocol.field(&name.name) {
             let first = self.header.infos[usize::from(first.0)].span;
             self.cx.report_duplicate("field", name, first);
@@ -284,9 +284,14 @@ impl<'a> Builder<'_, '_, 'a> {
             self.too_many_fields(name.span);
             return None;
         }
-        self.report_if_taken(name);
-        let info =
-            FieldInfo { span: name.span, is_bytes: true, is_broken: false, range: (0, 0), repeat: place.repeat };
+        self.report_duplicate_name(name);
+        let info = FieldInfo {
+            span: name.span,
+            is_bytes: true,
+            is_broken: false,
+            range: (0, 0),
+            repeat: place.repeat,
+        };
         self.header.infos.push(info);
         self.header.protocol.fields.push(Field {
             name: name.name.clone(),
@@ -343,10 +348,15 @@ impl<'a> Builder<'_, '_, 'a> {
 
     // ---- fields ------------------------------------------------------------------------------------------------
 
-    fn field(&mut self, field: &'a WireField, place: ItemContext, open: &mut PartialBytes) -> (FieldId, ByteRange) {
+    fn field(
+        &mut self,
+        field: &'a WireField,
+        place: ItemContext,
+        open: &mut PartialBytes,
+    ) -> (FieldId, ByteRange) {
         let name = &field.name;
         let id = FieldId(self.header.protocol.fields.len() as u16);
-        self.report_if_taken(name);
+        self.report_duplicate_name(name);
         if WORDS.contains(&name.name.as_str()) {
             let message =
                 format!("`{}` means something else in a wire format, and names no field", name.name);
@@ -376,7 +386,13 @@ impl<'a> Builder<'_, '_, 'a> {
             _ => range,
         };
         let is_bytes = matches!(field.width, WireWidth::Bytes { .. });
-        self.header.infos.push(FieldInfo { span: name.span, is_bytes, is_broken, range, repeat: place.repeat });
+        self.header.infos.push(FieldInfo {
+            span: name.span,
+            is_bytes,
+            is_broken,
+            range,
+            repeat: place.repeat,
+        });
         self.header.protocol.fields.push(Field {
             name: name.name.clone(),
             width,
@@ -512,7 +528,7 @@ impl<'a> Builder<'_, '_, 'a> {
     fn rules(&mut self) -> Vec<(FieldId, Span)> {
         let mut spans = Vec::new();
         for (id, field, repeat) in core::mem::take(&mut self.pending) {
-            if self.cx.is_full() {
+            if self.cx.is_at_limit() {
                 break;
             }
             let rule = field.rule.as_ref().and_then(|rule| self.rule(id, field, rule, repeat));
@@ -561,7 +577,7 @@ impl<'a> Builder<'_, '_, 'a> {
             WireRuleKind::Default(e) => {
                 let at = ExprContext { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                if !self.has_room_for_sum(id, field, rule, &value.expr, most, repeat) {
+                if !self.fits_checksum(id, field, rule, &value.expr, most, repeat) {
                     return None;
                 }
                 if !fits(value.range.0) {
@@ -573,14 +589,14 @@ impl<'a> Builder<'_, '_, 'a> {
             WireRuleKind::Computed(e) => {
                 let at = ExprContext { repeat, ..ExprContext::whole(Purpose::Computed) };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                let has_room = self.has_room_for_sum(id, field, rule, &value.expr, most, repeat);
+                let has_room = self.fits_checksum(id, field, rule, &value.expr, most, repeat);
                 has_room.then_some(Rule::Computed(value.expr))
             }
         }
     }
 
     /// Whether a field is as wide as the checksum that it is to hold, and no part of a REPEAT; it is reported if not.
-    fn has_room_for_sum(
+    fn fits_checksum(
         &mut self,
         id: FieldId,
         field: &WireField,
@@ -650,14 +666,16 @@ impl<'a> Builder<'_, '_, 'a> {
     fn payload(&mut self) {
         let Some(payload) = &self.header.ast.payload else { return };
         if let Some(length) = &payload.length {
-            let value = expr::number(self.cx, &self.header, ExprContext::whole(Purpose::Length), &length.value);
+            let value =
+                expr::number(self.cx, &self.header, ExprContext::whole(Purpose::Length), &length.value);
             self.header.protocol.length = value.map(|value| match length.of_layer {
                 true => value.expr,
                 false => expr::binary(BinaryOp::Add, Expr::HeaderBytes, value.expr),
             });
         }
         if let Some(when) = &payload.when {
-            self.header.gate = expr::condition(self.cx, &self.header, ExprContext::whole(Purpose::Next), when);
+            self.header.gate =
+                expr::condition(self.cx, &self.header, ExprContext::whole(Purpose::Next), when);
         }
     }
 }

@@ -10,11 +10,12 @@ use super::Cx;
 use super::element::Checked;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
-use super::wire::{fixed, may_be_absent};
+use super::wire::{may_be_absent, read_only_rule};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    ColumnLocation, Column, Expr, ExprKind, HandlerKind, Layer, Meta, AssignTarget, PopHow, Pushed, Stmt, StmtKind,
+    AssignTarget, Column, ColumnLocation, Expr, ExprKind, HandlerKind, Layer, Meta, PopHow, Pushed, Stmt,
+    StmtKind,
 };
 use crate::source::Span;
 
@@ -35,7 +36,7 @@ impl Scope<'_, '_> {
         let pushed: Vec<Option<Pushed>> = headers.iter().map(|header| self.pushed(header)).collect();
         let pushed: Vec<Pushed> = pushed.into_iter().collect::<Option<_>>()?;
         for (at, pair) in pushed.windows(2).enumerate() {
-            self.check_behind(pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
+            self.check_encapsulation(pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
         }
         Some(StmtKind::Push { headers: pushed })
     }
@@ -152,7 +153,7 @@ impl Scope<'_, '_> {
         };
         let name = format!("{}.{}", whose.name, ast.name.name);
         let value = self.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
-        let why = match fixed(&rule) {
+        let why = match read_only_rule(&rule) {
             Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
             why => why.or(is_repeated.then_some("of the rounds of a REPEAT")),
         };
@@ -180,7 +181,7 @@ impl Scope<'_, '_> {
     }
 
     /// Refuses a header that cannot stand behind the one before it.
-    fn check_behind(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
+    fn check_encapsulation(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
         let below = self.protocol(lower);
         if below.next.iter().any(|next| next.to == upper) {
             return Some(());
@@ -206,7 +207,12 @@ impl Scope<'_, '_> {
 
 /// Refuses what looks at a frame, or sets a field of it, where its headers may have been changed before.
 /// The handler has declared `new` columns by using them.
-pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, ColumnLocation)], body: &[Stmt]) {
+pub(super) fn check_stale_reads(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    new: &[(Column, ColumnLocation)],
+    body: &[Stmt],
+) {
     let Checked { element, frames, .. } = checked;
     if element.layer == Layer::Rpc {
         return;
@@ -214,7 +220,8 @@ pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, Co
     let columns: Vec<&Column> = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
     let places = frames.iter().map(|(at, place)| (*at, place));
     let all = places.chain((element.columns.len()..).zip(new.iter().map(|(_, place)| place)));
-    let beside = all.filter(|(_, place)| matches!(place, ColumnLocation::Meta(_))).map(|(at, _)| at).collect();
+    let beside =
+        all.filter(|(_, place)| matches!(place, ColumnLocation::Meta(_))).map(|(at, _)| at).collect();
     let mut looks = StaleReadCheck { cx, columns, beside, changed: None, fragmented: None, in_scan: false };
     looks.stmts(body);
 }
@@ -225,9 +232,9 @@ struct StaleReadCheck<'a, 'c> {
     columns: Vec<&'a Column>,
     /// Those of them that are said of the frame, and no place in it.
     beside: BTreeSet<usize>,
-    /// The first change on some way that led here.
+    /// The first change on some path that led here.
     changed: Option<Span>,
-    /// The first FRAGMENT on some way that led here.
+    /// The first FRAGMENT on some path that led here.
     fragmented: Option<Span>,
     /// In the body of a SCAN, which changes no headers.
     in_scan: bool,
@@ -261,13 +268,13 @@ impl StaleReadCheck<'_, '_> {
                 }
                 StmtKind::Verdict(_) => return false,
                 StmtKind::If { arms, otherwise } => {
-                    let ways = arms.iter().map(|(_, body)| body).chain([otherwise]);
-                    if !self.ways(ways) {
+                    let paths = arms.iter().map(|(_, body)| body).chain([otherwise]);
+                    if !self.paths(paths) {
                         return false;
                     }
                 }
                 StmtKind::Update { otherwise, .. } => {
-                    self.ways([otherwise, &Vec::new()].into_iter());
+                    self.paths([otherwise, &Vec::new()].into_iter());
                 }
                 StmtKind::Scan { body, .. } => self.scan(body),
                 _ => {}
@@ -276,13 +283,13 @@ impl StaleReadCheck<'_, '_> {
         true
     }
 
-    /// Goes all ways from here; whether one of them leads on.
-    fn ways<'s>(&mut self, ways: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
+    /// Goes all paths from here; whether one of them leads on.
+    fn paths<'s>(&mut self, paths: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
         let before = (self.changed, self.fragmented);
         let (mut after, mut is_open) = ((None, None), false);
-        for way in ways {
+        for path in paths {
             (self.changed, self.fragmented) = before;
-            if self.stmts(way) {
+            if self.stmts(path) {
                 is_open = true;
                 after = (after.0.or(self.changed), after.1.or(self.fragmented));
             }
@@ -325,7 +332,8 @@ impl StaleReadCheck<'_, '_> {
                     .with_help("POP first, or in an element of its own: the next one sees the new frame");
             self.cx.report(diagnostic);
         }
-        let is_column = |place: &AssignTarget| matches!(place, AssignTarget::Column(at) if !self.beside.contains(at));
+        let is_column =
+            |place: &AssignTarget| matches!(place, AssignTarget::Column(at) if !self.beside.contains(at));
         let sets = match &stmt.kind {
             StmtKind::Set { target, .. } => is_column(target),
             StmtKind::Guard { set, .. } => set.iter().any(|(place, _)| is_column(place)),

@@ -33,7 +33,7 @@ pub enum Measure {
 }
 
 /// Whether a SELECT asks for rows together.
-pub(super) fn is_one(items: &[SelectItem], group: &[ast::Ident]) -> bool {
+pub(super) fn is_summary(items: &[SelectItem], group: &[ast::Ident]) -> bool {
     let is_measure =
         |item: &SelectItem| matches!(item, SelectItem::Value { value, .. } if is_aggregate(value));
     !group.is_empty() || items.iter().any(is_measure)

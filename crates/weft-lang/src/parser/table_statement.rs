@@ -14,13 +14,13 @@ const INSERT_FORM: &str =
 
 /// A statement on a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
-    pub(crate) kind: QuestionKind,
+pub(crate) struct TableStatement {
+    pub(crate) kind: TableStatementKind,
     pub(crate) span: Span,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum QuestionKind {
+pub(crate) enum TableStatementKind {
     Select {
         items: Vec<SelectItem>,
         table: Path,
@@ -47,36 +47,39 @@ pub(crate) enum QuestionKind {
 }
 
 /// Reads all statements of a text. What cannot be read is reported and left out.
-pub(crate) fn parse_questions(sources: &SourceMap, file: FileId) -> (Vec<Question>, Vec<Diagnostic>) {
+pub(crate) fn parse_table_statements(
+    sources: &SourceMap,
+    file: FileId,
+) -> (Vec<TableStatement>, Vec<Diagnostic>) {
     let text = sources.file(file).text();
     let mut parser = Parser::new(text, lex(file, text));
-    let mut questions = Vec::new();
+    let mut parsed = Vec::new();
     while !parser.at_eof() {
         let before = parser.index();
         let start = parser.token().span;
-        match parser.question() {
-            Ok(kind) => questions.push(Question { kind, span: parser.span_from(start) }),
-            Err(_) => parser.skip_question(before),
+        match parser.table_statement() {
+            Ok(kind) => parsed.push(TableStatement { kind, span: parser.span_from(start) }),
+            Err(_) => parser.skip_table_statement(before),
         }
     }
     let (_, _, mut diagnostics) = parser.into_parts();
     diagnostics.sort_by_key(|diagnostic| diagnostic.span().map_or(0, |span| span.start));
-    (questions, diagnostics)
+    (parsed, diagnostics)
 }
 
 impl Parser<'_> {
-    fn question(&mut self) -> Parsed<QuestionKind> {
+    fn table_statement(&mut self) -> Parsed<TableStatementKind> {
         self.form = "";
         if self.eat_keyword("SELECT").is_some() {
             self.form = SELECT_FORM;
-            return self.select_question();
+            return self.select_rows();
         }
         if self.eat_keyword("INSERT").is_some() {
             self.form = INSERT_FORM;
             let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
             let rows = self.inserted()?;
-            self.end_of_question()?;
-            return Ok(QuestionKind::Insert { rows, or_replace });
+            self.end_of_table_statement()?;
+            return Ok(TableStatementKind::Insert { rows, or_replace });
         }
         if self.eat_keyword("UPDATE").is_some() {
             self.form = UPDATE_FORM;
@@ -84,22 +87,22 @@ impl Parser<'_> {
             self.clause("SET", "an `UPDATE` says what changes")?;
             let set = self.comma_list(|p| p.assign("a column"))?;
             let filter = self.optional_where()?;
-            self.end_of_question()?;
-            return Ok(QuestionKind::Update { table, set, filter });
+            self.end_of_table_statement()?;
+            return Ok(TableStatementKind::Update { table, set, filter });
         }
         if self.eat_keyword("DELETE").is_some() {
             self.form = DELETE_FORM;
             self.keyword("FROM")?;
             let table = self.path("a table, such as `chain.instance.table`")?;
             let filter = self.optional_where()?;
-            self.end_of_question()?;
-            return Ok(QuestionKind::Delete { table, filter });
+            self.end_of_table_statement()?;
+            return Ok(TableStatementKind::Delete { table, filter });
         }
         // The four words that it tried.
         Err(self.expected(""))
     }
 
-    fn select_question(&mut self) -> Parsed<QuestionKind> {
+    fn select_rows(&mut self) -> Parsed<TableStatementKind> {
         let items = self.comma_list(Self::select_item)?;
         self.keyword("FROM")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
@@ -125,8 +128,8 @@ impl Parser<'_> {
             None => None,
         };
         let limit = if self.eat_keyword("LIMIT").is_some() { Some(self.expr()?) } else { None };
-        self.end_of_question()?;
-        Ok(QuestionKind::Select { items, table, filter, group, order, limit })
+        self.end_of_table_statement()?;
+        Ok(TableStatementKind::Select { items, table, filter, group, order, limit })
     }
 
     /// `ORDER BY sum(c)`: what rows are sorted by has a name.
@@ -143,12 +146,12 @@ impl Parser<'_> {
     }
 
     /// The last statement needs no `;`.
-    fn end_of_question(&mut self) -> Parsed<()> {
+    fn end_of_table_statement(&mut self) -> Parsed<()> {
         if self.at_eof() { Ok(()) } else { self.semicolon() }
     }
 
     /// Skips the rest of a statement that could not be read.
-    fn skip_question(&mut self, first: usize) {
+    fn skip_table_statement(&mut self, first: usize) {
         if self.index() == first {
             self.bump();
         }

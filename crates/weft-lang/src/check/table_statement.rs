@@ -8,13 +8,13 @@ use weft_core::{Time, Type, Value};
 
 use super::fill::{columns, port_columns_of, rows_of, target};
 use super::scope::{Scope, View, with_nearest};
-use super::{Cx, frame, nothing};
+use super::{Cx, empty_element, frame};
 pub use summary::{Measure, Summary};
 
 use crate::ast::{self, Filler, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table, TableColumn};
-use crate::parser::question::{Question, QuestionKind, parse_questions};
+use crate::parser::table_statement::{TableStatement, TableStatementKind, parse_table_statements};
 use crate::source::{SourceMap, Span};
 
 /// A statement on a table of a running network. Expressions see the columns of its row as parameters, in the order of
@@ -87,15 +87,15 @@ pub fn statements(
         Ok(file) => file,
         Err(diagnostic) => return (Vec::new(), vec![*diagnostic], sources),
     };
-    let (questions, diagnostics) = parse_questions(&sources, file);
+    let (parsed, diagnostics) = parse_table_statements(&sources, file);
     let mut cx = Cx {
         library: Vec::new(),
         schema: &network.schema,
         sources: &sources,
         has_gaps: false,
         diagnostics,
-        n_errors_told: 0,
-        n_warnings_told: 0,
+        n_errors_reported: 0,
+        n_warnings_reported: 0,
         now: Some(now),
         broken: BTreeSet::new(),
         layer_is_missing: false,
@@ -107,7 +107,7 @@ pub fn statements(
         ports: names_of_ports(network),
     };
     let statements: Vec<Statement> =
-        questions.iter().filter_map(|question| statement(&mut cx, network, question)).collect();
+        parsed.iter().filter_map(|parsed| statement(&mut cx, network, parsed)).collect();
     let diagnostics = cx.diagnostics;
     let is_good = !diagnostics.iter().any(Diagnostic::is_error);
     (if is_good { statements } else { Vec::new() }, diagnostics, sources)
@@ -181,25 +181,25 @@ pub fn table_of(network: &Network, target: FillTarget) -> (&str, &str, &Table) {
     }
 }
 
-fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<Statement> {
-    let path = match &question.kind {
-        QuestionKind::Insert { rows, .. } => &rows.table,
-        QuestionKind::Select { table, .. }
-        | QuestionKind::Update { table, .. }
-        | QuestionKind::Delete { table, .. } => table,
+fn statement(cx: &mut Cx<'_>, network: &Network, parsed: &TableStatement) -> Option<Statement> {
+    let path = match &parsed.kind {
+        TableStatementKind::Insert { rows, .. } => &rows.table,
+        TableStatementKind::Select { table, .. }
+        | TableStatementKind::Update { table, .. }
+        | TableStatementKind::Delete { table, .. } => table,
     };
     let elements: Vec<&Element> = network.elements.iter().collect();
     let at = target(cx, &network.tables, &network.chains, &elements, path)?;
     let (.., table) = table_of(network, at);
-    if !matches!(question.kind, QuestionKind::Select { .. })
-        && !is_changeable(cx, table, path, &question.kind)
+    if !matches!(parsed.kind, TableStatementKind::Select { .. })
+        && !is_changeable(cx, table, path, &parsed.kind)
     {
         return None;
     }
     let row = row_of(&table.columns);
     let mut n_rand = 0;
-    let kind = match &question.kind {
-        QuestionKind::Insert { rows, or_replace } => {
+    let kind = match &parsed.kind {
+        TableStatementKind::Insert { rows, or_replace } => {
             let columns = columns(cx, table, rows)?;
             let (written, rows) = (rows, rows_of(cx, table, &columns, rows)?);
             let ports = port_columns_of(at, (&network.chains, &elements));
@@ -208,21 +208,21 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
             }
             StatementKind::Insert { or_replace: *or_replace, rows }
         }
-        QuestionKind::Delete { filter, .. } => {
+        TableStatementKind::Delete { filter, .. } => {
             StatementKind::Delete { filter: filter_of(cx, &row, filter.as_ref(), &mut n_rand)? }
         }
-        QuestionKind::Update { set, filter, .. } => {
+        TableStatementKind::Update { set, filter, .. } => {
             let filter = filter_of(cx, &row, filter.as_ref(), &mut n_rand)?;
             let set = set.iter().map(|assign| assignment(cx, table, &row, assign, &mut n_rand));
             StatementKind::Update { set: set.collect::<Option<_>>()?, filter }
         }
-        QuestionKind::Select { items, filter, group, order, limit, .. } => {
+        TableStatementKind::Select { items, filter, group, order, limit, .. } => {
             let filter = filter_of(cx, &row, filter.as_ref(), &mut n_rand)?;
             let limit = match limit {
                 Some(limit) => Some(limit_of(cx, limit)?),
                 None => None,
             };
-            if summary::is_one(items, group) {
+            if summary::is_summary(items, group) {
                 let mut asked = summary::QueriedTable { cx, table, row: &row, n_rand: &mut n_rand };
                 let summary = asked.summary(items, group, order.as_ref())?;
                 StatementKind::Summary { summary, filter, limit }
@@ -237,12 +237,12 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
             }
         }
     };
-    Some(Statement { table: at, kind, span: question.span })
+    Some(Statement { table: at, kind, span: parsed.span })
 }
 
 /// An element whose parameters are the columns.
 pub(super) fn row_of(columns: &[TableColumn]) -> Element {
-    let mut row = nothing();
+    let mut row = empty_element();
     row.params = columns
         .iter()
         .map(|column| Param {
@@ -257,14 +257,14 @@ pub(super) fn row_of(columns: &[TableColumn]) -> Element {
     row
 }
 
-fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &QuestionKind) -> bool {
+fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &TableStatementKind) -> bool {
     // A table of the node has no declaration.
     let is_system = table.span.start == table.span.end;
     let (by, help) = if is_system {
         ("by the node itself", "change what it tells of: with `weft apply`")
     } else {
         match table.filled {
-            None if table.per_worker && matches!(kind, QuestionKind::Insert { .. }) => {
+            None if table.per_worker && matches!(kind, TableStatementKind::Insert { .. }) => {
                 ("by each worker for itself", "UPDATE and DELETE change the rows of each")
             }
             Some(Filler::Controller) | None => return true,
@@ -383,7 +383,7 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
 }
 
 fn limit_of(cx: &mut Cx<'_>, limit: &ast::Expr) -> Option<u64> {
-    let (nothing, mut n_rand) = (nothing(), 0);
+    let (nothing, mut n_rand) = (empty_element(), 0);
     let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
     let expr = scope.value_for(limit, Type::Uint(64), false, "a limit")?;
     match cx.folded(&expr, &[])? {
