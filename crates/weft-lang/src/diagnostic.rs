@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_escapes_what_would_break_a_reader() {
+    fn json_output_is_escaped() {
         let mut sources = SourceMap::new();
         let file = sources.add("a\"b.weft", "é\nx").unwrap();
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "tab\tquote\" back\\ bell\u{7} é")

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_end_with_their_line() {
+    fn strings_end_at_end_of_line() {
         // A forgotten quote must cost one line, not the file.
         check("'it''s' \"from\"", "Str:'it''s' QuotedWord:\"from\"");
         check("'a\nb", "Str:'a Word:b !a string without its closing quote");
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_take_the_longest_match() {
+    fn operators_take_longest_match() {
         check(
             "a:=b->c<>d!=e<=f||g&h",
             "Word:a Bind::= Word:b Arrow:-> Word:c Ne:<> Word:d Ne:!= Word:e Le:<= Word:f Concat:|| Word:g \

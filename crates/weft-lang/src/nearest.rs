@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_slips_of_the_hand_are_suggested() {
+    fn only_typos_are_suggested() {
         // A wrong suggestion is worse than none.
         let known = ["user", "object_id", "quantity"];
         assert_eq!(nearest("usr", known), Some("user"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_cut_short_is_completed_if_it_can_be_one_word_alone() {
+    fn unique_prefix_is_completed() {
         // A status is long and known by its beginning; of two that begin alike neither is a good guess.
         let known = ["INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "UNAVAILABLE", "UNAUTHENTICATED", "user"];
         assert_eq!(nearest("INVALID_ARG", known), Some("INVALID_ARGUMENT"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_in_keywords_are_forgiven_but_other_words_are_not() {
+    fn keyword_typos_are_matched() {
         let known = ["SELECT", "SET", "IF", "WHERE", "UPDATE"];
         assert_eq!(nearest_keyword("selct", known), Some("SELECT"));
         assert_eq!(nearest_keyword("WEHRE", known), Some("WHERE"));

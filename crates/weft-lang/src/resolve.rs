@@ -467,7 +467,7 @@ mod tests {
     use weft_core::schema::{Field, Message, Presence};
 
     #[test]
-    fn merged_schemas_keep_their_references() {
+    fn merged_schemas_keep_references() {
         // An index that is off by one would check a program against another message.
         let inner = |index| Field::new("inner", 1, FieldKind::Message(index), Presence::Explicit);
         let message =
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_the_same_file_however_they_are_written() {
+    fn equal_paths_are_one_file() {
         // A file imported under two spellings would define everything twice.
         assert_eq!(normalized("a/./b/../c.weft"), "a/c.weft");
         assert_eq!(normalized("../c.weft"), "../c.weft");

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_written_as_they_are_read() {
+    fn timestamps_round_trip() {
         // Who is told of a time would look for another.
         for text in [
             "1970-01-01 00:00:00",

@@ -60,7 +60,7 @@ fn instance(network: &Network) -> &Instance {
 }
 
 #[test]
-fn the_acl_of_the_paper_is_a_join_by_key() {
+fn paper_acl_is_a_join_by_key() {
     // The main job: an ACL on a body field, in the design's form.
     let text = format!(
         "{NETWORK}
@@ -94,7 +94,7 @@ INSERT INTO shop.acl.ac_tab VALUES ('W', 'alice'), ('R', 'bob');"
 }
 
 #[test]
-fn ports_fill_the_rows_of_their_tables() {
+fn ports_fill_table_rows() {
     // A row that a table has no room for would keep all others from it, too.
     let network = network(
         "CREATE PORT lan ON memory WITH (mtu = 1400, mac = '02:00:00:00:00:01');
@@ -120,7 +120,7 @@ CREATE TABLE ports (mac MAC?, mtu U16?, port TEXT(4) PRIMARY KEY) MAX 9 ROWS FIL
 }
 
 #[test]
-fn the_paper_s_form_refuses_what_does_not_match() {
+fn paper_insert_form_denies_nonmatches() {
     // On rpc nobody is left hanging: `INSERT INTO output` without ELSE gives a status.
     let network = network(&request("INSERT INTO output SELECT * FROM input WHERE user = 'a';"));
     let handler = network.elements[0].handlers.request.as_ref().expect("it has one");
@@ -131,7 +131,7 @@ fn the_paper_s_form_refuses_what_does_not_match() {
 }
 
 #[test]
-fn the_token_bucket_is_an_upsert_and_an_update() {
+fn token_bucket_is_upsert_and_update() {
     // Defaults that need parameters and the time, RETURNING into the call's row, and an answer's header.
     let text = format!(
         "{NETWORK}
@@ -171,7 +171,7 @@ END;"
 }
 
 #[test]
-fn a_shard_is_chosen_by_a_look_at_a_table() {
+fn shard_lookup_uses_table_key() {
     // Routing by a field: a scalar subselect by key, over a table that the controller fills.
     let text = format!(
         "{NETWORK}
@@ -188,7 +188,7 @@ INSERT INTO shop.shard_lb.replica (slot, dst) VALUES (0, '127.0.0.1:6001'), (1, 
 }
 
 #[test]
-fn a_cache_answers_by_itself_and_faults_are_drawn() {
+fn reply_join_and_rand_sites_resolve() {
     // REPLY, a left join, ON ERROR, and a number for each call of rand().
     let text = format!(
         "{NETWORK}
@@ -220,7 +220,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Add' AS fault (p = 0.5) 
 }
 
 #[test]
-fn a_file_imported_twice_is_read_once() {
+fn file_imported_twice_reads_once() {
     // Two elements files that both import the shop's types are no duplicates.
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let mut files = Texts::of(&[
@@ -235,7 +235,7 @@ fn a_file_imported_twice_is_read_once() {
 }
 
 #[test]
-fn sinks_and_merged_variables_are_for_counting() {
+fn sinks_and_merged_vars_check() {
     // A log line for each call, and a counter that every worker keeps for itself.
     let text = format!(
         "{NETWORK}
@@ -263,7 +263,7 @@ CREATE CHAIN shop ON frontend -> cart AS logging (period = '5 s'); END;"
 }
 
 #[test]
-fn literals_take_the_type_of_their_place() {
+fn literals_take_context_type() {
     // A literal that took its own type would make every mixed expression an error.
     for (expr, ty) in [
         ("id + 1", "I64"),
@@ -292,7 +292,7 @@ fn literals_take_the_type_of_their_place() {
 }
 
 #[test]
-fn null_spreads_as_three_valued_logic_says() {
+fn null_follows_three_valued_logic() {
     // A NULL that is lost in typing is an unexpected NULL at run time.
     for (expr, ty) in [
         ("coupon = 'x'", "BOOL?"),
@@ -318,7 +318,7 @@ fn null_spreads_as_three_valued_logic_says() {
 }
 
 #[test]
-fn joined_columns_stay_under_their_alias() {
+fn joined_columns_need_alias() {
     // Behind a guard the row is named by its alias; a left join makes its columns nullable.
     let body = "SELECT *, coalesce(r.n, 0) AS id FROM input LEFT JOIN t r ON r.k = input.id AND r.n > 0
       WHERE user <> '' ELSE ABORT NOT_FOUND;
@@ -337,7 +337,7 @@ fn joined_columns_stay_under_their_alias() {
 }
 
 #[test]
-fn one_fault_is_told_once() {
+fn one_fault_reports_once() {
     // What depends on a fault stays silent, or the first screen of output is noise.
     assert_eq!(
         codes(&request("LET a = nope; LET b = a + 1; SET c = b; IF a THEN SET v = b; END IF;")),
@@ -354,7 +354,7 @@ fn one_fault_is_told_once() {
 }
 
 #[test]
-fn routing_by_body_is_refused_where_it_would_deadlock() {
+fn body_routing_that_deadlocks_errs() {
     // Chat streams both ways; Add does not; and OPEN has only headers to wait for.
     let text = |event: &str, method: &str| {
         format!(
@@ -368,7 +368,7 @@ CREATE CHAIN c ON frontend -> cart METHOD 'shop.Cart/{method}' AS lb; END;"
 }
 
 #[test]
-fn a_table_fills_up_or_says_so() {
+fn table_without_evict_warns() {
     // Rows that arrive by handlers need EVICT; scans of a table may change its rows but not add any.
     assert!(
         codes(&request("SCAN t MAX 10 AS r WHERE r.n > 1 DO UPDATE t SET n = 0 WHERE k = r.k; END SCAN;"))
@@ -378,7 +378,7 @@ fn a_table_fills_up_or_says_so() {
 }
 
 #[test]
-fn routes_with_conditions_come_first_and_exclude_each_other() {
+fn conditional_routes_come_first() {
     // Two routes for one call would be decided by their order in the text.
     let route = |name: &str, when: &str, to: &str| {
         format!("CREATE ROUTE {name} ON frontend {when} TO CLUSTER {to};\n")
@@ -393,7 +393,7 @@ fn routes_with_conditions_come_first_and_exclude_each_other() {
 }
 
 #[test]
-fn replaced_and_dropped_things_are_gone() {
+fn replaced_and_dropped_items_vanish() {
     // OR REPLACE that kept both would run the old element.
     let text = "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD; END;
 CREATE OR REPLACE ELEMENT e ON rpc AS ON RESPONSE FORWARD; END;
@@ -409,7 +409,7 @@ CREATE ELEMENT f ON rpc AS ON CLOSE FORWARD; END;";
 }
 
 #[test]
-fn errors_have_a_handler_that_reads_no_message() {
+fn on_error_cannot_read_message() {
     // ON ERROR is the same for each event, so it cannot read what only one has.
     let text = |body: &str| {
         format!("CREATE ELEMENT e ON rpc (user TEXT) AS ON REQUEST FORWARD; ON ERROR {body} END;")
@@ -420,7 +420,7 @@ fn errors_have_a_handler_that_reads_no_message() {
 }
 
 #[test]
-fn the_largest_expressions_fit_the_stack() {
+fn largest_expression_fits_stack() {
     // The checker walks trees by recursion; the parser bounds their height.
     for (operand, operator) in [("id", " + "), ("user = 'a'", " AND "), ("user", " || "), ("1", " * ")] {
         let expr = vec![operand; 250].join(operator);

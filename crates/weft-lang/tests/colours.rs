@@ -88,7 +88,7 @@ fn names<'g>(grammar: &'g [Pattern], text: &str) -> Vec<&'g str> {
 }
 
 #[test]
-fn editors_colour_what_the_parser_reads() {
+fn editor_colours_match_parser() {
     // A keyword in the colour of a name, or a comment that never ends, is the first thing that somebody sees.
     let grammar = grammar();
     let files = programs(&["examples", "tests/programs"]);
@@ -129,7 +129,7 @@ fn editors_colour_what_the_parser_reads() {
 }
 
 #[test]
-fn comments_and_texts_end_where_the_lexer_says() {
+fn comments_and_strings_end_as_in_lexer() {
     let grammar = grammar();
     let shown = |text: &str| {
         let mut runs: Vec<(&str, String)> = Vec::new();

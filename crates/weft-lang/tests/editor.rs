@@ -65,7 +65,7 @@ END;
 }
 
 #[test]
-fn what_is_offered_at_the_top_fits() {
+fn top_level_completion_fits() {
     // Whoever takes what is offered would have a fault otherwise.
     check("|", &["CREATE", "IMPORT"], &["SELECT", "ABORT"]);
     check("CREATE |", &["ELEMENT", "CHAIN", "OR"], &["CREATE"]);
@@ -95,7 +95,7 @@ fn what_is_offered_at_the_top_fits() {
 }
 
 #[test]
-fn what_is_offered_in_a_chain_fits() {
+fn chain_completion_fits() {
     check(&format!("{HEAD}CREATE CHAIN c ON |"), &["frontend"], &["cart"]);
     check(&format!("{HEAD}CREATE CHAIN c ON frontend -> |"), &["cart"], &["frontend"]);
     check(&chain("|"), &["only"], &["cart"]);
@@ -115,7 +115,7 @@ fn what_is_offered_in_a_chain_fits() {
 }
 
 #[test]
-fn what_is_offered_in_a_handler_fits() {
+fn handler_completion_fits() {
     check(&handler("|"), &["SELECT", "LET", "ABORT", "END"], &["CREATE", "user"]);
     check(&handler("SELECT * FROM input |"), &["JOIN", "WHERE", "ELSE"], &["SELECT"]);
     check(&handler("SELECT * FROM input JOIN |"), &["t"], &["seen", "user"]);
@@ -152,7 +152,7 @@ fn what_is_offered_in_a_handler_fits() {
 }
 
 #[test]
-fn what_is_offered_in_a_queue_fits() {
+fn queue_completion_fits() {
     // What an element sees is not there, and what is there would have to be known by heart.
     let queue = |body: &str| {
         format!(
@@ -185,7 +185,7 @@ END;
 }
 
 #[test]
-fn what_is_told_says_what_it_is_and_does() {
+fn hover_describes_symbols() {
     // A window that says something else than the checker is worse than none.
     let told = |text: &str| {
         let (program, offset) = program(text);
@@ -215,7 +215,7 @@ fn what_is_told_says_what_it_is_and_does() {
 }
 
 #[test]
-fn a_name_is_found_at_all_its_uses() {
+fn name_index_finds_all_uses() {
     // What an editor renames or highlights would be less than what is meant, or more.
     let uses = |text: &str| {
         let (program, offset) = program(text);
@@ -250,7 +250,7 @@ fn a_name_is_found_at_all_its_uses() {
 }
 
 #[test]
-fn every_token_of_a_program_has_its_class() {
+fn every_token_has_its_class() {
     let (program, _) = program(&handler("LET x = length(user) + 2; -- |note\n"));
     let sources = &program.analysis.sources;
     let shown = classes(&program, FileId(0))
@@ -282,7 +282,7 @@ fn keywords_of_the_parser() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_keyword_is_explained_and_no_other_word() {
+fn hover_explains_keywords_only() {
     // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are made
     // from the same table.
     let table: BTreeSet<String> = words::KEYWORDS.iter().map(|known| known.word.to_owned()).collect();

@@ -116,7 +116,7 @@ fn last_lines(text: &str) -> String {
 }
 
 #[test]
-fn every_wrong_program_is_told_what_to_do() {
+fn every_error_has_help() {
     // A diagnostic that lost its place, its help or its words.
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
     let mut wrong = Vec::new();
@@ -132,7 +132,7 @@ fn every_wrong_program_is_told_what_to_do() {
 }
 
 #[test]
-fn every_code_has_a_program_or_a_test_elsewhere() {
+fn every_code_has_a_test() {
     // A diagnostic without a test loses its words unnoticed.
     let texts: String = all_rendered().into_iter().map(|(_, text)| text).collect();
     let is_shown = |code: &str| texts.contains(&format!("[{code}]"));

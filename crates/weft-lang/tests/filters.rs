@@ -45,7 +45,7 @@ fn set(statuses: &[Status]) -> StatusSet {
 }
 
 #[test]
-fn policies_say_what_is_written() {
+fn policies_match_source() {
     // A number in another place would let calls wait, or fail, that should not.
     let ms = Interval::from_millis;
     assert_eq!(
@@ -116,7 +116,7 @@ fn policies_say_what_is_written() {
 }
 
 #[test]
-fn what_is_not_written_has_its_default() {
+fn unwritten_policies_get_defaults() {
     // The defaults are in the book; people rely on them.
     let retry = policies("RETRY UP TO 1 WHEN status = UNAVAILABLE;").retry.expect("it has one");
     assert_eq!((retry.backoff.first, retry.budget), (BACKOFF_FIRST_DEFAULT, None));
@@ -141,7 +141,7 @@ fn what_is_not_written_has_its_default() {
 }
 
 #[test]
-fn conditions_are_folded_for_each_status() {
+fn conditions_fold_per_status() {
     // A condition that was read another way would repeat calls that took effect.
     let when = |condition: &str| {
         let retry = policies(&format!("RETRY UP TO 1 WHEN {condition};")).retry;
@@ -177,7 +177,7 @@ END;";
 }
 
 #[test]
-fn keys_stand_directly_before_their_filter() {
+fn key_element_precedes_its_filter() {
     // The engine takes the keys from the pass of the elements before the filter.
     let text = "CREATE FILTER by_user (salt TEXT = 'x') ON rpc (user TEXT, id I64) AS
   ORDER PER user || salt, id;
@@ -217,7 +217,7 @@ CREATE FILTER plain ON rpc AS TIMEOUT TOTAL '1 s'; END;";
 }
 
 #[test]
-fn keys_of_headers_are_known_when_the_call_opens() {
+fn header_keys_are_known_at_open() {
     // A stream would wait for its first message before it is let on.
     let text = "CREATE FILTER by ON rpc (tenant TEXT?) AS
   RATE 1 PER SECOND PER COALESCE(tenant, peer);
@@ -238,7 +238,7 @@ CREATE FILTER sized ON rpc (tenant TEXT?) AS RATE 1 PER SECOND PER COALESCE(tena
 }
 
 #[test]
-fn elements_may_ask_to_run_for_each_try() {
+fn per_try_elements_are_marked() {
     // Without the mark an element that must not repeat is refused behind a RETRY.
     let text = "CREATE FILTER retry ON rpc AS RETRY UP TO 1 WHEN status = UNAVAILABLE; END;";
     let network = network(text, "pass -> retry -> pass AS again PER TRY;");
@@ -247,7 +247,7 @@ fn elements_may_ask_to_run_for_each_try() {
 }
 
 #[test]
-fn filters_are_replaced_and_dropped() {
+fn filters_replace_and_drop() {
     // An update of a running network is written like this.
     let text = "CREATE FILTER f ON rpc AS TIMEOUT TOTAL '1 s'; END;
 CREATE OR REPLACE FILTER f ON rpc AS TIMEOUT TOTAL '2 s'; END;

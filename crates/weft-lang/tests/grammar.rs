@@ -273,7 +273,7 @@ fn faults(rule: &str, text: &str) -> String {
 }
 
 #[test]
-fn random_programs_of_the_page_are_read() {
+fn random_grammar_programs_parse() {
     // The reference would promise what the parser refuses.
     let page = page();
     let mut maker = Maker::new(&page);
@@ -407,7 +407,7 @@ fn reserved() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_program_is_found_in_the_page() {
+fn grammar_page_covers_every_program() {
     // The parser would take what the reference does not tell.
     let page = page();
     let files = programs(&["examples", "tests"]);
@@ -426,7 +426,7 @@ fn every_program_is_found_in_the_page() {
 }
 
 #[test]
-fn examples_on_the_page_are_what_they_say() {
+fn grammar_page_examples_parse() {
     let page = page();
     assert!(page.examples.len() > 30, "the page has examples");
     for (rule, example, counter) in &page.examples {
@@ -438,7 +438,7 @@ fn examples_on_the_page_are_what_they_say() {
 }
 
 #[test]
-fn the_words_of_the_page_are_the_keywords() {
+fn grammar_page_lists_all_keywords() {
     // A new clause would be missing from the reference, or an old one still in it.
     fn collect(node: &Node, found: &mut BTreeSet<String>) {
         match node {

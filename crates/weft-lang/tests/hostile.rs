@@ -69,7 +69,7 @@ fn element(decls: &str, body: &str) -> String {
 }
 
 #[test]
-fn many_names_take_no_longer_than_their_text() {
+fn many_names_check_in_linear_time() {
     check("elements", &list(N / 4, "\n", |n| format!("CREATE ELEMENT e{n} ON rpc AS END;")));
     check("replaced", &list(N / 4, "\n", |_| "CREATE OR REPLACE ELEMENT e ON rpc AS END;".to_owned()));
     check(
@@ -135,7 +135,7 @@ fn many_names_take_no_longer_than_their_text() {
 
 /// A walk that is as deep as a list is long overflows the stack of some thread, and ends the process.
 #[test]
-fn large_programs_end_in_a_limit_at_worst() {
+fn large_programs_hit_a_limit() {
     let mut faults = Vec::new();
     for large in large::ALL {
         let what = large.what;
@@ -179,7 +179,7 @@ fn on_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Opt
 }
 
 #[test]
-fn ranks_on_many_paths_take_no_longer_than_their_text() {
+fn many_rank_paths_check_in_linear_time() {
     // The paths through a handler are told apart, each with all that is known: a queue of a few lines would take hours.
     let queue = |body: &str| {
         format!(
@@ -204,7 +204,7 @@ fn ranks_on_many_paths_take_no_longer_than_their_text() {
 }
 
 #[test]
-fn many_faults_take_no_longer_than_their_text() {
+fn many_faults_check_in_linear_time() {
     check("unknown names", &element("", &list(N, "\n", |n| format!("SET w{n} = u{n};"))));
     check(
         "near names",
@@ -230,7 +230,7 @@ fn many_faults_take_no_longer_than_their_text() {
 }
 
 #[test]
-fn what_is_no_text_of_a_person_is_refused() {
+fn absurd_texts_are_rejected() {
     let faulty = |what: &str, text: &str, code: &str| {
         let codes = check(what, text);
         assert!(codes.contains(&code), "{what}: {codes:?}");
@@ -257,7 +257,7 @@ fn what_is_no_text_of_a_person_is_refused() {
 }
 
 #[test]
-fn marks_of_other_systems_change_nothing() {
+fn bom_and_crlf_change_nothing() {
     // A file that comes from Windows means what it says.
     let text = element("", "SET n = n + 1; -- so\n/* and\nso */ FORWARD;");
     assert_eq!(check("as it is", &text), [""; 0]);
@@ -266,7 +266,7 @@ fn marks_of_other_systems_change_nothing() {
 }
 
 #[test]
-fn imports_that_go_in_circles_end() {
+fn import_cycle_terminates() {
     let ring = |n: usize, next: fn(usize, usize) -> usize| -> Vec<(String, String)> {
         let name = |at: usize| if at == 0 { "a.weft".to_owned() } else { format!("f{at}.weft") };
         (0..n).map(|at| (name(at), format!("IMPORT '{}';\nIMPORT 'a.weft';\n", name(next(at, n))))).collect()

@@ -42,7 +42,7 @@ fn is_read(text: &str) -> bool {
 }
 
 #[test]
-fn book_examples_are_read_by_the_parser() {
+fn book_examples_parse() {
     // What is copied from a page would be refused at its first word.
     assert!(!programs(&[]).is_empty(), "the library is where the tests look for it");
     let (mut n_blocks, mut wrong) = (0, Vec::new());

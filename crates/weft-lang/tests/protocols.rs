@@ -57,7 +57,7 @@ fn imports() -> Vec<String> {
 }
 
 #[test]
-fn library_and_examples_are_in_house_style() {
+fn library_and_examples_are_formatted() {
     // What `weft fmt` would change is not what a reader should learn from.
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
     for file in files::programs(&["examples"]) {
@@ -76,7 +76,7 @@ fn library_and_examples_are_in_house_style() {
 
 /// Who copies the example of a page would be told that something in it does not exist.
 #[test]
-fn examples_of_pages_are_programs() {
+fn page_examples_check() {
     for import in imports() {
         let text = std::fs::read_to_string(files::root().join(&import)).expect("it is text");
         let lines = text.lines().skip_while(|line| *line != "-- EXAMPLE").skip(1);
@@ -94,7 +94,7 @@ fn all() -> Network {
 }
 
 #[test]
-fn each_file_is_sound_by_itself_and_with_all_others() {
+fn library_files_check_alone_and_together() {
     // A program that imports one protocol would be told of faults that are not its own.
     for path in imports() {
         checked(format!("IMPORT '{path}';"));
@@ -108,7 +108,7 @@ fn each_file_is_sound_by_itself_and_with_all_others() {
 }
 
 #[test]
-fn the_programs_of_the_book_are_sound() {
+fn book_programs_check() {
     // A reader would copy a fault. `acl` and other elements that the page names are made up here.
     let page =
         std::fs::read_to_string(files::root().join("docs/src/reference/protocols.md")).expect("it is there");
@@ -123,7 +123,7 @@ fn the_programs_of_the_book_are_sound() {
 }
 
 #[test]
-fn headers_are_as_long_as_their_rfcs_say() {
+fn header_lengths_match_rfcs() {
     // A field that is too wide or missing shifts all behind it.
     let network = all();
     let sizes: Vec<(&str, u32, u32)> =
@@ -164,7 +164,7 @@ END;
 CREATE CHAIN c ON PORT lan -> wan WHEN ip.dst IN '10.0.0.0/8' AS syns (user := ip.dst); END;";
 
 #[test]
-fn an_element_on_frames_names_what_it_looks_at() {
+fn frame_element_declares_its_columns() {
     // Whoever lowers it would look for a column in another place, or take what may be missing for what is there.
     let network = checked(PROGRAM.to_owned());
     let element = &network.elements[0];

@@ -641,7 +641,7 @@ mod tests {
     use crate::source::FileId;
 
     #[test]
-    fn the_place_in_a_literal_counts_doubled_quotes() {
+    fn literal_offset_counts_quotes() {
         // A mark under another character sends its reader to the wrong fault.
         let text = "'it''s (x'";
         let span = Span::new(FileId(0), 100, 100 + text.len() as u32);
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_are_read_as_the_rfc_says() {
+    fn json_pointers_follow_rfc() {
         // RFC 6901 section 3: what is refused here is no pointer, and what is not is one.
         for pointer in ["", "/", "/a/0", "/a~1b/~0"] {
             assert_eq!(bad_pointer(pointer), None, "{pointer}");

@@ -703,7 +703,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_in_each_form() {
+    fn addresses_parse_in_each_form() {
         // An address that is refused late fails on the machine, not at check.
         assert_eq!(address("127.0.0.1:80"), Some(Address::Tcp("127.0.0.1:80".to_owned())));
         assert_eq!(address("unix:/run/a"), Some(Address::Unix("/run/a".to_owned())));

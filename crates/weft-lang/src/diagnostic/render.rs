@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_stands_under_the_place_whatever_precedes_it() {
+    fn underline_matches_wide_text() {
         // A mark in the wrong column sends the reader to the wrong word.
         let plain = RenderOptions::default();
         check(
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
+    fn escape_sequences_are_replaced() {
         check(
             "\x1b[2J\u{202e} usr",
             "usr",
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_around_the_place() {
+    fn long_lines_are_cut_around_label() {
         // Without the cut a generated one-line file would flood the terminal.
         let text = format!("{} usr {}", "x".repeat(500), "y".repeat(500));
         let mut sources = SourceMap::new();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_line_is_not_walked_for_every_mark() {
+    fn huge_line_renders_in_linear_time() {
         // A hundred faults in one line of 4 MB would otherwise take seconds to show.
         let mut sources = SourceMap::new();
         let file = sources.add("n", "\u{6f22}".repeat(1 << 20)).unwrap();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_adds_and_changes_nothing() {
+    fn colour_changes_no_text() {
         let mut sources = SourceMap::new();
         let file = sources.add("n", "one\ntwo\nthree\nfour").unwrap();
         let diagnostic = Diagnostic::warning(code::UNEXPECTED, "m")

@@ -50,7 +50,7 @@ mod tests {
 
     /// An editor would offer what is not there, or not say what is.
     #[test]
-    fn fields_of_packets_are_those_of_the_checker() {
+    fn packet_field_docs_match_checker() {
         let told: Vec<(&str, &str)> =
             SEEN.iter().filter(|(of, ..)| *of == "p").map(|(_, name, ty, _)| (*name, *ty)).collect();
         assert_eq!(told.len(), PACKET_FIELDS.len() + 1);

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_the_parser_is_explained() {
+    fn every_parser_word_has_docs() {
         // A keyword without a word about it shows an empty window in an editor.
         assert!(KEYWORDS.windows(2).all(|pair| pair[0].word < pair[1].word), "sorted, and none twice");
         for (word, _) in forms() {

@@ -105,13 +105,13 @@ fn shape(expr: &Expr) -> String {
 pub(crate) const DESIGN: &str = include_str!("../../tests/design.weft");
 
 #[test]
-fn the_design_parses_unchanged() {
+fn design_page_parses_cleanly() {
     // DESIGN 2.2 is what people copy first.
     check(DESIGN, &[]);
 }
 
 #[test]
-fn the_papers_form_parses_unchanged() {
+fn paper_form_parses_cleanly() {
     let text = "CREATE TABLE ac_tab (name TEXT, permission TEXT);
 CREATE ELEMENT acl ON rpc AS ON REQUEST
 INSERT INTO output SELECT * FROM input JOIN ac_tab ON input.name = ac_tab.name WHERE ac_tab.permission = 'W';
@@ -152,7 +152,7 @@ fn operators_bind_as_in_sql() {
 }
 
 #[test]
-fn every_statement_is_read() {
+fn every_statement_parses() {
     let ast = check(
         "CREATE OR REPLACE ELEMENT e (a F64 = 1.5, path TEXT) ON rpc (user TEXT, id I64?) RETURNS (code shop.Code) AS
            TABLE t (a TEXT(8), b I64 = 0 MERGE SUM, PRIMARY KEY (a)) TTL '1 s' ON ACCESS MAX 10 ROWS EVICT LRU;
@@ -198,7 +198,7 @@ fn every_statement_is_read() {
 }
 
 #[test]
-fn every_edge_kind_and_chain_option_is_read() {
+fn every_chain_option_parses() {
     let ast = check(
         "CREATE LISTENER l ON tcp '127.0.0.1:1'; CREATE LISTENER u ON unix '/x' WITH (backlog = 10, x = 'y');
          CREATE CLUSTER c TO '127.0.0.1:1', 'unix:/x' USING LEAST REQUEST WITH (a = 1);
@@ -217,7 +217,7 @@ fn every_edge_kind_and_chain_option_is_read() {
 }
 
 #[test]
-fn three_faults_are_told_in_one_go() {
+fn three_faults_report_together() {
     check(
         "CREATE ELEMENT acl ON rpc (user TEXT) AS
   TABLE t (a TEXT(8) PRIMARY KEY) MAX 10 ROW;
@@ -237,7 +237,7 @@ CREATE LISTENER l ON tcp '1';",
 }
 
 #[test]
-fn a_fault_inside_a_block_does_not_close_it() {
+fn fault_does_not_close_block() {
     check(
         "CREATE ELEMENT e ON rpc AS ON REQUEST
   IF a = = 1 THEN
@@ -259,7 +259,7 @@ END;",
 }
 
 #[test]
-fn slips_in_keywords_are_read_as_meant() {
+fn misspelled_keywords_parse() {
     // The statement after the slip must not be blamed for it.
     check(
         "CRATE ELEMNT e ON rpc AS
@@ -287,7 +287,7 @@ CREATE CHAIN c ON a -> b AS e; ODRER a BEFORE b; END;",
 }
 
 #[test]
-fn forgotten_ends_are_told_where_they_belong() {
+fn missing_end_is_reported_in_place() {
     check_stmt(
         "SET a = 1\nSET b = 2",
         &["2:10 W0105 expected `;` at the end", "3:10 W0105 expected `;` at the end"],
@@ -313,7 +313,7 @@ fn forgotten_ends_are_told_where_they_belong() {
 }
 
 #[test]
-fn what_is_in_the_wrong_place_is_told_once() {
+fn misplaced_clause_reports_once() {
     check_stmt("FORWARD; TABLE t (a TEXT); SET a = 1;", &["2:10 W0112 a declaration after a handler"]);
     check(
         "CREATE ELEMENT e ON rpc AS SET a = 1; SET b = 1; END;",
@@ -344,7 +344,7 @@ fn what_is_in_the_wrong_place_is_told_once() {
 }
 
 #[test]
-fn deep_nesting_is_refused_and_nothing_overflows() {
+fn deep_nesting_errs_without_overflow() {
     // A hostile file must not take the controller down with its stack.
     const N: usize = 100_000;
     let nests = [
@@ -379,7 +379,7 @@ fn deep_nesting_is_refused_and_nothing_overflows() {
 }
 
 #[test]
-fn trees_at_the_limits_can_be_walked() {
+fn tree_at_limits_can_be_walked() {
     // Just under every limit at once: cloning, printing and dropping recurse.
     let sum = vec!["a"; 190].join(" + ");
     let text =
@@ -413,7 +413,7 @@ fn large_inputs_take_linear_time() {
 }
 
 #[test]
-fn help_shows_how_it_is_written() {
+fn help_shows_syntax() {
     let (sources, _, diagnostics) =
         parse_text("CREATE ELEMENT e ON rpc AS ON REQUEST\n  UPSERT b KEY input.tenant SET a = 1;\nEND;");
     let text =
@@ -536,19 +536,19 @@ mod soup {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
         #[test]
-        fn never_panics_on_token_soup(words in proptest::collection::vec(proptest::sample::select(WORDS), 0..120)) {
+        fn token_soup_does_not_panic(words in proptest::collection::vec(proptest::sample::select(WORDS), 0..120)) {
             parse_text(&words.join(" "));
             parse_text(&format!("CREATE ELEMENT e ON rpc AS ON REQUEST {}", words.join(" ")));
             parse_text(&format!("CREATE FILTER f ON rpc AS {}", words.join(" ")));
         }
 
         #[test]
-        fn never_panics_on_any_text(text in "\\PC{0,200}") {
+        fn any_text_does_not_panic(text in "\\PC{0,200}") {
             parse_text(&text);
         }
 
         #[test]
-        fn never_panics_on_a_damaged_program(
+        fn damaged_program_does_not_panic(
             at in 0..DESIGN.len(),
             n_cut in 0_usize..40,
             word in proptest::sample::select(WORDS),

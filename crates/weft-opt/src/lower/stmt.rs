@@ -5,7 +5,7 @@ use weft_core::abi::Fault;
 use weft_core::filter::KeyId;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
-use weft_ir::program::AssignTarget as IrPlace;
+use weft_ir::program::Place as IrPlace;
 use weft_lang::hir::{ColumnLocation, Direction, Expr, AssignTarget, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
 use super::body::{Body, Bound, Path};

@@ -321,7 +321,7 @@ mod tests {
 
     /// The page of limits would promise another size of a queue than the check allows.
     #[test]
-    fn the_page_of_limits_has_those_of_queues() {
+    fn limits_page_lists_queue_limits() {
         let page = include_str!("../../../../../docs/src/reference/limits.md");
         let section = page.split("\n## ").find(|section| section.starts_with("Queues and links"));
         let section = section.expect("it is there");

@@ -231,7 +231,7 @@ mod tests {
 
     /// A rank that is out of range would pass as one that is in it: a result lies outside of what was promised.
     #[test]
-    fn every_result_lies_in_the_range() {
+    fn every_result_lies_in_range() {
         for op in OPS {
             for (a, b) in all().flat_map(|a| all().map(move |b| (a, b))) {
                 let range = Range::binary(op, a, b);
@@ -251,7 +251,7 @@ mod tests {
 
     /// Programs that keep their ranks in range would be warned: ranges are wider than they need be.
     #[test]
-    fn ranges_are_no_wider_than_they_need_be() {
+    fn ranges_are_tight() {
         let check = |op, a: (i64, i64), b: (i64, i64), want: (i64, i64)| {
             let found = Range::binary(op, Range::of(a.0, a.1), Range::of(b.0, b.1));
             assert_eq!((found.low, found.high), want, "{op:?} of {a:?} and {b:?}");

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_exclude_each_other_or_have_a_witness() {
+    fn overlapping_conditions_have_witness() {
         // Two protocols would claim one payload, and the order in the text would decide unnoticed.
         let is = |n, value| op(BinaryOp::Eq, field(n), value);
         assert_eq!(check(&is(0, 6), &is(0, 17)), None);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_a_doubt() {
+    fn undecidable_overlap_is_reported() {
         // A condition that is not understood must not pass for one that excludes another.
         let odd = op(BinaryOp::Eq, Expr::Binary(BinaryOp::Rem, Box::new(field(0)), Box::new(field(1))), 1);
         assert_eq!(check(&odd, &op(BinaryOp::Eq, field(0), 4)), Some(None));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_numbers_that_are_known_is_known() {
+    fn witness_evaluates_expressions() {
         // Two protocols that share nothing would be refused, with a frame that is neither's.
         let sum = |n, more| Expr::Binary(BinaryOp::Add, Box::new(field(n)), Box::new(more));
         let is = |e, value| op(BinaryOp::Eq, e, value);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_complement_of_intervals_has_no_gaps() {
+    fn interval_complement_has_no_gaps() {
         assert_eq!(without(&[(0, 3), (5, u64::MAX)]), [(4, 4)]);
         assert_eq!(without(&[]), [(0, u64::MAX)]);
         assert_eq!(without(&[(0, u64::MAX)]), []);
