@@ -116,7 +116,7 @@ fn last_lines(text: &str) -> String {
 }
 
 #[test]
-fn every_error_has_help() {
+fn error_messages_match_snapshots() {
     // A diagnostic that lost its place, its help or its words.
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
     let mut wrong = Vec::new();

@@ -39,7 +39,7 @@ impl Resolver for Library {
 fn checked(text: String) -> Network {
     let (network, mut diagnostics, sources) = check("root.weft", &mut Library(text));
     // The pieces of a page stand for programs of their own; put together, a chain may take the frames of a later one.
-    diagnostics.retain(|diagnostic| diagnostic.code != code::CHAIN_UNREACHED);
+    diagnostics.retain(|diagnostic| diagnostic.code != code::CHAIN_UNREACHABLE);
     let told = render_all(&diagnostics, &sources, RenderOptions::default());
     assert!(diagnostics.is_empty(), "{told}");
     network.expect("there is no error")

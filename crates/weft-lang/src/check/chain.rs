@@ -1278,7 +1278,7 @@ pub(super) fn warn_of_unreachable(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Po
         match (earlier, name_of(chain)) {
             (Some(earlier), Some(name)) if !earlier.is_empty() => {
                 let message = format!("no frame gets to the chain `{}`", chain.name);
-                let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHED, message)
+                let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHABLE, message)
                     .at(name, "a frame passes the first chain on its port that takes it");
                 let mut told: Vec<&str> = Vec::new();
                 for (port, first) in earlier {

@@ -332,7 +332,7 @@ fn accepts_rows(
     deletes: bool,
 ) -> bool {
     let wrong = |message: String, at: Span, label: &str, help: String| {
-        Diagnostic::error(code::SINK_MISFIT, message)
+        Diagnostic::error(code::SINK_MISMATCH, message)
             .at(at, label)
             .with_label(table.span, "declared here")
             .with_help(help)

@@ -355,7 +355,7 @@ impl Cx<'_> {
                 format!("take the header off and put it on anew: `POP {of}`, and a PUSH of what it is to be"),
             ),
         };
-        let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be set"))
+        let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
             .at(span, label)
             .with_help(help);
         self.report(diagnostic);

@@ -48,7 +48,7 @@ impl Scope<'_, '_> {
                 return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
             }
             let message = "POP takes off the layer of its element, and this one is ON packet";
-            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                 .at(span, "how far?")
                 .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
             self.cx.report(diagnostic);
@@ -60,7 +60,7 @@ impl Scope<'_, '_> {
         };
         if !rest.is_empty() {
             let diagnostic =
-                Diagnostic::error(code::RESHAPE_UNFIT, format!("`{}` is a field", path.to_dotted()))
+                Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
                     .at(path.span, "a layer is wanted")
                     .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
             self.cx.report(diagnostic);
@@ -115,7 +115,7 @@ impl Scope<'_, '_> {
                     let names = layer.protocols.iter().map(|id| self.protocol(*id).name.clone());
                     let names: Vec<String> = names.collect();
                     let message = format!("`{}` is a name for several headers", name.name);
-                    let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                    let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                         .at(name.span, "which?")
                         .with_help(format!("write one of `{}`", names.join("`, `")));
                     self.cx.report(diagnostic);
@@ -158,7 +158,7 @@ impl Scope<'_, '_> {
             why => why.or(is_repeated.then_some("of the rounds of a REPEAT")),
         };
         if let Some(why) = why {
-            let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be said"))
+            let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be said"))
                 .at(ast.span, format!("is {why}"))
                 .with_help(match may_be_absent(&rule) {
                     true => "leave it out, or write `= 0` for a header without it",
@@ -196,7 +196,7 @@ impl Scope<'_, '_> {
             false => format!("behind `{below}` there may be `{}`", names.join("`, `")),
         };
         let message = format!("`{}` does not stand behind `{below}`", name.name);
-        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
             .at(name.span, "not here")
             .with_note("headers are said in the order of the wire, the outermost first")
             .with_help(help);

@@ -134,7 +134,7 @@ fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::Functi
     };
     let Some((span, label)) = is_misfit else { return true };
     let message = format!("the native function `{}` is not of this type", info.name);
-    let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
+    let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
         .at(span, label)
         .with_note(format!("it is `{}`", info.signature()));
     cx.report(diagnostic);
@@ -272,7 +272,7 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
     let function = &cx.functions[at];
     if function.ty != *ty && !fits_type(function, ty) {
         let message = format!("`{}` is not of the type that parameter `{name}` needs", named.name);
-        let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
+        let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
             .at(ast.span, text_of(&function.ty))
             .with_note(format!("it needs {}", text_of(ty)));
         cx.report(diagnostic);

@@ -98,7 +98,7 @@ fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Protoco
         if is_used || FIRST.contains(&name.name.as_str()) {
             continue;
         }
-        let diagnostic = Diagnostic::warning(code::WIRE_UNREACHED, format!("no frame has `{}`", name.name))
+        let diagnostic = Diagnostic::warning(code::WIRE_UNREACHABLE, format!("no frame has `{}`", name.name))
             .at(name.span, "nothing carries it")
             .with_help("say what does: `BIND udp WHERE dst_port = 4789`");
         cx.report(diagnostic);
@@ -340,11 +340,13 @@ impl Linker<'_, '_, '_> {
             false => read_only_rule(&known.rule).filter(|_| !may_be_absent(&known.rule)),
         };
         if let Some(why) = why {
-            let diagnostic =
-                Diagnostic::error(code::FIELD_FIXED, format!("`{}` cannot be set", set.field.to_dotted()))
-                    .at(set.field.span, format!("is {why}"))
-                    .with_label(lower.infos[usize::from(field.0)].span, "declared here")
-                    .with_help("it needs no value: take this out");
+            let diagnostic = Diagnostic::error(
+                code::FIELD_READ_ONLY,
+                format!("`{}` cannot be set", set.field.to_dotted()),
+            )
+            .at(set.field.span, format!("is {why}"))
+            .with_label(lower.infos[usize::from(field.0)].span, "declared here")
+            .with_help("it needs no value: take this out");
             self.cx.report(diagnostic);
             return None;
         }
@@ -491,7 +493,7 @@ fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
 /// means by the name would depend on the frame. A protocol may carry itself, and headers that BIND each other are one
 /// chain of headers, like those of IPv6.
 fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks]) {
-    let groups = circles(linked);
+    let groups = cycle_groups(linked);
     for (at, linked) in linked.iter().enumerate() {
         for link in &linked.nexts {
             let to = usize::from(link.next.to.0);
@@ -500,7 +502,7 @@ fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks
             }
             let (name, other) = (&headers[at].protocol.name, &headers[to].protocol.name);
             let message = format!("`{name}` leads back into `{other}`, which carries it");
-            let diagnostic = Diagnostic::error(code::WIRE_BACK, message)
+            let diagnostic = Diagnostic::error(code::WIRE_CYCLE, message)
                 .at(link.span, format!("which `{other}` would be meant?"))
                 .with_help(format!("write `INNER {other}`: its fields are those of `inner.{other}`"))
                 .with_fix(link.span, format!("INNER {other}"));
@@ -510,7 +512,7 @@ fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks
 }
 
 /// For each protocol a number that it shares with those which it leads to and which lead back (Kosaraju's algorithm).
-fn circles(linked: &[ProtocolLinks]) -> Vec<usize> {
+fn cycle_groups(linked: &[ProtocolLinks]) -> Vec<usize> {
     let n = linked.len();
     let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
     for (at, linked) in linked.iter().enumerate() {

@@ -59,7 +59,7 @@ codes! {
     UNKNOWN_OBJECT = "W0220", "there is no element, listener, cluster or instance of this name";
     UNUSED_NAME = "W0221", "a name that nothing reads";
     UNKNOWN_NATIVE = "W0222", "there is no native function of this name";
-    NATIVE_MISFIT = "W0223", "a declaration that the native function does not fit";
+    NATIVE_MISMATCH = "W0223", "a declaration that the native function does not fit";
     BAD_PATTERN = "W0224", "a pattern that cannot be read";
     KEY_NOT_NAMED = "W0225", "a function that needs a key, and is not told where to find it";
     NOT_A_FUNCTION = "W0226", "a function where a value is needed, or a value where a function is";
@@ -98,7 +98,7 @@ codes! {
     NOT_A_MATCH = "W0323", "a condition of JOIN FIRST that rules cannot be compiled from";
     NOT_MATCHABLE = "W0324", "JOIN FIRST over a table that the controller does not fill";
     NEVER_EXPIRES = "W0325", "a handler for rows that never leave their table so";
-    SINK_MISFIT = "W0326", "a sink into a table that cannot take its rows";
+    SINK_MISMATCH = "W0326", "a sink into a table that cannot take its rows";
     NO_SUCH_STAGE = "W0327", "a table of another stage that the chain does not have";
     NOT_DECLARED = "W0333", "what no protocol of the program says of a frame";
 
@@ -123,9 +123,9 @@ codes! {
     POLICY_REPEATED = "W0421", "two policies of one kind in a filter";
     STATUS_ONLY = "W0422", "a condition of a filter that reads more than how a call ended";
     POLICY_CONTRADICTS = "W0423", "numbers of a filter that contradict each other";
-    POLICY_IDLE = "W0424", "a policy that no call can meet, or that takes a success for a failure";
+    POLICY_WITHOUT_EFFECT = "W0424", "a policy that no call can meet, or that takes a success for a failure";
     FILTER_AND_STREAM = "W0425", "a filter that takes whole calls, and methods that stream";
-    SENT_AGAIN = "W0426", "calls that are sent at most once, and a filter that sends them again";
+    RETRY_AT_MOST_ONCE = "W0426", "calls that are sent at most once, and a filter that sends them again";
     FILTER_IN_GROUP = "W0427", "a filter among stages without an order";
     PER_TRY_ALONE = "W0428", "PER TRY where nothing is tried again";
     NO_TRANSPORT = "W0429", "a transport that the cluster does not have";
@@ -135,7 +135,7 @@ codes! {
     ONEOF_DIFFERS = "W0433", "fields that displace each other in some messages of a chain, and not in others";
 
     // W05xx: programs that are right, and cannot be run here and now.
-    STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";
+    STATE_MISMATCH = "W0501", "state of the running program that the new one cannot take over";
     BACKEND_UNSUPPORTED = "W0502", "something that the back end cannot express";
     ADDRESS_UNRESOLVED = "W0503", "a name without an address";
     KEY_UNUSABLE = "W0504", "a key that is not there, or that its function cannot use";
@@ -150,17 +150,17 @@ codes! {
     WIRE_HEADER_TOO_LONG = "W0604", "a header over its limit";
     WIRE_NOT_SEEN = "W0605", "an expression of a header that looks at what is not there";
     WIRE_OVERLAP = "W0606", "two protocols for one payload";
-    WIRE_BACK = "W0607", "a payload that leads back into a protocol that carries it";
+    WIRE_CYCLE = "W0607", "a payload that leads back into a protocol that carries it";
     UNKNOWN_PROTOCOL = "W0608", "there is no protocol of this name";
     WIRE_RULE = "W0609", "a rule that this field cannot have";
     UNION_COLUMN = "W0610", "a column that the members of a union do not share";
-    FIELD_FIXED = "W0611", "a field of a header that programs do not set";
-    RESHAPE_UNFIT = "W0612", "headers that cannot be put on or taken off like that";
+    FIELD_READ_ONLY = "W0611", "a field of a header that programs do not set";
+    HEADER_CHANGE_MISMATCH = "W0612", "headers that cannot be put on or taken off like that";
     FRAME_CHANGED = "W0613", "a field of a frame that is looked at behind PUSH, POP or CUT";
-    WIRE_UNREACHED = "W0614", "a protocol that is in no frame";
-    CHAIN_UNREACHED = "W0615", "a chain that no frame gets to";
+    WIRE_UNREACHABLE = "W0614", "a protocol that is in no frame";
+    CHAIN_UNREACHABLE = "W0615", "a chain that no frame gets to";
     DEVICE_SHARED = "W0616", "two ports on one device";
-    QUEUE_ANEW = "W0617", "a queue that takes partitions for new that it has just emptied";
+    QUEUE_REACTIVATION = "W0617", "a queue that takes partitions for new that it has just emptied";
 
     // W07xx: queues and links.
     QUEUE_NO_VERDICT = "W0701", "a path through a handler of a queue that ends in no verdict";
@@ -173,7 +173,7 @@ codes! {
     QUEUE_CLOCK = "W0708", "a handler by the clock that takes more than a core has";
     QUEUE_NO_ROOM = "W0709", "a limit in bytes that no full frame fits in";
     QUEUE_NO_WAIT = "W0710", "a key or rank by how long packets have waited, before they have";
-    QUEUE_HELD = "W0711", "a handler of a queue that never lets a packet go";
+    QUEUE_NEVER_RELEASES = "W0711", "a handler of a queue that never lets a packet go";
 }
 
 /// The title of a code, if it is in the table.

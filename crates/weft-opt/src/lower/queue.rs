@@ -10,7 +10,7 @@ use weft_ir::queue::{
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
-    QueueMoment as Moment, QueueOverflow, QueuePartitions, QueueOperand as Operand, QueueStmt, QueueStmtKind,
+    QueueMoment as Moment, QueueOperand as Operand, QueueOverflow, QueuePartitions, QueueStmt, QueueStmtKind,
     QueueType, QueueUnary as U, QueueVar, QueueVerdict, QueueVictim,
 };
 use weft_lang::source::Span;

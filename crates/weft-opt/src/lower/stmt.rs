@@ -6,7 +6,9 @@ use weft_core::filter::KeyId;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::Place as IrPlace;
-use weft_lang::hir::{ColumnLocation, Direction, Expr, AssignTarget, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
+use weft_lang::hir::{
+    AssignTarget, ColumnLocation, Direction, Expr, Query, RowId, Stmt, StmtKind, TableRef, Verdict,
+};
 
 use super::body::{Body, Bound, Path};
 use super::logic::Val;
@@ -139,7 +141,9 @@ impl<'n> Body<'_, 'n> {
             }
             AssignTarget::Header(name) => self.put_header(IrPlace::Header(name.clone()), value),
             AssignTarget::Trailer(name) => self.put_header(IrPlace::Trailer(name.clone()), value),
-            AssignTarget::Call(cell) => self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes)),
+            AssignTarget::Call(cell) => {
+                self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes))
+            }
             AssignTarget::Var(var) => {
                 self.lock_for_var();
                 self.b.act(Op::VarSet(self.scope.vars[*var], value.value, Journal::Yes));

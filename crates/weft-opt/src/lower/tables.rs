@@ -6,7 +6,7 @@
 use weft_core::abi::Fault;
 use weft_core::table::Evict;
 use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
-use weft_lang::hir::{Expr, ExprKind, Function, AssignTarget, RowId, Stmt, TableRef};
+use weft_lang::hir::{AssignTarget, Expr, ExprKind, Function, RowId, Stmt, TableRef};
 
 use super::body::{Body, Bound};
 use super::logic::Val;
@@ -248,7 +248,12 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Gives the columns behind the change to where they go.
-    fn return_columns(&mut self, row_id: RowId, changed: &[(usize, Val)], returning: &[(usize, AssignTarget)]) {
+    fn return_columns(
+        &mut self,
+        row_id: RowId,
+        changed: &[(usize, Val)],
+        returning: &[(usize, AssignTarget)],
+    ) {
         let mut values = Vec::new();
         for (column, place) in returning {
             let new = changed.iter().find(|(at, _)| at == column).map(|(_, value)| *value);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use weft_lang::hir::{
-    Expr, ExprKind, Find, Handler, AssignTarget, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
+    AssignTarget, Expr, ExprKind, Find, Handler, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 
 /// See the module.

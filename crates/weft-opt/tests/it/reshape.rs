@@ -165,7 +165,7 @@ fn wrong_beside(protocols: &str, layer: &str, body: &str) -> Vec<String> {
             vec![format!("{n} changes")]
         }
         Err(diagnostics) => {
-            assert!(diagnostics.iter().all(|d| d.code == code::RESHAPE_UNFIT), "{diagnostics:?}");
+            assert!(diagnostics.iter().all(|d| d.code == code::HEADER_CHANGE_MISMATCH), "{diagnostics:?}");
             told(&diagnostics)
         }
     }

@@ -520,9 +520,10 @@ impl PolicyReader<'_, '_> {
         if !set.value.is_empty() {
             return Some(set.value);
         }
-        let diagnostic = Diagnostic::error(code::POLICY_IDLE, format!("this {name} would never {verb}"))
-            .at(set.span, "true of no status")
-            .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
+        let diagnostic =
+            Diagnostic::error(code::POLICY_WITHOUT_EFFECT, format!("this {name} would never {verb}"))
+                .at(set.span, "true of no status")
+                .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
         self.refuse(diagnostic)
     }
 
@@ -549,7 +550,7 @@ impl PolicyReader<'_, '_> {
         }
         if set.contains(&Status::Ok) {
             let message = format!("this {name} would {verb} calls that went well");
-            let diagnostic = Diagnostic::error(code::POLICY_IDLE, message)
+            let diagnostic = Diagnostic::error(code::POLICY_WITHOUT_EFFECT, message)
                 .at(when.span, "true of OK")
                 .with_help("leave OK out: `status <> OK AND ...`, or name the statuses: `status IN (...)`");
             return self.refuse(diagnostic);

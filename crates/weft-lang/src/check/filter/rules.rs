@@ -77,7 +77,7 @@ fn check_at_most_once(cx: &mut Cx<'_>, filter: &FilterInstance, from_here: &[Fil
     for again in from_here.iter().filter(|other| other.policies.repeats()) {
         let message =
             format!("`{}` has calls sent AT MOST ONCE, and `{}` sends them again", filter.name, again.name);
-        let diagnostic = Diagnostic::error(code::SENT_AGAIN, message)
+        let diagnostic = Diagnostic::error(code::RETRY_AT_MOST_ONCE, message)
             .at(again.span, format!("sends again, by {}", repeated_by(&again.policies)));
         let diagnostic = match again.name == filter.name {
             true => diagnostic.with_help("drop one of the two policies"),

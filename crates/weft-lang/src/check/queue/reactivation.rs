@@ -26,7 +26,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     if first >= behind {
         return;
     }
-    let diagnostic = Diagnostic::warning(code::QUEUE_ANEW, "a partition that was emptied goes first again")
+    let diagnostic = Diagnostic::warning(code::QUEUE_REACTIVATION, "a partition that was emptied goes first again")
         .at(at, "new, or emptied a moment ago")
         .with_label(after, "it had been behind the others")
         .with_note("one that is empty now and then, or emptied by an AQM, is always first, and others starve")

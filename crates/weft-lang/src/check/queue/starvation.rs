@@ -17,7 +17,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
         verdicts_of(&handler.body, &mut verdicts);
         let all_hold = verdicts.iter().all(|(verdict, _)| matches!(verdict, QueueVerdict::Hold(_)));
         let Some((_, last)) = verdicts.last().filter(|_| all_hold) else { continue };
-        let diagnostic = Diagnostic::warning(code::QUEUE_HELD, "no packet ever leaves this queue")
+        let diagnostic = Diagnostic::warning(code::QUEUE_NEVER_RELEASES, "no packet ever leaves this queue")
             .at(handler.span, "every path of it holds")
             .with_label(*last, "when this time is over, it is asked again")
             .with_help(format!(
