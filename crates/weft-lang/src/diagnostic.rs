@@ -248,6 +248,6 @@ mod tests {
     fn codes_are_unique_and_in_order() {
         // Two meanings under one code would make `--json` output and the book ambiguous.
         assert!(code::ALL.windows(2).all(|pair| pair[0].0.0 < pair[1].0.0));
-        assert_eq!(code::title(code::UNEXPECTED), Some("something else was expected here"));
+        assert_eq!(code::title(code::UNEXPECTED), Some("unexpected token"));
     }
 }

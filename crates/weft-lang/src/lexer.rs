@@ -267,7 +267,7 @@ impl Lexer<'_> {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`//` has no meaning here")
             .at(span, "")
-            .with_help("a comment begins with `--`")
+            .with_help("start a comment with `--`")
             .with_fix(span, "--");
         self.report(diagnostic);
         self.line_comment();
@@ -277,7 +277,7 @@ impl Lexer<'_> {
         match self.text[self.at + 2..].find("*/") {
             Some(n_bytes) => self.comment(self.at + 2 + n_bytes + 2, true),
             None => {
-                let diagnostic = Diagnostic::error(code::UNTERMINATED_COMMENT, "a comment without its end")
+                let diagnostic = Diagnostic::error(code::UNTERMINATED_COMMENT, "a comment has no end")
                     .at(self.span(self.at + 2), "opened here")
                     .with_help("close it with `*/`");
                 self.report(diagnostic);
@@ -309,11 +309,9 @@ impl Lexer<'_> {
         let line_end = self.end_of_line();
         let what = if kind == TokenKind::Str { "string" } else { "quoted name" };
         let diagnostic =
-            Diagnostic::error(code::UNTERMINATED_STRING, format!("a {what} without its closing quote"))
-                .at(self.span(line_end), "opened here, still open at the end of the line")
-                .with_help(format!(
-                    "close it with `{quote}`; a quote inside is written twice: `{quote}{quote}`"
-                ));
+            Diagnostic::error(code::UNTERMINATED_STRING, format!("this {what} has no closing quote"))
+                .at(self.span(line_end), "opened here, not closed on this line")
+                .with_help(format!("close it with `{quote}`; write a quote inside twice: `{quote}{quote}`"));
         self.push_broken(kind, line_end, diagnostic);
     }
 
@@ -353,27 +351,27 @@ impl Lexer<'_> {
         if word_end > end {
             let (digits, unit) = (&self.text[self.at..end], &self.text[end..word_end]);
             return diagnostic
-                .at(self.span(word_end), "a number runs into a word")
-                .with_help(format!("an interval or a size is written in quotes: `'{digits} {unit}'`"));
+                .at(self.span(word_end), "a word directly after a number")
+                .with_help(format!("write an interval or a size in quotes: `'{digits} {unit}'`"));
         }
         if is_hex && let Some(wrong) = text.chars().skip(2).find(|c| !c.is_ascii_hexdigit() && *c != '_') {
             return diagnostic
-                .at(self.span(word_end), format!("`{wrong}` is no hexadecimal digit"))
-                .with_help("a number that begins with `0x` has the digits `0` to `9` and `a` to `f`");
+                .at(self.span(word_end), format!("`{wrong}` is not a hexadecimal digit"))
+                .with_help("hexadecimal digits are `0` to `9` and `a` to `f`");
         }
         if kind == TokenKind::Float {
             return diagnostic
                 .at(self.span(word_end), "does not fit an F64")
-                .with_help("the greatest F64 is about 1.8e308");
+                .with_help("the largest F64 is about 1.8e308");
         }
         let all_digits = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
         if kind == TokenKind::Int && !is_hex && all_digits && !text.ends_with('_') {
             return diagnostic
                 .at(self.span(word_end), "does not fit 64 bits")
-                .with_help(format!("the greatest integer is {}", u64::MAX));
+                .with_help(format!("the largest integer is {}", u64::MAX));
         }
         diagnostic
-            .at(self.span(word_end), "cannot be read")
+            .at(self.span(word_end), "not a valid number")
             .with_help("write `1000`, `1_000`, `0x3e8`, `1.5` or `1e3`")
     }
 
@@ -395,7 +393,7 @@ impl Lexer<'_> {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`==` is not an operator")
             .at(span, "")
-            .with_help("equality is `=`")
+            .with_help("write `=` for equality")
             .with_fix(span, "=");
         self.push_broken(TokenKind::Eq, self.at + 2, diagnostic);
     }
@@ -411,11 +409,11 @@ impl Lexer<'_> {
         let shown: String = rest[..n_bytes].chars().take(WORD_CHARS_SHOWN).collect();
         let diagnostic = Diagnostic::error(
             code::BAD_CHARACTER,
-            format!("`{shown}` has letters that names do not"),
+            format!("`{shown}` contains characters that names cannot have"),
         )
         .at(self.span(end), "")
         .with_help(format!(
-            "names are made of `a` to `z`, digits and `_`; any other goes in double quotes: `\"{shown}\"`"
+            "names consist of `a` to `z`, digits and `_`; put other names in double quotes: `\"{shown}\"`"
         ));
         self.push_broken(TokenKind::Word, end, diagnostic);
     }
@@ -431,13 +429,13 @@ impl Lexer<'_> {
         let (help, fix) = match run {
             "&" | "&&" => ("write `AND`", Some("AND")),
             "!" => ("write `NOT`, or `<>` for `not equal`", Some("NOT ")),
-            "::" => ("a column is bound with `:=`, a field is reached with `.`", None),
-            "#" => ("a comment begins with `--`", Some("--")),
+            "::" => ("use `:=` to bind a column, and `.` to select a field", None),
+            "#" => ("start a comment with `--`", Some("--")),
             "`" | "\u{2018}" | "\u{2019}" | "\u{201c}" | "\u{201d}" => {
-                ("text is in `'single quotes'`, a name in `\"double quotes\"`", None)
+                ("use `'single quotes'` for text and `\"double quotes\"` for names", None)
             }
-            "\0" => ("this is not text: is it the right file?", None),
-            _ => ("names are made of letters, digits and `_`; anything else goes in quotes", None),
+            "\0" => ("this is not text; is it the right file?", None),
+            _ => ("names consist of letters, digits and `_`; put anything else in quotes", None),
         };
         let span = self.span(end);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, format!("`{shown}` has no meaning here"))

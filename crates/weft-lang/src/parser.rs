@@ -235,12 +235,12 @@ impl Parser<'_> {
             return (row.read)(self, start);
         }
         if let Some(keyword) = ITEMS_ELSEWHERE.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
-            let message = format!("`{keyword}` on the running network is nothing for a file");
+            let message = format!("`{keyword}` works on a running network, not in a file");
             return Err(self.fail_at(
                 start,
                 code::KIND_NOT_IN_VERSION,
                 &message,
-                "a file may `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows; `weft query` is for running nodes",
+                "a file can `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows; use `weft query` for running nodes",
             ));
         }
         let Some(meant) = nearest_keyword(word, ITEMS.iter().map(|row| row.keyword)) else {
@@ -261,13 +261,11 @@ impl Parser<'_> {
     /// The same, with what is said of it.
     fn misspelled_as(&mut self, word: &str, meant: &str, place: &str, help: &str) {
         let span = self.token().span;
-        let diagnostic = Diagnostic::error(
-            code::UNKNOWN_STATEMENT,
-            format!("`{word}` does not begin anything in {place}"),
-        )
-        .at(span, "")
-        .with_help(help)
-        .with_fix(span, meant);
+        let diagnostic =
+            Diagnostic::error(code::UNKNOWN_STATEMENT, format!("unexpected `{word}` in {place}"))
+                .at(span, "")
+                .with_help(help)
+                .with_fix(span, meant);
         self.fail(diagnostic);
     }
 
@@ -286,7 +284,7 @@ impl Parser<'_> {
         }
         let message = match word {
             "" => return Err(self.expected("the kind of thing to create, such as `ELEMENT` or `CHAIN`")),
-            _ => format!("there is no kind `{word}` to create"),
+            _ => format!("unknown kind `{word}`"),
         };
         let span = self.token().span;
         let diagnostic = Diagnostic::error(code::UNKNOWN_KIND, message).at(span, "");
@@ -304,10 +302,10 @@ impl Parser<'_> {
     fn kind_elsewhere(&mut self, kind: &str) -> cursor::Failed {
         let span = self.token().span;
         let kinds: Vec<&str> = KINDS.iter().map(|(row, _)| row.keyword).collect();
-        let message = format!("`{kind}` is not in this version");
+        let message = format!("`{kind}` is not supported in this version");
         let diagnostic = Diagnostic::error(code::KIND_NOT_IN_VERSION, message)
-            .at(span, "the design has this kind, this version cannot build it")
-            .with_help(format!("take it out; this version has {}", kinds.join(", ")));
+            .at(span, "planned, but not implemented")
+            .with_help(format!("remove it; this version supports {}", kinds.join(", ")));
         self.fail(diagnostic)
     }
 
@@ -397,7 +395,7 @@ impl Parser<'_> {
         self.keyword("INTO")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
         let columns = self.optional_column_names()?;
-        self.clause("VALUES", "an `INSERT` says what the rows are")?;
+        self.clause("VALUES", "an `INSERT` needs rows")?;
         let rows = self.rows()?;
         Ok(InsertRows { table, columns, rows, span: self.span_from(start) })
     }

@@ -127,8 +127,9 @@ pub fn load(
     loader.check_unique(&program.items);
     if diagnostics.len() > FILE_DIAGNOSTICS_MAX {
         diagnostics.truncate(FILE_DIAGNOSTICS_MAX);
-        let message =
-            format!("more than {FILE_DIAGNOSTICS_MAX} faults in the files of this program; no more are told");
+        let message = format!(
+            "more than {FILE_DIAGNOSTICS_MAX} errors in the files of this program; further errors are not shown"
+        );
         diagnostics.push(Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message));
     }
     program
@@ -227,10 +228,10 @@ impl Loader<'_> {
             Some(Visit::Done) => return,
             Some(Visit::Open) => return self.report_cycle(&name, *span),
             None if self.stack.len() >= IMPORT_DEPTH_MAX => {
-                let message = format!("imports nest deeper than {IMPORT_DEPTH_MAX} files");
+                let message = format!("imports are nested more than {IMPORT_DEPTH_MAX} files deep");
                 let help = "import the file from the root instead";
                 let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message);
-                self.diagnostics.push(diagnostic.at(*span, "one level too many").with_help(help));
+                self.diagnostics.push(diagnostic.at(*span, "one level too deep").with_help(help));
                 return;
             }
             None => {}
@@ -273,13 +274,13 @@ impl Loader<'_> {
     fn report_cycle(&mut self, name: &str, span: Span) {
         let start = self.stack.iter().position(|(open, _)| open == name).unwrap_or(0);
         let names: Vec<&str> = self.stack[start..].iter().map(|(open, _)| open.as_str()).collect();
-        let message = format!("imports go in a circle: {} -> {name}", names.join(" -> "));
+        let message = format!("cyclic import: {} -> {name}", names.join(" -> "));
         let mut diagnostic =
-            Diagnostic::error(code::IMPORT_CYCLE, message).at(span, "this import closes the circle");
+            Diagnostic::error(code::IMPORT_CYCLE, message).at(span, "this import closes the cycle");
         for via in self.stack[start + 1..].iter().filter_map(|(_, via)| *via) {
-            diagnostic = diagnostic.with_label(via, "by way of this import");
+            diagnostic = diagnostic.with_label(via, "through this import");
         }
-        let help = "move what both files need into a third one, and import that from both";
+        let help = "move the shared part into a third file, and import it from both";
         self.diagnostics.push(diagnostic.with_help(help));
     }
 
@@ -352,12 +353,12 @@ impl Loader<'_> {
             let (word, first_word) = (kind_word(kind), kind_word(first_kind));
             let (message, help) = match first_kind == kind {
                 true => (
-                    format!("there are two {word}s `{}`", ident.name),
+                    format!("two {word}s are named `{}`", ident.name),
                     format!("rename one, or write `CREATE OR REPLACE {}`", word.to_uppercase()),
                 ),
                 false => (
-                    format!("{first_word} and {word} have one name, `{}`", ident.name),
-                    "rename one: a stage of a chain must know which it is".to_owned(),
+                    format!("{first_word} and {word} have the same name, `{}`", ident.name),
+                    "rename one: a stage of a chain refers to it by this name".to_owned(),
                 ),
             };
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message).at(ident.span, "the second");

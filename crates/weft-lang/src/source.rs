@@ -176,8 +176,8 @@ impl SourceMap {
         let (name, text) = (name.into(), text.into());
         if text.len() > SOURCE_BYTES_MAX {
             let message =
-                format!("`{name}` is too large: {} bytes, the limit is {SOURCE_BYTES_MAX}", text.len());
-            let help = "split it and bring the parts in with `IMPORT 'part.weft';`";
+                format!("`{name}` is too large: {} bytes; the limit is {SOURCE_BYTES_MAX}", text.len());
+            let help = "split it and import the parts: `IMPORT 'part.weft';`";
             return Err(Box::new(Diagnostic::error(code::SOURCE_TOO_LARGE, message).with_help(help)));
         }
         if self.files.len() >= SOURCE_FILES_MAX {

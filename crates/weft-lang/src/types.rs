@@ -145,7 +145,7 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
     let value = match ty {
         Type::Text(n) | Type::Bytes(n) => {
             if let Some(n) = n.filter(|n| text.len() > *n as usize) {
-                return Err(format!("it has {} bytes, and {ty} takes {n}", text.len()));
+                return Err(format!("it has {} bytes, but {ty} holds at most {n}", text.len()));
             }
             Some(Value::text(text))
         }
@@ -162,10 +162,10 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
     };
     value.ok_or_else(|| match ty {
         Type::Interval if is_past_bounds(text) => {
-            "an INTERVAL is counted in nanoseconds with 63 bits: '106751 d', 292 years, at most".to_owned()
+            "an INTERVAL is a 63-bit number of nanoseconds: at most '106751 d' (292 years)".to_owned()
         }
         Type::Cidr if is_all_mapped(text) => {
-            "the network of all IPv4-mapped addresses is all of IPv4, and written '0.0.0.0/0'".to_owned()
+            "the network of all IPv4-mapped addresses is all of IPv4: write '0.0.0.0/0'".to_owned()
         }
         _ => expected_text(ty).to_owned(),
     })

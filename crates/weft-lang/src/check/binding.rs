@@ -70,9 +70,9 @@ pub(super) fn computed(
     if column.written || column.replied {
         let message = format!("column `{}` cannot be bound to this", column.name);
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-            .at(value.span, "is computed, and the element changes the column")
+            .at(value.span, "computed, but the element writes the column")
             .with_label(column.span, "declared here")
-            .with_help("bind a field alone: `column := req.field`");
+            .with_help("bind the column to a single field: `column := req.field`");
         cx.report(diagnostic);
         return None;
     }
@@ -168,10 +168,12 @@ impl<'c> Scope<'_, 'c> {
     /// Whether a value is not NULL, which it must be able to be.
     fn is_not_null(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
         if !value.nullable {
-            let message = format!("nobody can tell whether `{}` is there", path.to_dotted());
+            let message = format!("the message does not record whether `{}` is set", path.to_dotted());
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(path.span, "has its default where it is absent")
-                .with_help("declare the field `optional` in the .proto file, or compare it with its default");
+                .at(path.span, "reads as its default when absent")
+                .with_help(
+                    "declare the field `optional` in the .proto file, or compare it with its default value",
+                );
             self.cx.report(diagnostic);
             return None;
         }
@@ -196,7 +198,7 @@ impl<'c> Scope<'_, 'c> {
                 _ => None,
             };
             let Some(entry) = entry.filter(|entry| entry.is_map_entry) else {
-                return scope.is_no_list(&names.join("."), "no map", path.span);
+                return scope.is_no_list(&names.join("."), "not a map", path.span);
             };
             let (of_key, of_value) = (entry.field("key")?, entry.field("value")?);
             let (ty, _) = scope.value_of(of_value, &format!("{}[...]", names.join(".")), path.span)?;
@@ -212,7 +214,10 @@ impl<'c> Scope<'_, 'c> {
             ExprKind::Const(Value::Int(n)) => EntryKey::Number(n as u64),
             ExprKind::Const(Value::Bool(b)) => EntryKey::Number(b.into()),
             _ => {
-                return self.not_constant(key.span, "the key of an entry is a literal: `req.labels['team']`");
+                return self.not_constant(
+                    key.span,
+                    "write the key of a map entry as a literal: `req.labels['team']`",
+                );
             }
         };
         let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
@@ -226,9 +231,10 @@ impl<'c> Scope<'_, 'c> {
             return self.no_list_here(look.list.span);
         };
         if self.item.is_some() {
-            let diagnostic = Diagnostic::error(code::LIST_IN_LIST, "a list is looked at within another")
-                .at(span, "for each element of the other")
-                .with_help("bind it to a column of its own, and let the element join both");
+            let diagnostic =
+                Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
+                    .at(span, "runs for each element of the outer list")
+                    .with_help("bind it to a column of its own, and combine the two columns in the element");
             self.cx.report(diagnostic);
             return None;
         }
@@ -238,7 +244,7 @@ impl<'c> Scope<'_, 'c> {
             let field = scope.field_at(bound, (method, message), &names, path.span)?;
             match field.presence {
                 Presence::Repeated => Some((method, field.kind)),
-                _ => scope.is_no_list(&names.join("."), "is there once", path.span),
+                _ => scope.is_no_list(&names.join("."), "not repeated", path.span),
             }
         })?;
         let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
@@ -276,10 +282,10 @@ impl<'c> Scope<'_, 'c> {
                     None => return self.is_a_message("an element of the list", span),
                 },
                 _ => {
-                    let message = "an element of the list is a value, and has no fields";
+                    let message = "the elements of this list are plain values without fields";
                     let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
                         .at(span, "not a message")
-                        .with_help("write its name alone");
+                        .with_help("write the element's name alone");
                     self.cx.report(diagnostic);
                     return None;
                 }
@@ -316,13 +322,13 @@ impl<'c> Scope<'_, 'c> {
         let Some(direction) = direction else { return Some(names) };
         if direction != bound.column.direction {
             let (this, message) = match bound.column.direction {
-                Direction::Request => ("request", "`resp` has no value where a request is handled"),
-                Direction::Response => ("response", "`req` has no value where a response is handled"),
+                Direction::Request => ("request", "`resp` is not available while a request is handled"),
+                Direction::Response => ("response", "`req` is not available while a response is handled"),
             };
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(path.span, "of the other message")
+                .at(path.span, "belongs to the other message")
                 .with_label(bound.column.span, format!("a column of the {this}"))
-                .with_help("keep it in a CALL column of the element");
+                .with_help("save it in a CALL column of the element");
             self.cx.report(diagnostic);
             return None;
         }
@@ -338,12 +344,14 @@ impl<'c> Scope<'_, 'c> {
         mut find: impl FnMut(&mut Self, usize, usize) -> Option<T>,
     ) -> Option<Vec<T>> {
         if bound.edge.methods.is_empty() {
-            let message =
-                format!("column `{}` is bound to a field, and no message is known", bound.column.name);
+            let message = format!(
+                "column `{}` is bound to a field, but the message type is unknown",
+                bound.column.name
+            );
             let diagnostic = Diagnostic::error(code::NO_METHOD, message)
-                .at(span, "a field of which message?")
-                .with_label(bound.edge.span, "this chain carries no known method")
-                .with_help("say what the messages are: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+                .at(span, "message type unknown")
+                .with_label(bound.edge.span, "no method of this chain is declared")
+                .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
             self.cx.report_missing(diagnostic);
             return None;
         }
@@ -361,9 +369,8 @@ impl<'c> Scope<'_, 'c> {
     fn common_type(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
         let (ty, _) = *found.first()?;
         if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
-            let message = "this is not the same in the messages of all methods of the chain";
-            let help =
-                "give the methods of each message a chain of their own: `METHOD 'package.Service/Method'`";
+            let message = "this field has different types in the messages of the chain's methods";
+            let help = "write one chain per message type: `METHOD 'package.Service/Method'`";
             let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
                 .at(span, format!("{ty} in one, {other} in another"))
                 .with_help(help);
@@ -397,10 +404,10 @@ impl<'c> Scope<'_, 'c> {
                 _ if field.presence == Presence::Repeated => return self.is_a_list(&dotted, span),
                 FieldKind::Message(inner) => inner,
                 _ => {
-                    let message = format!("`{dotted}` is no message and has no fields");
+                    let message = format!("`{dotted}` is not a message and has no fields");
                     let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                        .at(span, "goes on behind it")
-                        .with_help("end the path there");
+                        .at(span, "the path continues here")
+                        .with_help("end the path at that field");
                     self.cx.report(diagnostic);
                     return None;
                 }
@@ -439,9 +446,9 @@ impl<'c> Scope<'_, 'c> {
 
     /// Refuses a function that gives another value each time.
     pub(super) fn draws<T>(&mut self, name: &str, span: Span) -> Option<T> {
-        let message = format!("`{name}` is another each time, and a column has one value");
+        let message = format!("`{name}` returns a new value on each call, but a column has one value");
         let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)
-            .at(span, "not in a binding")
+            .at(span, "not allowed in a binding")
             .with_help("call it in the element");
         self.cx.report(diagnostic);
         None
@@ -450,9 +457,9 @@ impl<'c> Scope<'_, 'c> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
-        let message = "lists are read where a stage binds a column";
+        let message = "a list can only be read in a stage's binding";
         let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
-            .at(span, "no message is known here")
+            .at(span, "no message is available here")
             .with_help(
                 "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 9 MAX 99))`",
             );
@@ -461,32 +468,33 @@ impl<'c> Scope<'_, 'c> {
     }
 
     fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
-        let message = format!("`{dotted}` is a list, and one value is needed here");
+        let message = format!("`{dotted}` is a list, but a single value is expected here");
         let help = match self.item {
-            Some(_) => "of an element of a list, what is there once is read".to_owned(),
-            None => format!("ask it: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"),
+            Some(_) => "only fields that are not repeated can be read from a list element".to_owned(),
+            None => format!(
+                "use a list expression: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"
+            ),
         };
-        let diagnostic = Diagnostic::error(code::NOT_A_LIST, message)
-            .at(span, "may be there any number of times")
-            .with_help(help);
+        let diagnostic =
+            Diagnostic::error(code::NOT_A_LIST, message).at(span, "repeated field").with_help(help);
         self.cx.report(diagnostic);
         None
     }
 
     fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
         let diagnostic =
-            Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list that can be asked so"))
+            Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
                 .at(span, label)
-                .with_help("ANY, ALL and COUNT take a repeated field or a map, and `['key']` a map");
+                .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map");
         self.cx.report(diagnostic);
         None
     }
 
     fn is_a_message<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
-        let message = format!("`{dotted}` is a message, and one value is needed here");
+        let message = format!("`{dotted}` is a message, but a single value is expected here");
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-            .at(span, "has fields")
-            .with_help("name a field of it, or ask whether it is there: `present(...)`");
+            .at(span, "a message with fields")
+            .with_help("name one of its fields, or test whether it is set: `present(...)`");
         self.cx.report(diagnostic);
         None
     }

@@ -100,12 +100,12 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
         for (table, stage) in tables {
             let stages: Vec<&Instance> =
                 chain.instances.iter().filter(|other| of(other).name == *stage).collect();
-            let one = format!("put one `{stage}` into the chain");
+            let one = format!("add one `{stage}` stage to the chain");
             let (why, help) = match stages[..] {
-                [] => (format!("no stage of chain `{}` is a `{stage}`", chain.name), one),
+                [] => (format!("chain `{}` has no `{stage}` stage", chain.name), one),
                 [one] if one.name == instance.name => (
                     format!("`{stage}` cannot fill its own table"),
-                    "name the element of another stage".to_owned(),
+                    "name another stage's element".to_owned(),
                 ),
                 [one] => match of(one).tables.iter().find(|other| other.name == table.name) {
                     None => (
@@ -113,16 +113,18 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
                         "name one of its tables".to_owned(),
                     ),
                     Some(other) if !is_same(table, other) => (
-                        format!("the table of `{stage}` has other columns, or is not FILLED BY CONTROLLER"),
-                        "declare it with the columns of that table".to_owned(),
+                        format!(
+                            "the table of `{stage}` has different columns, or is not FILLED BY CONTROLLER"
+                        ),
+                        "declare it with the same columns as that table".to_owned(),
                     ),
                     Some(_) => continue,
                 },
-                _ => (format!("{} stages of chain `{}` are a `{stage}`", stages.len(), chain.name), one),
+                _ => (format!("chain `{1}` has {0} `{stage}` stages", stages.len(), chain.name), one),
             };
             let message = format!("`{}` of `{}` is a table of `{stage}`: {why}", table.name, instance.name);
             let diagnostic = Diagnostic::error(code::NO_SUCH_STAGE, message)
-                .at(instance.span, "looks at the table of another stage")
+                .at(instance.span, "reads the table of another stage")
                 .with_label(table.span, "declared here")
                 .with_help(help);
             cx.report(diagnostic);
@@ -168,21 +170,21 @@ fn packet_edge(
     }
     let is_read = |at: &usize| !writes_capture(&all[*at]);
     if let Some((at, name)) = found.iter().flatten().zip(ports).find(|(at, _)| !is_read(at)) {
-        let message = format!("no frame arrives at `{}`", name.name);
+        let message = format!("port `{}` receives no frames", name.name);
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(name.span, "a capture that is written")
+            .at(name.span, "a capture file opened for writing")
             .with_label(all[*at].span, "declared here")
-            .with_help(format!("let frames leave there: `ON PORT ... -> {}`", name.name));
+            .with_help(format!("use it as the output port: `ON PORT ... -> {}`", name.name));
         cx.report(diagnostic);
     }
     if let Some(Some(Outlet::Port(at))) = to
         && all[at].kind == PortKind::Pcap
         && is_read(&at)
     {
-        let message = format!("no frame leaves at `{}`", all[at].name);
+        let message = format!("port `{}` sends no frames", all[at].name);
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(all[at].span, "a capture that is read")
-            .with_help("write the capture: `WITH (write = TRUE)`");
+            .at(all[at].span, "a capture file opened for reading")
+            .with_help("open it for writing: `WITH (write = TRUE)`");
         cx.report(diagnostic);
     }
     let when = match when {
@@ -226,10 +228,10 @@ pub(super) fn alone_on_frames(
     let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
     let body = vec![Stmt { kind: made?, span }];
     if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, ColumnLocation::Meta(_))) {
-        let message = format!("`{}` is what elements say of a frame, and none has seen it yet", column.name);
+        let message = format!("`{}` is set by elements, and no element has run yet", column.name);
         let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-            .at(column.span, "always 0 here")
-            .with_help("ask for it in an element, behind the one that sets it");
+            .at(column.span, "always 0 at this point")
+            .with_help("read it in an element behind the one that sets it");
         cx.report(diagnostic);
         return None;
     }
@@ -264,14 +266,15 @@ pub(super) fn alone_on_frames(
 /// Refuses what a stage of a chain on frames cannot have.
 fn check_packet_stage(cx: &mut Cx<'_>, stage: &Stage) {
     let clauses = [
-        (stage.side.map(|clause| clause.span), "AT", "frames have no caller and no callee"),
-        (stage.per_try, "PER TRY", "frames are not tried again"),
+        (stage.side.map(|clause| clause.span), "AT", "frames have no client and no server side"),
+        (stage.per_try, "PER TRY", "frames are not retried"),
     ];
     for (span, what, why) in clauses {
         let Some(span) = span else { continue };
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on frames"))
-            .at(span, "not on a PORT")
-            .with_help(format!("take it out: {why}"));
+        let diagnostic =
+            Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
+                .at(span, "not on a PORT")
+                .with_help(format!("remove it: {why}"));
         cx.report(diagnostic);
     }
 }
@@ -285,14 +288,14 @@ fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage:
     let name = &checked.element.name;
     let (message, label, help) = match is_packet {
         true => (
-            format!("`{name}` is for frames, and this chain carries calls"),
-            "sees no frame here",
-            "put it into a chain ON PORT",
+            format!("`{name}` processes frames, but this chain carries calls"),
+            "no frames in this chain",
+            "use it in a chain ON PORT",
         ),
         false => (
-            format!("`{name}` is for calls, and this chain carries frames"),
-            "sees no call here",
-            "put it into a chain ON listener -> cluster",
+            format!("`{name}` processes calls, but this chain carries frames"),
+            "no calls in this chain",
+            "use it in a chain ON listener -> cluster",
         ),
     };
     let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
@@ -311,7 +314,7 @@ fn frame_binding(
     path: Option<&ast::Path>,
 ) -> Option<Binding> {
     let Some(path) = path else {
-        let message = format!("`{}` does not say what `{}` is", stage.element.name, column.name);
+        let message = format!("stage `{}` does not bind column `{}`", stage.element.name, column.name);
         let diagnostic = Diagnostic::error(code::MISSING_PARAM, message)
             .at(stage.span, "not bound here")
             .with_label(column.span, "the element needs it")
@@ -399,9 +402,9 @@ fn stages_of(
     }
     let n_stages: usize = done.instances.len();
     if n_stages > ELEMENTS_MAX {
-        let message = format!("a chain has {ELEMENTS_MAX} elements at most, and this has {n_stages}");
+        let message = format!("this chain has {n_stages} elements; at most {ELEMENTS_MAX} are allowed");
         let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too long");
-        cx.report(diagnostic.with_help("split it over two listeners, or join elements"));
+        cx.report(diagnostic.with_help("split the chain over two listeners, or merge elements"));
     }
     done
 }
@@ -514,27 +517,27 @@ impl<'a> StageNames<'a> {
 
 fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), first: Span) {
     let args = if stage.args.is_empty() { "" } else { " (...)" };
-    let diagnostic =
-        Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
-            .at(name.span, "the second")
-            .with_label(first, "the first")
-            .with_help(format!("name this one: `{}{args} AS {free}`", stage.element.name));
+    let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are named `{}`", name.name))
+        .at(name.span, "the second")
+        .with_label(first, "the first")
+        .with_help(format!("give this stage another name: `{}{args} AS {free}`", stage.element.name));
     cx.report(diagnostic);
 }
 
 fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
-    let message = format!("`{}` is a filter of calls, and this chain carries frames", filter.ast.name.name);
+    let message = format!("filter `{}` works on calls, but this chain carries frames", filter.ast.name.name);
     let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
         .at(stage.span, "not on a PORT")
-        .with_help("take it out: frames are not tried again, and they wait in queues alone");
+        .with_help("remove it: frames are not retried, and wait only in queues");
     cx.report(diagnostic);
 }
 
 fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
-    let message = format!("`{}` is a filter, and its place decides what it does", filter.ast.name.name);
-    let diagnostic = Diagnostic::error(code::FILTER_IN_GROUP, message)
-        .at(stage.span, "has no place in braces")
-        .with_help("a filter wraps what stands to its right: take it out, `a -> filter -> {b, c}`");
+    let message = format!("filter `{}` needs a fixed position in the chain", filter.ast.name.name);
+    let diagnostic =
+        Diagnostic::error(code::FILTER_IN_GROUP, message).at(stage.span, "not allowed in braces").with_help(
+            "a filter wraps the stages to its right: move it out of the braces, `a -> filter -> {b, c}`",
+        );
     cx.report(diagnostic);
 }
 
@@ -684,11 +687,11 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
     let Some((check, message)) = table::broken_by_params(element, &values) else { return Some(values) };
     let (at, what) = match check.condition.params().into_iter().find_map(|at| given[at]) {
         Some(given) => (given, "this value"),
-        None => (stage.span, "as it is without parameters"),
+        None => (stage.span, "with default parameters"),
     };
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message)
         .at(at, what)
-        .with_label(check.span, "holds of its parameters");
+        .with_label(check.span, "condition on its parameters");
     cx.report(diagnostic);
     None
 }
@@ -698,7 +701,7 @@ fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
     let message = format!("`{}` has no parameter `{}`", element.name, name.name);
     let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(name.span, "unknown");
     if element.columns.iter().any(|column| column.name == name.name) {
-        let help = format!("it is a column; columns are bound with `:=`: `{0} := req.{0}`", name.name);
+        let help = format!("`{0}` is a column; bind a column with `:=`: `{0} := req.{0}`", name.name);
         return cx.report(diagnostic.with_help(help));
     }
     let names: Vec<&str> = element.params.iter().map(|param| param.name.as_str()).collect();
@@ -888,7 +891,7 @@ fn binding(
     } else if path.is_some() && names.len() == 2 && names[0] == "header" {
         let name = header::name(cx, &names[1], path.map_or(span, |path| path.segments[1].span))?;
         if let (true, Some(help)) = (column.written || column.replied, header::instead_of_writing(&name)) {
-            not_bindable(cx, column, span, "belongs to the protocol, and the element changes it", help);
+            not_bindable(cx, column, span, "set by the protocol, but the element writes it", help);
             return None;
         }
         let place = ColumnLocation::Header(name);
@@ -902,11 +905,12 @@ fn binding(
         return bound(cx, column, span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     if edge.methods.is_empty() {
-        let message = format!("column `{}` is a field of a message, and no message is known", column.name);
+        let message =
+            format!("column `{}` needs a field of a message, but the message type is unknown", column.name);
         let diagnostic = Diagnostic::error(code::NO_METHOD, message)
-            .at(span, format!("`{}` reads or writes it", checked.element.name))
-            .with_label(edge.span, "this chain carries no known method")
-            .with_help("say what the messages are: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+            .at(span, format!("used by `{}`", checked.element.name))
+            .with_label(edge.span, "no method of this chain is declared")
+            .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
         cx.report_missing(diagnostic);
         return None;
     }
@@ -972,10 +976,10 @@ fn field(
             return None;
         };
         if field.presence == Presence::Repeated {
-            let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
+            let label = format!("`{}` is a repeated field", names[..=depth].join("."));
             let list = names[..=depth].join(".");
             let help = format!(
-                "bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
+                "bind a field that is not repeated, or use a list expression: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
                 column.name
             );
             not_bindable(cx, column, span, &label, &help);
@@ -990,8 +994,8 @@ fn field(
                 return Some((kind, presence == Presence::Explicit));
             }
             _ => {
-                let label = format!("`{}` is no message and has no fields", names[..=depth].join("."));
-                not_bindable(cx, column, span, &label, "end the path there");
+                let label = format!("`{}` is not a message and has no fields", names[..=depth].join("."));
+                not_bindable(cx, column, span, &label, "end the path at that field");
                 return None;
             }
         }
@@ -1059,7 +1063,7 @@ fn bound(
     holds: Option<Type>,
 ) -> Option<Binding> {
     if !types::widens(ty, column.ty) {
-        let label = format!("this is {ty}, and column `{}` is {}", column.name, column.ty);
+        let label = format!("this is {ty}, but column `{}` is {}", column.name, column.ty);
         not_bindable(
             cx,
             column,
@@ -1070,9 +1074,9 @@ fn bound(
         return None;
     }
     if nullable && !column.nullable && column.read {
-        let label = format!("this may be absent, and column `{}` cannot be NULL", column.name);
+        let label = format!("this field may be absent, but column `{}` cannot be NULL", column.name);
         let help = format!(
-            "declare it `{} {}?`, and say in the element what it is then: `COALESCE(...)`",
+            "declare it `{} {}?`, and handle NULL in the element: `COALESCE(...)`",
             column.name, column.ty
         );
         not_bindable(cx, column, span, &label, &help);
@@ -1082,12 +1086,17 @@ fn bound(
     if changes && !holds.is_some_and(|holds| types::widens(column.ty, holds)) {
         let (label, help) = match holds {
             None if ty == Type::F64 => {
-                let label = "a `float` cannot hold every F64 that the element may give it";
-                (label.to_owned(), "make the field a `double`, or bind a column that is only read".to_owned())
+                let label = "a `float` field cannot hold every F64 that the element may write";
+                (
+                    label.to_owned(),
+                    "make the field a `double`, or bind a column that the element only reads".to_owned(),
+                )
             }
-            None => ("this cannot be changed".to_owned(), "bind a column that is only read".to_owned()),
+            None => {
+                ("this cannot be changed".to_owned(), "bind a column that the element only reads".to_owned())
+            }
             Some(holds) => (
-                format!("the element changes it as {}, and the field holds {holds}", column.ty),
+                format!("the element writes {}, but the field holds {holds}", column.ty),
                 format!("declare the column as {holds}, and convert the value"),
             ),
         };
@@ -1115,10 +1124,10 @@ fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &
         if !is_known_at_open(&bindings[at].place, bindings) {
             let column = &element.columns[at];
             let message =
-                format!("`{}` uses column `{}` before there is a message", element.name, column.name);
+                format!("`{}` uses column `{}` before the message arrives", element.name, column.name);
             let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-                .at(stage.span, "bound to something of a message")
-                .with_label(open.span, "runs when the call opens")
+                .at(stage.span, "bound to a field of a message")
+                .with_label(open.span, "runs ON OPEN")
                 .with_help(format!("bind it to a header: `{} := header.\"x-name\"`", column.name));
             cx.report(diagnostic);
         }
@@ -1130,13 +1139,13 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
     let streams = edge.methods.iter().find(|method| method.client_streaming && method.server_streaming);
     let (true, Some(method)) = (request.effects.redirects, streams) else { return };
     let message = format!(
-        "`{}` routes by the body, and `{}` streams both chain_paths",
+        "`{}` redirects by message content, but `{}` streams in both directions",
         checked.element.name, method.path
     );
     let diagnostic = Diagnostic::error(code::REDIRECT_WOULD_DEADLOCK, message)
-        .at(stage.span, "would wait for a message that may never come")
+        .at(stage.span, "would wait for a message that may never arrive")
         .with_label(request.span, "redirects in ON REQUEST")
-        .with_help("redirect in ON OPEN, by headers; or narrow the METHOD of the chain");
+        .with_help("redirect by headers in ON OPEN, or narrow the METHOD of the chain");
     cx.report(diagnostic);
 }
 
@@ -1152,12 +1161,12 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
     let name = &checked.element.name;
     let (message, label) = match edge.methods.iter().find(|method| method.client_streaming) {
         Some(method) => (
-            format!("`{name}` mirrors calls, and requests of `{}` are streams", method.path),
-            "a copy would have one message of many",
+            format!("`{name}` mirrors calls, but the requests of `{}` are streams", method.path),
+            "the copy would contain only one message",
         ),
         None if edge.is_known && edge.methods.is_empty() => (
-            format!("`{name}` mirrors calls, and no method is known"),
-            "a request may be a stream, of which a copy would have one message",
+            format!("`{name}` mirrors calls, but no method is declared"),
+            "a request may be a stream; the copy would contain only one message",
         ),
         None => return,
     };
@@ -1165,8 +1174,10 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
         .at(stage.span, label)
         .with_label(handler.span, "mirrors here");
     cx.report(match edge.methods.is_empty() {
-        true => diagnostic.with_help("say what the methods are: `CREATE TYPE shop FROM PROTO 'shop.proto';`"),
-        false => diagnostic.with_help("narrow the METHOD of the chain to methods that take one message"),
+        true => diagnostic.with_help("declare the methods: `CREATE TYPE shop FROM PROTO 'shop.proto';`"),
+        false => {
+            diagnostic.with_help("narrow the METHOD of the chain to methods with a single request message")
+        }
     });
 }
 /// Reports mandatory stages whose ON ERROR lets a call pass.
@@ -1214,7 +1225,7 @@ fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast:
         }
         if places.len() > INPUTS_MAX {
             let message = format!(
-                "chain `{}` touches {} fields and headers one way, and the limit is {INPUTS_MAX}",
+                "chain `{}` uses {} fields and headers in one direction; the limit is {INPUTS_MAX}",
                 chain.name,
                 places.len()
             );
@@ -1249,11 +1260,11 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
             if !contradict {
                 continue;
             }
-            let message = format!("chains `{}` and `{}` claim the same calls", first.name, chain.name);
+            let message = format!("chains `{}` and `{}` match the same calls", first.name, chain.name);
             let help = match same_edge {
-                true => "join the stages into one chain, or narrow the METHOD of one",
+                true => "merge the stages into one chain, or narrow the METHOD of one",
                 false => {
-                    "narrow the METHOD of one, or say which calls go where: `CREATE ROUTE ... WHEN ... TO CLUSTER ...`"
+                    "narrow the METHOD of one, or separate the calls by routes: `CREATE ROUTE ... WHEN ... TO CLUSTER ...`"
                 }
             };
             let diagnostic = Diagnostic::error(code::OVERLAP, message)
@@ -1277,19 +1288,19 @@ pub(super) fn warn_of_unreachable(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Po
             on.iter().map(|port| Some((*port, takes_all[*port]?))).collect();
         match (earlier, name_of(chain)) {
             (Some(earlier), Some(name)) if !earlier.is_empty() => {
-                let message = format!("no frame gets to the chain `{}`", chain.name);
+                let message = format!("chain `{}` receives no frames", chain.name);
                 let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHABLE, message)
-                    .at(name, "a frame passes the first chain on its port that takes it");
+                    .at(name, "a frame goes through the first matching chain on its port only");
                 let mut told: Vec<&str> = Vec::new();
                 for (port, first) in earlier {
                     if !told.contains(&&*first.name) {
-                        let label = format!("takes all frames of `{}`", ports[port].name);
+                        let label = format!("matches all frames of `{}`", ports[port].name);
                         diagnostic = diagnostic.with_label(name_of(first).unwrap_or(first.span), label);
                         told.push(&first.name);
                     }
                 }
                 cx.report(diagnostic.with_help(
-                    "give the earlier chain a WHEN, put this one in front of it, or join their stages",
+                    "add a WHEN to the earlier chain, declare this chain before it, or merge their stages",
                 ));
             }
             _ => {}

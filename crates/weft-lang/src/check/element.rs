@@ -79,8 +79,8 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     columns(cx, &mut checked.element, &ast.fields, Direction::Request);
     match ast.returns.first() {
         Some(first) if is_packet => {
-            let help = "a frame has no answer: name all columns behind the layer";
-            not_in_version(cx, first.span, "RETURNS is not for frames", help);
+            let help = "a frame has no response: name all columns after the layer";
+            not_in_version(cx, first.span, "RETURNS does not apply to frames", help);
         }
         _ => columns(cx, &mut checked.element, &ast.returns, Direction::Response),
     }
@@ -103,12 +103,12 @@ pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<
         return Some(());
     }
     let message = match LATER.contains(&name.as_str()) || cx.formats.layer(&layer.name, 0).is_some() {
-        true => format!("filters on `{name}` are not in this version"),
+        true => format!("filters on `{name}` are not supported in this version"),
         false => format!("there is no layer `{}`", layer.name),
     };
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(layer.span, "the filter is not looked at further")
-        .with_help("filters are `ON rpc` in this version");
+        .at(layer.span, "the rest of the filter is not checked")
+        .with_help("this version supports filters `ON rpc` only");
     cx.report(diagnostic);
     None
 }
@@ -173,7 +173,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Fie
         }
         if types::without_length(ty) != ty {
             let bare = types::without_length(ty);
-            let message = format!("a column of a message has no length: `{}` is {bare}", field.name.name);
+            let message = format!("a message column takes no length: `{}` is {bare}", field.name.name);
             let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
                 .at(field.ty.span, "the sender decides how long it is")
                 .with_help(format!("write `{} {bare}`", field.name.name));
@@ -216,8 +216,8 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
             element.vars.push(var);
         }
         Decl::Call(decl) if element.layer != Layer::Rpc => {
-            let help = "a frame passes once: use LET, or keep it in a TABLE";
-            not_in_version(cx, decl.span, "a CALL row is not for frames", help);
+            let help = "a frame has no later events: use LET, or a TABLE";
+            not_in_version(cx, decl.span, "CALL columns do not apply to frames", help);
             cx.has_gaps = true;
         }
         Decl::Call(decl) => {
@@ -240,12 +240,12 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
         }
         Decl::Sketch(decl) => {
             let help = "count in a `TABLE`, or in a `VAR ... MERGE SUM`";
-            not_in_version(cx, decl.span, "sketches are not in this version", help);
+            not_in_version(cx, decl.span, "sketches are not supported in this version", help);
             cx.has_gaps = true;
         }
         Decl::Edge(decl) if element.layer == Layer::Rpc => {
-            let help = "`REDIRECT TO` chooses where a call goes";
-            not_in_version(cx, decl.span, "edges are for frames", help);
+            let help = "use `REDIRECT TO` to choose the destination of a call";
+            not_in_version(cx, decl.span, "edges are for frames only", help);
             cx.has_gaps = true;
         }
         Decl::Edge(decl) => {
@@ -274,13 +274,13 @@ fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) ->
     let fault = match known {
         None => None,
         Some(ty) if ty.repr() == Repr::Bytes => {
-            Some((format!("a variable is held in one word, and {ty} is not"), "keep it in a TABLE"))
+            Some((format!("a variable holds one machine word, but {ty} is larger"), "keep it in a TABLE"))
         }
         Some(_) if decl.ty.nullable => {
-            Some(("a variable always has a value".to_owned(), "drop the `?`, or keep it in a TABLE"))
+            Some(("a variable cannot be NULL".to_owned(), "remove the `?`, or keep it in a TABLE"))
         }
         Some(ty) if decl.merge.is_some() && !types::is_integer(ty) => Some((
-            format!("only integers merge, and this is {}", article(ty)),
+            format!("only integers can be merged; this is {}", article(ty)),
             "count in whole units (bytes, microseconds)",
         )),
         Some(_) => None,
@@ -288,7 +288,9 @@ fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) ->
     if let Some((message, help)) = &fault {
         let code = if decl.merge.is_some() { code::MERGE_MISUSE } else { code::TYPE_MISMATCH };
         cx.report(
-            Diagnostic::error(code, message.clone()).at(decl.ty.span, "not this type").with_help(*help),
+            Diagnostic::error(code, message.clone())
+                .at(decl.ty.span, "type cannot be merged")
+                .with_help(*help),
         );
     }
     if known.is_none() || fault.is_some() {
@@ -308,9 +310,9 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     let ty = cx.stored_type(&column.ty, column.span, &name);
     if column.ty.nullable {
         let diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` always has a value"))
+            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` cannot be NULL"))
                 .at(column.ty.span, "cannot be NULL")
-                .with_help("drop the `?`; without `= ...` it starts as 0, FALSE or ''");
+                .with_help("remove the `?`; the initial value is 0, FALSE or '' unless `= ...` sets one");
         cx.report(diagnostic);
     }
     let start = column.default.as_ref().filter(|_| !cx.is_broken(column.span)).and_then(|default| {
@@ -339,7 +341,8 @@ fn accepts_rows(
     };
     if table.filled != Some(ast::Filler::Controller) {
         let help = "write it in the handler: `INSERT INTO`, `UPSERT`, `DELETE FROM`".to_owned();
-        let message = format!("`{}` is not filled by the controller, to which a sink sends rows", table.name);
+        let message =
+            format!("a sink sends rows to the controller, but the controller does not fill `{}`", table.name);
         let diagnostic = wrong(message, name.span, "not FILLED BY CONTROLLER", help);
         cx.report_unless_broken(table.span, diagnostic);
         return false;
@@ -348,8 +351,8 @@ fn accepts_rows(
     let names = || taken.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
     for (column, written) in columns.iter().zip(&decl.columns) {
         let Some(known) = taken.iter().find(|known| known.name == column.name) else {
-            let what = if deletes { "a column of the key" } else { "a column" };
-            let message = format!("`{}` is not {what} of `{}`", column.name, table.name);
+            let what = if deletes { "key column" } else { "column" };
+            let message = format!("`{}` has no {what} `{}`", table.name, column.name);
             let diagnostic =
                 wrong(message, written.name.span, "no such column there", format!("it has: {}", names()));
             cx.report_unless_broken(table.span, diagnostic);
@@ -433,8 +436,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Packet if is_packet => HandlerKind::Request,
             Event::Open | Event::Request | Event::Response | Event::Close if is_packet => {
                 let help =
-                    "for frames there are ON PACKET, ERROR, EVERY, TIMEOUT and EVICT: write `ON PACKET`";
-                not_in_version(cx, handler.event_span, "this handler is not for frames", help);
+                    "an element on frames has ON PACKET, ERROR, EVERY, TIMEOUT and EVICT: write `ON PACKET`";
+                not_in_version(cx, handler.event_span, "this handler does not apply to frames", help);
                 continue;
             }
             Event::Open => HandlerKind::Open,
@@ -448,12 +451,12 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Message | Event::Packet | Event::Signal { .. } => {
                 let (message, help) = match is_packet {
                     true => (
-                        "this handler is not for frames in this version",
-                        "for frames there are ON PACKET, ERROR, EVERY, TIMEOUT and EVICT",
+                        "this handler is not supported for frames in this version",
+                        "an element on frames has ON PACKET, ERROR, EVERY, TIMEOUT and EVICT",
                     ),
                     false => (
-                        "this handler is not for rpc in this version",
-                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY, TIMEOUT and EVICT",
+                        "this handler is not supported for rpc in this version",
+                        "an element on rpc has ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY, TIMEOUT and EVICT",
                     ),
                 };
                 not_in_version(cx, handler.event_span, message, help);
@@ -494,11 +497,11 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
         if let Some(first) = slot {
             let diagnostic = Diagnostic::error(
                 code::REPEATED_HANDLER,
-                format!("{} is handled twice", View::Handler(kind).words()),
+                format!("there are two {} handlers", View::Handler(kind).words()),
             )
             .at(handler.event_span, "the second")
             .with_label(Span { end: first.span.start + handler.event_span.len(), ..first.span }, "the first")
-            .with_help("put all into one handler");
+            .with_help("merge the two handlers");
             cx.report(diagnostic);
             continue;
         }
@@ -522,42 +525,42 @@ fn left(
         let mut scope = Scope::new(cx, element, shared, View::Handler(kind), &mut n_rand);
         scope.table_ref(name)?;
         let help = "declare the table in the element";
-        let message = format!("{words} is for the element's own tables in this version");
+        let message = format!("{words} supports only the element's own tables in this version");
         not_in_version(cx, name.span, &message, help);
         return None;
     };
     let (table, old) = (&element.tables[at], TableRef::Own(at));
     let of_old = |other: &&Handler| other.kind == kind && other.rows[RowId::OLD.0].table == old;
     if let Some(first) = element.handlers.timeouts.iter().find(of_old) {
-        let message = format!("{words} OF `{}` is handled twice", table.name);
+        let message = format!("there are two {words} OF `{}` handlers", table.name);
         let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, message)
             .at(event_span, "the second")
             .with_label(Span { end: first.span.start + event_span.len(), ..first.span }, "the first")
-            .with_help("put all into one handler");
+            .with_help("merge the two handlers");
         cx.report(diagnostic);
         return None;
     }
     if table.per_worker {
-        let help = "drop PER WORKER";
-        let message = format!("{words} is not for tables PER WORKER in this version");
+        let help = "remove PER WORKER";
+        let message = format!("{words} does not support PER WORKER tables in this version");
         not_in_version(cx, name.span, &message, help);
         return None;
     }
     if let Some(filler) = table.filled.filter(|_| checked.bounds[at].expires()) {
-        let message = format!("{words} is not for tables {} in this version", filler.clause());
-        not_in_version(cx, name.span, &message, "keep what is to be told of in a table that handlers write");
+        let message = format!("{words} does not support tables {} in this version", filler.clause());
+        not_in_version(cx, name.span, &message, "use a table that handlers write");
         return None;
     }
     let never = match kind {
         HandlerKind::Evict => matches!(table.evict, None | Some(ast::Evict::Reject)).then_some((
             "are never evicted",
-            "keeps its rows",
-            "say which row makes room: `EVICT OLDEST`",
+            "rows never leave",
+            "add an eviction policy: `EVICT OLDEST`",
         )),
         _ => (!checked.bounds[at].expires()).then_some((
             "never expire",
             "has no TTL",
-            "say how long a row lives: `TTL '60 s'`",
+            "add a lifetime: `TTL '60 s'`",
         )),
     };
     if let Some((never, what, help)) = never {
@@ -605,8 +608,11 @@ fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
         let ty = with_length(handler.locals[local.0].ty);
         let message = format!("nothing reads `{}`", name.name);
         let diagnostic = Diagnostic::warning(code::UNUSED_NAME, message)
-            .at(name.span, "a new name, gone at the end of the handler")
-            .with_help(format!("to keep it for ON RESPONSE, declare it: `CALL ({} {ty})`", name.name));
+            .at(name.span, "this name ends with the handler")
+            .with_help(format!(
+                "to keep the value for ON RESPONSE, declare a CALL column: `CALL ({} {ty})`",
+                name.name
+            ));
         let known = element.call.iter().map(|cell| cell.name.as_str());
         cx.report(super::scope::with_nearest(diagnostic, &name, known));
     }
@@ -646,11 +652,11 @@ pub(super) fn note_uses(element: &mut Element) {
 pub(super) fn interval(expr: &Expr, params: &[Value]) -> Result<weft_core::Interval, String> {
     match fold(expr, params) {
         Ok(Value::Int(nanos)) if nanos > 0 => Ok(weft_core::Interval(nanos)),
-        Ok(_) => Err("an interval is more than no time at all".to_owned()),
-        Err(_) => Err("this interval is not known before the program runs".to_owned()),
+        Ok(_) => Err("an interval must be greater than zero".to_owned()),
+        Err(_) => Err("this interval is not a constant".to_owned()),
     }
 }
 
 fn not_in_version(cx: &mut Cx<'_>, span: Span, message: &str, help: &str) {
-    cx.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "not looked at").with_help(help));
+    cx.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "ignored").with_help(help));
 }

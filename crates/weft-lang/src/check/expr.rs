@@ -18,7 +18,7 @@ use crate::source::Span;
 use crate::types;
 
 /// What is wrong with `counted` in another place.
-const HOW_TO_COUNT: &str = "it is the whole of what a row's column is set to: `SET m = counted(m, bin)`";
+const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = counted(m, bin)`";
 
 impl Scope<'_, '_> {
     /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
@@ -136,7 +136,7 @@ impl Scope<'_, '_> {
         let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
         let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
             .at(ast.span, format!("this is {}", pattern.ty))
-            .with_help("take a literal, a parameter, or a column of a row that is not longer");
+            .with_help("use a literal, a parameter, or a table column of at most that length");
         self.cx.report(diagnostic);
         None
     }
@@ -203,7 +203,7 @@ impl Scope<'_, '_> {
         }
         let text = self.cx.sources.slice(expr.span).to_owned();
         let diagnostic =
-            Diagnostic::error(code::MAY_BE_NULL, format!("this may be NULL, and {whose} cannot"))
+            Diagnostic::error(code::MAY_BE_NULL, format!("this may be NULL, but {whose} cannot be NULL"))
                 .at(expr.span, format!("may be NULL: {ty}?"));
         let stand_in = match ty {
             Type::Text(_) => "''",
@@ -215,9 +215,9 @@ impl Scope<'_, '_> {
         };
         let diagnostic = match text.len() {
             0..=60 => diagnostic
-                .with_help(format!("say what it is then: `COALESCE({text}, {stand_in})`"))
+                .with_help(format!("give a default: `COALESCE({text}, {stand_in})`"))
                 .with_fix(expr.span, format!("COALESCE({text}, {stand_in})")),
-            _ => diagnostic.with_help(format!("say what it is then: `COALESCE(..., {stand_in})`")),
+            _ => diagnostic.with_help(format!("give a default: `COALESCE(..., {stand_in})`")),
         };
         self.cx.report(diagnostic);
         None
@@ -244,7 +244,7 @@ impl Scope<'_, '_> {
             && types::is_same(expr.ty, ty)
             && bytes.len() > max as usize
         {
-            let message = format!("this text has {} bytes, and {ty} takes {max}", bytes.len());
+            let message = format!("this text has {} bytes, but {ty} holds at most {max}", bytes.len());
             self.report_at(expr.span, code::BAD_LITERAL, message, "too long");
             return None;
         }
@@ -261,7 +261,7 @@ impl Scope<'_, '_> {
     fn mismatch<T>(&mut self, expr: &Expr, ty: Type) -> Option<T> {
         let text = self.cx.sources.slice(expr.span).to_owned();
         let shown = if text.len() <= 40 { text.as_str() } else { "..." };
-        let message = format!("{} is needed here, and this is {}", article(ty), article(expr.ty));
+        let message = format!("expected {}, found {}", article(ty), article(expr.ty));
         let mut diagnostic =
             Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
         let is_literal = shown.parse::<f64>().is_ok();
@@ -319,10 +319,10 @@ impl Scope<'_, '_> {
                 if ty == Type::Cidr
                     && let Some(network) = types::network_of(text)
                 {
-                    let message = format!("`{text}` is an address and a length, and no network");
+                    let message = format!("`{text}` is not a network: host bits are set");
                     let diagnostic = Diagnostic::warning(code::HOST_BITS, message)
-                        .at(span, format!("is taken for '{network}'"))
-                        .with_help(format!("write '{network}', or all bits for the address alone"))
+                        .at(span, format!("read as '{network}'"))
+                        .with_help(format!("write '{network}', or the full length for a single address"))
                         .with_fix(span, format!("'{network}'"));
                     self.cx.report(diagnostic);
                 }
@@ -331,11 +331,11 @@ impl Scope<'_, '_> {
             Err(expected) => {
                 let message = format!("`{text}` is not {}", article(ty));
                 let diagnostic =
-                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("{ty} is needed here"));
+                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("expected {ty}"));
                 let is_network = ty == Type::IpAddr && types::read_text(text, Type::Cidr).is_ok();
                 let help = if is_network {
                     format!(
-                        "a network is asked for by IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
+                        "test for a network with IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
                     )
                 } else {
                     expected
@@ -348,7 +348,7 @@ impl Scope<'_, '_> {
 
     fn null(&mut self, want: Option<Type>, span: Span) -> Option<Expr> {
         let Some(ty) = want else {
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "NULL has no type of its own")
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
                 .at(span, "NULL of which type?")
                 .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`");
             self.cx.report(diagnostic);
@@ -367,7 +367,7 @@ impl Scope<'_, '_> {
         }
         if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
             let message =
-                format!("`-` takes a signed number or an INTERVAL, and this is {}", article(operand.ty));
+                format!("`-` takes a signed number or an INTERVAL, but this is {}", article(operand.ty));
             self.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
             return None;
         }
@@ -378,7 +378,8 @@ impl Scope<'_, '_> {
     /// The lower-case name that a header or trailer key says; reports what is none.
     pub(super) fn header_name(&mut self, key: &ast::Expr) -> Option<String> {
         let Ast::Str(text) = &key.kind else {
-            return self.not_constant(key.span, "the name of a header is a literal text: `header['x-user']`");
+            return self
+                .not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
         };
         header::name(self.cx, text, key.span)
     }
@@ -388,28 +389,28 @@ impl Scope<'_, '_> {
             return self.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
         }
         if self.is_packet() {
-            let message = format!("headers are not there in {}", self.words());
+            let message = format!("headers are not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "a frame has none by name")
-                .with_help("name a protocol and its field: `tcp.dst_port`");
+                .at(span, "frames have no named headers")
+                .with_help("use a protocol's field: `tcp.dst_port`");
             self.cx.report(diagnostic);
             return None;
         }
         let name = self.header_name(key)?;
         let is_close = self.view == View::Handler(HandlerKind::Close);
         if is_trailer && !is_close {
-            let message = format!("trailers are not there in {}", self.words());
+            let message = format!("trailers are not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "comes with the end of the call")
+                .at(span, "arrives at the end of the call")
                 .with_help("read it in ON CLOSE");
             self.cx.report(diagnostic);
             return None;
         }
         if !is_trailer && !self.view.has_headers() {
-            let message = format!("headers are not there in {}", self.words());
+            let message = format!("headers are not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no message is at hand")
-                .with_help("save it in a CALL column in ON OPEN or ON REQUEST");
+                .at(span, "no message here")
+                .with_help("save the value in a CALL column in ON OPEN or ON REQUEST");
             self.cx.report(diagnostic);
             return None;
         }
@@ -494,8 +495,8 @@ impl Scope<'_, '_> {
                 .with_label(left.span, ty.to_string())
                 .with_label(right.span, right.ty.to_string());
             self.cx.report(match ty {
-                Type::Bool => diagnostic.with_help("conditions are joined by AND"),
-                Type::Text(_) => diagnostic.with_help("texts are joined by `||`"),
+                Type::Bool => diagnostic.with_help("join conditions with AND"),
+                Type::Text(_) => diagnostic.with_help("join texts with `||`"),
                 _ => diagnostic,
             });
             return None;
@@ -559,7 +560,7 @@ impl Scope<'_, '_> {
         let (a, b) = (self.cx.sources.slice(left.span), self.cx.sources.slice(right.span));
         let help = format!("compare the two: `{a} < {b}`");
         let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "an unsigned difference is never below 0")
-            .at(difference.span, format!("a {}; where it would be less, it fails", difference.ty))
+            .at(difference.span, format!("type {}; a negative result is an error", difference.ty))
             .with_help(help);
         self.cx.report(diagnostic);
     }
@@ -569,7 +570,7 @@ impl Scope<'_, '_> {
             return Some(());
         }
         let message = format!("values of type {} have no order", expr.ty);
-        self.report_at(expr.span, code::TYPE_MISMATCH, message, "cannot be put in order");
+        self.report_at(expr.span, code::TYPE_MISMATCH, message, "has no order");
         None
     }
 
@@ -580,9 +581,10 @@ impl Scope<'_, '_> {
             _ => return,
         }
         let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("nothing is BETWEEN {from} AND {to}"))
-            .at(low.span.to(high.span), "the lower bound comes first")
-            .with_help(format!("write `BETWEEN {to} AND {from}`"));
+        let diagnostic =
+            Diagnostic::warning(code::NEVER_TRUE, format!("no value is BETWEEN {from} AND {to}"))
+                .at(low.span.to(high.span), "the lower bound must come first")
+                .with_help(format!("write `BETWEEN {to} AND {from}`"));
         self.cx.report(diagnostic);
     }
 
@@ -659,13 +661,13 @@ impl Scope<'_, '_> {
                 match (a, b) {
                     (Type::F64, Type::F64) => diagnostic.with_help("`%` is for integers and intervals"),
                     (Type::F64, _) | (_, Type::F64) => diagnostic
-                        .with_note(format!("{whole} and F64 never mix unasked"))
+                        .with_note(format!("{whole} and F64 cannot be mixed without a conversion"))
                         .with_help(format!("write `float({text})`")),
                     _ => diagnostic.with_help(format!("write `int({text})`")),
                 }
             }
             (a, b) if op == ArithOp::Add && (is_text(a) || is_text(b)) => {
-                diagnostic.with_help("texts are joined by `||`")
+                diagnostic.with_help("join texts with `||`")
             }
             _ => diagnostic,
         };
@@ -799,7 +801,8 @@ impl Scope<'_, '_> {
             let mut diagnostic =
                 Diagnostic::error(code::TYPE_MISMATCH, message).at(operand.span, operand.ty.to_string());
             if operand.ty == Type::Interval {
-                diagnostic = diagnostic.with_help("take its length first: `seconds(...)`, `millis(...)`");
+                diagnostic =
+                    diagnostic.with_help("convert it to a number first: `seconds(...)`, `millis(...)`");
             } else if to == Type::Interval {
                 diagnostic = diagnostic.with_help("write `interval(seconds)`");
             }
@@ -840,7 +843,7 @@ impl Scope<'_, '_> {
             return self.unknown_function(name, &lower);
         };
         if self.is_drawn(signature) {
-            return self.not_constant(span, "it differs from call to call");
+            return self.not_constant(span, "it changes from call to call");
         }
         if self.bound.is_some() && matches!(signature.function, Some(Function::Now | Function::Rand(_))) {
             return self.draws(&lower, span);
@@ -981,11 +984,11 @@ impl Scope<'_, '_> {
         let diagnostic = if functions::AGGREGATES.contains(&lower) {
             let help = match self.view {
                 View::Row => format!(
-                    "`{lower}` is over rows, and by itself in the list of a SELECT: `SELECT {lower}(c) FROM t`"
+                    "`{lower}` is an aggregate and must be a whole item of a SELECT: `SELECT {lower}(c) FROM t`"
                 ),
-                _ => format!(
-                    "`{lower}` is over the rows of a table: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`"
-                ),
+                _ => {
+                    format!("`{lower}` is an aggregate over rows: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`")
+                }
             };
             let diagnostic = diagnostic.with_help(help);
             match lower {
@@ -994,7 +997,7 @@ impl Scope<'_, '_> {
                 _ => diagnostic,
             }
         } else if lower == "estimate" {
-            diagnostic.with_help("sketches are not in this version; count in a TABLE")
+            diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
         } else {
             match nearest(lower, names) {
                 Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
@@ -1008,7 +1011,7 @@ impl Scope<'_, '_> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     pub(super) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
             .at(span, "not a constant")
             .with_help(help);
         self.cx.report(diagnostic);

@@ -178,34 +178,36 @@ pub(super) fn port_columns_of(
 fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
     let (by, label, help) = match table.filled {
         Some(Filler::Cluster) => (
-            "with the members of the chain's cluster",
+            "from the members of the chain's cluster",
             "FILLED BY CLUSTER",
-            "drop the rows, and give the cluster its members",
+            "remove the rows, and give the cluster its members",
         ),
         Some(Filler::Ports) => (
-            "with the ports of the program",
+            "from the ports of the program",
             "FILLED BY PORTS",
-            "drop the rows; a port says what its device does not: `WITH (mtu = 1500)`",
+            "remove the rows; set properties on the port: `WITH (mtu = 1500)`",
         ),
-        Some(Filler::Stage) => {
-            ("by another stage", "FILLED BY STAGE", "give the rows to the table of the stage that it names")
-        }
+        Some(Filler::Stage) => (
+            "by another stage",
+            "FILLED BY STAGE",
+            "insert the rows into the table of the stage that it names",
+        ),
         _ => ("by handlers", "not FILLED BY CONTROLLER", "declare it `FILLED BY CONTROLLER`"),
     };
-    let message = format!("`{}` is filled {by}, not by the rows of a program", table.name);
+    let message = format!("`{}` is filled {by}, not by INSERT in a program", table.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-        .at(item.table.span, "gets rows here")
+        .at(item.table.span, "rows inserted here")
         .with_label(table.span, label)
         .with_help(help);
     cx.report(diagnostic);
 }
 
 fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, item: &InsertRows) {
-    let message = format!("`{}` gets {n_rows} rows, and takes {rows_max}", table.name);
+    let message = format!("`{}` gets {n_rows} rows, but holds at most {rows_max}", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
         .at(item.table.span, "too many rows")
-        .with_label(table.span, "bounded here")
-        .with_help(format!("raise its bound: `MAX {n_rows} ROWS`"));
+        .with_label(table.span, "limit declared here")
+        .with_help(format!("raise the limit: `MAX {n_rows} ROWS`"));
     cx.report(diagnostic);
 }
 
@@ -220,11 +222,11 @@ fn check_capacity(
     if n as u64 <= rows_max {
         return;
     }
-    let message = format!("{whose} has {n} {what}s, and `{}` takes {rows_max} rows", table.name);
+    let message = format!("{whose} has {n} {what}s, but `{}` holds at most {rows_max} rows", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
         .at(at, format!("holds the {what}s of {held}"))
-        .with_label(table.span, "bounded here")
-        .with_help(format!("raise its bound: `MAX {n} ROWS`"));
+        .with_label(table.span, "limit declared here")
+        .with_help(format!("raise the limit: `MAX {n} ROWS`"));
     cx.report(diagnostic);
 }
 
@@ -278,7 +280,7 @@ pub(super) fn target(
         _ => {
             let message = format!("`{}` does not name a table", path.to_dotted());
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-                .at(path.span, "whose table?")
+                .at(path.span, "table of which stage?")
                 .with_help("write `chain.stage.table`, or the name of a shared table");
             cx.report(diagnostic);
             None
@@ -365,9 +367,9 @@ fn values(
         if default.is_none() {
             let message = format!("a row of `{}` has no value for `{}`", table.name, column.name);
             let diagnostic = Diagnostic::error(code::NO_VALUE, message)
-                .at(row.span, format!("`{}` is not given", column.name))
+                .at(row.span, format!("`{}` has no value", column.name))
                 .with_label(column.span, "has no constant default")
-                .with_help(format!("give it one here, of type {}", type_words(column.ty)));
+                .with_help(format!("give it a value of type {}", type_words(column.ty)));
             cx.report(diagnostic);
             ok = false;
         }
@@ -386,7 +388,7 @@ fn values(
 fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &Check, row: Span) {
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, breaks(table, check, values))
         .at(row, "this row")
-        .with_label(check.span, "holds of every row");
+        .with_label(check.span, "condition on every row");
     cx.report(diagnostic);
 }
 

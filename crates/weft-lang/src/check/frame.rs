@@ -242,7 +242,7 @@ impl Cx<'_> {
         let [field] = rest else {
             let fields = self.formats.column_names(&name.name);
             let example = fields.first().copied().unwrap_or("field").to_owned();
-            let message = format!("`{}` is a layer of a frame, and no value", path.to_dotted());
+            let message = format!("`{}` is a layer of a frame, not a value", path.to_dotted());
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
                 .at(path.span, "which field of it?")
                 .with_help(format!("write `{}.{example}`, or `present({0})`", path.to_dotted()));
@@ -274,7 +274,7 @@ impl Cx<'_> {
             FLAGS.into_iter().filter(|flag| names.iter().any(|name| name == flag)).collect();
         if field.name.eq_ignore_ascii_case("flags") && !flags.is_empty() {
             let help = format!(
-                "each flag is a field: `{}.{}`",
+                "use the flag's field: `{}.{}`",
                 layer.name,
                 flags.join(&format!("`, `{}.", layer.name))
             );
@@ -291,7 +291,7 @@ impl Cx<'_> {
 
     /// Why nothing may set a column, if nothing may.
     fn read_only_reason(&self, field: &FieldRef) -> Option<ReadOnlyReason> {
-        let Some(fields) = &field.fields else { return Some(ReadOnlyReason::As("a layer, and no field")) };
+        let Some(fields) = &field.fields else { return Some(ReadOnlyReason::As("a layer, not a field")) };
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
@@ -299,7 +299,7 @@ impl Cx<'_> {
                 Width::Bits { .. } | Width::Bytes { .. } => false,
                 Width::Rounds { .. } => true,
             };
-            let own = read_only_rule(&field.rule).or(is_variable.then_some("as long as the frame says"));
+            let own = read_only_rule(&field.rule).or(is_variable.then_some("of variable length"));
             let of = &self.formats.protocols[usize::from(protocol.0)];
             own.map(ReadOnlyReason::As)
                 .or_else(|| Some(ReadOnlyReason::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
@@ -335,9 +335,11 @@ impl Cx<'_> {
         };
         if !is_declared {
             let diagnostic =
-                Diagnostic::warning(code::NOT_DECLARED, format!("`{name}` is {always} for all frames"))
-                    .at(span, format!("no protocol of the program has {clause}"))
-                    .with_help(format!("import those that have: `IMPORT 'library/protocols/{of}.weft';`"));
+                Diagnostic::warning(code::NOT_DECLARED, format!("`{name}` is {always} for every frame"))
+                    .at(span, format!("no protocol in the program has {clause}"))
+                    .with_help(format!(
+                        "import the protocols that have it: `IMPORT 'library/protocols/{of}.weft';`"
+                    ));
             self.report(diagnostic);
         }
     }
@@ -346,13 +348,16 @@ impl Cx<'_> {
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
         let Some(why) = self.read_only_reason(field) else { return Some(()) };
         let (label, help) = match why {
-            ReadOnlyReason::As(why @ "computed when the frame is written") => {
-                (format!("is {why}"), "set what it is computed from; it follows by itself".to_owned())
+            ReadOnlyReason::As(why @ "computed when the frame is written") => (
+                format!("is {why}"),
+                "set the fields that it is computed from; it is updated automatically".to_owned(),
+            ),
+            ReadOnlyReason::As(why) => {
+                (format!("is {why}"), "this field is read-only; set other fields".to_owned())
             }
-            ReadOnlyReason::As(why) => (format!("is {why}"), "it can be read; set other fields".to_owned()),
             ReadOnlyReason::For(of, other) => (
-                format!("`{other}` is computed from it, when the header is put on"),
-                format!("take the header off and put it on anew: `POP {of}`, and a PUSH of what it is to be"),
+                format!("`{other}` is computed from it when the header is pushed"),
+                format!("replace the header: `POP {of}`, then PUSH the new one"),
             ),
         };
         let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
@@ -460,9 +465,9 @@ impl Scope<'_, '_> {
         }
         let Some((_, meta)) = USER_METADATA.iter().find(|(known, _)| *known == name.name) else {
             let names: Vec<String> = USER_METADATA.iter().map(|(name, _)| (*name).to_owned()).collect();
-            let message = format!("there is no `{}`", path.to_dotted());
+            let message = format!("unknown name `{}`", path.to_dotted());
             let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                .at(name.span, "nothing is said of a frame by this name")
+                .at(name.span, "not user metadata of a frame")
                 .with_note(format!("there is: {}", quoted_list(&names)));
             self.cx.report(with_nearest(diagnostic, name, USER_METADATA.iter().map(|(name, _)| *name)));
             return Some(None);
@@ -535,10 +540,10 @@ impl Scope<'_, '_> {
             }
         };
         let Some(fields) = self.cx.formats.session_key(&layer) else {
-            let message = format!("sessions of `{}` have no key", path.to_dotted());
+            let message = format!("`{}` has no session key", path.to_dotted());
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(path.span, "its definition does not say by which fields they are told apart")
-                .with_help("add `SESSION KEY (field, ...)` to it, or write `hash(field, ...)`");
+                .at(path.span, "its definition has no SESSION KEY")
+                .with_help("add `SESSION KEY (field, ...)` to the protocol, or write `hash(field, ...)`");
             self.cx.report(diagnostic);
             return Some(None);
         };
@@ -563,13 +568,16 @@ impl Scope<'_, '_> {
             [name, ..] => name,
             [] => return,
         };
-        let message = format!("there is no protocol `{}`", first.name);
+        let message = format!("unknown protocol `{}`", first.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
         let diagnostic = match nearest(&first.name, self.cx.formats.names()) {
             Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
-            None if first.name.eq_ignore_ascii_case("old") => diagnostic
-                .with_help("OLD is the row that goes, in ON TIMEOUT and ON EVICT; others are read by SELECT"),
-            None => diagnostic.with_help("import the usual ones: `IMPORT 'library/protocols/all.weft';`"),
+            None if first.name.eq_ignore_ascii_case("old") => diagnostic.with_help(
+                "OLD is the expired or evicted row in ON TIMEOUT and ON EVICT; read other rows with SELECT",
+            ),
+            None => {
+                diagnostic.with_help("import the library's protocols: `IMPORT 'library/protocols/all.weft';`")
+            }
         };
         self.cx.report_missing(diagnostic);
     }
@@ -585,10 +593,10 @@ impl Scope<'_, '_> {
     /// The column of a place in the frame, which is declared if it is new.
     fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
-            let message = format!("`{name}` has no value in {}", self.words());
+            let message = format!("`{name}` is not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no frame is at hand")
-                .with_help("read it in ON PACKET, and keep it in a TABLE or a VAR");
+                .at(span, "no frame here")
+                .with_help("read it in ON PACKET, and save it in a TABLE or a VAR");
             self.cx.report(diagnostic);
             return None;
         }
@@ -648,9 +656,9 @@ impl Scope<'_, '_> {
             return;
         }
         let name = path.to_dotted();
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("no frame has such a `{name}`"))
-            .at(other.span, format!("it is 0 to {most}"))
-            .with_help("compare it with a number that the header can hold, or take the condition out");
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("`{name}` never has this value"))
+            .at(other.span, format!("its range is 0 to {most}"))
+            .with_help("compare it with a value in its range, or remove the condition");
         self.cx.report(diagnostic);
     }
 
@@ -669,10 +677,9 @@ impl Scope<'_, '_> {
         let strange = NoPort {
             name,
             literal: Some(other.span),
-            otherwise: "name a PORT of the program, or take the condition out",
+            otherwise: "name a PORT of the program, or remove the condition",
         };
-        let diagnostic =
-            self.cx.no_port(Diagnostic::warning, strange).at(other.span, "no frame arrives there");
+        let diagnostic = self.cx.no_port(Diagnostic::warning, strange).at(other.span, "no such port");
         self.cx.report_missing(diagnostic);
     }
 
@@ -689,10 +696,10 @@ impl Scope<'_, '_> {
         if n as u64 <= most {
             return Some(());
         }
-        let message = format!("{} does not fit `{}`", n as u64, path.to_dotted());
+        let message = format!("{} is too large for `{}`", n as u64, path.to_dotted());
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(value.span, format!("{most} is the most"))
-            .with_help("a header has so many bits for it");
+            .at(value.span, format!("the maximum is {most}"))
+            .with_help("the header field is that wide");
         self.cx.report(diagnostic);
         None
     }
@@ -712,16 +719,18 @@ pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
         return Ok(Layer::Packet(Some(found)));
     }
     if LATER.contains(&name.as_str()) {
-        let diagnostic =
-            Diagnostic::error(code::LAYER_NOT_IN_VERSION, format!("layer `{name}` is not in this version"))
-                .at(ast.span, "only the rest of the element is checked")
-                .with_help("elements are ON rpc, ON packet, or ON a protocol in this version");
+        let diagnostic = Diagnostic::error(
+            code::LAYER_NOT_IN_VERSION,
+            format!("layer `{name}` is not supported in this version"),
+        )
+        .at(ast.span, "the rest of the element is checked")
+        .with_help("an element works ON rpc, ON packet, or ON a protocol in this version");
         cx.report(diagnostic);
         return Err(Layer::Rpc);
     }
     let message = format!("there is no layer `{}`", ast.name);
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(ast.span, "only the rest of the element is checked");
+        .at(ast.span, "the rest of the element is checked");
     let known = cx.formats.names().chain(["rpc", "packet"]);
     let near = nearest(&ast.name, known);
     let stand_in = if near == Some("rpc") { Layer::Rpc } else { Layer::Packet(None) };

@@ -28,8 +28,8 @@ impl Scope<'_, '_> {
         if headers.len() > HEADERS_MAX {
             let message = format!("{} headers in one PUSH", headers.len());
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(span, format!("{HEADERS_MAX} are the most"))
-                .with_help("put the others on with another PUSH");
+                .at(span, format!("the limit is {HEADERS_MAX}"))
+                .with_help("push the others with another PUSH");
             self.cx.report(diagnostic);
             return None;
         }
@@ -47,10 +47,10 @@ impl Scope<'_, '_> {
             if let Layer::Packet(Some(layer)) = &self.element.layer {
                 return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
             }
-            let message = "POP takes off the layer of its element, and this one is ON packet";
+            let message = "POP removes the element's own layer, but this element is ON packet";
             let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-                .at(span, "how far?")
-                .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
+                .at(span, "POP down to which layer?")
+                .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
             self.cx.report(diagnostic);
             return None;
         };
@@ -61,8 +61,8 @@ impl Scope<'_, '_> {
         if !rest.is_empty() {
             let diagnostic =
                 Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
-                    .at(path.span, "a layer is wanted")
-                    .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
+                    .at(path.span, "expected a layer")
+                    .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
             self.cx.report(diagnostic);
             return None;
         }
@@ -92,11 +92,11 @@ impl Scope<'_, '_> {
         for (at, field) in ast.fields.iter().enumerate() {
             let twice = ast.fields[..at].iter().find(|other| other.name.name == field.name.name);
             if let Some(first) = twice {
-                let message = format!("`{}` is said twice", field.name.name);
+                let message = format!("`{}` is set twice", field.name.name);
                 let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                     .at(field.name.span, "the second")
                     .with_label(first.name.span, "the first")
-                    .with_help("leave one of them out");
+                    .with_help("remove one of them");
                 self.cx.report(diagnostic);
             }
             match self.pushed_field(protocol, &ast.protocol, field) {
@@ -114,7 +114,7 @@ impl Scope<'_, '_> {
                 _ => {
                     let names = layer.protocols.iter().map(|id| self.protocol(*id).name.clone());
                     let names: Vec<String> = names.collect();
-                    let message = format!("`{}` is a name for several headers", name.name);
+                    let message = format!("`{}` is a union of several protocols", name.name);
                     let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                         .at(name.span, "which?")
                         .with_help(format!("write one of `{}`", names.join("`, `")));
@@ -139,7 +139,7 @@ impl Scope<'_, '_> {
             let names: Vec<String> = protocol.fields.iter().map(|field| field.name.clone()).collect();
             let message = format!("`{}` has no field `{}`", whose.name, ast.name.name);
             let diagnostic =
-                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "not a field of it");
+                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "no such field");
             let names = names.iter().map(String::as_str);
             self.cx.report_missing(with_nearest(diagnostic, &ast.name, names));
             drop(self.expr(&ast.value, None));
@@ -155,14 +155,14 @@ impl Scope<'_, '_> {
         let value = self.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
         let why = match read_only_rule(&rule) {
             Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
-            why => why.or(is_repeated.then_some("of the rounds of a REPEAT")),
+            why => why.or(is_repeated.then_some("repeated in a REPEAT")),
         };
         if let Some(why) = why {
-            let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be said"))
+            let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
                 .at(ast.span, format!("is {why}"))
                 .with_help(match may_be_absent(&rule) {
-                    true => "leave it out, or write `= 0` for a header without it",
-                    false => "leave it out: it needs no value",
+                    true => "remove it, or write `= 0` for a header without it",
+                    false => "remove it: its value is filled in automatically",
                 });
             self.cx.report(diagnostic);
             return None;
@@ -172,8 +172,8 @@ impl Scope<'_, '_> {
         {
             let message = format!("{} does not fit `{name}`", *n as u64);
             let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-                .at(value.span, format!("{most} is the most"))
-                .with_help("a header has so many bits for it");
+                .at(value.span, format!("the maximum is {most}"))
+                .with_help("the header field is that wide");
             self.cx.report(diagnostic);
             return None;
         }
@@ -192,13 +192,13 @@ impl Scope<'_, '_> {
         names.dedup();
         let below = below.name.clone();
         let help = match names.is_empty() {
-            true => format!("nothing stands behind `{below}` but bytes"),
-            false => format!("behind `{below}` there may be `{}`", names.join("`, `")),
+            true => format!("only bytes can follow `{below}`"),
+            false => format!("`{below}` can carry `{}`", names.join("`, `")),
         };
-        let message = format!("`{}` does not stand behind `{below}`", name.name);
+        let message = format!("`{below}` cannot carry `{}`", name.name);
         let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
-            .at(name.span, "not here")
-            .with_note("headers are said in the order of the wire, the outermost first")
+            .at(name.span, "not allowed here")
+            .with_note("list the headers in wire order, the outermost first")
             .with_help(help);
         self.cx.report(diagnostic);
         None
@@ -305,31 +305,31 @@ impl StaleReadCheck<'_, '_> {
     }
 
     fn change_of_fragments(&mut self, at: Span, fragmented: Span) {
-        let message = "FRAGMENT is the last change of headers in a handler";
+        let message = "FRAGMENT must be the last header change in a handler";
         let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
-            .at(at, "there are several packets by now")
-            .with_label(fragmented, "cut into fragments before")
+            .at(at, "the packet is already in fragments")
+            .with_label(fragmented, "fragmented here")
             .with_help(
-                "change the headers first, or in an element of its own: the next one sees each fragment",
+                "change the headers before FRAGMENT, or in the next element, which sees each fragment",
             );
         self.cx.report(diagnostic);
     }
 
     fn change_in_scan(&mut self, at: Span) {
-        let message = "the headers of a frame are changed in a SCAN";
+        let message = "a SCAN cannot change the headers of a frame";
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(at, "may run many times")
-            .with_help("keep what the SCAN finds in a VAR, and change the headers behind it");
+            .at(at, "may run several times")
+            .with_help("save the result of the SCAN in a VAR, and change the headers after it");
         self.cx.report(diagnostic);
     }
 
     fn stmt(&mut self, stmt: &Stmt, changed: Span) {
         if matches!(stmt.kind, StmtKind::Pop { .. }) && !self.in_scan {
             let diagnostic =
-                Diagnostic::error(code::FRAME_CHANGED, "POP is the first change of headers in a handler")
-                    .at(stmt.span, "layers are no longer where they were")
+                Diagnostic::error(code::FRAME_CHANGED, "POP must be the first header change in a handler")
+                    .at(stmt.span, "the layers have moved")
                     .with_label(changed, "changed before")
-                    .with_help("POP first, or in an element of its own: the next one sees the new frame");
+                    .with_help("POP first, or in the next element, which sees the new frame");
             self.cx.report(diagnostic);
         }
         let is_column =
@@ -360,16 +360,16 @@ impl StaleReadCheck<'_, '_> {
             });
         }
         for (what, span) in looks {
-            self.report(&what, "looked at", span, changed);
+            self.report(&what, "read", span, changed);
         }
     }
 
     fn report(&mut self, what: &str, how: &str, span: Span, changed: Span) {
-        let message = format!("{what} is {how} behind a change of the headers");
+        let message = format!("{what} is {how} after a header change");
         let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
-            .at(span, "of the frame as it was")
+            .at(span, "refers to the old frame")
             .with_label(changed, "changed here")
-            .with_help("keep it in a LET before, or do this in the next element, which sees the new frame");
+            .with_help("save it in a LET before the change, or do this in the next element, which sees the new frame");
         self.cx.report(diagnostic);
     }
 }

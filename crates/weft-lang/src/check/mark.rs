@@ -40,10 +40,9 @@ impl Scope<'_, '_> {
 
     fn check_mark(&mut self, span: Span) -> Option<()> {
         if self.view == View::Handler(HandlerKind::Response) {
-            let diagnostic =
-                Diagnostic::error(code::ACTION_NOT_HERE, "MARK has nobody to tell in ON RESPONSE")
-                    .at(span, "no link is behind it: queues are on the way of requests")
-                    .with_help("say it in ON OPEN or ON REQUEST");
+            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "MARK has no effect in ON RESPONSE")
+                .at(span, "only requests pass through links and queues")
+                .with_help("use MARK in ON OPEN or ON REQUEST");
             self.cx.report(diagnostic);
             return None;
         }
@@ -53,10 +52,10 @@ impl Scope<'_, '_> {
     fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
         let name = &field.name;
         let Some((_, said, ty)) = MARK_FIELDS.iter().find(|(known, ..)| *known == name.name) else {
-            let message = format!("MARK cannot say `{}` of a message", name.name);
+            let message = format!("MARK has no field `{}`", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
-                .at(name.span, "queues ask for nothing of this name")
-                .with_help("it values class, remaining, slack or deadline");
+                .at(name.span, "not a field of MARK")
+                .with_help("its fields are class, remaining, slack and deadline");
             self.cx.report(with_nearest(diagnostic, name, names().map(|(known, _)| known)));
             self.expr(&field.value, None);
             return None;
@@ -67,13 +66,13 @@ impl Scope<'_, '_> {
         };
         if let Some(first) = before.iter().find(is_same) {
             let message = match first.name.name == name.name {
-                true => format!("`{}` is said twice", name.name),
-                false => "a slack is a deadline from now on: both say the same".to_owned(),
+                true => format!("`{}` is set twice", name.name),
+                false => "slack and deadline set the same value".to_owned(),
             };
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                 .at(name.span, "the second")
                 .with_label(first.name.span, "the first")
-                .with_help("leave one of them out");
+                .with_help("remove one of them");
             self.cx.report(diagnostic);
             return None;
         }

@@ -54,13 +54,13 @@ impl Scope<'_, '_> {
         let (tests, key) = parts.into_iter().map(|part| (part.test, part.value)).unzip();
         let spec = MatchSpec { by, descending: first.descending, parts: tests };
         if spec.parts.len() > MATCH_PARTS_MAX || !spec.fits() {
-            let message = format!("a rule of `{alias}` would have too many tests");
+            let message = format!("the rules of `{alias}` have too many tests");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(on.span, format!("{} tests", spec.parts.len()))
                 .with_note(format!(
-                    "it may have {MATCH_PARTS_MAX}, 3 of them of networks and fewer beside long numbers"
+                    "at most {MATCH_PARTS_MAX} tests fit, at most 3 of them on networks, and fewer next to long numbers"
                 ))
-                .with_help("leave some of them to WHERE");
+                .with_help("move some of them to WHERE");
             self.cx.report(diagnostic);
             return None;
         }
@@ -75,7 +75,7 @@ impl Scope<'_, '_> {
             return Some(at as u16);
         }
         let message =
-            format!("rules are in the order of a number, and `{}` is {}", first.by.name, article(column.ty));
+            format!("rules are ordered by a number, but `{}` is {}", first.by.name, article(column.ty));
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
             .at(first.by.span, format!("{}", column.ty))
             .with_help("order them by an integer, a TIMESTAMP or an INTERVAL");
@@ -89,13 +89,13 @@ impl Scope<'_, '_> {
             return Some(());
         }
         let message =
-            format!("JOIN FIRST looks at rules of the controller, and handlers write `{}`", table.name);
+            format!("JOIN FIRST needs a table filled by the controller, but handlers write `{}`", table.name);
         let diagnostic = Diagnostic::error(code::NOT_MATCHABLE, message)
             .at(join.table.span, "not FILLED BY CONTROLLER")
             .with_label(table.span, "declared here")
             .with_help("declare it `FILLED BY CONTROLLER`")
             .with_help(format!(
-                "or look through its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
+                "or scan its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
                 table.name
             ));
         self.cx.report_unless_broken(table.span, diagnostic);
@@ -121,24 +121,24 @@ impl Scope<'_, '_> {
 
     fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &MatchError) {
         let label = match misfit {
-            MatchError::Elsewhere => format!("does not look at `{alias}`"),
-            MatchError::BothSides => format!("both sides look at `{alias}`"),
-            MatchError::Shape => "none of these tests".to_owned(),
-            MatchError::Type(ty) => format!("{} is not matched like this", article(*ty)),
+            MatchError::Elsewhere => format!("does not read `{alias}`"),
+            MatchError::BothSides => format!("both sides read `{alias}`"),
+            MatchError::Shape => "not one of the supported tests".to_owned(),
+            MatchError::Type(ty) => format!("this test does not support {}", article(*ty)),
         };
-        let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "rules cannot be compiled from this condition")
+        let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "this condition cannot be compiled to rules")
             .at(condition.span, label)
             .with_note(format!(
                 "it is made of tests, with AND between them: `e = {alias}.c`, `e IN {alias}.c`, \
                  `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`, `e & {alias}.m = {alias}.c`"
             ))
             .with_note(format!(
-                "any of them may be `({alias}.c IS NULL OR ...)`; `e` does not look at `{alias}`"
+                "any test may be `({alias}.c IS NULL OR ...)`; `e` must not read `{alias}`"
             ))
-            .with_help("what is no such test goes to WHERE, which is asked of the row that comes first");
+            .with_help("move other tests to WHERE, which is evaluated on the first matching row");
         self.cx.report(match misfit {
             MatchError::BothSides => {
-                diagnostic.with_help(format!("a bare name that `{alias}` has is its column"))
+                diagnostic.with_help(format!("an unqualified name that `{alias}` has is its column"))
             }
             _ => diagnostic,
         });

@@ -164,11 +164,11 @@ impl Cx<'_> {
             true => {
                 // What is not looked at any more may be what something else misses.
                 self.has_gaps = true;
-                let message = format!("{DIAGNOSTICS_MAX} faults; the rest of the program is not checked");
+                let message = format!("{DIAGNOSTICS_MAX} errors; the rest of the program is not checked");
                 Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
             }
             false => {
-                let message = format!("{DIAGNOSTICS_MAX} warnings; no more are n_reported");
+                let message = format!("{DIAGNOSTICS_MAX} warnings; further warnings are not shown");
                 Diagnostic::warning(code::TOO_MANY_DIAGNOSTICS, message)
             }
         };
@@ -255,8 +255,8 @@ impl Cx<'_> {
                 "ENDPOINT",
             ];
             let name = self.sources.slice(ty.span).trim_end_matches('?').to_owned();
-            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("there is no type `{name}`"))
-                .at(ty.span, "not a type, nor an enum of the TYPEs");
+            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("unknown type `{name}`"))
+                .at(ty.span, "not a type or a declared enum");
             let is_ip = ["ip", "inet", "ipaddress"].iter().any(|other| name.eq_ignore_ascii_case(other));
             let near = if is_ip { Some("IPADDR") } else { nearest(&name, NAMES) };
             let diagnostic = match near {
@@ -274,10 +274,10 @@ impl Cx<'_> {
         if let Some(bare @ (Type::Text(None) | Type::Bytes(None))) = known {
             let diagnostic = Diagnostic::error(
                 code::LENGTH_NEEDED,
-                format!("`{name}` is stored, and {bare} has no length"),
+                format!("`{name}` is stored, but {bare} has no length"),
             )
             .at(ty.span, "how many bytes at most?")
-            .with_help(format!("write `{bare}(64)`: memory is known before the program runs"));
+            .with_help(format!("write `{bare}(64)`: memory is allocated before the program runs"));
             self.report(diagnostic);
             // Its type is known well enough for what follows.
             return bare;
@@ -301,22 +301,21 @@ impl Cx<'_> {
         match self.value_of(expr, params) {
             // What is written before the program runs is meant to be a number.
             Ok(Value::Float(x)) if !x.is_finite() => {
-                let message = format!("this constant is no finite number: {x}");
+                let message = format!("this constant is not a finite number: {x}");
                 self.report(
-                    Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "too large, or none"),
+                    Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "infinite or not a number"),
                 );
                 None
             }
             Ok(value) => Some(value),
             Err(fold::FoldError::NotConstant(span)) => {
-                let diagnostic =
-                    Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
-                        .at(span, "not a constant")
-                        .with_help(if params.is_empty() {
-                            "use a literal"
-                        } else {
-                            "use a literal or a parameter"
-                        });
+                let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
+                    .at(span, "not a constant")
+                    .with_help(if params.is_empty() {
+                        "use a literal"
+                    } else {
+                        "use a literal or a parameter"
+                    });
                 self.report(diagnostic);
                 None
             }
@@ -492,7 +491,7 @@ fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
             });
             if live.len() == before {
                 let word = resolve::kind_word(drop.kind);
-                let message = format!("there is no {word} `{}` to drop", drop.name.name);
+                let message = format!("no {word} `{}` exists to drop", drop.name.name);
                 let diagnostic =
                     Diagnostic::error(code::UNKNOWN_OBJECT, message).at(drop.name.span, "unknown");
                 let names = live.iter().filter_map(|known| resolve::named(known));
@@ -520,17 +519,18 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
     }
     if table.filled == Some(crate::ast::Filler::Cluster) {
-        let message = format!("`{}` belongs to no chain, and so to no cluster", table.name);
+        let message = format!("shared table `{}` belongs to no chain, so it has no cluster", table.name);
         let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-            .at(item.name.span, "whose members?")
-            .with_help("declare it in an element: a chain says which cluster the element's calls go to");
+            .at(item.name.span, "members of which cluster?")
+            .with_help("declare it in an element, whose chain determines the cluster");
         cx.report(diagnostic);
     }
     if table.filled == Some(crate::ast::Filler::Stage) {
-        let message = format!("`{}` belongs to no chain, and so beside no stage", table.name);
+        let message =
+            format!("shared table `{}` belongs to no chain, so there is no other stage", table.name);
         let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
             .at(item.name.span, "the table of which stage?")
-            .with_help("declare it in an element: it is the table of another stage of the chain");
+            .with_help("declare it in an element, whose chain has the other stage");
         cx.report(diagnostic);
     }
     table

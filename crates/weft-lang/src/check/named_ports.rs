@@ -31,7 +31,7 @@ impl Cx<'_> {
     /// Says so, with the nearest name that a port has; the caller says where.
     pub(super) fn no_port(&self, kind: fn(Code, String) -> Diagnostic, of: NoPort<'_>) -> Diagnostic {
         let NoPort { name, literal, otherwise } = of;
-        let diagnostic = kind(code::NOT_IN_NETWORK, format!("there is no port `{name}`"));
+        let diagnostic = kind(code::NOT_IN_NETWORK, format!("unknown port `{name}`"));
         let Some(near) = nearest(name, self.ports.iter().map(String::as_str)) else {
             return diagnostic.with_help(otherwise);
         };
@@ -114,10 +114,10 @@ impl Cx<'_> {
             let diagnostic = match how {
                 PortUse::Compares => self
                     .no_port(Diagnostic::warning, strange)
-                    .at(span, format!("no frame arrives there, which `{}` asks for", element.name)),
+                    .at(span, format!("no frame arrives there, but `{}` tests for it", element.name)),
                 PortUse::Redirects => self
                     .no_port(Diagnostic::error, strange)
-                    .at(span, format!("`{}` sends frames there", element.name)),
+                    .at(span, format!("`{}` redirects frames there", element.name)),
             };
             is_lost |= how == PortUse::Redirects && !self.has_gaps;
             self.report_missing(diagnostic);
@@ -215,7 +215,7 @@ impl Cx<'_> {
             if name == "*" || self.ports.iter().any(|known| known == name) {
                 continue;
             }
-            let label = format!("`{}` of rows of `{}` is a port", table.columns[*at].name, table.name);
+            let label = format!("column `{}` of `{}` holds port names", table.columns[*at].name, table.name);
             let strange = NoPort { name, literal: None, otherwise: A_PORT };
             let diagnostic = self.no_port(Diagnostic::warning, strange).at(written.span, label);
             self.report_missing(diagnostic);

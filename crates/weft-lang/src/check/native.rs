@@ -24,10 +24,10 @@ const COST_NS_MAX: i64 = 1_000_000_000;
 /// Checks `CREATE FUNCTION`; None if it has a fault.
 pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
     if is_taken(&ast.name.name) {
-        let message = format!("`{}` is a function of the language", ast.name.name);
+        let message = format!("`{}` is a built-in function", ast.name.name);
         let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
-            .at(ast.name.span, "a second of this name")
-            .with_help("give the declaration another name");
+            .at(ast.name.span, "name already used")
+            .with_help("choose another name");
         cx.report(diagnostic);
         return None;
     }
@@ -42,7 +42,7 @@ pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<Nativ
             None => {
                 let keyed = NATIVES.iter().filter(|info| !info.options.is_empty()).map(|info| info.name);
                 diagnostic
-                    .with_note(format!("those with options are {}", keyed.collect::<Vec<_>>().join(", ")))
+                    .with_note(format!("functions with options: {}", keyed.collect::<Vec<_>>().join(", ")))
             }
         };
         cx.report(diagnostic);
@@ -73,7 +73,7 @@ pub(super) fn inverses(cx: &mut Cx<'_>, items: &[(usize, &ast::FunctionItem)]) {
         let Some(name) = &ast.inverse_of else { continue };
         let Some(of) = cx.functions.iter().position(|known| known.name == name.name) else {
             let names: Vec<String> = cx.functions.iter().map(|known| known.name.clone()).collect();
-            let message = format!("no function `{}` is declared", name.name);
+            let message = format!("function `{}` is not declared", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, name, names.iter().map(String::as_str)));
             continue;
@@ -84,16 +84,16 @@ pub(super) fn inverses(cx: &mut Cx<'_>, items: &[(usize, &ast::FunctionItem)]) {
             keys.map(|option| (option.name, option.value.clone())).collect()
         };
         let why = match function.native.info().inverse {
-            None => format!("`{}` takes nothing back", function.native.name()),
+            None => format!("`{}` has no inverse", function.native.name()),
             Some(native) if native != other.native => {
                 format!(
-                    "`{}` takes back `{}`, and not `{}`",
+                    "`{}` is the inverse of `{}`, not of `{}`",
                     function.native.name(),
                     native.name(),
                     other.native.name()
                 )
             }
-            Some(_) if keys(function) != keys(other) => "they have different keys".to_owned(),
+            Some(_) if keys(function) != keys(other) => "the keys differ".to_owned(),
             Some(_) => {
                 cx.functions[*at].inverse = Some(of);
                 continue;
@@ -121,7 +121,7 @@ pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<
 fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::FunctionItem) -> bool {
     let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
     let is_misfit = if info.params.len() != params.len() {
-        Some((ast.native.span, "it takes constants, and is called by its own name".to_owned()))
+        Some((ast.native.span, "it takes constant arguments and is called by its own name".to_owned()))
     } else if params.len() != ty.params.len() {
         Some((ast.ty.span, format!("{} parameters", ty.params.len())))
     } else if let Some(at) = (0..params.len()).find(|&at| !accepts(params[at], ty.params[at])) {
@@ -167,7 +167,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
         let help = match (&option.value, option.name) {
             (Value::Int(level), "level") => {
                 let most = if info.native == Native::Zstd { 19 } else { 9 };
-                (*level > most).then(|| format!("levels of `{}` are 1 to {most}", info.name))
+                (*level > most).then(|| format!("`{}` supports levels 1 to {most}", info.name))
             }
             (Value::Bytes(name), "algorithm") => {
                 let is_known = [&b"HS256"[..], b"RS256", b"ES256"].contains(&name.as_slice());
@@ -176,14 +176,13 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
             (Value::Bytes(name), "key_env") => {
                 let is_name =
                     !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
-                let help =
-                    "write the name of an environment variable; the key itself stays out of the program";
+                let help = "write the name of an environment variable; the key itself does not belong in the program";
                 (!is_name).then(|| help.to_owned())
             }
             _ => None,
         };
         if let Some(help) = help {
-            let message = format!("`{}` does not take this value of `{}`", info.name, option.name);
+            let message = format!("`{}` does not accept this value of `{}`", info.name, option.name);
             cx.report(Diagnostic::error(code::FUNCTION_OPTION, message).at(option.span, "").with_help(help));
             fits = false;
         }
@@ -196,10 +195,11 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     let misses_algorithm = info.native == Native::JwtVerify && !has("algorithm");
     let (n_keys, name) = (usize::from(has("key_file")) + usize::from(has("key_env")), &ast.name.name);
     let fault = match n_keys {
-        0 if info.needs_key => {
-            Some(("names none", "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`"))
-        }
-        2 => Some(("names two", "keep `key_file` or `key_env`")),
+        0 if info.needs_key => Some((
+            "no edge named",
+            "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`",
+        )),
+        2 => Some(("names two keys", "keep `key_file` or `key_env`")),
         _ => None,
     };
     if let Some((what, help)) = fault {
@@ -208,10 +208,10 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
         fits = false;
     }
     if misses_algorithm {
-        let message = format!("`{name}` does not say which algorithm its tokens are signed with");
+        let message = format!("`{name}` does not name the signature algorithm of its tokens");
         let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, message)
-            .at(ast.native.span, "a token may not choose for itself")
-            .with_help("write `WITH (algorithm = 'RS256', ...)`; others are 'HS256' and 'ES256'");
+            .at(ast.native.span, "the token's own header is not trusted")
+            .with_help("write `WITH (algorithm = 'RS256', ...)`; 'HS256' and 'ES256' are supported too");
         cx.report(diagnostic);
         fits = false;
     }
@@ -226,11 +226,11 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
         FunctionEffect::Clock => matches!(info.effect, Effect::Pure | Effect::Clock),
     };
     if !is_honest {
-        let message = format!("`{}` depends on more than this EFFECT says", info.name);
+        let message = format!("`{}` has a stronger effect than this EFFECT declares", info.name);
         let word = info.effect.word();
         let diagnostic = Diagnostic::error(code::OVERCLAIM, message)
-            .at(span, format!("it is {word}"))
-            .with_help(format!("write `EFFECT {word}`, or leave it out"))
+            .at(span, format!("actual effect: {word}"))
+            .with_help(format!("write `EFFECT {word}`, or remove the clause"))
             .with_fix(span, format!("EFFECT {word}"));
         cx.report(diagnostic);
     }
@@ -245,7 +245,7 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
     match cx.folded(&value, &[])? {
         Value::Int(ns @ 0..=COST_NS_MAX) => Some(NativeCost { base_ns: ns as u32, ns_per_kib: 0 }),
         _ => {
-            let message = format!("a COST is 0 to {COST_NS_MAX} nanoseconds");
+            let message = format!("COST must be 0 to {COST_NS_MAX} nanoseconds");
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits"));
             None
         }
@@ -261,9 +261,9 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
         _ => None,
     };
     let Some(named) = named else {
-        let message = format!("parameter `{name}` stands for a function");
+        let message = format!("parameter `{name}` takes a function");
         let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-            .at(ast.span, "not the name of one")
+            .at(ast.span, "not a function name")
             .with_help("write the name of a function, without parentheses");
         cx.report(diagnostic);
         return None;
@@ -271,10 +271,10 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
     let at = find(cx, named)?;
     let function = &cx.functions[at];
     if function.ty != *ty && !fits_type(function, ty) {
-        let message = format!("`{}` is not of the type that parameter `{name}` needs", named.name);
+        let message = format!("`{}` does not have the type of parameter `{name}`", named.name);
         let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
             .at(ast.span, text_of(&function.ty))
-            .with_note(format!("it needs {}", text_of(ty)));
+            .with_note(format!("expected {}", text_of(ty)));
         cx.report(diagnostic);
         return None;
     }
@@ -305,12 +305,12 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     let own = native.map(Native::info).filter(|info| !info.needs_key);
     let Some(info) = own.filter(|info| !info.params.iter().any(|param| param.is_constant())) else {
         let names: Vec<String> = cx.functions.iter().map(|known| known.name.clone()).collect();
-        let message = format!("there is no function `{}` that can be given", name.name);
+        let message = format!("no function `{}` can be passed as a parameter", name.name);
         let mut diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
         if native.is_some_and(|native| native.info().needs_key) {
             diagnostic = diagnostic.with_help(declare_help(native?.info()));
         } else if native.is_some() {
-            diagnostic = diagnostic.with_help("it takes constants, and can only be called");
+            diagnostic = diagnostic.with_help("it takes constant arguments and can only be called");
         }
         let known = names.iter().map(String::as_str).chain(NATIVES.iter().map(|info| info.name));
         cx.report_missing(with_nearest(diagnostic, name, known));
@@ -342,8 +342,7 @@ fn declare_help(info: &Info) -> String {
     let algorithm = if info.native == Native::JwtVerify { "algorithm = 'RS256', " } else { "" };
     let null = if info.nullable { "?" } else { "" };
     format!(
-        "declare it, with a name of yours: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH \
-         ({algorithm}key_file = '...');`",
+        "declare it under your own name: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH ({algorithm}key_file = '...');`",
         info.name,
         params.join(", "),
         info.result,
@@ -376,7 +375,7 @@ impl Scope<'_, '_> {
         }
         let info = name.name.to_ascii_lowercase().parse::<Native>().ok()?.info();
         if info.needs_key {
-            let message = format!("`{}` needs a key, and is not called by its own name", info.name);
+            let message = format!("`{}` needs a key, so it must be declared first", info.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_NAMED, message)
                 .at(name.span, "which key?")
                 .with_help(declare_help(info));
@@ -455,7 +454,7 @@ impl Scope<'_, '_> {
     fn is_before_calls(&mut self, span: Span) -> bool {
         let is_before = matches!(self.view, View::Constant | View::Row);
         if is_before {
-            self.not_constant::<()>(span, "a native function is called when a tuple is there");
+            self.not_constant::<()>(span, "a native function can only be called in a handler");
         }
         is_before
     }
@@ -499,7 +498,7 @@ impl Scope<'_, '_> {
 
     fn wrong_argument_type<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
         let message =
-            format!("`{}` takes {} here, and this is {}", info.name, param.text(), article(typed.ty));
+            format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
         let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
             .at(typed.span, typed.ty.to_string())
             .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
@@ -511,7 +510,7 @@ impl Scope<'_, '_> {
         let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
         let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
         if !is_slot {
-            let message = format!("a Maglev table has 1 to {MAGLEV_SLOTS_MAX} slots");
+            let message = format!("a Maglev table must have 1 to {MAGLEV_SLOTS_MAX} slots");
             self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(n.span, "outside the limits"));
         }
         is_slot
@@ -527,19 +526,19 @@ impl Scope<'_, '_> {
                     Param::Pattern => bad_pattern(text),
                     Param::Pointer => bad_pointer(text),
                     _ => (text.is_empty() && param == Param::Constants)
-                        .then(|| ("an empty text stands in every text".to_owned(), 0..0)),
+                        .then(|| ("an empty text occurs in every text".to_owned(), 0..0)),
                 };
                 let Some((why, at)) = fault else { return Some(typed) };
                 let what = if param == Param::Pattern { "regular expression" } else { "constant" };
                 let what = if param == Param::Pointer { "JSON pointer" } else { what };
-                let message = format!("this {what} cannot be read: {why}");
+                let message = format!("invalid {what}: {why}");
                 let span = within(self.cx.sources.slice(ast.span), ast.span, at);
                 let diagnostic = Diagnostic::error(code::BAD_PATTERN, message).at(span, "here");
                 let diagnostic = match param {
                     Param::Pointer => diagnostic
-                        .with_help("write '/user/id'; '' is the whole, `~1` a `/` in a name, `~0` a `~`"),
+                        .with_help("write '/user/id'; '' selects the whole document, `~1` stands for `/` in a name, `~0` for `~`"),
                     Param::Pattern => {
-                        diagnostic.with_help("a character with a meaning of its own is escaped by `\\`")
+                        diagnostic.with_help("escape special characters with `\\`")
                     }
                     _ => diagnostic,
                 };
@@ -548,7 +547,7 @@ impl Scope<'_, '_> {
             }
             _ => self.not_constant(
                 ast.span,
-                "use a literal text or a parameter: it is prepared once, for all tuples",
+                "use a literal text or a parameter: it is compiled once for all tuples",
             ),
         }
     }
@@ -560,8 +559,8 @@ impl Scope<'_, '_> {
         });
         let fits = bytes.sum::<usize>() <= PATTERN_BYTES_MAX;
         if !fits {
-            let message = format!("all texts together have {PATTERN_BYTES_MAX} bytes at most");
-            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too much to look for"));
+            let message = format!("all search texts together must not exceed {PATTERN_BYTES_MAX} bytes");
+            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too long"));
         }
         fits
     }
@@ -598,12 +597,12 @@ fn bad_pattern(pattern: &str) -> Option<(String, core::ops::Range<usize>)> {
 /// What is wrong with a JSON pointer, and where in it.
 fn bad_pointer(pointer: &str) -> Option<(String, core::ops::Range<usize>)> {
     if !pointer.is_empty() && !pointer.starts_with('/') {
-        return Some(("it does not begin with `/`".to_owned(), 0..1));
+        return Some(("it must start with `/`".to_owned(), 0..1));
     }
     let tilde = pointer
         .match_indices('~')
         .find(|(at, _)| !matches!(pointer.as_bytes().get(at + 1), Some(b'0' | b'1')));
-    tilde.map(|(at, _)| ("`~` is followed by `0` or `1`".to_owned(), at..at + 1))
+    tilde.map(|(at, _)| ("`~` must be followed by `0` or `1`".to_owned(), at..at + 1))
 }
 
 /// The span of a part of a literal, of which `text` is the source: quotes and doubled quotes are counted.
@@ -628,9 +627,9 @@ fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
 
 /// A function of a parameter is called, and has no value of its own.
 pub(super) fn not_a_value(cx: &mut Cx<'_>, param: &hir::Param, name: &Ident) {
-    let message = format!("`{}` stands for a function", param.name);
+    let message = format!("`{}` is a function", param.name);
     let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-        .at(name.span, "a value is needed here")
+        .at(name.span, "expected a value")
         .with_help(format!("call it: `{}(...)`", param.name));
     cx.report(diagnostic);
 }

@@ -81,13 +81,13 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let port = |kind, options| Port { name: ast.name.name.clone(), kind, device, options, span: ast.span };
     let Some((_, kind, example, _)) = PORT_KINDS.iter().find(|(known, ..)| *known == word) else {
         let words = PORT_KINDS.iter().map(|(known, ..)| *known);
-        let message = format!("nothing called `{}` carries frames", ast.kind.name);
+        let message = format!("unknown port kind `{}`", ast.kind.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
             .at(ast.kind.span, "unknown")
             .with_note(format!("there are: {}", words.clone().collect::<Vec<_>>().join(", ")));
         let diagnostic = match DEVICE_WORDS.contains(&word.as_str()) {
             true => diagnostic
-                .with_help("a device that is there carries them by `packet`: write `packet`")
+                .with_help("write `packet` for an existing device")
                 .with_fix(ast.kind.span, "packet"),
             false => with_nearest(diagnostic, &ast.kind, words),
         };
@@ -100,7 +100,7 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     if let Some(setting) = settings.iter().find(|setting| setting.name == "speed")
         && ![&b"recorded"[..], b"full"].iter().any(|speed| setting.value == Value::Bytes(speed.to_vec()))
     {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "a capture is read at another speed")
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "unknown speed of a capture")
             .at(setting.span, "unknown")
             .with_help("write `speed = 'recorded'` or `speed = 'full'`");
         cx.report(diagnostic);
@@ -111,9 +111,10 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let writes =
         settings.iter().find(|setting| setting.name == "write" && setting.value == Value::Bool(true));
     if let (Some(_), Some(speed)) = (writes, settings.iter().find(|setting| setting.name == "speed")) {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "a capture that is written is not read")
-            .at(speed.span, "says how fast it is read")
-            .with_help("drop `speed`, or `write`");
+        let diagnostic =
+            Diagnostic::error(code::OPTION_CONFLICT, "`speed` does not apply to a capture that is written")
+                .at(speed.span, "applies to reading only")
+                .with_help("remove `speed`, or `write`");
         cx.report(diagnostic);
     }
     port(*kind, settings)
@@ -124,18 +125,18 @@ pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
     for (at, port) in ports.iter().enumerate() {
         let Some(place) = place_of(port) else { continue };
         let Some(first) = ports[..at].iter().find(|other| place_of(other) == Some(place)) else { continue };
-        let message = format!("ports `{}` and `{}` are both on '{}'", first.name, port.name, port.device);
+        let message = format!("ports `{}` and `{}` both use '{}'", first.name, port.name, port.device);
         let what = match port.kind {
-            PortKind::Pcap => "each overwrites what the other wrote",
-            PortKind::Packet | PortKind::Veth => "each gets all packets that arrive there",
-            _ => "packets that arrive there come in at one of them",
+            PortKind::Pcap => "each overwrites the other's file",
+            PortKind::Packet | PortKind::Veth => "each receives every packet of the device",
+            _ => "each packet arrives at only one of the ports",
         };
         let diagnostic = Diagnostic::warning(code::DEVICE_SHARED, message)
             .at(port.span, what)
             .with_label(first.span, "the first")
             .with_help(match port.kind {
-                PortKind::Pcap => "write a file of its own, or have chains send to one port",
-                _ => "have chains on one port: `ON PORT` of each names it, and `WHEN` says which it takes",
+                PortKind::Pcap => "use another file, or send to one port from all chains",
+                _ => "use one port: each chain names it in `ON PORT` and selects frames with `WHEN`",
             });
         cx.report(diagnostic);
     }
@@ -156,11 +157,11 @@ fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
 pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option<Group> {
     let name = &ast.name;
     if let Some(port) = ports.iter().find(|port| port.name == name.name) {
-        let message = format!("`{}` is a port, and a group", name.name);
+        let message = format!("`{}` names both a port and a group", name.name);
         let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
             .at(name.span, "the group")
             .with_label(port.span, "the port")
-            .with_help("rename one: elements send frames to either by its name");
+            .with_help("rename one: elements address both by name");
         cx.report(diagnostic);
     }
     let (choice, key) = match &ast.choice {
@@ -198,11 +199,11 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
         let value = scope.expr(by, None)?;
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {
-            let message = "a group tells frames apart by what is in them";
+            let message = "a group selects by the contents of frames only";
             let diagnostic = Diagnostic::error(code::NOT_CONSTANT, message)
-                .at(by.span, "may be another value for the same frame")
+                .at(by.span, "may differ for the same frame")
                 .with_help(
-                    "choose by fields: `SELECT BY ip.src`; an element may send a frame to a port by its name",
+                    "select by fields: `SELECT BY ip.src`; to choose a port by name, use REDIRECT TO in an element",
                 );
             scope.cx.report(diagnostic);
             return None;
@@ -214,9 +215,9 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
 
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights are for flows")
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
             .at(ast.span, "has no meaning here")
-            .with_help("take the weight out, or choose by flow: `SELECT BY flow()`");
+            .with_help("remove the weight, or select by flow: `SELECT BY flow()`");
         cx.report(diagnostic);
         return None;
     }
@@ -225,9 +226,9 @@ fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Optio
         _ => None,
     };
     if weight.is_none() {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
-            .at(ast.span, "which share of the flows?")
-            .with_help(format!("write one of 1 to {GROUP_WEIGHTS_MAX}"));
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight must be a whole number")
+            .at(ast.span, "share of the flows")
+            .with_help(format!("write a weight from 1 to {GROUP_WEIGHTS_MAX}"));
         cx.report(diagnostic);
     }
     weight
@@ -238,9 +239,9 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
     if members.len() > GROUP_MEMBERS_MAX || weights > u32::from(GROUP_WEIGHTS_MAX) {
         let message = format!("group `{}` is too large", ast.name.name);
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-            .at(ast.name.span, format!("{} ports, weights of {weights} together", members.len()))
+            .at(ast.name.span, format!("{} ports with a total weight of {weights}", members.len()))
             .with_note(format!(
-                "a group has {GROUP_MEMBERS_MAX} ports at most, with weights of {GROUP_WEIGHTS_MAX} together"
+                "a group has at most {GROUP_MEMBERS_MAX} ports and a total weight of at most {GROUP_WEIGHTS_MAX}"
             ));
         cx.report(diagnostic);
     }
@@ -249,12 +250,16 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
         let is_tun = |port: usize| ports[port].kind == PortKind::Tun;
         let (message, label, help) = match () {
             () if reads => {
-                let help = "write the capture: `WITH (write = TRUE)`";
-                (format!("no frame leaves at `{}`", name.name), "a capture that is read", help)
+                let help = "open it for writing: `WITH (write = TRUE)`";
+                (format!("port `{}` sends no frames", name.name), "a capture file opened for reading", help)
             }
             () if is_tun(*port) != is_tun(members[0].0) => {
-                let help = "put ports on `tun` in a group of their own";
-                ("frames do not begin alike at all ports".to_owned(), "the others differ", help)
+                let help = "put the ports on `tun` into a separate group";
+                (
+                    "the ports of a group must use the same link framing".to_owned(),
+                    "different from the other ports",
+                    help,
+                )
             }
             () => continue,
         };
@@ -268,14 +273,16 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
 
 fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str) {
     let fault = match &ast.device {
-        None if kind != PortKind::Memory => {
-            Some((ast.kind.span, format!("a port on `{}` names what it is on", ast.kind.name), "of which?"))
-        }
+        None if kind != PortKind::Memory => Some((
+            ast.kind.span,
+            format!("a port on `{}` must name its device", ast.kind.name),
+            "name missing",
+        )),
         Some(device) if kind == PortKind::Memory => {
-            Some((device.span, "frames in memory have no device".to_owned(), "names nothing"))
+            Some((device.span, "a `memory` port has no device".to_owned(), "unused name"))
         }
         Some(device) if !is_device(&device.value, kind) => {
-            Some((device.span, format!("`{}` names no device", device.value), "cannot be one"))
+            Some((device.span, format!("`{}` is not a valid device name", device.value), "invalid"))
         }
         _ => None,
     };
@@ -301,24 +308,25 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
     match said("peer").map(|peer| (text(peer), peer.span)) {
         None if ast.options.iter().any(|option| option.name.name == "peer") => {}
         None => {
-            let message = "a port on `veth` names the other end of its pair".to_owned();
-            fault(message, ast.kind.span, "joined to what?", format!("write `ON veth {example}`"));
+            let message = "a port on `veth` must name its peer".to_owned();
+            fault(message, ast.kind.span, "peer missing", format!("write `ON veth {example}`"));
         }
         Some((peer, span)) if !is_device(&peer, PortKind::Veth) => {
-            let help = format!("a name of up to {DEVICE_BYTES_MAX} bytes: `peer = 'eth0'`");
-            fault(format!("`{peer}` names no device"), span, "cannot be one", help);
+            let help = format!("use a name of at most {DEVICE_BYTES_MAX} bytes: `peer = 'eth0'`");
+            fault(format!("`{peer}` is not a valid device name"), span, "invalid", help);
         }
         Some((peer, span)) if peer == own && said("peer_namespace").is_none() => {
-            let help = "name it otherwise, or say where it goes: `peer_namespace = 'a'`".to_owned();
-            fault(format!("both ends are called `{peer}`"), span, "the name of this end", help);
+            let help =
+                "choose another name, or put the peer into a namespace: `peer_namespace = 'a'`".to_owned();
+            fault(format!("both ends are named `{peer}`"), span, "the name of this end", help);
         }
         Some(_) => {}
     }
     if let Some(address) = said("peer_address")
         && types::address_within(&text(address)).is_none()
     {
-        let message = format!("`{}` is no address and the length of its network", text(address));
-        fault(message, address.span, "cannot be one", "as in `peer_address = '10.0.0.1/24'`".to_owned());
+        let message = format!("`{}` is not an address with a prefix length", text(address));
+        fault(message, address.span, "invalid", "write it like `peer_address = '10.0.0.1/24'`".to_owned());
     }
 }
 
@@ -342,12 +350,12 @@ pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {
         other => {
             let message = match other {
                 "udp" | "ws" | "websocket" | "http" | "quic" | "tls" => {
-                    format!("a listener on `{other}` is not in this version")
+                    format!("a listener on `{other}` is not supported in this version")
                 }
-                _ => format!("there is no protocol `{}`", ast.protocol.name),
+                _ => format!("unknown protocol `{}`", ast.protocol.name),
             };
             let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-                .at(ast.protocol.span, "not looked at further")
+                .at(ast.protocol.span, "ignored")
                 .with_help("write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`");
             cx.report(diagnostic);
             Some(Address::Tcp(text.clone()))
@@ -375,9 +383,9 @@ pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
     {
         let diagnostic =
             Diagnostic::error(code::OPTION_CONFLICT, "`backoff_base` is longer than `backoff_max`")
-                .at(base.span, "the first time that an endpoint is left out")
+                .at(base.span, "duration of the first ejection")
                 .with_label(max.span, "the longest")
-                .with_help("make `backoff_max` the longer one");
+                .with_help("make `backoff_max` at least as long as `backoff_base`");
         cx.report(diagnostic);
     }
     Cluster { name: ast.name.name.clone(), endpoints, weights, balance, options, span: ast.span }
@@ -389,10 +397,10 @@ fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     let written = if let ast::ExprKind::Int(n) = ast.kind { u32::try_from(n).ok() } else { None };
     let weight = written.filter(|weight| (1..=ENDPOINT_WEIGHT_MAX).contains(weight));
     if weight.is_none() {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
-            .at(ast.span, "which share of the calls?")
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight must be a whole number")
+            .at(ast.span, "share of the calls")
             .with_help(format!(
-                "write one of 1 to {ENDPOINT_WEIGHT_MAX}; take the endpoint out to send it nothing"
+                "write a weight from 1 to {ENDPOINT_WEIGHT_MAX}; remove an endpoint that should get no calls"
             ));
         cx.report(diagnostic);
     }
@@ -409,17 +417,16 @@ fn ranged_settings(
     let known: Vec<(&'static str, Type)> = defs.iter().map(|def| (def.name, def.ty)).collect();
     let mut settings = read_settings(cx, options, &known, kind);
     settings.retain(|setting| {
-        let def = defs.iter().find(|def| def.name == setting.name).expect("it is one of them");
+        let def = defs.iter().find(|def| def.name == setting.name).expect("allowed values");
         let Value::Int(value) = setting.value else { return false };
         let nearest = value.clamp(def.min, def.max);
         if nearest != value {
-            let message = format!("option `{}` is outside its range", def.name);
+            let message = format!("option `{}` is out of range", def.name);
             let [least, most] = [def.min, def.max].map(|value| def.text(Some(value)));
-            let default =
-                def.default.map(|value| format!("; without the option it is {}", def.text(Some(value))));
+            let default = def.default.map(|value| format!("; the default is {}", def.text(Some(value))));
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(setting.span, "outside the limits")
-                .with_note(format!("it takes {least} to {most}{}", default.unwrap_or_default()))
+                .with_note(format!("allowed: {least} to {most}{}", default.unwrap_or_default()))
                 .with_help(format!("write `{} = {}`", def.name, def.literal(nearest)));
             cx.report(diagnostic);
         }
@@ -453,7 +460,7 @@ pub fn address(text: &str) -> Option<Address> {
 
 fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
-        .at(text.span, "cannot be bound or reached")
+        .at(text.span, "invalid address")
         .with_help("write 'host:port', '[::1]:port' or 'unix:/path'");
     cx.report(diagnostic);
     Address::Tcp(text.value.clone())
@@ -470,7 +477,7 @@ pub(super) fn settings(
     settings.retain(|setting| {
         let is_positive = !matches!(setting.value, Value::Int(n) if n <= 0);
         if !is_positive {
-            let message = format!("option `{}` is more than zero", setting.name);
+            let message = format!("option `{}` must be greater than zero", setting.name);
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(setting.span, "outside the limits"));
         }
         is_positive
@@ -524,7 +531,7 @@ pub(super) fn find<T>(
     if found.is_none() {
         let names: Vec<&str> = all.iter().map(name_of).collect();
         let mut diagnostic =
-            Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {kind} `{}`", name.name))
+            Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown {kind} `{}`", name.name))
                 .at(name.span, "unknown");
         let near = nearest(&name.name, names.iter().copied());
         diagnostic = match near {
@@ -583,10 +590,10 @@ pub(super) fn route(
 pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) -> Option<MethodSet> {
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {
-        let message = format!("a METHOD has {METHOD_PATTERNS_MAX} patterns at most");
+        let message = format!("a METHOD has at most {METHOD_PATTERNS_MAX} patterns");
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
             .at(clause.span, format!("{} patterns", clause.patterns.len()))
-            .with_help("write `*` for what the names have in common, or split the chain");
+            .with_help("replace names with `*` patterns, or split the chain");
         cx.report(diagnostic);
         return None;
     }
@@ -601,8 +608,8 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
     }
     let set = clause.methods();
     if is_sound && !is_any(&set) {
-        let diagnostic = Diagnostic::error(code::NO_METHOD, format!("METHOD {set} selects no method"))
-            .at(clause.span, "excludes all methods of the TYPEs");
+        let diagnostic = Diagnostic::error(code::NO_METHOD, format!("METHOD {set} matches no method"))
+            .at(clause.span, "excludes every declared method");
         cx.report_missing(diagnostic);
         is_sound = false;
     }
@@ -612,17 +619,16 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
 fn report_no_method(cx: &mut Cx<'_>, pattern: &ast::StrLit, all: &[String]) {
     let shown: Vec<&str> = all.iter().take(8).map(String::as_str).collect();
     let more = if all.len() > shown.len() { ", ..." } else { "" };
-    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` selects no method", pattern.value))
-        .at(pattern.span, "no method of the TYPEs has such a name")
+    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` matches no method", pattern.value))
+        .at(pattern.span, "no declared method has this name")
         .with_note(format!("there are: {}{more}", shown.join(", ")));
     let text = pattern.value.trim_start_matches('/');
     let diagnostic = match nearest(text, all.iter().map(String::as_str)) {
         Some(near) => {
             diagnostic.with_help(format!("write '{near}'")).with_fix(pattern.span, format!("'{near}'"))
         }
-        None => {
-            diagnostic.with_help("write 'package.Service/*' for all methods of a service, or '*' for all")
-        }
+        None => diagnostic
+            .with_help("write 'package.Service/*' for all methods of a service, or '*' for all methods"),
     };
     cx.report_missing(diagnostic);
 }
@@ -657,12 +663,10 @@ pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Rou
             if !contradict {
                 continue;
             }
-            let message = format!("routes `{}` and `{}` claim the same calls", first.name, route.name);
+            let message = format!("routes `{}` and `{}` match the same calls", first.name, route.name);
             let help = match route.when {
-                Some(_) => {
-                    "make their conditions exclude each other: compare the same header with different values"
-                }
-                None => "narrow the METHOD of one, or give one a WHEN: it then comes first",
+                Some(_) => "make their conditions disjoint: compare the same header with different values",
+                None => "narrow the METHOD of one, or add a WHEN to one, which then takes precedence",
             };
             let diagnostic = Diagnostic::error(code::OVERLAP, message)
                 .at(*span, "the second")

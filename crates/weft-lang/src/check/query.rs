@@ -53,15 +53,18 @@ impl Scope<'_, '_> {
         }
         if !missing.is_empty() {
             let keys: Vec<&str> = table.columns[..table.n_keys].iter().map(|c| c.name.as_str()).collect();
-            let message = format!("this does not fix the key of `{}`", table.name);
+            let message = format!("this condition does not determine the key of `{}`", table.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
-                .at(span, format!("`{}` is not compared by =", missing.join("`, `")))
+                .at(span, format!("`{}` is not compared with =", missing.join("`, `")))
                 .with_label(table.span, format!("its key is ({})", keys.join(", ")));
             let diagnostic = match self.shadowing_let(&missing, &parts) {
                 Some(local) => {
                     let (name, alias) = (&local.name, self.alias_of(row));
                     diagnostic
-                        .with_label(local.span, format!("`{name}` is this one, which hides the column"))
+                        .with_label(
+                            local.span,
+                            format!("`{name}` refers to this LET, which hides the column"),
+                        )
                         .with_help(format!(
                             "write `{alias}.{name} = ...` for the column, or rename the other"
                         ))
@@ -71,7 +74,7 @@ impl Scope<'_, '_> {
                         missing.iter().map(|name| format!("{name} = ...")).collect();
                     diagnostic
                         .with_help(format!("add `{}`", equalities.join(" AND ")))
-                        .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name))
+                        .with_help(format!("or scan the rows: `SCAN {} MAX 1000 ...`", table.name))
                 }
             };
             self.cx.report_unless_broken(table.span, diagnostic);
@@ -128,10 +131,10 @@ impl Scope<'_, '_> {
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
         // Each name is looked for in all of them.
         if self.visible_rows.len() >= JOINS_MAX {
-            let message = format!("more than {JOINS_MAX} joined rows are in sight at one place");
+            let message = format!("more than {JOINS_MAX} joined rows are visible at one point");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(join.span, "one too many")
-                .with_help("join in a block of its own: the rows of an IF are gone behind it");
+                .with_help("join inside an IF block: its rows end with the block");
             self.cx.report(diagnostic);
             return None;
         }
@@ -143,10 +146,10 @@ impl Scope<'_, '_> {
             .iter()
             .find(|sight| sight.alias == alias.name && matches!(sight.bare, ColumnVisibility::Joined(_)))
         {
-            let message = format!("two joined tables are called `{}`", known.alias);
+            let message = format!("two joined tables are named `{}`", known.alias);
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                 .at(alias.span, "the second")
-                .with_help(format!("give this one a name of its own: `JOIN {} other ...`", join.table.name));
+                .with_help(format!("give this table an alias: `JOIN {} other ...`", join.table.name));
             self.cx.report(diagnostic);
             return None;
         }
@@ -227,7 +230,7 @@ impl Scope<'_, '_> {
         };
         let fits = u64::try_from(n).ok().filter(|n| (1..=most).contains(n));
         if fits.is_none() {
-            let message = format!("{looks} looks at 1 to {most} {things}");
+            let message = format!("{looks} reads 1 to {most} {things}");
             self.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
         }
         fits
@@ -278,8 +281,8 @@ impl Scope<'_, '_> {
 
     fn table_of(&mut self, select: &ast::Subselect) -> Option<TableRef> {
         if !matches!(self.view, View::Handler(_)) {
-            let message = format!("{} cannot look at tables", self.words());
-            self.report_at(select.span, code::NAME_NOT_HERE, message, "tables are there in handlers");
+            let message = format!("tables cannot be read in {}", self.words());
+            self.report_at(select.span, code::NAME_NOT_HERE, message, "tables can be read in handlers");
             return None;
         }
         self.table_ref(&select.table)
@@ -290,7 +293,7 @@ impl Scope<'_, '_> {
             SelectItem::Value { value, .. } => self.expr(value, want),
             SelectItem::Star(span) => {
                 let diagnostic =
-                    Diagnostic::error(code::TYPE_MISMATCH, "a value is needed here, and `*` is a row")
+                    Diagnostic::error(code::TYPE_MISMATCH, "expected a single value, but `*` is a row")
                         .at(*span, "which column?")
                         .with_help("name the column: `(SELECT column FROM ...)`");
                 self.cx.report(diagnostic);
@@ -346,7 +349,7 @@ impl Scope<'_, '_> {
                 self.check_measure(
                     &by,
                     types::is_ordered(by.ty),
-                    "argmin and argmax measure by ordered values",
+                    "argmin and argmax need a value with an order",
                 )?;
                 let (ty, fallible) = (result.ty, result.fallible || by.fallible);
                 let aggregate = match name.as_str() {
@@ -379,7 +382,7 @@ impl Scope<'_, '_> {
             _ => {
                 let message = format!("`{name}` does not take these arguments");
                 let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                    .at(value.span, "not like this")
+                    .at(value.span, "wrong arguments")
                     .with_help(
                         "count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)",
                     );
@@ -402,12 +405,12 @@ impl Scope<'_, '_> {
     }
 
     fn no_aggregate<T>(&mut self, span: Span) -> Option<T> {
-        let diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, "a SCAN gives many rows, and one value is needed")
-                .at(span, "not an aggregate")
-                .with_help(
-                    "write an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)",
-                );
+        let diagnostic = Diagnostic::error(
+            code::TYPE_MISMATCH,
+            "a SCAN returns many rows, but a single value is expected",
+        )
+        .at(span, "not an aggregate")
+        .with_help("use an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)");
         self.cx.report(diagnostic);
         None
     }
@@ -418,7 +421,7 @@ impl Scope<'_, '_> {
         if !kind.is_timed() && kind != HandlerKind::Error {
             return Some(());
         }
-        let message = format!("there is no `input` in {}", self.words());
+        let message = format!("`input` is not available in {}", self.words());
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
             .at(span, "selects from input")
             .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES");

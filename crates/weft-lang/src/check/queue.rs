@@ -132,16 +132,15 @@ impl<'a> Queues<'a> {
         let ports = &network.ports;
         let names = ports.iter().map(|port| port.name.as_str());
         let Some(port) = ports.iter().position(|port| port.name == on.name) else {
-            let diagnostic =
-                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no port `{}`", on.name))
-                    .at(on.span, "unknown");
+            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown port `{}`", on.name))
+                .at(on.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, on, names));
             return None;
         };
         if ports[port].kind == PortKind::Pcap && !ingress {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture does not wait to be written")
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture file needs no queue")
                 .at(on.span, "a file")
-                .with_help("put the link on a port of a device, or look at it with `weft sim`");
+                .with_help("put the link on a device port, or simulate it with `weft sim`");
             cx.report(diagnostic);
         }
         let rate = match &item.rate {
@@ -149,16 +148,16 @@ impl<'a> Queues<'a> {
             Some(AstExpr { kind: AstKind::Str(text), span }) => {
                 let rate = expr::rate(text);
                 if rate.is_none() {
-                    let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is no rate"))
-                        .at(*span, "how many bits a second?")
+                    let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a rate"))
+                        .at(*span, "bits per second")
                         .with_help("write '15 Mbit/s': bit/s, kbit/s, Mbit/s or Gbit/s");
                     cx.report(diagnostic);
                 }
                 rate
             }
             Some(other) => {
-                let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a rate is a text")
-                    .at(other.span, "how many bits a second?")
+                let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a rate is written as a text")
+                    .at(other.span, "bits per second")
                     .with_help("write '15 Mbit/s'");
                 cx.report(diagnostic);
                 None
@@ -193,23 +192,24 @@ impl<'a> Queues<'a> {
         let of = if *is_listener { CallsOf::Listener(at) } else { CallsOf::Cluster(at) };
         if let Some(other) = network.call_links.iter().find(|link| link.of == of) {
             let way = if *is_listener { "from" } else { "to" };
-            let message = format!("calls {way} `{}` wait in link `{}`", on.name, other.name);
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, message).at(on.span, "has a link").with_help(
-                format!("a {what} has one link: put `EACH USING` into its queue to have a line in each line"),
-            );
+            let message = format!("calls {way} `{}` already wait in link `{}`", on.name, other.name);
+            let diagnostic =
+                Diagnostic::error(code::QUEUE_USE, message).at(on.span, "has a link already").with_help(
+                    format!("a {what} can have one link: to nest queues, use `EACH USING` in its queue"),
+                );
             cx.report(diagnostic);
         }
         if item.on_failure.is_some() {
-            let message = format!("a {what} has no device that could be gone");
+            let message = format!("a {what} has no device that can fail");
             let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
-                .at(item.span, "ON FAILURE is for ports")
-                .with_help("endpoints that cannot be reached are left out; RETRY tries another");
+                .at(item.span, "ON FAILURE applies to ports")
+                .with_help("unreachable endpoints are ejected; use RETRY to try another one");
             cx.report(diagnostic);
         }
         if concurrency.is_none() && item.rate.is_none() {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "no call would ever wait in this link")
-                .at(on.span, "how many calls may go on?")
-                .with_help("write `CONCURRENCY 64` for calls under way, or RATE '1000 calls/s'");
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "no call ever waits in this link")
+                .at(on.span, "no limit given")
+                .with_help("write `CONCURRENCY 64` to limit calls in flight, or RATE '1000 calls/s'");
             cx.report(diagnostic);
         }
         let concurrency = concurrency.as_ref().and_then(|expr| concurrency_of(cx, expr));
@@ -225,7 +225,7 @@ impl<'a> Queues<'a> {
 
     fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {
         let Some(item) = self.items.iter().find(|item| item.name.name == used.queue.name) else {
-            let message = format!("there is no queue `{}`", used.queue.name);
+            let message = format!("unknown queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
             let names = self.items.iter().map(|item| item.name.name.as_str());
             let diagnostic = with_nearest_or_import(cx, diagnostic, &used.queue, "queues", names);
@@ -247,11 +247,10 @@ impl<'a> Queues<'a> {
             return None;
         }
         if within.contains(&item.name.name) || within.len() > LEVELS_MAX {
-            let message = format!("`{}` is made of itself", item.name.name);
-            let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "begins here");
-            cx.report(
-                diagnostic.with_help("a queue is made of others, that end in one which says what it does"),
-            );
+            let message = format!("queue `{}` contains itself", item.name.name);
+            let diagnostic =
+                Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "the cycle starts here");
+            cx.report(diagnostic.with_help("nested queues must end in a queue with handlers of its own"));
             return None;
         }
         let (names, is_whole) = params(cx, item, used);
@@ -363,7 +362,7 @@ fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel])
     let counted: BTreeSet<&String> = levels.iter().flat_map(|level| &level.counted).collect();
     if counted.len() > COUNTED_MAX {
         let message =
-            format!("partitions are counted by {} fields, and {COUNTED_MAX} are the most", counted.len());
+            format!("partitions are counted by {} fields; at most {COUNTED_MAX} are allowed", counted.len());
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
         return None;
     }
@@ -372,12 +371,11 @@ fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel])
     if names.len() <= HEADERS_MAX {
         return Some(());
     }
-    let message =
-        format!("a queue asks for {} fields of headers, and {HEADERS_MAX} are the most", names.len());
+    let message = format!("the queue reads {} header fields; at most {HEADERS_MAX} are allowed", names.len());
     let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many");
     cx.report(
         diagnostic
-            .with_help("an element of the chain can MARK packets by more of them: the queue sees `p.class`"),
+            .with_help("use MARK in an element of the chain for further fields: the queue reads `p.class`"),
     );
     None
 }
@@ -385,12 +383,12 @@ fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel])
 /// Refuses a queue that asks for headers where there are none.
 fn no_headers(cx: &mut Cx<'_>, used: &QueueUse, levels: &[QueueLevel]) {
     let Some(header) = levels.iter().flat_map(|level| &level.headers).next() else { return };
-    let message = format!("a call has no `{}`", header.name);
+    let message = format!("calls have no `{}`", header.name);
     let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
-        .at(used.span, "asks for fields of packets")
+        .at(used.span, "reads packet fields")
         .with_label(header.span, "here")
         .with_help(
-            "tell calls apart by `KEY header['...']` and `CLASS header['...']`: `flow()` and `p.class`",
+            "classify calls with `KEY header['...']` and `CLASS header['...']`, and read `flow()` and `p.class`",
         );
     cx.report(diagnostic);
 }
@@ -398,8 +396,8 @@ fn no_headers(cx: &mut Cx<'_>, used: &QueueUse, levels: &[QueueLevel]) {
 /// Whether levels fit under each other.
 fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
     if levels.len() > LEVELS_MAX {
-        let message = format!("a queue of {} levels, and {LEVELS_MAX} are the most", levels.len());
-        cx.report(Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "too deep"));
+        let message = format!("the queue has {} levels; at most {LEVELS_MAX} are allowed", levels.len());
+        cx.report(Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "too many levels"));
     }
     let mut n = 1_u64;
     for (at, level) in levels.iter().enumerate() {
@@ -407,7 +405,7 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
             QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n } => u64::from(*n),
         });
         if n > u64::from(PARTITIONS_MAX) {
-            let message = format!("{n} partitions in all, and {PARTITIONS_MAX} are the most");
+            let message = format!("{n} partitions in total; at most {PARTITIONS_MAX} are allowed");
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
             return;
         }
@@ -418,16 +416,14 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
         let select = level.handlers.iter().find(|handler| handler.moment == QueueMoment::Select);
         let looks = select.is_some_and(|handler| handler.body.iter().any(sees_packet));
         let fault = match (ranks_packets, looks) {
-            (true, _) => "orders packets, and holds queues here",
-            (_, true) => {
-                "looks at the packet in SELECT, and here it is not known before the queue below says it"
-            }
+            (true, _) => "orders packets, but contains queues here",
+            (_, true) => "reads the packet in SELECT, but here the inner queue chooses it later",
             _ => continue,
         };
         let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, format!("`{}` {fault}", level.name))
-            .at(item.name.span, "made of it")
+            .at(item.name.span, "contains it")
             .with_label(level.span, "declared here")
-            .with_help("put it last, or charge packets in ON DEQUEUE");
+            .with_help("make it the innermost queue, or charge packets in ON DEQUEUE");
         cx.report(diagnostic);
     }
 }
@@ -569,13 +565,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         let value = fold(&typed);
         if value.is_none() {
             let help = "use literals and parameters";
-            self.report(
-                code::NOT_CONSTANT,
-                "this must be known before the queue runs",
-                ast.span,
-                "not a constant",
-                help,
-            );
+            self.report(code::NOT_CONSTANT, "this must be a constant", ast.span, "not a constant", help);
         }
         value
     }
@@ -585,7 +575,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         if (low..=high).contains(&n) {
             return Some(n);
         }
-        let message = format!("{n} {what}, and it may be {low} to {high}");
+        let message = format!("{n} {what}: allowed are {low} to {high}");
         self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
         None
     }
@@ -614,24 +604,24 @@ impl<'k, 'c> Checker<'k, 'c> {
             match decl {
                 QueueDecl::Limit(clause) => limit = self.limit(clause, None),
                 other => {
-                    let help = "declare it in one of the queues that this one is made of";
+                    let help = "declare it in one of the nested queues";
                     self.report(
                         code::QUEUE_SHAPE,
-                        "a queue made of others has a limit and no more",
+                        "a queue made of others can only have a limit",
                         decl_span(other),
-                        "not here",
+                        "not allowed here",
                         help,
                     );
                 }
             }
         }
         if let Some(handler) = item.handlers.first() {
-            let help = "write the handler in one of the queues that this one is made of";
+            let help = "write the handler in one of the nested queues";
             self.report(
                 code::QUEUE_SHAPE,
                 "a queue made of others has no handlers",
                 handler.event_span,
-                "not here",
+                "not allowed here",
                 help,
             );
         }
@@ -665,9 +655,9 @@ impl<'k, 'c> Checker<'k, 'c> {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
                         self.report(
                             code::QUEUE_SHAPE,
-                            "packets are ordered where there is one partition",
+                            "packets can only be ordered if there is one partition",
                             *span,
-                            "of which partition?",
+                            "partition unknown",
                             help,
                         );
                     }
@@ -686,23 +676,23 @@ impl<'k, 'c> Checker<'k, 'c> {
         if !has_limit {
             let help = "write `LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;`";
             let message = format!("queue `{}` has no limit", item.name.name);
-            self.report(code::QUEUE_NO_LIMIT, &message, item.name.span, "how much may it hold?", help);
+            self.report(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
         }
         if let (Some(span), None) = (ordered, &partitions) {
             let help = "write `PARTITION BY flow();`";
             self.report(
                 code::QUEUE_SHAPE,
-                "an order of partitions where there is one",
+                "this queue orders partitions but has only one",
                 span,
                 "nothing to order",
                 help,
             );
         }
         if !partition_vars.is_empty() && partitions.is_none() {
-            let help = "drop `PARTITION`, or write `PARTITION BY flow();`";
+            let help = "remove `PARTITION`, or write `PARTITION BY flow();`";
             self.report(
                 code::QUEUE_SHAPE,
-                "variables of partitions where there is one",
+                "this queue has partition variables but only one partition",
                 item.name.span,
                 "not partitioned",
                 help,
@@ -763,8 +753,9 @@ impl<'k, 'c> Checker<'k, 'c> {
             if let Some(Literal::Int(n)) = start
                 && !(range.0..=range.1).contains(&n)
             {
-                let message = format!("`{name}` holds {} to {}, and begins with {n}", range.0, range.1);
-                self.report(code::BAD_LITERAL, &message, *span, "does not fit", "");
+                let message =
+                    format!("`{name}` holds {} to {}, but its initial value is {n}", range.0, range.1);
+                self.report(code::BAD_LITERAL, &message, *span, "out of range", "");
             }
             self.n_starts_wrong += self.cx.n_errors() - n_errors;
             let list = if *per_partition { &mut partition_vars } else { &mut vars };
@@ -775,7 +766,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
         for list in [&vars, &partition_vars] {
             if list.len() > VARS_MAX {
-                let message = format!("{} variables, and {VARS_MAX} are the most", list.len());
+                let message = format!("{} variables; at most {VARS_MAX} are allowed", list.len());
                 self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "");
             }
         }
@@ -791,8 +782,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         if found.ty.is_whole() {
             return Some(found);
         }
-        let help = "of F64 take the whole part: `number(...)`; of a truth, `CASE WHEN e THEN 1 ELSE 0 END`";
-        self.report(code::QUEUE_RANK, "keys and ranks are whole numbers", ast.span, "another type", help);
+        let help = "convert F64 with `number(...)`, and BOOL with `CASE WHEN e THEN 1 ELSE 0 END`";
+        self.report(code::QUEUE_RANK, "keys and ranks must be whole numbers", ast.span, "another type", help);
         None
     }
 
@@ -818,7 +809,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                     Some(ways) => self.number(ways, 1, 64, "ways")? as u32,
                 };
                 if !n.is_multiple_of(ways) {
-                    let message = format!("{n} partitions are no whole number of sets of {ways}");
+                    let message = format!("{n} partitions cannot be divided into sets of {ways}");
                     self.report(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
                 }
                 QueuePartitions::Hash { n, ways }
@@ -845,7 +836,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 self.packet_expr(&args[0])
             }
             _ => {
-                let help = "write `BY rank` and set it in handlers, or `BY MIN(p.remaining)`";
+                let help = "write `BY rank` and set `rank` in handlers, or `BY MIN(p.remaining)`";
                 self.report(
                     code::QUEUE_RANK,
                     "partitions are ordered by their rank",
@@ -869,7 +860,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 self.warn_of_byte_limit(ast, n);
                 return Some(n as u64);
             }
-            let message = format!("{n} bytes, and a queue holds 1 to {BYTES_MAX}");
+            let message = format!("{n} bytes: a queue can hold 1 to {BYTES_MAX}");
             self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
             None
         });
@@ -885,9 +876,9 @@ impl<'k, 'c> Checker<'k, 'c> {
             let help = "write `DROP HEAD` or `DROP TAIL`";
             self.report(
                 code::QUEUE_SHAPE,
-                "there is one partition",
+                "this queue has a single partition",
                 clause.span,
-                "of which partition?",
+                "partition unknown",
                 help,
             );
         }
@@ -912,13 +903,13 @@ impl<'k, 'c> Checker<'k, 'c> {
         if bytes >= FRAME_BYTES {
             return;
         }
-        let message = format!("a limit of {bytes} bytes, and a full frame has {FRAME_BYTES}");
+        let message = format!("the limit is {bytes} bytes, but a full frame has {FRAME_BYTES}");
         let help = match ast.kind {
             AstKind::Int(n) => format!("write `{n} PACKETS`; a size is `'{n} KB'`"),
             _ => format!("write `'{FRAME_BYTES} B'` or more, or a number of packets: `100 PACKETS`"),
         };
         let diagnostic =
-            Diagnostic::warning(code::QUEUE_NO_ROOM, message).at(ast.span, "drops all that are longer");
+            Diagnostic::warning(code::QUEUE_NO_ROOM, message).at(ast.span, "drops every longer frame");
         self.cx.report(diagnostic.with_help(help));
     }
 
@@ -936,7 +927,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 let help = "write `ORDER BY bytes DESC`, or `ORDER BY rank DESC`";
                 self.report(
                     code::QUEUE_RANK,
-                    "the partition that loses a packet is that with the most bytes or the highest rank",
+                    "a packet is dropped from the partition with the most bytes or the highest rank",
                     by.span,
                     "neither",
                     help,
@@ -970,7 +961,7 @@ fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
     match expr.kind {
         AstKind::Int(n) if (1..=u64::from(CONCURRENCY_MAX)).contains(&n) => Some(n as u32),
         _ => {
-            let message = format!("a link has 1 to {CONCURRENCY_MAX} calls under way");
+            let message = format!("CONCURRENCY must be 1 to {CONCURRENCY_MAX}");
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(expr.span, "outside the limits"));
             None
         }
@@ -986,8 +977,8 @@ fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
         _ => None,
     };
     let Some(rate) = rate.filter(|rate| CALLS_PER_SECOND.contains(rate)) else {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "this is no rate of calls")
-            .at(expr.span, "how many calls a second?")
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "this is not a call rate")
+            .at(expr.span, "calls per second")
             .with_help("write '1000 calls/s': from 0.001 to 1000000000");
         cx.report(diagnostic);
         return None;
@@ -1016,8 +1007,8 @@ fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
     }
     let or_session = if clause == "KEY" { ", or `KEY session` for connections" } else { "" };
     let diagnostic =
-        Diagnostic::error(code::QUEUE_USE, format!("{clause} of a link is a header of the call"))
-            .at(expr.span, "not a header")
+        Diagnostic::error(code::QUEUE_USE, format!("{clause} of a link must be a header of the call"))
+            .at(expr.span, "not a valid name")
             .with_help(format!(
                 "write `{clause} header['tenant']`{or_session}; an element of the chain can set it: \
                  `SET header['tenant'] = tenant`"

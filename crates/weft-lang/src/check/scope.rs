@@ -207,11 +207,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         let table = self.table(found);
         if table.per_worker && matches!(self.view, View::Handler(kind) if kind.is_timed()) {
             let message =
-                format!("{} runs once a node, and `{}` is a table of each worker", self.words(), name.name);
+                format!("{} runs once per node, but each worker has its own `{}`", self.words(), name.name);
             let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
                 .at(name.span, "which worker's table?")
                 .with_label(table.span, "declared PER WORKER")
-                .with_help("drop PER WORKER, or count in a `VAR ... MERGE SUM`");
+                .with_help("remove PER WORKER, or count in a `VAR ... MERGE SUM`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -254,8 +254,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     fn report_unknown_table(&mut self, name: &Ident) {
         let known: Vec<&str> =
             self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str()).collect();
-        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, format!("there is no table `{}`", name.name))
-            .at(name.span, "not a table of this element, nor a shared one");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, format!("unknown table `{}`", name.name))
+            .at(name.span, "not a table of this element or a shared table");
         let diagnostic = match known.is_empty() {
             true => diagnostic.with_help(format!(
                 "declare it: `TABLE {} (key TEXT(64) PRIMARY KEY, ...) MAX 10000 ROWS EVICT OLDEST;`",
@@ -372,7 +372,8 @@ impl<'a, 'c> Scope<'a, 'c> {
             owners.push("input");
         }
         let ways: Vec<String> = owners.iter().map(|owner| format!("`{owner}.{}`", name.name)).collect();
-        let message = format!("`{}` could be a column of {}", name.name, owners.join(" or of "));
+        let message =
+            format!("`{}` is ambiguous: it could be a column of {}", name.name, owners.join(" or of "));
         let diagnostic = Diagnostic::error(code::AMBIGUOUS_NAME, message)
             .at(name.span, "which one?")
             .with_help(format!("write {}", ways.join(" or ")));
@@ -395,11 +396,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         };
         if column.merge.is_some() && !is_merged && self.merging != Some((row, at)) {
             let message =
-                format!("`{}.{}` is merged, and can only be read in ON EVERY", table.name, column.name);
+                format!("`{}.{}` is merged, so it can only be read in ON EVERY", table.name, column.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(span, "read here")
                 .with_label(column.span, "declared MERGE")
-                .with_help("drop MERGE if data handlers must read it");
+                .with_help("remove MERGE if other handlers must read it");
             self.cx.report(diagnostic);
             return None;
         }
@@ -462,11 +463,11 @@ impl<'a, 'c> Scope<'a, 'c> {
             return None;
         }
         if var.merge.is_some() && self.view != View::Handler(HandlerKind::Every) {
-            let message = format!("`{}` is merged, and can only be read in ON EVERY", var.name);
+            let message = format!("`{}` is merged, so it can only be read in ON EVERY", var.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(name.span, "read here")
                 .with_label(var.span, "declared MERGE")
-                .with_help("drop MERGE if data handlers must read it");
+                .with_help("remove MERGE if other handlers must read it");
             self.cx.report(diagnostic);
             return None;
         }
@@ -479,12 +480,12 @@ impl<'a, 'c> Scope<'a, 'c> {
     pub(super) fn not_in_status_condition<T>(&mut self, what: &str, span: Span) -> Option<T> {
         let params: Vec<String> =
             self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
-        let message = format!("a policy asks how a call ended, and {what} does not tell");
+        let message = format!("a policy's condition can only use the call's status, not {what}");
         let diagnostic = Diagnostic::error(code::STATUS_ONLY, message)
-            .at(span, "not known of an ending")
+            .at(span, "not available when a call ends")
             .with_note(match params.is_empty() {
-                true => "it may read `status`, and nothing else".to_owned(),
-                false => format!("it may read `status`, and the parameters: {}", params.join(", ")),
+                true => "it may read only `status`".to_owned(),
+                false => format!("it may read `status` and the parameters: {}", params.join(", ")),
             })
             .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
         self.cx.report(diagnostic);
@@ -501,27 +502,26 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         let (first, dotted) = (&path.segments[0], path.to_dotted());
         let last = path.segments.last().expect("a path is never empty");
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{dotted}` here"))
-                .at(path.span, "unknown");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{dotted}`"))
+            .at(path.span, "unknown");
         let diagnostic = if matches!(first.name.as_str(), "input" | "req" | "resp") {
-            diagnostic
-                .with_note("an element names columns; where they are is said where it is used")
-                .with_help(format!(
+            diagnostic.with_note("an element declares columns; the chain binds them to fields").with_help(
+                format!(
                     "declare a column `{0}`, and bind it in the chain: `{1} ({0} := req.{2})`",
                     last.name,
                     self.element.name,
                     tail(path)
-                ))
+                ),
+            )
         } else {
             let aliases: Vec<&str> = self.visible_rows.iter().map(|sight| sight.alias.as_str()).collect();
             let diagnostic = match self.is_table(&first.name) {
                 true if self.visible_rows.iter().any(|sight| sight.alias == OLD) => diagnostic.with_help(format!(
-                    "what the row that leaves held is `OLD.{0}`; look another up: `(SELECT {0} FROM {1} WHERE ...)`",
+                    "read the removed row as `OLD.{0}`; read another row with `(SELECT {0} FROM {1} WHERE ...)`",
                     last.name, first.name
                 )),
                 true => diagnostic.with_help(format!(
-                    "look the row up: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
+                    "read the row: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
                     last.name, first.name
                 )),
                 false => diagnostic,
@@ -567,12 +567,12 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.report_elsewhere(name) {
             return None;
         }
-        let message = format!("there is nothing called `{}` here", name.name);
+        let message = format!("unknown name `{}`", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
         if self.cx.sources.slice(name.span).starts_with('"') {
             // In double quotes it is a name, as in SQL; whoever comes from elsewhere means a text.
             let text = format!("'{}'", name.name.replace('\'', "''"));
-            let help = format!("a text stands in single quotes: `{text}`");
+            let help = format!("write a text in single quotes: `{text}`");
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
             return None;
         }
@@ -580,7 +580,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             && let Some(path) = self.cx.formats.path_of(layer, &name.name)
         {
             let diagnostic = diagnostic
-                .with_help(format!("fields of headers have the names of their layers: write `{path}`"))
+                .with_help(format!("write a header field with its layer: `{path}`"))
                 .with_fix(name.span, path);
             self.cx.report_missing(diagnostic);
             return None;
@@ -588,7 +588,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.cx.ports.contains(&name.name) {
             // A chain names ports without quotes; to an element they are texts.
             let text = format!("'{}'", name.name);
-            let help = format!("the name of a port is a text here: write `{text}`");
+            let help = format!("write the port's name as a text: `{text}`");
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
             return None;
         }
@@ -614,11 +614,10 @@ impl<'a, 'c> Scope<'a, 'c> {
         let Some(near) = near.filter(|_| !is_elsewhere) else {
             return self.not_in_status_condition(&format!("`{}`", name.name), name.span);
         };
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{}` here", name.name))
-                .at(name.span, "unknown")
-                .with_help(format!("write `{near}`"))
-                .with_fix(name.span, near);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{}`", name.name))
+            .at(name.span, "unknown")
+            .with_help(format!("write `{near}`"))
+            .with_fix(name.span, near);
         self.cx.report_missing(diagnostic);
         None
     }
@@ -627,7 +626,7 @@ impl<'a, 'c> Scope<'a, 'c> {
     fn report_elsewhere(&mut self, name: &Ident) -> bool {
         let element = self.element;
         let column = element.columns.iter().find(|column| column.name == name.name);
-        let message = format!("`{}` has no value in {}", name.name, self.words());
+        let message = format!("`{}` is not available in {}", name.name, self.words());
         let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message);
         let in_handler = matches!(self.view, View::Handler(_));
         let diagnostic = if let Some(column) = column.filter(|_| in_handler) {
@@ -637,7 +636,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             };
             let help = match self.view {
                 View::Handler(kind) if kind.is_departure() => {
-                    format!("keep it in a column of the table: what that held is `OLD.{}` here", column.name)
+                    format!("save it in a column of the table, and read it here as `OLD.{}`", column.name)
                 }
                 _ => format!(
                     "save it in a CALL column: `CALL (saved_{0} {1});` and `SET saved_{0} = {0};` {event}",
@@ -646,45 +645,45 @@ impl<'a, 'c> Scope<'a, 'c> {
                 ),
             };
             diagnostic
-                .at(name.span, format!("a column of the {other}, which is there in {event}"))
+                .at(name.span, format!("a column of the {other}, available in {event}"))
                 .with_label(column.span, "declared here")
                 .with_help(help)
         } else if let Some(cell) = element.call.iter().find(|cell| cell.name == name.name) {
             let why = if in_handler {
-                "a column of a call's row, and no call is at hand"
+                "a CALL column, but there is no call here"
             } else {
-                "known only in a call"
+                "available in call handlers only"
             };
             diagnostic
                 .at(name.span, why)
                 .with_label(cell.span, "declared here")
-                .with_help("keep what outlives a call in a VAR or a TABLE")
+                .with_help("use a VAR or a TABLE for data that outlives a call")
         } else if let Some(var) = element.vars.iter().find(|var| var.name == name.name) {
             diagnostic
-                .at(name.span, "a variable, whose value is known only while the program runs")
+                .at(name.span, "a variable, whose value is known at run time only")
                 .with_label(var.span, "declared here")
                 .with_help("use a literal or a parameter")
         } else if self.is_packet()
             && (METAS.iter().chain(frame::METAS)).any(|(known, ..)| *known == name.name)
         {
             let names: Vec<&str> = frame::METAS.iter().map(|(known, ..)| *known).collect();
-            diagnostic.at(name.span, "not known here").with_help(format!(
-                "of a frame there are {} in ON PACKET, and the fields of its headers: `ip.src`",
+            diagnostic.at(name.span, "not available here").with_help(format!(
+                "available in ON PACKET: {}, and header fields such as `ip.src`",
                 names.join(", ")
             ))
         } else if let Some((known, meta, ..)) = METAS.iter().find(|(known, ..)| *known == name.name) {
-            diagnostic.at(name.span, "not known here").with_help(match meta {
-                Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
+            diagnostic.at(name.span, "not available here").with_help(match meta {
+                Meta::EndedBy => format!("`{known}` is available in ON CLOSE"),
                 Meta::Elapsed | Meta::Status | Meta::Upstream => {
-                    format!("`{known}` is known in ON RESPONSE and ON CLOSE")
+                    format!("`{known}` is available in ON RESPONSE and ON CLOSE")
                 }
                 Meta::Size | Meta::Index | Meta::Payload => {
-                    format!("`{known}` is known in ON REQUEST and ON RESPONSE")
+                    format!("`{known}` is available in ON REQUEST and ON RESPONSE")
                 }
-                _ => format!("`{known}` is known in the handlers of a call"),
+                _ => format!("`{known}` is available in the handlers of a call"),
             })
         } else if name.name == "error" {
-            diagnostic.at(name.span, "the name of a fault").with_help("`error` is known in ON ERROR")
+            diagnostic.at(name.span, "the name of an error").with_help("`error` is available in ON ERROR")
         } else {
             return false;
         };
@@ -769,7 +768,7 @@ pub(super) fn import_help(cx: &Cx<'_>, folder: &str, name: &str) -> Option<Strin
     let folder = format!("library/{folder}/");
     let names = cx.library.iter().filter_map(|path| path.strip_prefix(&folder)?.strip_suffix(".weft"));
     if names.clone().any(|known| known == name) {
-        return Some(format!("import the file that has it: `IMPORT '{folder}{name}.weft';`"));
+        return Some(format!("import the file that defines it: `IMPORT '{folder}{name}.weft';`"));
     }
     let near = nearest(name, names)?;
     Some(format!("the library has `{near}`: `IMPORT '{folder}{near}.weft';`"))

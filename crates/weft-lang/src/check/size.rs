@@ -14,10 +14,10 @@ pub const PARTS_MAX: usize = 1024;
 /// The items that are looked at: the others have a fault that is told.
 pub(super) fn within_size_limits<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
     if items.len() > ITEMS_MAX {
-        let message = format!("a program has {ITEMS_MAX} items at most, and this has {}", items.len());
+        let message = format!("this program has {} items; at most {ITEMS_MAX} are allowed", items.len());
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message);
         cx.report(match items.iter().skip(ITEMS_MAX).find_map(resolve::named) {
-            Some((_, name, _)) => diagnostic.at(name.span, "what follows is not looked at"),
+            Some((_, name, _)) => diagnostic.at(name.span, "the rest is not checked"),
             None => diagnostic,
         });
         cx.has_gaps = true;
@@ -27,8 +27,8 @@ pub(super) fn within_size_limits<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<
         match lists(item).into_iter().find(|(_, n, _)| *n > PARTS_MAX) {
             None => kept.push(item),
             Some((what, n, span)) => {
-                let message = format!("there are {n} {what}, and {PARTS_MAX} are the most");
-                cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "not looked at further"));
+                let message = format!("there are {n} {what}; at most {PARTS_MAX} are allowed");
+                cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "ignored"));
                 cx.has_gaps = true;
             }
         }

@@ -34,8 +34,8 @@ impl Scope<'_, '_> {
                 body.push(Stmt { kind, span: stmt.span });
             }
             if let (Ast::Verdict(verdict), Some(next)) = (&stmt.kind, stmts.get(index + 1)) {
-                let diagnostic = Diagnostic::warning(code::UNREACHABLE, "this is never reached")
-                    .at(next.span, "comes behind a verdict")
+                let diagnostic = Diagnostic::warning(code::UNREACHABLE, "this statement is unreachable")
+                    .at(next.span, "follows a verdict")
                     .with_label(verdict.span, "ends the handler")
                     .with_help("remove it, or move it before the verdict");
                 self.cx.report(diagnostic);
@@ -102,29 +102,27 @@ impl Scope<'_, '_> {
                     interval: self.value_for(interval, Type::Interval, false, "a delay")?,
                 })
             }
-            Ast::Signal { .. } => self.not_on_rpc(stmt.span, "SIGNAL", "signals are not in this version"),
+            Ast::Signal { .. } => {
+                self.not_on_rpc(stmt.span, "SIGNAL", "signals are not supported in this version")
+            }
             Ast::Message { .. } => self.not_on_rpc(
                 stmt.span,
                 "MESSAGE",
-                "making messages is for message streams, not in this version",
+                "MESSAGE needs a message stream, which is not supported in this version",
             ),
             Ast::Push { headers } if self.is_packet() => self.push(headers, stmt.span),
             Ast::Pop { to, layer } if self.is_packet() => self.pop(*to, layer.as_ref(), stmt.span),
             Ast::Cut { bytes } if self.is_packet() => self.cut(bytes, stmt.span),
             Ast::Fragment { bytes } if self.is_packet() => self.fragment(bytes, stmt.span),
-            Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "headers are pushed on packet layers"),
-            Ast::Pop { .. } => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
-            Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "frames are cut on packet layers"),
-            Ast::Fragment { .. } => {
-                self.not_on_rpc(stmt.span, "FRAGMENT", "packets are fragmented on packet layers")
-            }
+            Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "PUSH works on packet layers"),
+            Ast::Pop { .. } => self.not_on_rpc(stmt.span, "POP", "POP works on packet layers"),
+            Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "CUT works on packet layers"),
+            Ast::Fragment { .. } => self.not_on_rpc(stmt.span, "FRAGMENT", "FRAGMENT works on packet layers"),
             Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
             Ast::QueueVerdict(_) => {
-                let diagnostic = Diagnostic::error(
-                    code::VERDICT_NOT_HERE,
-                    "a verdict of queues in a handler of an element",
-                )
-                .at(stmt.span, "ends handlers of a QUEUE");
+                let diagnostic =
+                    Diagnostic::error(code::VERDICT_NOT_HERE, "a queue's verdict in an element's handler")
+                        .at(stmt.span, "for handlers of a QUEUE");
                 self.cx.report(diagnostic);
                 None
             }
@@ -147,15 +145,15 @@ impl Scope<'_, '_> {
                 Diagnostic::error(code::DUPLICATE_NAME, format!("`{}` is named twice", name.name))
                     .at(name.span, "the second")
                     .with_label(first.span, "the first")
-                    .with_help("a LET does not change; give the new value a name of its own");
+                    .with_help("a LET cannot be changed; give the new value its own name");
             self.cx.report(diagnostic);
         }
         let local = value.as_ref().map(|value| self.add_local(name, value.ty, value.nullable));
         if self.names.len() >= LOCALS_MAX {
-            let message = format!("more than {LOCALS_MAX} names in a handler");
+            let message = format!("more than {LOCALS_MAX} names in one handler");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(name.span, "one too many")
-                .with_help("keep what is many in a TABLE");
+                .with_help("use a TABLE for many values");
             self.cx.report(diagnostic);
             return None;
         }
@@ -192,7 +190,7 @@ impl Scope<'_, '_> {
             ast::AssignTarget::Header { span, .. } | ast::AssignTarget::Trailer { span, .. }
                 if self.is_packet() =>
             {
-                self.no_write(*span, "a frame has none by name", "SET a field of a protocol: `ip.ttl`")
+                self.no_write(*span, "frames have no named headers", "set a protocol's field: `ip.ttl`")
             }
             ast::AssignTarget::Header { key, span } => {
                 let name = self.written_header(key)?;
@@ -202,8 +200,8 @@ impl Scope<'_, '_> {
                 ) {
                     return self.no_write(
                         *span,
-                        "headers have left by then",
-                        "SET trailer['...'] in ON CLOSE, or the header in ON RESPONSE",
+                        "the headers have already been sent",
+                        "set trailer['...'] in ON CLOSE, or the header in ON RESPONSE",
                     );
                 }
                 Some((AssignTarget::Header(name), Type::Text(None), true, "a header".to_owned()))
@@ -213,8 +211,8 @@ impl Scope<'_, '_> {
                 if self.view != View::Handler(HandlerKind::Close) {
                     return self.no_write(
                         *span,
-                        "trailers come with the end of the call",
-                        "SET it in ON CLOSE, or give it to ABORT ... WITH",
+                        "trailers are sent at the end of the call",
+                        "set it in ON CLOSE, or with ABORT ... WITH",
                     );
                 }
                 Some((AssignTarget::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
@@ -227,7 +225,7 @@ impl Scope<'_, '_> {
         let name = self.header_name(key)?;
         match header::instead_of_writing(&name) {
             None => Some(name),
-            Some(help) => self.no_write(key.span, "belongs to the protocol", help),
+            Some(help) => self.no_write(key.span, "set by the protocol", help),
         }
     }
 
@@ -245,7 +243,7 @@ impl Scope<'_, '_> {
                 };
             }
             [_, name] => {
-                let help = format!("change a table's row with `UPDATE ... SET {} = ...`", name.name);
+                let help = format!("change a table row with `UPDATE ... SET {} = ...`", name.name);
                 return self.no_write(path.span, "not a column of the message", &help);
             }
             _ => {
@@ -262,7 +260,7 @@ impl Scope<'_, '_> {
             && let Some((known, _)) = self.names.iter().find(|(known, _)| known.name == name.name)
         {
             let label = format!("`{}` is a LET", known.name);
-            let help = "a LET does not change: use a CALL column, or another LET";
+            let help = "a LET cannot be changed: use a CALL column, or another LET";
             return self.no_write(path.span, &label, help);
         }
         if let Some(at) = self.own_column(&name.name) {
@@ -284,11 +282,11 @@ impl Scope<'_, '_> {
         if let Some(at) = element.vars.iter().position(|var| var.name == name.name) {
             let var = &element.vars[at];
             if var.merge.is_some() {
-                let message = format!("`{}` is merged, and changes by ADD and RESET alone", name.name);
+                let message = format!("`{}` is merged, so only ADD and RESET can change it", name.name);
                 let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                     .at(path.span, "set here")
                     .with_label(var.span, "declared MERGE")
-                    .with_help(format!("write `ADD {}, n;`, or drop MERGE", name.name));
+                    .with_help(format!("write `ADD {}, n;`, or remove MERGE", name.name));
                 self.cx.report(diagnostic);
                 return None;
             }
@@ -298,21 +296,21 @@ impl Scope<'_, '_> {
             return self.no_write(
                 path.span,
                 "a parameter",
-                "parameters are given in the chain: copy it into a LET or a VAR",
+                "the chain sets parameters: copy the value into a LET or a VAR",
             );
         }
         if self.meta(&name.name).is_some()
             || (!self.is_packet() && super::scope::METAS.iter().any(|(known, ..)| *known == name.name))
         {
-            return self.no_write(path.span, "known to the engine", "it can only be read");
+            return self.no_write(path.span, "set by the engine", "it is read-only");
         }
         // Says what is wrong with the name: unknown, or not here.
         self.path(path)?;
-        self.no_write(path.span, "not a column, CALL column or VAR", "SET changes those, and headers")
+        self.no_write(path.span, "not a column, CALL column or VAR", "SET can change those, and headers")
     }
 
     fn no_write<T>(&mut self, span: Span, label: &str, help: &str) -> Option<T> {
-        let message = format!("this cannot be changed in {}", self.words());
+        let message = format!("this cannot be set in {}", self.words());
         let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
         self.cx.report(diagnostic);
         None
@@ -344,7 +342,7 @@ impl Scope<'_, '_> {
             let strange = NoPort {
                 name,
                 literal: Some(expr.span),
-                otherwise: "name a PORT or a GROUP, or write '*' for all others of the chain",
+                otherwise: "name a PORT or a GROUP, or write '*' for all other ports of the chain",
             };
             let diagnostic = self.cx.no_port(Diagnostic::error, strange).at(expr.span, "unknown");
             self.cx.report_missing(diagnostic);
@@ -359,8 +357,8 @@ impl Scope<'_, '_> {
     fn guard(&mut self, guard: &ast::Guard, span: Span) -> Option<StmtKind> {
         self.check_input(guard.select.span)?;
         if self.view == View::Handler(HandlerKind::Close) {
-            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE guards nothing")
-                .at(span, "the call has ended already")
+            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE has no effect")
+                .at(span, "the call has already ended")
                 .with_help("use IF, or INSERT ... SELECT ... FROM input");
             self.cx.report(diagnostic);
             return None;
@@ -388,9 +386,9 @@ impl Scope<'_, '_> {
                     continue;
                 }
                 (None, _) => {
-                    let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, "this value goes nowhere")
-                        .at(value.span, "has no name")
-                        .with_help("name the column that it sets: `e AS column`");
+                    let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, "this value is not used")
+                        .at(value.span, "no name")
+                        .with_help("name the column to set: `e AS column`");
                     self.cx.report(diagnostic);
                     None
                 }
@@ -436,8 +434,8 @@ impl Scope<'_, '_> {
             "a request can end here without an answer"
         };
         let diagnostic = Diagnostic::error(code::NO_ANSWER, message)
-            .at(span, "what happens to a message that does not match?")
-            .with_help("say it: `ELSE ABORT PERMISSION_DENIED 'why'`")
+            .at(span, "action for other messages missing")
+            .with_help("add it: `ELSE ABORT PERMISSION_DENIED 'why'`")
             .with_fix(Span { start: span.end.saturating_sub(1), ..span }, " ELSE ABORT PERMISSION_DENIED;");
         self.cx.report(diagnostic);
         None
@@ -451,15 +449,15 @@ impl Scope<'_, '_> {
         let table = self.table(found);
         if let Some(filler) = table.filled {
             let (clause, who) = (filler.clause(), filler.in_words());
-            let message = format!("`{}` is filled by {who}, and handlers only read it", name.name);
-            let help = format!("drop {clause} (and say what is evicted), or keep this in a table of its own");
+            let message = format!("`{}` is filled by {who}, so handlers can only read it", name.name);
+            let help = format!("remove {clause} (and add an EVICT clause), or use a separate table");
             let diagnostic = Diagnostic::error(code::TABLE_READ_ONLY, message)
                 .at(name.span, "written here")
                 .with_label(table.span, format!("declared {clause}"))
                 .with_help(help);
             let diagnostic = if filler == ast::Filler::Controller {
                 diagnostic
-                    .with_help(format!("or send rows by a sink: `SINK s (...) TO TABLE {};`", name.name))
+                    .with_help(format!("or send rows with a sink: `SINK s (...) TO TABLE {};`", name.name))
             } else {
                 diagnostic
             };
@@ -467,21 +465,20 @@ impl Scope<'_, '_> {
             return None;
         }
         if makes_rows && table.evict.is_none() {
-            let message =
-                format!("`{}` gets rows here, and does not say what happens when it is full", name.name);
+            let message = format!("`{}` gets rows here, but has no eviction policy", name.name);
             let diagnostic = Diagnostic::error(code::NO_EVICT, message)
-                .at(name.span, "may make a row")
+                .at(name.span, "may insert a row")
                 .with_label(table.span, "no EVICT")
-                .with_help("add `EVICT OLDEST`, `EVICT LRU` or `EVICT REJECT` behind `MAX n ROWS`");
+                .with_help("add `EVICT OLDEST`, `EVICT LRU` or `EVICT REJECT` after `MAX n ROWS`");
             self.cx.report_unless_broken(table.span, diagnostic);
             return None;
         }
         let is_scanned = |row: &RowId| self.rows[row.0].table == found;
         if makes_rows && self.scanning().iter().any(is_scanned) {
-            let message = format!("`{}` gets rows while it is scanned", name.name);
+            let message = format!("rows are inserted into `{}` while it is scanned", name.name);
             let diagnostic = Diagnostic::error(code::SCANNED_TABLE_GROWS, message)
-                .at(name.span, "inside its own SCAN")
-                .with_help("UPDATE the row, or gather in a LET, VAR or another table");
+                .at(name.span, "inside a SCAN of the same table")
+                .with_help("use UPDATE, or collect the rows in a VAR or another table");
             self.cx.report(diagnostic);
             return None;
         }
@@ -519,7 +516,7 @@ impl Scope<'_, '_> {
     fn unknown_target<T>(&mut self, name: &Ident) -> Option<T> {
         let sinks: Vec<&str> = self.element.sinks.iter().map(|sink| sink.name.as_str()).collect();
         let tables = self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str());
-        let message = format!("there is no table or sink `{}`", name.name);
+        let message = format!("unknown table or sink `{}`", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, message)
             .at(name.span, "unknown")
             .with_help(format!("declare it: `SINK {} (...) TO STDOUT;`, or as a TABLE", name.name));
@@ -545,9 +542,9 @@ impl Scope<'_, '_> {
                         SelectItem::Value { value, .. } => values.push(value),
                         SelectItem::Star(star) => {
                             let diagnostic =
-                                Diagnostic::error(code::BAD_ARGUMENTS, "`*` names no columns here")
+                                Diagnostic::error(code::BAD_ARGUMENTS, "`*` is not allowed here")
                                     .at(*star, "which columns?")
-                                    .with_help("name a value for each column");
+                                    .with_help("write one value for each column");
                             self.cx.report(diagnostic);
                             return None;
                         }
@@ -660,9 +657,12 @@ impl Scope<'_, '_> {
         let column = &table.columns[at];
         let message = format!("a new row of `{}` has no value for `{}`", table.name, column.name);
         let diagnostic = Diagnostic::error(code::NO_VALUE, message)
-            .at(span, format!("`{}` is not given", column.name))
+            .at(span, format!("`{}` has no value", column.name))
             .with_label(column.span, "has no default, and cannot be NULL")
-            .with_help(format!("give it one here, or a default: `{} {} = ...`", column.name, column.ty));
+            .with_help(format!(
+                "give it a value here, or declare a default: `{} {} = ...`",
+                column.name, column.ty
+            ));
         self.cx.report_unless_broken(column.span, diagnostic);
         None
     }
@@ -683,13 +683,13 @@ impl Scope<'_, '_> {
             let names: Vec<&str> =
                 decl.columns[..decl.n_keys].iter().map(|column| column.name.as_str()).collect();
             let message = format!(
-                "the key of `{}` has {} columns, and {} are given",
+                "the key of `{}` has {} columns, but {} values are given",
                 decl.name,
                 decl.n_keys,
                 upsert.key.len()
             );
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
-                .at(span, "not the whole key")
+                .at(span, "incomplete key")
                 .with_help(format!("write `KEY ({})`", names.join(", ")));
             self.cx.report_unless_broken(decl.span, diagnostic);
             None
@@ -750,9 +750,9 @@ impl Scope<'_, '_> {
         if at < decl.n_keys {
             let diagnostic =
                 Diagnostic::error(code::KEY_CHANGED, format!("`{}` is part of the key", column.name))
-                    .at(assign.name.span, "a key does not change")
+                    .at(assign.name.span, "a key cannot be changed")
                     .with_label(column.span, "declared here")
-                    .with_help("DELETE the row and INSERT another");
+                    .with_help("DELETE the row and INSERT a new one");
             self.cx.report(diagnostic);
             return None;
         }
@@ -770,11 +770,11 @@ impl Scope<'_, '_> {
                     Merge::Max => format!("{name} = greatest({name}, e)"),
                     Merge::Min => format!("{name} = least({name}, e)"),
                 };
-                let message = format!("`{name}` is merged, and changes by its own operation alone");
+                let message = format!("`{name}` is merged, so only its own merge operation can change it");
                 let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
-                    .at(assign.span, "another operation")
+                    .at(assign.span, "a different operation")
                     .with_label(column.span, "declared MERGE")
-                    .with_help(format!("write `{form}`, or drop MERGE"));
+                    .with_help(format!("write `{form}`, or remove MERGE"));
                 self.cx.report(diagnostic);
                 None
             }
@@ -826,20 +826,20 @@ impl Scope<'_, '_> {
         }
         let (place, ty, nullable, whose) = self.named_place(&returning.into)?;
         let message = if column.nullable && !nullable {
-            format!("`{}` may be NULL, and {whose} cannot", column.name)
+            format!("`{}` may be NULL, but {whose} cannot be NULL", column.name)
         } else if types::widens(column.ty, ty) {
             return Some((at, place));
         } else {
             format!(
-                "`{}` is {}, and {whose} is {}",
+                "`{}` is {}, but {whose} is {}",
                 column.name,
                 super::expr::article(column.ty),
                 super::expr::article(ty)
             )
         };
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(returning.span, "does not fit")
-            .with_help("return it into a new name, and convert that: `RETURNING c INTO x`");
+            .at(returning.span, "out of range")
+            .with_help("return it into a new name, then convert it: `RETURNING c INTO x`");
         self.cx.report(diagnostic);
         None
     }
@@ -883,7 +883,7 @@ impl Scope<'_, '_> {
     fn merged_var(&mut self, name: &Ident, verb: &str) -> Option<usize> {
         let element = self.element;
         let Some(at) = element.vars.iter().position(|var| var.name == name.name) else {
-            let message = format!("there is no variable `{}`", name.name);
+            let message = format!("unknown variable `{}`", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
                 .at(name.span, "unknown")
                 .with_help(format!("declare it: `VAR {} U64 MERGE SUM;`", name.name));
@@ -893,7 +893,7 @@ impl Scope<'_, '_> {
         };
         let var = &element.vars[at];
         if var.merge.is_none() {
-            let message = format!("`{}` is not merged, and {verb} is for merged variables", name.name);
+            let message = format!("`{}` is not merged, but {verb} is for merged variables", name.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(name.span, "an ordinary variable")
                 .with_label(var.span, "declared without MERGE")
@@ -920,10 +920,11 @@ impl Scope<'_, '_> {
     fn reset(&mut self, target: &Ident) -> Option<StmtKind> {
         let var = self.merged_var(target, "RESET")?;
         if self.view != View::Handler(HandlerKind::Every) {
-            let message = format!("RESET changes the merged value, which is not at hand in {}", self.words());
+            let message =
+                format!("RESET changes the merged value, which is not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
                 .at(target.span, "reset here")
-                .with_help("RESET it in ON EVERY");
+                .with_help("use RESET in ON EVERY");
             self.cx.report(diagnostic);
             return None;
         }
@@ -947,25 +948,26 @@ impl Scope<'_, '_> {
             return Some(());
         }
         let names = self.events(allowed);
-        let message = format!("{what} has nothing to act on in {}", self.words());
+        let message = format!("{what} is not available in {}", self.words());
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(span, "no message is at hand")
-            .with_help(format!("{what} is for {}", names.join(", ")));
+            .at(span, "no message here")
+            .with_help(format!("{what} is allowed in {}", names.join(", ")));
         self.cx.report(diagnostic);
         None
     }
 
     fn not_on_packet<T>(&mut self, span: Span, what: &str, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on frames"))
-            .at(span, "not on this layer")
-            .with_help(help);
+        let diagnostic =
+            Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
+                .at(span, "not available on this layer")
+                .with_help(help);
         self.cx.report(diagnostic);
         None
     }
 
     fn not_on_rpc<T>(&mut self, span: Span, what: &str, why: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on rpc"))
-            .at(span, "not on this layer")
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on rpc"))
+            .at(span, "not available on this layer")
             .with_help(why);
         self.cx.report(diagnostic);
         None
@@ -986,7 +988,7 @@ impl Scope<'_, '_> {
                 if !self.is_packet() {
                     let diagnostic =
                         Diagnostic::warning(code::NO_ANSWER, "a request can end here without an answer")
-                            .at(span, "the caller gets a reset and no status")
+                            .at(span, "the client gets a stream reset without a status")
                             .with_help("write `ABORT UNAVAILABLE`, unless the method is a stream");
                     self.cx.report(diagnostic);
                 }
@@ -995,13 +997,13 @@ impl Scope<'_, '_> {
             AstVerdict::Abort { status, text, with } => {
                 self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "ABORT", span)?;
                 if let (true, Some(first)) = (self.is_packet(), with.first()) {
-                    let help = "nobody is answered: the frame is dropped, and counted by status and text";
+                    let help = "a frame has no response: ABORT drops it and counts it by status and text";
                     return self.not_on_packet(first.span, "ABORT ... WITH", help);
                 }
                 self.abort(status, text.as_ref(), with)?
             }
             AstVerdict::Reply { .. } | AstVerdict::ReplyPayload { .. } if self.is_packet() => {
-                let help = "a frame has no answer: DROP it, or change it and `REDIRECT TO port`";
+                let help = "a frame has no response: use DROP, or change the frame and `REDIRECT TO port`";
                 return self.not_on_packet(span, "REPLY", help);
             }
             AstVerdict::Steer { edge } if self.is_packet() => {
@@ -1053,14 +1055,14 @@ impl Scope<'_, '_> {
         let why = match self.view {
             View::Handler(HandlerKind::Close) => "the call has ended",
             View::Handler(kind) if kind.is_timed() => "there is no tuple to decide on",
-            View::Handler(HandlerKind::Response) => "the request has left",
-            _ => "the element has failed, and its work is undone",
+            View::Handler(HandlerKind::Response) => "the request has already been sent",
+            _ => "the element has failed, and its changes were rolled back",
         };
         let names = self.events(allowed);
-        let message = format!("{what} cannot be decided in {}", self.words());
+        let message = format!("{what} is not allowed in {}", self.words());
         let diagnostic = Diagnostic::error(code::VERDICT_NOT_HERE, message)
             .at(span, why)
-            .with_help(format!("{what} is for {}", names.join(", ")));
+            .with_help(format!("{what} is allowed in {}", names.join(", ")));
         self.cx.report(diagnostic);
         None
     }
@@ -1076,7 +1078,7 @@ impl Scope<'_, '_> {
             _ if self.cx.layer_is_missing => None,
             ast::ExprKind::Path(path) if path.as_ident().is_some_and(|name| self.is_unknown_status(name)) => {
                 let name = path.as_ident()?;
-                let message = format!("there is no status `{}`", name.name);
+                let message = format!("unknown status `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
                     .at(name.span, "not a gRPC status")
                     .with_note("see https://grpc.io/docs/guides/status-codes");
@@ -1087,8 +1089,8 @@ impl Scope<'_, '_> {
         };
         if let Some(Expr { kind: ExprKind::Const(Value::Int(0)), span, .. }) = status {
             let diagnostic = Diagnostic::error(code::BAD_LITERAL, "ABORT cannot end a call as OK")
-                .at(span, "OK is no fault")
-                .with_help("answer with REPLY, or name another status");
+                .at(span, "OK is not an error")
+                .with_help("use REPLY, or another status");
             self.cx.report(diagnostic);
             return None;
         }
@@ -1118,9 +1120,9 @@ impl Scope<'_, '_> {
             ast::AssignTarget::Path(path) => {
                 let diagnostic = Diagnostic::error(
                     code::WRITE_NOT_HERE,
-                    "an answer of ABORT has headers and trailers alone",
+                    "ABORT ... WITH can only set headers and trailers",
                 )
-                .at(path.span, "not a header")
+                .at(path.span, "not a valid name")
                 .with_help(format!("write `header['{}'] = ...`", path.to_dotted()));
                 self.cx.report(diagnostic);
                 return None;
@@ -1141,7 +1143,7 @@ impl Scope<'_, '_> {
             let Some(at) = at else {
                 let names: Vec<&str> =
                     element.columns.iter().filter(is_response).map(|column| column.name.as_str()).collect();
-                let message = format!("the answer has no column `{}`", name.name);
+                let message = format!("the response has no column `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
                     .at(name.span, "not a column of RETURNS")
                     .with_help(format!(

@@ -84,17 +84,19 @@ pub(super) fn table(
 /// What holds of every row: the controller's are looked at as they come.
 fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::CheckClause) -> Option<Check> {
     if table.filled != Some(Filler::Controller) {
-        let message =
-            format!("`{}` is not FILLED BY CONTROLLER, and CHECK is for rows from outside", table.name);
+        let message = format!(
+            "CHECK applies to rows from the controller, but `{}` is not FILLED BY CONTROLLER",
+            table.name
+        );
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(clause.span, "would be asked of no row")
-            .with_help("handlers say what they write: test it there with IF");
+            .at(clause.span, "would check no row")
+            .with_help("test the values with IF where handlers write them");
         cx.report(diagnostic);
         return None;
     }
     let row = row_of(&table.columns);
-    let help = "compare columns with literals and each other; `TTL` takes out rows that are too old";
-    check(cx, &row, n_rand, clause, ("a row is what it is at any time", help))
+    let help = "compare columns with literals and with each other; use `TTL` to remove old rows";
+    check(cx, &row, n_rand, clause, ("a row does not change with time", help))
 }
 
 /// What holds of the parameters of every instance.
@@ -104,8 +106,8 @@ pub(super) fn param_check(
     n_rand: &mut u32,
     clause: &ast::CheckClause,
 ) -> Option<Check> {
-    let help = "compare parameters with literals and each other";
-    check(cx, element, n_rand, clause, ("parameters are what they are at any time", help))
+    let help = "compare parameters with literals and with each other";
+    check(cx, element, n_rand, clause, ("parameters do not change with time", help))
 }
 
 /// A condition about parameters; what is told of one that asks for the time.
@@ -118,9 +120,8 @@ fn check(
 ) -> Option<Check> {
     let condition = condition(cx, element, &clause.condition, n_rand)?;
     if let Some(now) = reads_clock(&condition) {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, at_any_time)
-            .at(now, "differs from one time to the other")
-            .with_help(help);
+        let diagnostic =
+            Diagnostic::error(code::NOT_CONSTANT, at_any_time).at(now, "changes with time").with_help(help);
         cx.report(diagnostic);
         return None;
     }
@@ -161,7 +162,7 @@ pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Op
         format!("{} is {}", param.name, shown(param.ty, &values[at]))
     });
     let (text, name, told) = (&check.text, &element.name, told.collect::<Vec<_>>().join(", "));
-    Some((check, format!("`{text}` does not hold of this `{name}`: {told}")))
+    Some((check, format!("`{text}` is not satisfied by this `{name}`: {told}")))
 }
 
 /// What is wrong with a row of which a condition does not hold, in words.
@@ -171,7 +172,7 @@ pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
         Err(FoldError::Fault(what, _)) => {
             format!("`{text}` has no value for a row of `{name}`, {what}: {told}")
         }
-        _ => format!("`{text}` does not hold of a row of `{name}`: {told}"),
+        _ => format!("`{text}` is not satisfied by a row of `{name}`: {told}"),
     }
 }
 
@@ -227,11 +228,11 @@ fn column(
     {
         let diagnostic = Diagnostic::error(
             code::MERGE_MISUSE,
-            format!("only integers merge, and this is {}", article(ty)),
+            format!("only integers can be merged; this is {}", article(ty)),
         )
         .at(clause.span, "cannot be merged")
         .with_label(column.ty.span, ty.to_string());
-        cx.report(diagnostic.with_help("count in whole units (bytes, microseconds), or drop MERGE"));
+        cx.report(diagnostic.with_help("count in whole units (bytes, microseconds), or remove MERGE"));
     }
     let merge = column.merge.map(|clause| clause.merge);
     TableColumn { name, ty, nullable, default, merge, written_at, span: column.span }
@@ -249,7 +250,7 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
                     .at(inline[1].span, "the second")
                     .with_label(inline[0].span, "the first");
             cx.report(diagnostic.with_help(format!(
-                "one key of both: `PRIMARY KEY ({})` behind the columns",
+                "use one combined key: `PRIMARY KEY ({})` after the columns",
                 all.join(", ")
             )));
             vec![&inline[0].name]
@@ -259,8 +260,8 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
             let first = decl.columns.first().map_or("key", |column| column.name.name.as_str());
             let diagnostic =
                 Diagnostic::error(code::BAD_KEY, format!("`{}` has no primary key", decl.name.name))
-                    .at(decl.name.span, "how is a row found?")
-                    .with_help(format!("mark the column that finds a row: `{first} ... PRIMARY KEY`"));
+                    .at(decl.name.span, "primary key missing")
+                    .with_help(format!("mark the key column: `{first} ... PRIMARY KEY`"));
             cx.report(diagnostic);
             cx.broken.insert(decl.span);
             Vec::new()
@@ -303,11 +304,11 @@ fn check_key(cx: &mut Cx<'_>, key: &mut TableColumn) {
         return;
     }
     let (fault, help) = if key.nullable {
-        ("may be NULL, and a key cannot", "drop the `?`")
+        ("may be NULL, but a key cannot be NULL", "remove the `?`")
     } else if key.ty == Type::F64 {
         ("is an F64, and fractions do not compare reliably", "use an integer, or TEXT")
     } else if key.merge.is_some() {
-        ("is merged, and a key does not change", "drop MERGE")
+        ("is merged, but a key cannot change", "remove MERGE")
     } else {
         return;
     };
@@ -327,8 +328,8 @@ fn check_bytes(cx: &mut Cx<'_>, decl: &ast::Table, columns: &[TableColumn], n_ke
     } else {
         return;
     };
-    let message = format!("a {what} of `{}` takes {n_bytes} bytes, and the limit is {max}", decl.name.name);
-    let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(decl.name.span, "too wide");
+    let message = format!("a {what} of `{}` takes {n_bytes} bytes; the limit is {max}", decl.name.name);
+    let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(decl.name.span, "too large");
     cx.report(diagnostic.with_help("shorten its TEXT(n) and BYTES(n) columns"));
 }
 
@@ -367,9 +368,9 @@ fn options(
             }
             TableOptionKind::Ttl { interval, since } => {
                 if matches!(interval.kind, ast::ExprKind::Null) {
-                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age is never NULL")
+                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age cannot be NULL")
                         .at(interval.span, "NULL")
-                        .with_help("leave `TTL` out for rows that stay");
+                        .with_help("remove `TTL` if rows should not expire");
                     cx.report(diagnostic);
                     cx.broken.insert(decl.span);
                     continue;
@@ -395,9 +396,10 @@ fn options(
         }
     }
     if seen[0].is_none() {
-        let diagnostic = Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no bound", decl.name.name))
-            .at(decl.name.span, "how many rows may it have?")
-            .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is known before the program runs");
+        let diagnostic =
+            Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no row limit", decl.name.name))
+                .at(decl.name.span, "row limit missing")
+                .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is allocated before the program runs");
         cx.report(diagnostic);
         cx.broken.insert(decl.span);
     }
@@ -414,7 +416,7 @@ fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) 
     }
     let message = format!("`{}` cannot hold the members of a cluster", decl.name.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-        .at(decl.name.span, "takes a number and an endpoint")
+        .at(decl.name.span, "needs a number and an endpoint column")
         .with_label(span, "filled with the members of the chain's cluster")
         .with_help(format!("write `TABLE {} (slot I64 PRIMARY KEY, endpoint ENDPOINT)`", decl.name.name));
     cx.report(diagnostic);
@@ -434,7 +436,7 @@ fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     }
     let name = &decl.name.name;
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, format!("`{name}` cannot hold ports"))
-        .at(decl.name.span, "takes names, and what is known of each")
+        .at(decl.name.span, "needs a text key, and optional properties of a port")
         .with_label(span, "filled with the ports of the program")
         .with_help(format!("write `TABLE {name} (port TEXT(32) PRIMARY KEY, mtu U16?, mac MAC?)`"));
     cx.report(diagnostic);
@@ -444,7 +446,7 @@ fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl
     let (Some(filled), Some(filler)) = (seen[2], table.filled) else { return };
     let (clause, who) = (filler.clause(), filler.in_words());
     let other = match (table.evict.is_some(), ttl, seen[3]) {
-        (true, ..) => seen[0].map(|span| (span, "EVICT", format!("nothing is evicted but by {who}"))),
+        (true, ..) => seen[0].map(|span| (span, "EVICT", format!("only {who} removes rows"))),
         (_, Some(span), _) if filler != Filler::Controller => {
             Some((span, "TTL", format!("rows stay until {who} removes them")))
         }
@@ -456,7 +458,7 @@ fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
             .at(span, why)
             .with_label(filled, format!("filled by {who}"));
-        cx.report(diagnostic.with_help(format!("drop {what}, or {clause}")));
+        cx.report(diagnostic.with_help(format!("remove {what}, or {clause}")));
     }
 }
 
@@ -469,13 +471,13 @@ pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLi
     let Ok(Value::Int(n)) = fold::fold(rows, params) else { return Err(not_known(rows)) };
     let rows_max = u64::try_from(n).ok().filter(|n| (1..=TABLE_ROWS_MAX).contains(n));
     let Some(rows_max) = rows_max else {
-        return Err((format!("a table has 1 to {TABLE_ROWS_MAX} rows, and not {n}"), rows.span));
+        return Err((format!("a table must have 1 to {TABLE_ROWS_MAX} rows, not {n}"), rows.span));
     };
     let age = |ttl: &Option<Expr>| match ttl {
         None => Ok(None),
         Some(ttl) => match fold::fold(ttl, params) {
             Ok(Value::Int(nanos)) if nanos > 0 => Ok(Some(Interval(nanos))),
-            Ok(_) => Err(("an age is more than no time at all".to_owned(), ttl.span)),
+            Ok(_) => Err(("an age must be greater than zero".to_owned(), ttl.span)),
             Err(_) => Err(not_known(ttl)),
         },
     };
@@ -484,5 +486,5 @@ pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLi
 }
 
 fn not_known(expr: &Expr) -> (String, Span) {
-    ("this has no value that is known before the program runs".to_owned(), expr.span)
+    ("this is not a constant".to_owned(), expr.span)
 }

@@ -127,7 +127,7 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
     if text.is_empty() && nullable {
         return Ok(Value::Null);
     }
-    let number = |ok: Option<Value>| ok.ok_or_else(|| format!("`{text}` is no {ty}"));
+    let number = |ok: Option<Value>| ok.ok_or_else(|| format!("`{text}` is not a valid {ty}"));
     match ty {
         Type::Bool => number(match text.to_ascii_lowercase().as_str() {
             "true" | "t" | "yes" | "1" => Some(Value::Bool(true)),
@@ -144,7 +144,7 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
         Type::F64 => number(text.parse().ok().filter(|x: &f64| x.is_finite()).map(Value::Float)),
         Type::Text(max) => match max {
             Some(max) if text.len() > max as usize => {
-                Err(format!("it has {} bytes, and {ty} takes {max}", text.len()))
+                Err(format!("it has {} bytes, but {ty} holds at most {max}", text.len()))
             }
             _ => Ok(Value::text(text)),
         },
@@ -153,7 +153,7 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
         }
         Type::Bytes(_) => match text.strip_prefix("0x").and_then(bytes_of) {
             Some(bytes) if ty.bytes_max().is_some_and(|max| bytes.len() > max as usize) => {
-                Err(format!("it has {} bytes, more than {ty} takes", bytes.len()))
+                Err(format!("it has {} bytes, more than {ty} holds", bytes.len()))
             }
             Some(bytes) => Ok(Value::Bytes(bytes)),
             None => crate::types::read_text(text, ty),
@@ -261,26 +261,27 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &TableS
     // A table of the node has no declaration.
     let is_system = table.span.start == table.span.end;
     let (by, help) = if is_system {
-        ("by the node itself", "change what it tells of: with `weft apply`")
+        ("by the node itself", "change the described object with `weft apply`")
     } else {
         match table.filled {
-            None if table.per_worker && matches!(kind, TableStatementKind::Insert { .. }) => {
-                ("by each worker for itself", "UPDATE and DELETE change the rows of each")
-            }
+            None if table.per_worker && matches!(kind, TableStatementKind::Insert { .. }) => (
+                "by each worker for itself",
+                "only UPDATE and DELETE are possible; they change the rows of every worker",
+            ),
             Some(Filler::Controller) | None => return true,
             Some(Filler::Cluster) => (
-                "with the members of the chain's cluster",
+                "from the members of the chain's cluster",
                 "give the cluster other members with `weft apply`",
             ),
-            Some(Filler::Stage) => ("by another stage", "change the table of the stage that it names"),
+            Some(Filler::Stage) => ("by another stage", "change the table of that stage"),
             Some(Filler::Ports) => (
-                "with the ports of the program",
+                "from the ports of the program",
                 "change the device (`ip link set ... mtu`), or the port's options",
             ),
         }
     };
-    let message = format!("`{}` is filled {by}, and not changed from outside", table.name);
-    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "would change here");
+    let message = format!("`{}` is filled {by}, and cannot be changed from outside", table.name);
+    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "changed here");
     let diagnostic = if is_system { diagnostic } else { diagnostic.with_label(table.span, "declared here") };
     cx.report(diagnostic.with_help(help));
     false
@@ -312,8 +313,8 @@ fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold_at(expr, &nulls, Time(0)) else {
         return true;
     };
-    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this is not worked out here")
-        .at(span, "only where handlers run")
+    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this cannot be evaluated here")
+        .at(span, "available in handlers only")
         .with_help("compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT");
     cx.report(diagnostic);
     false
@@ -331,8 +332,8 @@ fn assignment(
     if at < table.n_keys {
         let message = format!("`{}` is part of the key", column.name);
         let diagnostic = Diagnostic::error(code::KEY_CHANGED, message)
-            .at(assign.name.span, "a key does not change")
-            .with_help("DELETE the row and INSERT another");
+            .at(assign.name.span, "a key cannot be changed")
+            .with_help("DELETE the row and INSERT a new one");
         cx.report(diagnostic);
         return None;
     }

@@ -48,9 +48,9 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
             break;
         }
         if headers.len() == PROTOCOLS_MAX {
-            let message = format!("a program has {PROTOCOLS_MAX} protocols at most");
+            let message = format!("a program has at most {PROTOCOLS_MAX} protocols");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "one too many");
-            cx.report(diagnostic.with_help("take out those that no frame has"));
+            cx.report(diagnostic.with_help("remove the protocols that are not used"));
             cx.has_gaps = true;
             break;
         }
@@ -76,10 +76,10 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
 
 fn check_name(cx: &mut Cx<'_>, name: &Ident) {
     if TAKEN.contains(&name.name.to_ascii_lowercase().as_str()) {
-        let message = format!("no protocol can be called `{}`", name.name);
+        let message = format!("a protocol cannot be named `{}`", name.name);
         let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
-            .at(name.span, "means something else where a protocol is named")
-            .with_help(format!("call it `{}_`", name.name));
+            .at(name.span, "reserved name")
+            .with_help(format!("name it `{}_`", name.name));
         cx.report(diagnostic);
     }
 }
@@ -98,9 +98,10 @@ fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Protoco
         if is_used || FIRST.contains(&name.name.as_str()) {
             continue;
         }
-        let diagnostic = Diagnostic::warning(code::WIRE_UNREACHABLE, format!("no frame has `{}`", name.name))
-            .at(name.span, "nothing carries it")
-            .with_help("say what does: `BIND udp WHERE dst_port = 4789`");
+        let diagnostic =
+            Diagnostic::warning(code::WIRE_UNREACHABLE, format!("no frame contains `{}`", name.name))
+                .at(name.span, "not carried by any protocol")
+                .with_help("bind it to a protocol: `BIND udp WHERE dst_port = 4789`");
         cx.report(diagnostic);
     }
 }
@@ -116,7 +117,7 @@ fn find(cx: &mut Cx<'_>, headers: &[Header<'_>], name: &Ident) -> Option<usize> 
 }
 
 fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item = &'n str>) {
-    let message = format!("there is no protocol `{}`", name.name);
+    let message = format!("unknown protocol `{}`", name.name);
     let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(name.span, "unknown");
     let diagnostic = match nearest(&name.name, names) {
         Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")).with_fix(name.span, near),
@@ -218,9 +219,9 @@ impl Linker<'_, '_, '_> {
 
     fn link(&mut self, lower: usize, condition: Expr, to: NextTarget, span: Span, is_arm: bool) {
         if self.n_nexts == NEXTS_MAX {
-            let message = format!("more than {NEXTS_MAX} payloads of all protocols together");
+            let message = format!("more than {NEXTS_MAX} payload rules in all protocols together");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "one too many");
-            self.cx.report(diagnostic.with_help("take out protocols that no frame has"));
+            self.cx.report(diagnostic.with_help("remove the protocols that are not used"));
         }
         self.n_nexts += 1;
         if self.n_nexts > NEXTS_MAX {
@@ -237,10 +238,10 @@ impl Linker<'_, '_, '_> {
         let n_choices = n_choices(&payload.choice);
         if n_choices > CHOICES_MAX {
             let message =
-                format!("a PAYLOAD has {CHOICES_MAX} values and choices at most, and this has {n_choices}");
+                format!("this PAYLOAD has {n_choices} values and choices; at most {CHOICES_MAX} are allowed");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(payload.span, "too many")
-                .with_help("let the protocols above say it: `BIND ... WHERE ...`");
+                .with_help("use BIND in the carried protocols: `BIND ... WHERE ...`");
             return self.cx.report(diagnostic);
         }
         self.choice(at, &payload.choice, None);
@@ -262,8 +263,8 @@ impl Linker<'_, '_, '_> {
                     if *value > on.range.1 {
                         let message = format!("this is never {value}");
                         let diagnostic = Diagnostic::error(code::NEVER_TRUE, message)
-                            .at(*span, format!("{} is the most that it may be", on.range.1))
-                            .with_help("take the value out, or look at a wider field");
+                            .at(*span, format!("its maximum is {}", on.range.1))
+                            .with_help("remove the value, or use a wider field");
                         self.cx.report(diagnostic);
                     }
                 }
@@ -319,10 +320,9 @@ impl Linker<'_, '_, '_> {
     /// `ERROR WHERE e`, once.
     fn error(&mut self, at: usize, condition: &ast::Expr, span: Span) {
         if self.linked[at].error.is_some() {
-            let diagnostic =
-                Diagnostic::error(code::DUPLICATE_NAME, "a protocol says once what tells of an error")
-                    .at(span, "once more")
-                    .with_help("write one `ERROR WHERE`, with OR between the conditions");
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "a protocol has one ERROR WHERE clause")
+                .at(span, "again here")
+                .with_help("write one `ERROR WHERE`, and join the conditions with OR");
             return self.cx.report(diagnostic);
         }
         let place = ExprContext::whole(Purpose::Check);
@@ -346,7 +346,7 @@ impl Linker<'_, '_, '_> {
             )
             .at(set.field.span, format!("is {why}"))
             .with_label(lower.infos[usize::from(field.0)].span, "declared here")
-            .with_help("it needs no value: take this out");
+            .with_help("its value is filled in automatically: remove this");
             self.cx.report(diagnostic);
             return None;
         }
@@ -366,15 +366,15 @@ impl Linker<'_, '_, '_> {
         let Width::Bits { n: bits, .. } = field.width else { return Some(()) };
         let (most, name) = (bits_max(bits), set.field.to_dotted());
         let (message, what) = match value.expr.spread() {
-            None => ("flows are not spread like this".to_owned(), "neither a remainder nor a sum with one"),
+            None => ("this does not spread flows".to_owned(), "not a remainder, or a sum with a remainder"),
             Some(_) if value.range.1 > most => {
-                (format!("{} does not fit `{name}`", value.range.1), "may be as great as that")
+                (format!("{} does not fit `{name}`", value.range.1), "this may be as large")
             }
             Some(_) => return Some(()),
         };
         let help = match most {
-            65_535.. => "the least, and how many: `49152 + hash(inner.flow) % 16384`".to_owned(),
-            _ => format!("say how many there may be: `hash(inner.flow) % {}`", most + 1),
+            65_535.. => "write the minimum and the count: `49152 + hash(inner.flow) % 16384`".to_owned(),
+            _ => format!("limit the count: `hash(inner.flow) % {}`", most + 1),
         };
         let diagnostic = Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help);
         self.cx.report(diagnostic);
@@ -389,7 +389,7 @@ impl Linker<'_, '_, '_> {
                 (find(self.cx, self.headers, protocol)?, field)
             }
             _ => {
-                let message = format!("`{}` is no field of a protocol", path.to_dotted());
+                let message = format!("`{}` is not a field of a protocol", path.to_dotted());
                 let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message)
                     .at(path.span, "whose?")
                     .with_help("write `protocol.field`, such as `udp.dst_port`");
@@ -449,7 +449,7 @@ fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     for condition in conditions {
         let (on, asked) = match condition {
             Expr::Binary(BinaryOp::Eq, on, value) if matches!(*value, Expr::Int(_)) => {
-                let Expr::Int(value) = *value else { unreachable!("it was asked") };
+                let Expr::Int(value) = *value else { unreachable!("this condition was evaluated") };
                 (*on, vec![value])
             }
             Expr::In(on, values) => (*on, values),
@@ -501,9 +501,9 @@ fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks
                 continue;
             }
             let (name, other) = (&headers[at].protocol.name, &headers[to].protocol.name);
-            let message = format!("`{name}` leads back into `{other}`, which carries it");
+            let message = format!("`{name}` leads back to `{other}`, which carries it");
             let diagnostic = Diagnostic::error(code::WIRE_CYCLE, message)
-                .at(link.span, format!("which `{other}` would be meant?"))
+                .at(link.span, format!("`{other}` would be ambiguous"))
                 .with_help(format!("write `INNER {other}`: its fields are those of `inner.{other}`"))
                 .with_fix(link.span, format!("INNER {other}"));
             cx.report(diagnostic);
@@ -576,10 +576,10 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
         });
         let Some(cases) = cases else {
             let message =
-                format!("what stands behind `{}` has too many cases to be told apart", header.protocol.name);
+                format!("the payload rules of `{}` have too many cases to compare", header.protocol.name);
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(link.span, "these too")
-                .with_help("look at one field, and name its values: `WHERE type IN (1, 2, 3)`");
+                .at(link.span, "and these")
+                .with_help("test one field against values: `WHERE type IN (1, 2, 3)`");
             return cx.report(diagnostic);
         };
         let met = known.iter().find_map(|(first, claimed, of_first)| {
@@ -608,18 +608,17 @@ fn overlapping(
 ) {
     let name = |link: &NextHeader| &headers[usize::from(link.next.to.0)].protocol.name;
     let lower = &header.protocol.name;
-    let message = format!("`{}` and `{}` claim the same payload of `{lower}`", name(first), name(second));
+    let message = format!("`{}` and `{}` match the same payload of `{lower}`", name(first), name(second));
     let diagnostic = Diagnostic::error(code::WIRE_OVERLAP, message)
         .at(second.span, "the second")
         .with_label(first.span, "the first");
     let diagnostic = match &found.witness {
         Some(witness) if witness.is_empty() => diagnostic.with_note("both are always true"),
         Some(witness) => diagnostic.with_note(format!("both are true where {}", in_words(header, witness))),
-        None => diagnostic.with_note("it cannot be told that they exclude each other"),
+        None => diagnostic.with_note("the conditions may overlap"),
     };
     cx.report(
-        diagnostic
-            .with_help("make one of the conditions narrower: compare the same field with different values"),
+        diagnostic.with_help("make the conditions disjoint: compare the same field with different values"),
     );
 }
 
@@ -741,7 +740,7 @@ fn union_column(
         !owners.iter().any(is_owner)
     });
     if let Some(path) = stranger {
-        let help = "name fields of the members alone, or write LAST before the first";
+        let help = "use fields of the members only, or write LAST before the first";
         union_misfit(cx, ast, path.span, "not of a member", help);
         return None;
     }
@@ -791,11 +790,11 @@ fn missing_field(cx: &mut Cx<'_>, ast: &ast::UnionColumn, protocol: &Protocol) {
     let written = if written.is_empty() { "...".to_owned() } else { written.join(" | ") };
     let help = match ast.last {
         true => format!(
-            "write `{name} = LAST {written} | {of}.field`: LAST has a field of each member, and may have others"
+            "write `{name} = LAST {written} | {of}.field`: LAST needs a field of each member, and may have others"
         ),
         false => format!("write `{name} = {written} | {of}.field`, one field of each member"),
     };
-    let label = format!("which field of `{of}`?");
+    let label = format!("field of `{of}` missing");
     union_misfit(cx, ast, ast.span, &label, &help);
 }
 

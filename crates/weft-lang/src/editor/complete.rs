@@ -417,7 +417,12 @@ impl Completer<'_> {
 
     fn marks(&mut self) {
         for (name, ty) in mark::names() {
-            self.add(name, CandidateKind::Parameter, &ty.to_string(), "Said to the queues behind.");
+            self.add(
+                name,
+                CandidateKind::Parameter,
+                &ty.to_string(),
+                "Passed to the queues after the chain.",
+            );
         }
     }
 

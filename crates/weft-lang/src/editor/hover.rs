@@ -276,17 +276,17 @@ impl EffectSummary<'_> {
         let ends = [
             (effects.aborts, "abort the call"),
             (effects.drops, "drop the tuple"),
-            (effects.replies, "answer by itself"),
+            (effects.replies, "reply"),
             (effects.redirects, "choose the server"),
             (effects.steers, "send the frame by an edge"),
             (effects.delays, "hold the tuple"),
-            (effects.mirrors, "send a copy elsewhere"),
+            (effects.mirrors, "mirror"),
             (effects.reshapes, "change the headers"),
             (effects.fallible, "fail"),
         ];
         let ends: Vec<&str> = ends.iter().filter(|(may, _)| *may).map(|(_, what)| *what).collect();
         let mut parts = Vec::new();
-        for (verb, names) in [("reads", reads), ("writes", writes), ("leaves rows in", sinks)] {
+        for (verb, names) in [("reads", reads), ("writes", writes), ("writes rows to", sinks)] {
             if !names.is_empty() {
                 parts.push(format!("{verb} {}", names.join(", ")));
             }
@@ -294,7 +294,7 @@ impl EffectSummary<'_> {
         if !ends.is_empty() {
             parts.push(format!("may {}", ends.join(", ")));
         }
-        for (does, what) in [(effects.clock, "looks at the clock"), (effects.random, "draws by chance")] {
+        for (does, what) in [(effects.clock, "reads the clock"), (effects.random, "draws random numbers")] {
             if does {
                 parts.push(what.to_owned());
             }

@@ -35,7 +35,7 @@ impl Parser<'_> {
     pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the chain")?;
-        self.clause("ON", "a chain says which traffic it sees")?;
+        self.clause("ON", "a chain needs its traffic")?;
         let on = self.chain_on()?;
         self.keyword("AS")?;
         self.layout.deeper();
@@ -255,8 +255,8 @@ impl Parser<'_> {
             let diagnostic =
                 Diagnostic::error(code::UNCLOSED_BLOCK, format!("{kind} `{name}` has no `END;`"))
                     .at(place, "`END;` goes here")
-                    .with_label(start, "begins here")
-                    .with_help(format!("every {kind} ends with `END;`"))
+                    .with_label(start, "the cycle starts here")
+                    .with_help(format!("every {kind} must end with `END;`"))
                     .with_fix(place, "\nEND;");
             self.fail(diagnostic);
             return;

@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
             Diagnostic::error(code::MISSING_CLAUSE, format!("`{keyword}` is missing: {why}"))
                 .at(place, format!("`{keyword} ...` goes here"));
         if !self.form.is_empty() {
-            diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
+            diagnostic = diagnostic.with_help(format!("syntax: `{}`", self.form));
         }
         Err(self.fail(diagnostic))
     }
@@ -329,7 +329,7 @@ impl<'a> Parser<'a> {
                 let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
                     .at(token.span, format!("expected {what}"))
                     .with_help(format!(
-                        "a name that is also a keyword is written in double quotes: `\"{word}\"`"
+                        "to use a keyword as a name, write it in double quotes: `\"{word}\"`"
                     ));
                 Err(self.fail(diagnostic))
             }
@@ -403,7 +403,7 @@ impl<'a> Parser<'a> {
         let place = self.previous_span().after();
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "expected `;` at the end")
             .at(place, "`;` goes here")
-            .with_help("every statement and option ends with `;`")
+            .with_help("every statement and option must end with `;`")
             .with_fix(place, ";");
         self.fail(diagnostic);
         Ok(())
@@ -439,20 +439,22 @@ impl<'a> Parser<'a> {
             .at(token.span, if self.at_eof() { "the text ends here" } else { "" });
         if self.follows_a_text() {
             diagnostic = diagnostic
-                .with_label(self.previous_span(), "this text ends here")
-                .with_help("a quote inside a text is written twice: `'it''s'`");
+                .with_label(self.previous_span(), "this text literal ends here")
+                .with_help("write a quote inside a text twice: `'it''s'`");
         } else if let Some(quantity) = self.bare_quantity() {
             let (span, text) = quantity;
             let quoted = format!("'{text}'");
             return self.fail(
-                diagnostic.with_help(format!("units stand in quotes: `{quoted}`")).with_fix(span, quoted),
+                diagnostic
+                    .with_help(format!("write the value with its unit in quotes: `{quoted}`"))
+                    .with_fix(span, quoted),
             );
         } else if let Some(meant) = self.word().and_then(|word| nearest_keyword(word, tried.iter().copied()))
         {
             diagnostic = diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(token.span, meant);
         }
         if !self.form.is_empty() {
-            diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
+            diagnostic = diagnostic.with_help(format!("syntax: `{}`", self.form));
         }
         self.fail(diagnostic)
     }
@@ -461,7 +463,7 @@ impl<'a> Parser<'a> {
     fn stray_sign(&mut self) -> Option<Failed> {
         let help = match self.token().kind {
             TokenKind::Bar => "write `OR`, or `||` to join texts",
-            TokenKind::Colon => "a column is bound with `:=`, a field is reached with `.`",
+            TokenKind::Colon => "use `:=` to bind a column, and `.` to select a field",
             _ => return None,
         };
         let span = self.token().span;
@@ -499,9 +501,9 @@ impl<'a> Parser<'a> {
             return Failed(());
         }
         if self.diagnostics.len() >= DIAGNOSTICS_MAX {
-            let message = format!("more than {DIAGNOSTICS_MAX} faults; the rest of the file is not read");
+            let message = format!("more than {DIAGNOSTICS_MAX} errors; the rest of the file is not parsed");
             let last = Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
-                .at(self.token().span, "reading stops here");
+                .at(self.token().span, "parsing stops here");
             self.diagnostics.push(last);
             self.give_up();
             return Failed(());
@@ -514,7 +516,8 @@ impl<'a> Parser<'a> {
     /// misread, and said to be wrong.
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= NESTING_MAX {
-            let message = format!("nested more than {NESTING_MAX} deep; the rest of the file is not read");
+            let message =
+                format!("nested more than {NESTING_MAX} levels deep; the rest of the file is not parsed");
             let diagnostic = Diagnostic::error(code::NESTING_TOO_DEEP, message)
                 .at(self.token().span, "")
                 .with_help("name an inner part with `LET x = ...;`");
@@ -533,7 +536,7 @@ impl<'a> Parser<'a> {
         if n <= most {
             return Ok(());
         }
-        let message = format!("there are {n} {what}, and {most} are the most");
+        let message = format!("there are {n} {what}; at most {most} are allowed");
         let help = match what {
             "arguments of a function" => "call it on parts, and name them with `LET x = ...;`",
             "joins of a SELECT" => "write several SELECTs, one after the other",

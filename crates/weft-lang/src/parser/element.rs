@@ -73,7 +73,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the element")?;
         let (params, checks) = self.params_and_checks(Self::element_param)?;
         self.layout.weak(self.index());
-        self.clause("ON", "an element says on which layer it works")?;
+        self.clause("ON", "an element needs a layer")?;
         let layer = self.ident("a layer, such as `rpc`")?;
         let fields = self.optional_fields()?;
         self.layout.weak(self.index());
@@ -187,7 +187,7 @@ impl Parser<'_> {
     /// Statements without a handler around them: read for their faults, and refused.
     fn statements_without_handler(&mut self) {
         let span = self.token().span;
-        let help = "put `ON REQUEST`, or another event, before it";
+        let help = "write `ON REQUEST`, or another event, before it";
         self.fail_at(span, code::UNEXPECTED, "a statement before the first handler", help);
         self.block();
     }
@@ -236,7 +236,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the sink")?;
         let columns = self.paren_list(Self::field)?;
         self.layout.strong(self.index(), 1);
-        self.clause("TO", "a sink says where its rows go")?;
+        self.clause("TO", "a sink needs a destination")?;
         let target = if self.eat_keyword("FILE").is_some() {
             SinkTarget::File(self.expr()?)
         } else if self.eat_keyword("STDOUT").is_some() {
@@ -275,7 +275,7 @@ impl Parser<'_> {
             self.keyword("LIFE")?;
             SketchDecay::HalfLife(self.expr()?)
         } else {
-            self.clause("WINDOW", "a sketch forgets with time, by a `WINDOW` or by a `HALF LIFE`")?;
+            self.clause("WINDOW", "a sketch needs a `WINDOW` or a `HALF LIFE`")?;
             SketchDecay::Window(self.expr()?)
         };
         let error_percent = if self.eat_keyword("ERROR").is_some() {
@@ -343,7 +343,7 @@ impl Parser<'_> {
 
     fn misspelled_event(&mut self, word: &str, meant: &str) {
         let span = self.token().span;
-        let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("there is no event `{word}`"))
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("unknown event `{word}`"))
             .at(span, "")
             .with_help(format!("did you mean `{meant}`?"))
             .with_fix(span, meant);
@@ -365,7 +365,7 @@ impl Parser<'_> {
     /// A declaration after the first handler: read for its faults, and refused.
     pub(super) fn decl_after_handler(&mut self) {
         let (span, before) = (self.token().span, self.index());
-        let help = "declarations come before the first `ON`";
+        let help = "declarations must come before the first `ON`";
         self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);
         if self.decl().is_err() {
             self.skip_statement(before);

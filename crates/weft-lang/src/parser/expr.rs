@@ -54,7 +54,7 @@ const LIST_WORDS: &[(&str, ListForm)] =
     &[("ALL", ListForm::All), ("ANY", ListForm::Any), ("COUNT", ListForm::Count)];
 
 /// The bound of a list.
-const LIST_BOUND: &str = "a list has a bound: `MAX 100`";
+const LIST_BOUND: &str = "a list expression needs a limit: `MAX 100`";
 
 /// What an element is called where the program gives it no name: nothing that a program can write.
 const UNNAMED_ELEMENT: &str = "(element)";
@@ -412,7 +412,7 @@ impl Parser<'_> {
         self.bounded(arms.len(), CASE_ARMS_MAX, "arms of a CASE", start)?;
         self.layout.weak(self.index());
         let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
-        self.clause("END", "a `CASE` ends with it")?;
+        self.clause("END", "a `CASE` must end with it")?;
         Ok(Expr { kind: ExprKind::Case { operand, arms, otherwise }, span: self.span_from(start) })
     }
 
@@ -468,10 +468,10 @@ impl Parser<'_> {
 
     /// `contains(list, e MAX n)`: one element at least is `e`.
     fn contains_expr(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
-        let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has counted them");
+        let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has checked the count");
         let ExprKind::Path(list) = list.kind else {
             let help = "name a repeated field: `contains(req.tags, 'x' MAX 100)`";
-            return Err(self.fail_at(list.span, code::UNEXPECTED, "only a list has a bound", help));
+            return Err(self.fail_at(list.span, code::UNEXPECTED, "a limit needs a list", help));
         };
         let item = Ident { name: UNNAMED_ELEMENT.to_owned(), span: function.span };
         let element = Path { segments: vec![item.clone()], span: function.span };

@@ -92,7 +92,7 @@ impl Parser<'_> {
 
     pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the link")?;
-        self.clause("ON", "a link says whose packets wait in it")?;
+        self.clause("ON", "a link needs a port, cluster or listener")?;
         let is_listener = self.peek_keyword(0, "LISTENER");
         let (on, rate) = if self.eat_keyword("CLUSTER").is_some() || self.eat_keyword("LISTENER").is_some() {
             self.form = CALL_LINK_FORM;
@@ -108,7 +108,7 @@ impl Parser<'_> {
             (LinkOn::Port { port, ingress }, self.clause_of_link("RATE")?)
         };
         self.layout.weak(self.index());
-        self.clause("QUEUE", "a link says how its packets wait")?;
+        self.clause("QUEUE", "a link needs a queue")?;
         let queue = self.queue_use()?;
         self.layout.weak(self.index());
         let on_failure = if self.eat_keyword("ON").is_some() { Some(self.without_device()?) } else { None };
@@ -127,7 +127,7 @@ impl Parser<'_> {
         if self.eat_keyword("HOLD").is_some() {
             return Ok(OnFailure::Hold);
         }
-        self.clause("DROP", "a link whose device is gone holds packets or drops them")?;
+        self.clause("DROP", "a link whose device fails either holds or drops its packets")?;
         Ok(OnFailure::Drop)
     }
 
@@ -248,7 +248,7 @@ impl Parser<'_> {
             }
         }
         self.layout.weak(self.index());
-        self.clause("ON", "a limit says what goes when there is more")?;
+        self.clause("ON", "a limit needs an overflow rule")?;
         self.keywords(&["OVERFLOW", "DROP"])?;
         let head = self.choice(&[("HEAD", true), ("TAIL", false)])?;
         let (mut victim, mut batch) = (None, None);

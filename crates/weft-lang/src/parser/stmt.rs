@@ -69,7 +69,7 @@ const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
 ];
 
 /// Why a `SCAN` has a `MAX`.
-pub(super) const SCAN_BOUND: &str = "a `SCAN` says how many rows it looks at, at most";
+pub(super) const SCAN_BOUND: &str = "a `SCAN` needs a row limit";
 
 /// Statements that may begin where a line begins inside another one, as its clauses.
 const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
@@ -221,13 +221,13 @@ impl Parser<'_> {
         }
         let span = self.token().span;
         if self.in_queue && self.at_queue_decl() {
-            let help = "declarations come before the first `ON`";
+            let help = "declarations must come before the first `ON`";
             return self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);
         }
-        let message = format!("`{}` does not begin a statement", self.slice(span));
+        let message = format!("`{}` is not a statement", self.slice(span));
         if self.in_queue {
             let words: Vec<&str> = queue_statements().collect();
-            let help = format!("a handler of a queue has {}, and no loops", words.join(", "));
+            let help = format!("a queue handler has {}, and no loops", words.join(", "));
             return self.fail_at(span, code::UNKNOWN_STATEMENT, &message, &help);
         }
         let help = "statements begin with LET, SET, IF, SELECT, INSERT, UPSERT, UPDATE, DELETE, SCAN, \
@@ -241,11 +241,10 @@ impl Parser<'_> {
         let word = self.slice(span).to_owned();
         let target = self.place()?;
         let place = self.slice(self.span_from(span)).to_owned();
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_STATEMENT, format!("`{word}` does not begin a statement"))
-                .at(span, "")
-                .with_help(format!("to change it, write `SET {place} = ...;`"))
-                .with_fix(span.before(), "SET ");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_STATEMENT, format!("`{word}` is not a statement"))
+            .at(span, "")
+            .with_help(format!("to change it, write `SET {place} = ...;`"))
+            .with_fix(span.before(), "SET ");
         self.fail(diagnostic);
         if !self.eat(TokenKind::Bind) {
             self.equals()?;
@@ -257,12 +256,11 @@ impl Parser<'_> {
     fn stray_else(&mut self) {
         let span = self.token().span;
         let semicolon = self.previous_span();
-        let mut diagnostic =
-            Diagnostic::error(code::UNEXPECTED, "this `ELSE` belongs to nothing").at(span, "");
+        let mut diagnostic = Diagnostic::error(code::UNEXPECTED, "this `ELSE` has no `IF`").at(span, "");
         if self.slice(semicolon) == ";" {
             diagnostic = diagnostic
-                .with_label(semicolon, "this `;` ends the statement before it")
-                .with_help("take out the `;` before `ELSE`")
+                .with_label(semicolon, "this `;` already ends the statement")
+                .with_help("remove the `;` before `ELSE`")
                 .with_fix(semicolon, "");
         }
         self.fail(diagnostic);
@@ -275,8 +273,8 @@ impl Parser<'_> {
         self.bump();
         let word = self.word().unwrap_or_default().to_owned();
         let span = start.to(self.bump().span);
-        let message = format!("`END {word}` closes nothing");
-        self.fail_at(span, code::UNEXPECTED, &message, "take it out, or look for the block it should close");
+        let message = format!("`END {word}` has no open block");
+        self.fail_at(span, code::UNEXPECTED, &message, "remove it, or check the block that it should close");
         self.eat(TokenKind::Semicolon);
     }
 
@@ -382,10 +380,10 @@ impl Parser<'_> {
         let Some(span) = else_if.filter(|_| !self.at_end_of("IF") && !self.ends_inner_block()) else {
             return self.end_of_block("IF", start);
         };
-        let diagnostic = Diagnostic::error(code::UNCLOSED_BLOCK, "`IF` without its `END IF;`")
-            .at(start, "begins here")
-            .with_label(span, "begins an `IF` within, with an `END IF;` of its own")
-            .with_help("write `ELSIF` for what is looked at next")
+        let diagnostic = Diagnostic::error(code::UNCLOSED_BLOCK, "this `IF` has no `END IF;`")
+            .at(start, "the cycle starts here")
+            .with_label(span, "this starts a nested `IF`, which needs its own `END IF;`")
+            .with_help("write `ELSIF` for the next condition")
             .with_fix(span, "ELSIF");
         Err(self.fail(diagnostic))
     }
@@ -406,17 +404,17 @@ impl Parser<'_> {
         if self.ends_inner_block() && !closes_outer {
             let span = self.bump().span.to(self.token().span);
             let diagnostic =
-                Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` is closed by something else"))
+                Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` is closed by a different `END`"))
                     .at(span, format!("expected `END {word}`"))
-                    .with_label(start, "begins here")
+                    .with_label(start, "the cycle starts here")
                     .with_fix(span, format!("END {word}"));
             self.fail(diagnostic);
             self.bump();
             return Ok(());
         }
         let diagnostic =
-            Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` without its `END {word};`"))
-                .at(start, "begins here")
+            Diagnostic::error(code::UNCLOSED_BLOCK, format!("this `{word}` has no `END {word};`"))
+                .at(start, "the cycle starts here")
                 .with_label(self.token().span, format!("`END {word};` is missing before this"))
                 .with_help(format!("close it with `END {word};`"));
         Err(self.fail(diagnostic))
@@ -484,10 +482,9 @@ impl Parser<'_> {
 
     fn select_from_other(&mut self) -> Failed {
         let Some(word) = self.word().map(str::to_owned) else { return self.expected("`input`") };
-        let message = format!("a statement selects from `input`, not from `{word}`");
+        let message = format!("a statement can only select from `input`, not from `{word}`");
         let help = format!(
-            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, \
-             or look at its rows with `SCAN {word} MAX n DO`"
+            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, or scan its rows with `SCAN {word} MAX n DO`"
         );
         let span = self.token().span;
         self.fail_at(span, code::UNEXPECTED, &message, &help)
@@ -514,7 +511,7 @@ impl Parser<'_> {
         let condition = if self.eat_keyword("USING").is_some() {
             JoinCondition::Using(self.paren_list(|p| p.ident("a column"))?)
         } else {
-            self.clause("ON", "a `JOIN` says by which key, with `USING` or `ON`")?;
+            self.clause("ON", "a `JOIN` needs a key, with `USING` or `ON`")?;
             JoinCondition::On(self.expr()?)
         };
         Ok(Some(Join { left, table, alias, first: None, condition, span: self.span_from(start) }))
@@ -534,14 +531,14 @@ impl Parser<'_> {
             return Err(self.expected("`BY` alone"));
         }
         let alias = if self.at_keyword("BY") { None } else { Some(self.join_alias()?) };
-        self.clause("BY", "`JOIN FIRST` says by which column rows are ordered, with `BY`")?;
+        self.clause("BY", "`JOIN FIRST` needs the column that orders rows, with `BY`")?;
         let by = self.ident("a column")?;
         let descending = self.eat_keyword("DESC").is_some();
         if !descending {
             self.eat_keyword("ASC");
         }
         self.layout.weak(self.index());
-        self.clause("ON", "`JOIN FIRST` says which rows match, with `ON`")?;
+        self.clause("ON", "`JOIN FIRST` needs a condition for matching rows, with `ON`")?;
         let condition = JoinCondition::On(self.expr()?);
         let first = Some(First { by, descending });
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
@@ -579,7 +576,7 @@ impl Parser<'_> {
             self.form = "INSERT INTO sink SELECT e, ... FROM input;";
             InsertSource::Select(self.select(start)?)
         } else {
-            self.clause("VALUES", "an `INSERT` says what the rows are")?;
+            self.clause("VALUES", "an `INSERT` needs rows")?;
             InsertSource::Values(self.rows()?)
         };
         Ok(StmtKind::Insert(Insert { into, columns, source }))
@@ -594,7 +591,7 @@ impl Parser<'_> {
 
     fn upsert(&mut self) -> Parsed<StmtKind> {
         let table = self.ident("a table")?;
-        self.clause("KEY", "an `UPSERT` says of which row")?;
+        self.clause("KEY", "an `UPSERT` needs a key")?;
         let key = self.paren_list(Self::expr)?;
         self.layout.weak(self.index());
         let is_set = self.eat_keyword("SET").is_some();
@@ -606,7 +603,7 @@ impl Parser<'_> {
         let start = self.previous_span();
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
-        self.clause("SET", "an `UPDATE` says what changes")?;
+        self.clause("SET", "an `UPDATE` needs the columns to change")?;
         let set = self.comma_list(|p| p.assign("a column"))?;
         let filter = self.optional_where()?;
         self.layout.strong(self.index(), 1);
@@ -649,14 +646,14 @@ impl Parser<'_> {
         self.keyword("FROM")?;
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
-        self.clause("WHERE", "a `DELETE` names its row by the key")?;
+        self.clause("WHERE", "a `DELETE` needs the row's key")?;
         let filter = self.expr()?;
         if self.peek_keyword(0, "ELSE") {
-            let message = "`DELETE` has no `ELSE`: that there is no such row is no failure";
+            let message = "`DELETE` has no `ELSE`: deleting a missing row is not an error";
             let diagnostic = Diagnostic::error(code::UNEXPECTED, message)
                 .at(self.token().span, "belongs to `UPDATE`")
                 .with_help(
-                    "ask first: `IF EXISTS (SELECT * FROM t WHERE e) THEN DELETE ...; ELSE ...; END IF`",
+                    "test first: `IF EXISTS (SELECT * FROM t WHERE e) THEN DELETE ...; ELSE ...; END IF`",
                 );
             self.fail(diagnostic);
             self.bump();
@@ -704,7 +701,7 @@ impl Parser<'_> {
         if is_field(self, 0) {
             let help = format!("write `MARK ({} = ...)`", self.word().unwrap_or("class"));
             let span = self.token().span;
-            return Err(self.fail_at(span, code::UNEXPECTED, "what MARK says stands in parentheses", &help));
+            return Err(self.fail_at(span, code::UNEXPECTED, "the fields of MARK need parentheses", &help));
         }
         if self.at(TokenKind::LeftParen) && is_field(self, 1) {
             return Ok(StmtKind::Mark { fields: self.assigns_in_parens("what is said")? });

@@ -153,15 +153,15 @@ impl Parser<'_> {
 
     fn no_such_age(&mut self) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "an age counts `ON ACCESS` or `ON INSERT`")
-            .at(self.token().span, "it is neither")
-            .with_help("without `ON` it counts from the last write");
+            .at(self.token().span, "neither of the two")
+            .with_help("without `ON`, the age counts from the last write");
         self.fail(diagnostic)
     }
 
     fn misplaced_evict(&mut self) -> super::cursor::Failed {
-        let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` belongs to `MAX n ROWS`")
-            .at(self.token().span, "another clause stands in front of it")
-            .with_help("write it right behind `ROWS`: `MAX 100000 ROWS EVICT OLDEST TTL '60 s'`");
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` must follow `MAX n ROWS`")
+            .at(self.token().span, "another clause comes before it")
+            .with_help("write it directly after `ROWS`: `MAX 100000 ROWS EVICT OLDEST TTL '60 s'`");
         self.fail(diagnostic)
     }
 

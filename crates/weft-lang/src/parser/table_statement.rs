@@ -84,7 +84,7 @@ impl Parser<'_> {
         if self.eat_keyword("UPDATE").is_some() {
             self.form = UPDATE_FORM;
             let table = self.path("a table, such as `chain.instance.table`")?;
-            self.clause("SET", "an `UPDATE` says what changes")?;
+            self.clause("SET", "an `UPDATE` needs the columns to change")?;
             let set = self.comma_list(|p| p.assign("a column"))?;
             let filter = self.optional_where()?;
             self.end_of_table_statement()?;
@@ -138,10 +138,9 @@ impl Parser<'_> {
             return Ok(());
         }
         let name = &name.name;
-        let diagnostic =
-            Diagnostic::error(code::UNEXPECTED, "rows are sorted by a column, and not by a call")
-                .at(self.token().span, "a call")
-                .with_help(format!("give it a name: `SELECT {name}(c) AS n ... ORDER BY n`"));
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "rows are sorted by a column, not by a call")
+            .at(self.token().span, "a call")
+            .with_help(format!("give it a name: `SELECT {name}(c) AS n ... ORDER BY n`"));
         Err(self.fail(diagnostic))
     }
 

@@ -56,8 +56,8 @@ impl Parser<'_> {
             if self.at_payload() {
                 parts.push(Part::Payload(self.payload()?));
                 if self.at(TokenKind::Comma) {
-                    let message = "nothing stands behind PAYLOAD";
-                    let help = "it is the rest of the packet: write it last, and all fields in front of it";
+                    let message = "PAYLOAD must be the last item";
+                    let help = "the payload is the rest of the packet: declare all fields before it";
                     return Err(self.fail_at(self.token().span, code::UNEXPECTED, message, help));
                 }
                 return Ok(parts);
@@ -138,7 +138,7 @@ impl Parser<'_> {
         } else if self.eat_keyword("COUNT").is_some() {
             WireUntil::Count(self.wire_condition()?)
         } else {
-            self.clause("BYTES", "a repetition says when it ends: `UNTIL (e)`, `COUNT (e)` or `BYTES (e)`")?;
+            self.clause("BYTES", "a repetition needs an end: `UNTIL (e)`, `COUNT (e)` or `BYTES (e)`")?;
             WireUntil::Bytes(self.wire_condition()?)
         };
         let max = if self.eat_keyword("MAX").is_some() { Some(self.amount()?) } else { None };
@@ -274,7 +274,7 @@ impl Parser<'_> {
                 self.keywords(&["IS", "PAYLOAD"])?;
                 ProtocolClause::MalformedIsPayload { span: self.span_from(start) }
             } else if self.eat_keyword("ERROR").is_some() {
-                self.clause("WHERE", "a protocol says which of its headers tell of an error")?;
+                self.clause("WHERE", "ERROR needs a condition on the header")?;
                 let condition = self.expr()?;
                 ProtocolClause::Error { condition, span: self.span_from(start) }
             } else {
@@ -288,7 +288,7 @@ impl Parser<'_> {
     fn bind(&mut self, start: Span) -> Parsed<ProtocolClause> {
         let lower = self.ident("the protocol below")?;
         let inner = self.eat_keyword("INNER");
-        self.clause("WHERE", "a protocol says which frames of the one below carry it")?;
+        self.clause("WHERE", "BIND needs a condition on the lower protocol")?;
         let condition = self.expr()?;
         let otherwise =
             if self.eat_keyword("OTHERWISE").is_some() { Some(Box::new(self.expr()?)) } else { None };

@@ -58,10 +58,10 @@ pub(super) fn branches(
         };
         let same = |known: &&Branch| (known.from, known.edge) == (from, edge);
         if let Some(first) = chain.branches.iter().find(same) {
-            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches lead from one edge")
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches start at the same edge")
                 .at(span, "the second")
                 .with_label(first.span, "the first")
-                .with_help("put the stages of one behind those of the other");
+                .with_help("append the stages of one branch to the other");
             cx.report(diagnostic);
             continue;
         }
@@ -72,11 +72,14 @@ pub(super) fn branches(
             if chain.branches.iter().any(|branch| (branch.from, branch.edge) == (at, edge)) || cx.has_gaps {
                 continue;
             }
-            let message = format!("nothing leads on from edge `{name}` of `{}`", instance.name);
+            let message = format!("edge `{name}` of `{}` is not connected", instance.name);
             let diagnostic = Diagnostic::error(code::LOOSE_EDGE, message)
-                .at(instance.span, "steers frames nowhere")
+                .at(instance.span, "frames steered here have no next stage")
                 .with_label(*declared, "the edge")
-                .with_help(format!("say which stages come next: `{}.{name} -> ...;`", instance.name));
+                .with_help(format!(
+                    "connect the edge to the next stages: `{}.{name} -> ...;`",
+                    instance.name
+                ));
             cx.report(diagnostic);
         }
     }
@@ -90,15 +93,15 @@ fn edge_of(
     from: &ast::Path,
 ) -> Option<(usize, usize)> {
     let [stage, edge] = from.segments.as_slice() else {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch leads from an edge of a stage")
-            .at(from.span, "names none")
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch starts at an edge of a stage")
+            .at(from.span, "no edge named")
             .with_help("write `det.suspect -> sandbox;`");
         cx.report(diagnostic);
         return None;
     };
     let Some(at) = instances.iter().position(|instance| instance.name == stage.name) else {
         let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
-        let message = format!("no stage in front of the branch is called `{}`", stage.name);
+        let message = format!("no stage before the branch is named `{}`", stage.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
             .at(stage.span, "unknown")
             .with_note(format!("there are: {}", names.join(", ")));
@@ -112,7 +115,7 @@ fn edge_of(
         let message = format!("`{}` has no edge `{}`", stage.name, edge.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(edge.span, "unknown");
         let diagnostic = if names.is_empty() {
-            diagnostic.with_note("its element has none")
+            diagnostic.with_note("its element has no edges")
         } else {
             diagnostic.with_note(format!("it has: {}", names.join(", ")))
         };
@@ -150,7 +153,7 @@ impl Options<'_, '_> {
                 continue;
             };
             let message = match circle.is_empty() {
-                true => "no stage is in front of itself",
+                true => "a stage cannot come before itself",
                 false => "these options contradict each other",
             };
             let mut diagnostic =
@@ -158,7 +161,9 @@ impl Options<'_, '_> {
             for known in &circle {
                 diagnostic = diagnostic.with_label(known.span, order_label(&known.kind));
             }
-            self.cx.report(diagnostic.with_help("drop one of them: no order of the stages meets all"));
+            self.cx.report(
+                diagnostic.with_help("remove one of them: no order of the stages satisfies all of them"),
+            );
             contradictory.extend(circle.iter().map(|known| known.span).chain([option.span]));
         }
         contradictory
@@ -176,7 +181,7 @@ impl Options<'_, '_> {
             self.chain.equivalence = *known;
             return;
         }
-        let message = format!("there is no equivalence `{}`", level.name);
+        let message = format!("unknown equivalence level `{}`", level.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
             .at(level.span, "unknown")
             .with_note("there are: strict, observable, output, stochastic, relaxed");
@@ -185,9 +190,9 @@ impl Options<'_, '_> {
 
     fn pin_stream(&mut self, drain: &ast::Expr) {
         if matches!(self.ast.on, ChainOn::Port { .. }) {
-            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "there is no PIN STREAM on frames")
+            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "PIN STREAM does not apply to frames")
                 .at(drain.span, "not on a PORT")
-                .with_help("take it out: a frame passes one version, and nothing is left of it");
+                .with_help("remove it: each frame is processed by one version and leaves no state behind");
             return self.cx.report(diagnostic);
         }
         let (nothing, mut n_rand) = (empty_element(), 0);
@@ -201,19 +206,19 @@ impl Options<'_, '_> {
     fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
         let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
         if self.is_whole && !self.may_precede(&a, &b) && !self.may_precede(&b, &a) && first != second {
-            let message = format!("no frame passes both `{}` and `{}`", first.name, second.name);
+            let message = format!("no frame goes through both `{}` and `{}`", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says which is first")
-                .with_label(a.span, "on one path")
-                .with_label(b.span, "on another");
-            return self.cx.report(diagnostic.with_help("drop the option"));
+                .at(span, "orders the two stages")
+                .with_label(a.span, "on one branch")
+                .with_label(b.span, "on another branch");
+            return self.cx.report(diagnostic.with_help("remove the option"));
         }
         if self.is_whole && !self.may_precede(&a, &b) {
-            let message = format!("`{}` stands behind `{}`", first.name, second.name);
+            let message = format!("`{}` comes after `{}` in the chain", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says the opposite")
+                .at(span, "requires the opposite order")
                 .with_label(b.span, "written first");
-            self.cx.report(diagnostic.with_help("swap the stages, or drop the option"));
+            self.cx.report(diagnostic.with_help("swap the stages, or remove the option"));
         }
         // Nothing moves across a filter, so its order needs no watching.
         if let (Some(a), Some(b)) = (a.instance, b.instance) {
@@ -235,9 +240,9 @@ impl Options<'_, '_> {
             let of = if found.path > 0 { " of its branch" } else { "" };
             let message = format!("`{}` is not {place}{of}", instance.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says that it is")
+                .at(span, "required by this option")
                 .with_label(found.span, "written here");
-            self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
+            self.cx.report(diagnostic.with_help("move the stage, or remove the option"));
         }
         let Some(at) = found.instance else { return };
         // What stands on another path stays there.
@@ -251,11 +256,11 @@ impl Options<'_, '_> {
     fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
         let Some(found) = self.find(name) else { return };
         let Some(at) = found.instance else {
-            let message = format!("`{}` is a filter, and does not fail", name.name);
+            let message = format!("`{}` is a filter, which cannot fail", name.name);
             let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-                .at(span, "never happens")
+                .at(span, "never applies")
                 .with_label(found.span, "the filter")
-                .with_help("drop the option; a call that a filter refuses has an answer");
+                .with_help("remove the option: a filter always answers the calls that it rejects");
             return self.cx.report(diagnostic);
         };
         let instance = &mut self.chain.instances[at];
@@ -270,9 +275,9 @@ impl Options<'_, '_> {
         if matches!(self.ast.on, ChainOn::Port { .. }) {
             return;
         }
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames")
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames only")
             .at(from.span, "an edge of an element")
-            .with_help("`REDIRECT TO` chooses where a call goes");
+            .with_help("use `REDIRECT TO` to choose the destination of a call");
         self.cx.report(diagnostic);
     }
 
@@ -398,10 +403,10 @@ fn order_label(option: &ChainOptionKind) -> String {
     match option {
         ChainOptionKind::Order { first, second } => format!("`{}` before `{}`", first.name, second.name),
         ChainOptionKind::Position { instance, is_last: false } => {
-            format!("`{}` before all others", instance.name)
+            format!("`{}` first", instance.name)
         }
         ChainOptionKind::Position { instance, is_last: true } => {
-            format!("`{}` behind all others", instance.name)
+            format!("`{}` last", instance.name)
         }
         _ => String::new(),
     }
@@ -427,11 +432,11 @@ pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
             (Some(Side::Server), None) => server = Some(stage),
             (Some(Side::Client), Some(first)) => {
                 let message =
-                    format!("`{}` is AT CLIENT and stands behind `{}`", name_of(stage), name_of(first));
+                    format!("`{}` is AT CLIENT but comes after `{}`", name_of(stage), name_of(first));
                 let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                    .at(stage.span, "requests have left the client here")
+                    .at(stage.span, "requests have already left the client")
                     .with_label(first.span, "this is AT SERVER");
-                cx.report(diagnostic.with_help("put the stages AT CLIENT in front of those AT SERVER"));
+                cx.report(diagnostic.with_help("move the AT CLIENT stages before the AT SERVER stages"));
             }
             _ => {}
         }
@@ -469,10 +474,10 @@ pub(super) fn chain_paths(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]
 }
 
 pub(super) fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {
-    let message = format!("`{}` is MANDATORY, and {what} would let calls pass it by", instance.name);
+    let message = format!("`{}` is MANDATORY, but {what} would let calls bypass it", instance.name);
     let diagnostic = Diagnostic::error(code::MANDATORY_MAY_FAIL, message)
         .at(span, "contradicts")
         .with_label(instance.span, "mandatory here")
-        .with_help(format!("drop {what}, or MANDATORY"));
+        .with_help(format!("remove {what}, or remove MANDATORY"));
     cx.report(diagnostic);
 }

@@ -64,10 +64,10 @@ pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter
 /// The expressions of a policy's key, and the words for it; empty if it has none.
 fn key_of(kind: &PolicyKind) -> (&[ast::Expr], &'static str) {
     match kind {
-        PolicyKind::Pace(rate) => (&rate.key, "the key of PACE"),
-        PolicyKind::Rate(rate) => (&rate.key, "the key of RATE"),
-        PolicyKind::Order { key, .. } => (key, "the key of ORDER"),
-        PolicyKind::AtLeastOnce { id, .. } => (id, "the id of a call"),
+        PolicyKind::Pace(rate) => (&rate.key, "the PACE key"),
+        PolicyKind::Rate(rate) => (&rate.key, "the RATE key"),
+        PolicyKind::Order { key, .. } => (key, "the ORDER key"),
+        PolicyKind::AtLeastOnce { id, .. } => (id, "the call ID"),
         _ => (&[], ""),
     }
 }
@@ -97,7 +97,7 @@ fn check_kinds(cx: &mut Cx<'_>, ast: &ast::Filter) {
         let message = format!("filter `{}` has no policy", ast.name.name);
         let diagnostic = Diagnostic::error(code::FILTER_EMPTY, message)
             .at(ast.name.span, "does nothing")
-            .with_help("say what it does to calls: `TIMEOUT TOTAL '1 s';`");
+            .with_help("add a policy: `TIMEOUT TOTAL '1 s';`");
         cx.report(diagnostic);
     }
     for first in in_force(ast) {
@@ -106,14 +106,15 @@ fn check_kinds(cx: &mut Cx<'_>, ast: &ast::Filter) {
         let (name, other) = (kind_name(&second.kind), kind_name(&first.kind));
         let message = match name == other {
             true => format!("filter `{}` has two {name} policies", ast.name.name),
-            false => format!("filter `{}` has {other} and {name}, which are one policy", ast.name.name),
+            false => format!(
+                "filter `{}` has both {other} and {name}, which are forms of one policy",
+                ast.name.name
+            ),
         };
         let diagnostic = Diagnostic::error(code::POLICY_REPEATED, message)
             .at(second.span, "the second")
             .with_label(first.span, "the first")
-            .with_help(
-                "keep one of them, or write a filter for each and put them in the order that you mean",
-            );
+            .with_help("keep one of them, or write one filter for each, in the order that you want");
         cx.report(diagnostic);
     }
 }
@@ -148,7 +149,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { continue };
         let typed: Vec<Option<Expr>> = parts.iter().map(|part| key_part(&mut scope, part, whose)).collect();
         // A key with a fault takes no number, and then nobody asks for the others.
-        let key = KeyId(u16::try_from(body.len()).expect("a key for each kind of policy at most"));
+        let key = KeyId(u16::try_from(body.len()).expect("at most one key per kind of policy"));
         let Some(mut parts) = typed.into_iter().collect::<Option<Vec<_>>>() else { continue };
         if matches!(policy.kind, PolicyKind::AtLeastOnce { .. }) {
             // The answer of one method is none to another.
@@ -227,10 +228,11 @@ fn needs(body: &[Stmt]) -> KeyInputs {
 /// Tells of columns that no key reads.
 fn check_columns(cx: &mut Cx<'_>, checked: &Checked) {
     for column in checked.element.columns.iter().filter(|column| !column.read) {
-        let message = format!("no key of filter `{}` reads column `{}`", checked.element.name, column.name);
+        let message =
+            format!("filter `{}` does not use column `{}` in a key", checked.element.name, column.name);
         let diagnostic = Diagnostic::warning(code::UNUSED_NAME, message)
-            .at(column.span, "not read")
-            .with_help(format!("remove it, or make a key of it: `RATE 100 PER SECOND PER {};`", column.name));
+            .at(column.span, "not used")
+            .with_help(format!("remove it, or use it as a key: `RATE 100 PER SECOND PER {};`", column.name));
         cx.report(diagnostic);
     }
 }

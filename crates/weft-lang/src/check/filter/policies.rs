@@ -120,9 +120,10 @@ impl PolicyReader<'_, '_> {
         if per_try.value < total.value {
             return Some(());
         }
-        let message = format!("one try may take {}, and all together {}", per_try.value, total.value);
-        let help = "make TIMEOUT TRY shorter than TIMEOUT TOTAL, or drop it";
-        self.contradict(message, (per_try.span, "one try"), (total.span, "all of them"), help)
+        let message =
+            format!("a single try may take {}, but all tries together only {}", per_try.value, total.value);
+        let help = "make TIMEOUT TRY shorter than TIMEOUT TOTAL, or remove it";
+        self.contradict(message, (per_try.span, "limit of a try"), (total.span, "limit of all tries"), help)
     }
 
     fn retry(&mut self, ast: &ast::RetryPolicy) -> Option<Retry> {
@@ -151,8 +152,8 @@ impl PolicyReader<'_, '_> {
         };
         let (first, max) = (first?, max?);
         if first.value > max.value {
-            let message = format!("the wait grows from {} to {}", first.value, max.value);
-            let help = "write the shorter one first";
+            let message = format!("the backoff shrinks from {} to {}", first.value, max.value);
+            let help = "write the shorter interval first";
             return self.contradict(message, (max.span, "the longest"), (first.span, "the first"), help);
         }
         Some((first.value, max.value))
@@ -165,7 +166,7 @@ impl PolicyReader<'_, '_> {
         let per_second_min = match &clause.per_second {
             Some(rate) => {
                 let is_good = |rate| (0.0..=RATE_PER_SECOND_MAX).contains(&rate);
-                let limits = format!("0 to {RATE_PER_SECOND_MAX:e} a second");
+                let limits = format!("0 to {RATE_PER_SECOND_MAX:e} per second");
                 self.real(&format!("{what} AND"), rate, &limits, is_good).map(|at| at.value)
             }
             None => Some(BUDGET_PER_SECOND_DEFAULT),
@@ -176,7 +177,7 @@ impl PolicyReader<'_, '_> {
     fn hedge(&mut self, ast: &ast::HedgePolicy) -> Option<Hedge> {
         let after = self.interval("HEDGE AFTER", &ast.after);
         let extra_max = self.count("HEDGE UP TO", &ast.up_to, 1..=TRIES_MAX);
-        let not_final = self.statuses("HEDGE", ast.when.as_ref(), "wait for another try after");
+        let not_final = self.statuses("HEDGE", ast.when.as_ref(), "retry after");
         let budget = self.budget("HEDGE BUDGET", ast.budget.as_ref());
         Some(Hedge {
             after: after?.value,
@@ -219,7 +220,7 @@ impl PolicyReader<'_, '_> {
             return Some(burst.value);
         }
         let message =
-            format!("at {} a second a burst of {} takes days to come back", rate.value, burst.value);
+            format!("at {} per second, a burst of {} takes days to refill", rate.value, burst.value);
         self.contradict(
             message,
             (burst.span, "too large"),
@@ -243,9 +244,9 @@ impl PolicyReader<'_, '_> {
         let key = (!ast.key.is_empty()).then(|| self.next_key());
         if let (None, Some(keys)) = (key, &ast.keys) {
             let diagnostic =
-                Diagnostic::error(code::MISSING_CLAUSE, "KEYS bounds the keys of PER, and there is no PER")
+                Diagnostic::error(code::MISSING_CLAUSE, "KEYS limits the keys of PER, but there is no PER")
                     .at(keys.span, "keys of what?")
-                    .with_help("say what is told apart: `PER tenant`; or drop KEYS");
+                    .with_help("add the key: `PER tenant`, or remove KEYS");
             self.cx.report(diagnostic);
             return None;
         }
@@ -276,8 +277,8 @@ impl PolicyReader<'_, '_> {
         let probes = self.count_or("CIRCUIT PROBES", ast.probes.as_ref(), 1..=COUNT_MAX, PROBES_DEFAULT);
         if errors_max.is_none() && ratio.is_none() && in_flight_max.is_none() {
             let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "this CIRCUIT never opens")
-                .at(span, "says neither AFTER, RATIO nor IN FLIGHT")
-                .with_help("say when: `CIRCUIT AFTER 5 ERRORS`");
+                .at(span, "none of AFTER, RATIO and IN FLIGHT is given")
+                .with_help("add a condition: `CIRCUIT AFTER 5 ERRORS`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -300,7 +301,7 @@ impl PolicyReader<'_, '_> {
 
     fn outlier(&mut self, ast: &ast::OutlierPolicy) -> Option<Outlier> {
         let errors_max = self.count("OUTLIER AFTER", &ast.errors, 1..=COUNT_MAX);
-        let errors = self.failures("OUTLIER", ast.when.as_ref(), "leave an endpoint out");
+        let errors = self.failures("OUTLIER", ast.when.as_ref(), "eject an endpoint after");
         let eject_for = self.interval("OUTLIER EJECT FOR", &ast.eject_for);
         let percent = self.percent_or("OUTLIER UP TO", ast.up_to.as_ref(), EJECTED_PERCENT_DEFAULT);
         Some(Outlier {
@@ -318,22 +319,21 @@ impl PolicyReader<'_, '_> {
         let min = bound(self, "CONGESTION MIN", ast.min.as_ref());
         let max = self.count_at("CONGESTION MAX", &ast.max, 1..=COUNT_MAX);
         let start = bound(self, "CONGESTION FROM", ast.from.as_ref());
-        let errors = self.statuses("CONGESTION", ast.when.as_ref(), "take for congestion");
+        let errors = self.statuses("CONGESTION", ast.when.as_ref(), "react to");
         let law = self.congestion_law(ast);
         let (min, max, start) = (within(min)?, max?, within(start)?);
         let lowest = min.or(start).filter(|low| low.value > max.value);
         if let Some(low) = lowest.or(start.filter(|start| start.value > max.value)) {
-            let message = format!("the limit is {} or more, and {} at most", low.value, max.value);
-            let help = "MIN is the least, FROM lies between, MAX is the greatest";
-            return self.contradict(message, (low.span, "more than MAX"), (max.span, "the greatest"), help);
+            let message = format!("a limit of at least {} exceeds the maximum {}", low.value, max.value);
+            let help = "MIN must not exceed FROM, and FROM must not exceed MAX";
+            return self.contradict(message, (low.span, "greater than MAX"), (max.span, "the maximum"), help);
         }
         if let (Some(min), Some(start)) = (min, start)
             && start.value < min.value
         {
-            let message =
-                format!("the limit begins at {}, and is never less than {}", start.value, min.value);
-            let help = "MIN is the least, FROM lies between, MAX is the greatest";
-            return self.contradict(message, (start.span, "less than MIN"), (min.span, "the least"), help);
+            let message = format!("the initial limit {} is below the lower limit {}", start.value, min.value);
+            let help = "MIN must not exceed FROM, and FROM must not exceed MAX";
+            return self.contradict(message, (start.span, "less than MIN"), (min.span, "the minimum"), help);
         }
         let min = min.map_or(1, |min| min.value);
         let start = start.map_or(CONGESTION_START_DEFAULT.clamp(min, max.value), |start| start.value);
@@ -375,9 +375,9 @@ impl PolicyReader<'_, '_> {
     fn refuse_clause(&mut self, clause: Option<&ast::Expr>, name: &str, of: &str, law: &str) -> Option<()> {
         let Some(clause) = clause else { return Some(()) };
         let diagnostic =
-            Diagnostic::error(code::OPTION_CONFLICT, format!("{name} is of {of}, and this is {law}"))
+            Diagnostic::error(code::OPTION_CONFLICT, format!("{name} belongs to {of}, but this is {law}"))
                 .at(clause.span, "has no meaning here")
-                .with_help(format!("drop {name}, or write `CONGESTION {of}`"));
+                .with_help(format!("remove {name}, or write `CONGESTION {of}`"));
         self.cx.report(diagnostic);
         None
     }
@@ -415,7 +415,7 @@ impl PolicyReader<'_, '_> {
         const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Unix];
         let found = TRANSPORTS.into_iter().find(|known| known.name().eq_ignore_ascii_case(&transport.name));
         if found.is_none() {
-            let message = format!("there is no transport `{}`", transport.name);
+            let message = format!("unknown transport `{}`", transport.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
                 .at(transport.span, "unknown")
                 .with_note("there are: tcp, unix");
@@ -464,7 +464,7 @@ impl PolicyReader<'_, '_> {
         if nanos > 0 && value <= INTERVAL_MAX {
             return Some(Spanned { value, span: ast.span });
         }
-        self.over_limit(what, "more than no time, and at most a day", &value.to_string(), ast.span)
+        self.over_limit(what, "more than zero and at most one day", &value.to_string(), ast.span)
     }
 
     fn interval_or(&mut self, what: &str, ast: Option<&ast::Expr>, default: Interval) -> Option<Interval> {
@@ -520,10 +520,12 @@ impl PolicyReader<'_, '_> {
         if !set.value.is_empty() {
             return Some(set.value);
         }
-        let diagnostic =
-            Diagnostic::error(code::POLICY_WITHOUT_EFFECT, format!("this {name} would never {verb}"))
-                .at(set.span, "true of no status")
-                .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
+        let diagnostic = Diagnostic::error(
+            code::POLICY_WITHOUT_EFFECT,
+            format!("this {name} would never {verb} any call"),
+        )
+        .at(set.span, "matches no status")
+        .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
         self.refuse(diagnostic)
     }
 
@@ -549,10 +551,10 @@ impl PolicyReader<'_, '_> {
             }
         }
         if set.contains(&Status::Ok) {
-            let message = format!("this {name} would {verb} calls that went well");
+            let message = format!("this {name} would {verb} successful calls");
             let diagnostic = Diagnostic::error(code::POLICY_WITHOUT_EFFECT, message)
-                .at(when.span, "true of OK")
-                .with_help("leave OK out: `status <> OK AND ...`, or name the statuses: `status IN (...)`");
+                .at(when.span, "matches OK")
+                .with_help("exclude OK: `status <> OK AND ...`, or name the statuses: `status IN (...)`");
             return self.refuse(diagnostic);
         }
         Some(Spanned { value: set.into_iter().collect(), span: when.span })
@@ -575,7 +577,7 @@ impl PolicyReader<'_, '_> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     fn over_limit<T>(&mut self, what: &str, limits: &str, value: &str, span: Span) -> Option<T> {
-        let message = format!("{what} is {limits}, and this is {value}");
+        let message = format!("{what} must be {limits}, but this is {value}");
         self.refuse(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"))
     }
 

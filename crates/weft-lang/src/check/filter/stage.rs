@@ -67,9 +67,9 @@ pub(in crate::check) fn stage(
 
 fn check_per_try(cx: &mut Cx<'_>, ast: &ast::Stage) {
     let Some(span) = ast.per_try else { return };
-    let message = format!("PER TRY is of elements, and `{}` is a filter", ast.element.name);
+    let message = format!("PER TRY applies to elements, but `{}` is a filter", ast.element.name);
     let diagnostic = Diagnostic::warning(code::PER_TRY_ALONE, message)
         .at(span, "has no meaning here")
-        .with_help("drop it: a filter is passed by each try that a filter before it makes");
+        .with_help("remove it: every try of an earlier filter goes through this filter anyway");
     cx.report(diagnostic);
 }

@@ -28,9 +28,9 @@ impl Checker<'_, '_> {
                 self.cx.report(diagnostic);
             }
             if moment == Moment::Activate && !partitioned {
-                let help = "write `PARTITION BY flow();`, or do it ON ENQUEUE";
-                let message = "there is one partition, and no order that it enters";
-                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never happens", help);
+                let help = "write `PARTITION BY flow();`, or use ON ENQUEUE";
+                let message = "a queue with a single partition has no activation";
+                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
             }
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
@@ -44,8 +44,8 @@ impl Checker<'_, '_> {
         }
         (self.moment, self.is_declaration) = (None, true);
         if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
-            let message = format!("more than {TIMERS_MAX} handlers by the clock");
-            let help = "join them: one ON EVERY may count, and do now and then what another did";
+            let message = format!("more than {TIMERS_MAX} ON EVERY handlers");
+            let help = "merge them: one ON EVERY can count its runs, and do some work only every n-th run";
             self.report(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
@@ -61,15 +61,21 @@ impl Checker<'_, '_> {
             QueueEvent::Every { interval, each_partition } => {
                 let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
                 if ns < EVERY_NS_MIN {
-                    let message = format!("every {ns} ns, and {EVERY_NS_MIN} are the least");
-                    self.report(code::OVER_LIMIT, &message, interval.span, "too often", "");
+                    let message = format!("an interval of {ns} ns; the minimum is {EVERY_NS_MIN} ns");
+                    self.report(code::OVER_LIMIT, &message, interval.span, "too short", "");
                     return None;
                 }
                 if let Some(span) = each_partition
                     && !self.is_partitioned
                 {
-                    let help = "write `PARTITION BY flow();`, or leave EACH PARTITION out";
-                    self.report(code::QUEUE_SHAPE, "there is one partition", *span, "it is the queue", help);
+                    let help = "write `PARTITION BY flow();`, or remove EACH PARTITION";
+                    self.report(
+                        code::QUEUE_SHAPE,
+                        "this queue has a single partition",
+                        *span,
+                        "the only partition is the queue itself",
+                        help,
+                    );
                     return None;
                 }
                 Moment::Every { interval_ns: ns as u64, each_partition: each_partition.is_some() }
@@ -94,9 +100,9 @@ impl Checker<'_, '_> {
             Some(word) => {
                 let mut diagnostic = Diagnostic::error(
                     code::QUEUE_NO_VERDICT,
-                    "a path through this handler ends in no verdict",
+                    "a path through this handler ends without a verdict",
                 )
-                .at(handler.event_span, "begins here");
+                .at(handler.event_span, "the cycle starts here");
                 for (span, is_true) in self.open_path(&handler.body).into_iter().take(8) {
                     let label = if is_true { "if this is true" } else { "if this is false" };
                     diagnostic = diagnostic.with_label(span, label);
@@ -130,12 +136,12 @@ impl Checker<'_, '_> {
         let (mut body, mut ended) = (Vec::new(), false);
         for stmt in stmts {
             if ended {
-                let help = "take it out, or put it before the verdict";
+                let help = "remove it, or move it before the verdict";
                 self.report(
                     code::UNREACHABLE,
-                    "this statement is never reached",
+                    "this statement is unreachable",
                     stmt.span,
-                    "all paths have ended",
+                    "every path has already ended",
                     help,
                 );
                 break;
@@ -194,11 +200,10 @@ impl Checker<'_, '_> {
     }
 
     fn foreign<R>(&mut self, span: Span) -> Option<R> {
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a queue has no such statement")
-            .at(span, "belongs in an element")
+        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "this statement is not allowed in a queue")
+            .at(span, "allowed in elements only")
             .with_note(
-                "a queue has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, \
-                 HOLD, MARK or DROP",
+                "a queue handler has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, HOLD, MARK or DROP",
             );
         self.cx.report(diagnostic);
         None
@@ -208,21 +213,22 @@ impl Checker<'_, '_> {
         let AssignTarget::Path(path) = target else { return self.foreign(target.span()) };
         let (found, ty, can_set) = self.place(path)?;
         if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
-            return self.cannot_set(path, "a queue looks at headers: elements of a chain change them");
+            return self
+                .cannot_set(path, "queues can only read headers; change them in an element of the chain");
         }
         let ResolvedName::Operand(place) = found else {
-            return self.cannot_set(path, "a value that was given once");
+            return self.cannot_set(path, "a LET cannot be changed");
         };
         if !can_set {
-            return self.cannot_set(path, "belongs to the queue");
+            return self.cannot_set(path, "a parameter cannot be changed");
         }
         let ast = value;
         let value = self.typed(ast, ty)?;
         if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold(&value))
             && !(0..=most).contains(&n)
         {
-            let message = format!("`{}` is 0 to {most}, and is set to {n}", path.to_dotted());
-            self.report(code::BAD_LITERAL, &message, ast.span, "does not fit", "");
+            let message = format!("`{}` is 0 to {most}, but is set to {n}", path.to_dotted());
+            self.report(code::BAD_LITERAL, &message, ast.span, "out of range", "");
             return None;
         }
         Some(Kind::Set { place, value })
@@ -230,7 +236,8 @@ impl Checker<'_, '_> {
 
     fn cannot_set<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
         let message = format!("`{}` cannot be set", path.to_dotted());
-        let help = "variables, `rank`, and of a packet `ecn`, `dscp`, `class`, `remaining` and `slack` can";
+        let help =
+            "settable: variables, `rank`, and the packet's `ecn`, `dscp`, `class`, `remaining` and `slack`";
         self.report(code::WRITE_NOT_HERE, &message, path.span, why, help);
         None
     }
@@ -274,9 +281,9 @@ impl Checker<'_, '_> {
             return Some(());
         }
         let words: Vec<&str> = moments.iter().map(|moment| moment_word(*moment)).collect();
-        let message = format!("`{word}` ends another handler");
-        let help = format!("it ends {}", words.join(" and "));
-        self.report(code::VERDICT_NOT_HERE, &message, span, "not here", &help);
+        let message = format!("`{word}` is not a verdict of this handler");
+        let help = format!("verdict of {}", words.join(" and "));
+        self.report(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help);
         None
     }
 }

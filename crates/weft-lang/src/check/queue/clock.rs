@@ -18,14 +18,14 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
         if per_second <= LOOKS_PER_SECOND_MAX.into() {
             continue;
         }
-        let message = format!("{n} partitions are looked at {per_second} times a second");
+        let message = format!("{n} partitions cause {per_second} visits per second");
         let least_ns = (u64::from(n) * 1_000_000_000).div_ceil(LOOKS_PER_SECOND_MAX);
         let help =
             format!("run it every '{} ms' or more, or have fewer partitions", least_ns.div_ceil(1_000_000));
         let diagnostic = Diagnostic::warning(code::QUEUE_CLOCK, message)
-            .at(handler.span, "more than a core has to spare")
+            .at(handler.span, "more than one core can handle")
             .with_note(
-                "each that holds packets or stands in the order runs the handler; all others are looked at",
+                "each partition that is active or holds packets runs the handler; all others are visited too",
             );
         cx.report(diagnostic.with_help(help));
     }

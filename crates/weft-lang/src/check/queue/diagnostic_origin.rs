@@ -54,7 +54,7 @@ fn at_arguments(
     // It would change the queue, which is right for other arguments.
     diagnostic.fix = None;
     let span_of = |arg: &Assign| arg.name.span.to(arg.value.span);
-    diagnostic = diagnostic.at(span_of(first), "by this argument");
+    diagnostic = diagnostic.at(span_of(first), "caused by this argument");
     for arg in rest {
         diagnostic = diagnostic.with_label(span_of(arg), "and this one");
     }

@@ -14,7 +14,7 @@ use crate::source::Span;
 use crate::types;
 
 /// Why there is no payload.
-const NO_PAYLOAD: &str = "a queue does not see what packets carry";
+const NO_PAYLOAD: &str = "queues cannot read payloads";
 
 const IMPORT_PROTOCOL: &str = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
 /// What there is beside the packet at hand and the headers.
@@ -136,34 +136,34 @@ impl Checker<'_, '_> {
         if let Ast::Str(written) = &ast.kind
             && let Some(bits) = rate(written)
         {
-            let message = format!("{} is needed here, and this is a rate", a_type(want));
+            let message = format!("expected {}, found a rate", a_type(want));
             let help = match want {
-                T::Interval => "how long a packet takes at it is `send_time(p.len, ...)`".to_owned(),
-                _ => format!("a rate is a whole number of bits a second, {bits} here"),
+                T::Interval => "for the time that a packet takes, write `send_time(p.len, ...)`".to_owned(),
+                _ => format!("a rate is a whole number of bits per second, here {bits}"),
             };
-            self.report(code::TYPE_MISMATCH, &message, ast.span, "bits a second", &help);
+            self.report(code::TYPE_MISMATCH, &message, ast.span, "bits per second", &help);
             return None;
         }
         if want != T::Interval || !is_plain_number(ast) {
             return self.mismatch(ast.span, want, found);
         }
-        let message = "an INTERVAL is needed here, and this is a number without a unit";
+        let message = "expected an INTERVAL, found a number without a unit";
         let help = format!("write `'{text} ms'`: ns, us, ms, s, min, h and d are units");
-        self.report(code::TYPE_MISMATCH, message, ast.span, "of which unit?", &help);
+        self.report(code::TYPE_MISMATCH, message, ast.span, "unit missing", &help);
         None
     }
 
     fn mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
-        let message = format!("{} is needed here, and this is {}", a_type(want), a_type(found));
-        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "of another type");
+        let message = format!("expected {}, found {}", a_type(want), a_type(found));
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "wrong type");
         let help = match (want, found) {
-            (_, T::Bool) => "write `CASE WHEN e THEN 1 ELSE 0 END` to make a number of a truth",
-            (T::Number, T::Float) => "write `number(...)`, which is its whole part, or round it before",
-            (T::Number, _) => "write `number(...)` to take its unit off",
+            (_, T::Bool) => "convert BOOL with `CASE WHEN e THEN 1 ELSE 0 END`",
+            (T::Number, T::Float) => "write `number(...)`, which truncates, or round first",
+            (T::Number, _) => "write `number(...)` to drop the unit",
             (T::Interval, T::Number | T::Float) => "write `interval(...)`, in nanoseconds",
             (T::Size, T::Number | T::Float) => "write `size(...)`, in bytes",
             (T::Bool, _) => "compare it: `... > 0`",
-            _ => "quantities of different units are not mixed",
+            _ => "quantities with different units cannot be mixed",
         };
         self.cx.report(diagnostic.with_help(help));
         None
@@ -252,8 +252,8 @@ impl Checker<'_, '_> {
             Ast::Header(_) => {
                 let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
                             `CLASS header['...']`";
-                let message = "a queue does not see headers of calls";
-                self.report(code::QUEUE_NOT_SEEN, message, span, "its link does", help);
+                let message = "queues cannot read the headers of calls";
+                self.report(code::QUEUE_NOT_SEEN, message, span, "its link can", help);
                 None
             }
             _ => self.unfit(span),
@@ -264,19 +264,19 @@ impl Checker<'_, '_> {
         if let Ok(n) = i64::try_from(n) {
             return Some(n);
         }
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "numbers of a queue have 63 bits and a sign");
-        self.cx.report(diagnostic.at(span, "too great"));
+        let diagnostic =
+            Diagnostic::error(code::BAD_LITERAL, "numbers in a queue are 64-bit signed integers");
+        self.cx.report(diagnostic.at(span, "too large"));
         None
     }
 
     fn unfit<R>(&mut self, span: Span) -> Option<R> {
-        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a queue has no such expression")
-            .at(span, "neither a number nor a truth")
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "this expression is not allowed in a queue")
+            .at(span, "neither a number nor a BOOL")
             .with_note(
-                "there are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, \
-                 CASE with ELSE, and functions",
+                "allowed are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, CASE with ELSE, and functions",
             )
-            .with_help("compute it in an element of the chain, and let MARK carry it to the queue as `p.class`");
+            .with_help("compute it in an element of the chain, and pass it to the queue with MARK as `p.class`");
         self.cx.report(diagnostic);
         None
     }
@@ -291,8 +291,8 @@ impl Checker<'_, '_> {
         if let Some(bits) = rate(text) {
             return Some(literal(Literal::Int(bits as i64), T::Number, span));
         }
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is no quantity"))
-            .at(span, "of which unit?")
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
+            .at(span, "unit missing")
             .with_help("write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'");
         self.cx.report(diagnostic);
         None
@@ -320,8 +320,8 @@ impl Checker<'_, '_> {
     /// Keys and ranks are computed as packets come.
     fn is_zero(&mut self, span: Span) {
         let diagnostic = Diagnostic::warning(code::QUEUE_NO_WAIT, "this is 0 for every packet")
-            .at(span, "looked at as the packet comes")
-            .with_help("what has waited longest leaves first where nothing orders packets");
+            .at(span, "evaluated when the packet arrives")
+            .with_help("without an order of packets, the longest-waiting packet leaves first");
         self.cx.report(diagnostic);
     }
 
@@ -368,10 +368,10 @@ impl Checker<'_, '_> {
     }
 
     pub(super) fn no_packet(&mut self, span: Span) {
-        let message = "there is no packet here";
+        let message = "no packet is available here";
         let diagnostic =
-            Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(span, "of which packet?").with_help(
-                "`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
+            Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(span, "packet unknown").with_help(
+                "`p` is available in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
             );
         self.cx.report(diagnostic);
     }
@@ -392,7 +392,7 @@ impl Checker<'_, '_> {
         let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
             let message = match field {
                 "payload" | "data" | "body" => NO_PAYLOAD.to_owned(),
-                _ => format!("a packet in a queue has no `{field}`"),
+                _ => format!("packets in a queue have no field `{field}`"),
             };
             self.not_of_packets(path, message);
             return None;
@@ -407,7 +407,7 @@ impl Checker<'_, '_> {
     fn not_of_packets(&mut self, path: &Path, message: impl Into<String>) {
         let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
-            .at(path.span, "not part of it")
+            .at(path.span, "unknown field")
             .with_note(format!("it has {}", names.join(", ")));
         let field = path.segments.last().map(|name| name.name.as_str());
         let meant = field.filter(|_| path.segments.len() > 1).and_then(|field| nearest(field, names));
@@ -417,8 +417,7 @@ impl Checker<'_, '_> {
                 diagnostic.with_help(format!("write `{meant}`")).with_fix(path.span, meant)
             }
             None => diagnostic.with_help(
-                "fields of headers have the names of their layers, `vlan.id`; an element of the chain may MARK \
-                 packets by anything else: the queue sees `p.class`",
+                "write header fields with their layer, `vlan.id`; for anything else, use MARK in an element of the chain and read `p.class`",
             ),
         });
     }
@@ -428,21 +427,20 @@ impl Checker<'_, '_> {
             return Some(());
         }
         if !self.is_partitioned {
-            let help = "write `PARTITION BY flow();`, or look at `queue.packets` and `queue.bytes`";
+            let help = "write `PARTITION BY flow();`, or read `queue.packets` and `queue.bytes`";
             self.report(
                 code::QUEUE_NOT_SEEN,
-                "this queue has one partition",
+                "this queue has a single partition",
                 span,
-                "of which partition?",
+                "partition unknown",
                 help,
             );
             return None;
         }
-        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "there is no partition here")
-            .at(span, "of which partition?")
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "no partition is available here")
+            .at(span, "partition unknown")
             .with_help(
-                "partitions are known in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with EACH \
-                 PARTITION",
+                "partitions are available in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with EACH PARTITION",
             );
         self.cx.report(diagnostic);
         None
@@ -474,8 +472,8 @@ impl Checker<'_, '_> {
             }
             (None, "drops") => Some((ResolvedName::Operand(Operand::Drops), T::Number, false)),
             (None, "p") => {
-                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is no value")
-                    .at(path.span, "which of its fields?")
+                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is not a value")
+                    .at(path.span, "field missing")
                     .with_help("write `p.len`, `p.sojourn` or another field");
                 self.cx.report(diagnostic);
                 None
@@ -488,22 +486,15 @@ impl Checker<'_, '_> {
             }
             // Links of calls have `KEY session`.
             (None, "session") => {
-                let help = "write `flow()`, and in CREATE LINK, for calls, `KEY session`: each connection is a \
-                            flow then";
-                self.report(
-                    code::QUEUE_NOT_SEEN,
-                    "a queue does not see sessions",
-                    path.span,
-                    "unknown",
-                    help,
-                );
+                let help = "write `flow()`, and `KEY session` in CREATE LINK for calls: then each connection is a flow";
+                self.report(code::QUEUE_NOT_SEEN, "queues cannot read sessions", path.span, "unknown", help);
                 None
             }
             (None, _) => {
                 let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
                 let locals: Vec<String> = self.locals.iter().map(|(name, ..)| name.clone()).collect();
                 let known = known.iter().chain(&locals).map(String::as_str).chain(["rank", "drops"]);
-                let message = format!("nothing is called `{}` here", name.name);
+                let message = format!("unknown name `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown");
                 self.cx.report(with_nearest(diagnostic, name, known.collect::<Vec<_>>()));
                 None
@@ -518,21 +509,21 @@ impl Checker<'_, '_> {
         let known = known.iter().map(String::as_str).chain(BESIDE_PACKETS);
         let first = &path.segments[0];
         let owners = ["p", "queue", "partition", "link"];
-        let message = format!("nothing is called `{}` here", path.to_dotted());
+        let message = format!("unknown name `{}`", path.to_dotted());
         let diagnostic =
             Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown").with_note(format!(
-                "there are {}, and the fields of headers whose protocols are imported",
+                "known here: {}, and the header fields of imported protocols",
                 known.collect::<Vec<_>>().join(", ")
             ));
         let meant = nearest(&first.name, owners.into_iter().chain(self.cx.formats.names()));
         self.cx.report_missing(match meant {
             Some(meant) => diagnostic.with_help(format!("write `{meant}`")).with_fix(first.span, meant),
-            None => diagnostic.with_help(format!("of a header, {IMPORT_PROTOCOL}")),
+            None => diagnostic.with_help(format!("for a header, {IMPORT_PROTOCOL}")),
         });
     }
 
     fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
-        let message = format!("nothing is called `{}` here", path.to_dotted());
+        let message = format!("unknown name `{}`", path.to_dotted());
         let known: Vec<&str> = known.into_iter().collect();
         let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
             .at(path.span, "unknown")
@@ -620,7 +611,7 @@ impl Checker<'_, '_> {
             let label = format!("`{text}` is {} to {}", number.low, number.high);
             let (first, last) =
                 if left.span.start < right.span.start { (left, right) } else { (right, left) };
-            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no packet");
+            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true");
             self.cx.report(diagnostic.at(first.span.to(last.span), label));
         }
     }
@@ -734,7 +725,7 @@ impl Checker<'_, '_> {
         };
         let Some((_, form)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
             let diagnostic =
-                Diagnostic::error(code::UNKNOWN_NAME, format!("a queue has no function `{name}`"));
+                Diagnostic::error(code::UNKNOWN_NAME, format!("unknown queue function `{name}`"));
             let names: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
             let diagnostic =
                 diagnostic.at(span, "unknown").with_note(format!("there are: {}", names.join(", ")));
@@ -775,7 +766,7 @@ impl Checker<'_, '_> {
                 match self.header(path, true) {
                     Some(found) => truth(found?.0, span),
                     None => {
-                        let message = format!("there is no header `{}`", path.to_dotted());
+                        let message = format!("unknown header `{}`", path.to_dotted());
                         self.report(code::UNKNOWN_NAME, &message, path.span, "unknown", IMPORT_PROTOCOL);
                         return None;
                     }
@@ -919,9 +910,9 @@ impl Checker<'_, '_> {
     }
 
     fn not_counted<R>(&mut self, span: Span) -> Option<R> {
-        let message = "partitions are counted by a field of their packets";
-        let help = "write `partitions(p.src)`, or `p.dst`, `p.class` or a field of a header in its place";
-        self.report(code::QUEUE_NOT_SEEN, message, span, "by which field?", help);
+        let message = "partitions are counted by a packet field";
+        let help = "write `partitions(p.src)`; `p.dst`, `p.class` and header fields are allowed too";
+        self.report(code::QUEUE_NOT_SEEN, message, span, "field missing", help);
         None
     }
 

@@ -64,8 +64,8 @@ fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) ->
     };
     let is_in = (low..=high).contains(&n);
     if !is_in {
-        let message = format!("`{}` is {low} to {high}, and {n} is given", param.name.name);
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(at, "does not fit");
+        let message = format!("`{}` must be {low} to {high}, but is {n}", param.name.name);
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(at, "out of range");
         cx.report(diagnostic.with_label(param.span, "declared here"));
     }
     is_in
@@ -106,9 +106,9 @@ impl Checker<'_, '_> {
             }
         }
         let (text, told) = (self.cx.sources.slice(condition.span), told.join(", "));
-        let message = format!("`{text}` does not hold of this `{}`: {told}", item.name.name);
+        let message = format!("`{text}` is not satisfied by this `{}`: {told}", item.name.name);
         let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message);
-        self.cx.report(diagnostic.at(condition.span, "holds of its parameters"));
+        self.cx.report(diagnostic.at(condition.span, "condition on its parameters"));
     }
 }
 
@@ -126,10 +126,10 @@ fn shown(value: Literal, ty: T) -> String {
 /// Whether a parameter or variable may have this name; tells it if not.
 pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, QueueName)], name: &Ident) -> bool {
     let diagnostic = if RESERVED.contains(&name.name.as_str()) {
-        let message = format!("`{}` has a meaning of its own in a queue", name.name);
+        let message = format!("`{}` has a predefined meaning in a queue", name.name);
         Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")
     } else if names.iter().any(|(known, _)| *known == name.name) {
-        let message = format!("there are two things called `{}`", name.name);
+        let message = format!("the name `{}` is used twice", name.name);
         Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "the second").with_help("rename one")
     } else {
         return true;
@@ -165,9 +165,10 @@ pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i6
         Type::Interval => (T::Interval, all, 64),
         Type::Timestamp => (T::Timestamp, all, 64),
         other => {
-            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue holds no {other}"))
-                .at(ast.span, "not a number")
-                .with_note("it holds BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
+            let diagnostic =
+                Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue variable cannot hold {other}"))
+                    .at(ast.span, "not a number")
+                    .with_note("allowed are BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
             cx.report(diagnostic);
             return None;
         }

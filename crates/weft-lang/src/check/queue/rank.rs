@@ -49,11 +49,11 @@ fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
     for stmt in stmts {
         match &stmt.kind {
             QueueStmtKind::Set { place: Operand::Rank, .. } => {
-                let message = "a rank that is the least of its packets cannot be set";
+                let message = "the rank cannot be set: it is the minimum over the partition's packets";
                 let diagnostic = Diagnostic::error(code::QUEUE_RANK, message)
                     .at(stmt.span, "has no effect")
-                    .with_label(least, "the least of this is the rank")
-                    .with_help("write `ORDER PARTITIONS BY rank`, or leave this out");
+                    .with_label(least, "the rank is the minimum of this")
+                    .with_help("write `ORDER PARTITIONS BY rank`, or remove this");
                 cx.report(diagnostic);
             }
             QueueStmtKind::If { arms, otherwise } => {
@@ -88,13 +88,13 @@ impl RankOverflow {
         let fits = format!("with BITS {bits} ranks are 0 to {}", greatest(bits));
         let mut diagnostic = match (self.is_certain, found.is_one()) {
             (true, true) => {
-                Diagnostic::error(code::QUEUE_RANK, format!("a rank of {}, and {fits}", found.low))
+                Diagnostic::error(code::QUEUE_RANK, format!("this rank is {}, but {fits}", found.low))
             }
             (true, false) => {
-                Diagnostic::error(code::QUEUE_RANK, format!("ranks of {}, and {fits}", spelled(found)))
+                Diagnostic::error(code::QUEUE_RANK, format!("these ranks are {}, but {fits}", spelled(found)))
             }
             (false, _) => {
-                let message = format!("a rank here may be {}, and {fits}", spelled(found));
+                let message = format!("this rank can be {}, but {fits}", spelled(found));
                 Diagnostic::warning(code::QUEUE_RANK_RANGE, message)
             }
         };
@@ -112,8 +112,8 @@ impl RankOverflow {
             _ => "...",
         };
         diagnostic
-            .with_note("what does not fit becomes the nearest that does, so that different ranks wait as one")
-            .with_help(format!("write `{}` if that is meant, or {}", self.bounded(text), self.more_bits()))
+            .with_note("a value that does not fit is clamped, so different ranks are treated as equal")
+            .with_help(format!("write `{}` if that is intended, or {}", self.bounded(text), self.more_bits()))
     }
 
     /// What keeps it in range.

@@ -18,11 +18,10 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
         let all_hold = verdicts.iter().all(|(verdict, _)| matches!(verdict, QueueVerdict::Hold(_)));
         let Some((_, last)) = verdicts.last().filter(|_| all_hold) else { continue };
         let diagnostic = Diagnostic::warning(code::QUEUE_NEVER_RELEASES, "no packet ever leaves this queue")
-            .at(handler.span, "every path of it holds")
-            .with_label(*last, "when this time is over, it is asked again")
+            .at(handler.span, "every path ends in HOLD")
+            .with_label(*last, "when this time is reached, the handler holds again")
             .with_help(format!(
-                "say when packets may go: `IF p.sojourn < '10 ms' THEN HOLD UNTIL p.arrived + '10 ms'; END IF; \
-                 {let_go};`"
+                "add a path that releases packets: `IF p.sojourn < '10 ms' THEN HOLD UNTIL p.arrived + '10 ms'; END IF; {let_go};`"
             ));
         cx.report(diagnostic);
     }

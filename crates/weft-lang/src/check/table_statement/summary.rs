@@ -113,11 +113,11 @@ impl QueriedTable<'_, '_> {
         });
         let Some(at) = other else { return true };
         let name = &self.table.columns[at].name;
-        let message = format!("`{name}` may differ from row to row of what is put together");
+        let message = format!("`{name}` may differ between the rows of a group");
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(expr.span, "which row's?")
-            .with_help(format!("a row of the answer for each: `GROUP BY {name}`"))
-            .with_help(format!("or one value of many: `max({name})`, `min({name})`"));
+            .at(expr.span, "value of which row?")
+            .with_help(format!("for one result row per value: `GROUP BY {name}`"))
+            .with_help(format!("or aggregate it: `max({name})`, `min({name})`"));
         self.cx.report(diagnostic);
         false
     }
@@ -126,12 +126,12 @@ impl QueriedTable<'_, '_> {
     fn item_of(&mut self, items: &[(String, Measure)], name: &ast::Ident) -> Option<usize> {
         let at = items.iter().position(|(known, _)| *known == name.name);
         if at.is_none() {
-            let message = format!("the answer has no column `{}` to sort by", name.name);
+            let message = format!("the result has no column `{}` to sort by", name.name);
             let names: Vec<&str> = items.iter().map(|(name, _)| name.as_str()).collect();
             let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
                 .at(name.span, "not in the list of the SELECT")
                 .with_note(format!("it has: {}", names.join(", ")))
-                .with_help("a call in the list gets a name with AS: `SELECT sum(c) AS n ... ORDER BY n`");
+                .with_help("name a call with AS: `SELECT sum(c) AS n ... ORDER BY n`");
             self.cx.report(with_nearest(diagnostic, name, names));
         }
         at

@@ -30,7 +30,7 @@ fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
         let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
             .at(*span, "covers the header")
             .with_label(*first_span, "and so does this")
-            .with_help("put one of them into a header of its own, behind this one or in front of it");
+            .with_help("move one of them into a separate header");
         cx.report(diagnostic);
     }
 }
@@ -51,7 +51,7 @@ fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool 
         let diagnostic =
             Diagnostic::error(code::WIRE_RULE, format!("{} is computed from itself{by}", name(id)))
                 .at(*span, "leads back to it")
-                .with_help("compute it from fields that programs set, or from how long the header is");
+                .with_help("compute it from fields that programs set, or from the header's length");
         cx.report(diagnostic);
         known.extend(circle);
     }
@@ -70,14 +70,14 @@ fn check_steps(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
             Some(sum) => {
                 let message = format!("`{name}` is computed from the checksum `{sum}`, which covers it");
                 Diagnostic::error(code::WIRE_RULE, message)
-                    .at(*span, "would have to be known first")
-                    .with_help("put it into a header of its own, or compute it from other fields")
+                    .at(*span, "must be known first")
+                    .with_help("move it into a separate header, or compute it from other fields")
             }
             None if steps(protocol, *id, &mut known) > STEPS_MAX => {
                 let message = format!("`{name}` is computed in more than {STEPS_MAX} steps");
                 Diagnostic::error(code::OVER_LIMIT, message)
-                    .at(*span, "names fields that name others, again and again")
-                    .with_help("name each once: `2 * f` in place of `f + f`")
+                    .at(*span, "expands fields repeatedly")
+                    .with_help("use each field once: `2 * f` instead of `f + f`")
             }
             None => continue,
         };

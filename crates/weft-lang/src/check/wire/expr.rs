@@ -97,9 +97,8 @@ pub(super) fn condition(
 
 fn not_a_truth(cx: &mut Cx<'_>, ast: &ast::Expr) {
     let text = cx.sources.slice(ast.span).to_owned();
-    let diagnostic =
-        Diagnostic::error(code::TYPE_MISMATCH, "a condition is needed here, and this is a number")
-            .at(ast.span, "true or false?");
+    let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "expected a condition, found a number")
+        .at(ast.span, "true or false?");
     cx.report(match text.len() {
         0..=60 => diagnostic.with_help(format!("write `{text} <> 0`")),
         _ => diagnostic.with_help("compare it: `... <> 0`"),
@@ -137,7 +136,7 @@ impl ExprReader<'_, '_, '_> {
             Ast::Bool(value) => Some(truth(Expr::Int(u64::from(*value)))),
             Ast::Path(path) => match path.as_ident() {
                 Some(name) => self.name(name),
-                None => self.not_here(&path.to_dotted(), span, "an expression looks at its own header alone"),
+                None => self.not_here(&path.to_dotted(), span, "an expression can only read its own header"),
             },
             Ast::Call { function, args, star: None } => self.call(function, args, span),
             Ast::Unary { op: UnaryOp::Not, operand } => {
@@ -162,19 +161,22 @@ impl ExprReader<'_, '_, '_> {
     }
 
     fn unfit<T>(&mut self, span: Span) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, "a wire format has no such expression")
-            .at(span, "not a number of the header")
-            .with_note(
-                "there are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
-            )
-            .with_help("compute with the fields of this header");
+        let diagnostic = Diagnostic::error(
+            code::WIRE_NOT_SEEN,
+            "this expression is not allowed in a wire format",
+        )
+        .at(span, "not a value of the header")
+        .with_note(
+            "allowed are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
+        )
+        .with_help("compute with the fields of this header");
         self.cx.report(diagnostic);
         None
     }
 
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not known here"))
-            .at(span, "looks at what is not there")
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
+            .at(span, "not available")
             .with_help(help);
         self.cx.report(diagnostic);
         None
@@ -192,28 +194,29 @@ impl ExprReader<'_, '_, '_> {
         let (expr, is_known, most, help) = match name.name.as_str() {
             "header_bytes" => {
                 let is_known = !matches!(purpose, P::Before | P::Default | P::Until);
-                let help = "the length of the header is known in CHECK, COMPUTED, LENGTH, PAYLOAD and BIND";
+                let help =
+                    "the length of the header is available in CHECK, COMPUTED, LENGTH, PAYLOAD and BIND";
                 (Expr::HeaderBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
             "payload_bytes" => {
                 let is_known = matches!(purpose, P::Check | P::Computed | P::Next | P::Encap);
                 let help =
-                    "the length of the payload is known in CHECK, COMPUTED, PAYLOAD, BIND and ON ENCAP";
+                    "the length of the payload is available in CHECK, COMPUTED, PAYLOAD, BIND and ON ENCAP";
                 (Expr::PayloadBytes, is_known, LAYER_BYTES_MAX, help)
             }
             "round_bytes" => {
                 let is_known = in_repeat && matches!(purpose, P::Until | P::Check | P::Computed);
-                let help = "it is known in a REPEAT: in UNTIL, CHECK and COMPUTED";
+                let help = "it is available in a REPEAT: in UNTIL, CHECK and COMPUTED";
                 (Expr::RoundBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
             "rest" => {
                 let is_known = matches!(purpose, P::Before | P::Default | P::Until | P::Length);
-                let help = "it is known in a width, WHEN, COUNT, BYTES and UNTIL, and in LENGTH";
+                let help = "it is available in a width, WHEN, COUNT, BYTES and UNTIL, and in LENGTH";
                 (Expr::Rest, is_known, LAYER_BYTES_MAX, help)
             }
             "last" => {
                 let is_known = in_repeat && matches!(purpose, P::Check | P::Computed);
-                (Expr::Last, is_known, 1, "it is known in a REPEAT: in CHECK and COMPUTED")
+                (Expr::Last, is_known, 1, "it is available in a REPEAT: in CHECK and COMPUTED")
             }
             _ => return self.unknown(name),
         };
@@ -245,11 +248,11 @@ impl ExprReader<'_, '_, '_> {
         let info = &self.header.infos[usize::from(id.0)];
         if info.is_bytes {
             let name = &self.header.protocol.fields[usize::from(id.0)].name;
-            let message = format!("`{name}` is bytes, and no number");
+            let message = format!("`{name}` is bytes, not a number");
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
                 .at(span, "bytes")
                 .with_label(info.span, "declared here")
-                .with_help("an expression looks at `bit(n)` fields; of bytes it may ask `present(f)`");
+                .with_help("an expression reads `bit(n)` fields; for bytes, only `present(f)` is allowed");
             self.cx.report(diagnostic);
             return None;
         }
@@ -268,19 +271,19 @@ impl ExprReader<'_, '_, '_> {
             return Some(());
         }
         let repeat = info.repeat.map_or("", |at| &self.header.repeats[at].name);
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not known here"))
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "of which round?")
             .with_label(info.span, "declared here")
-            .with_help(format!("outside of `{repeat}` only `count({repeat})` is known"));
+            .with_help(format!("outside of `{repeat}` only `count({repeat})` is available"));
         self.cx.report(diagnostic);
         None
     }
 
     fn too_early<T>(&mut self, name: &str, (span, declared): (Span, Span)) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not known here"))
-            .at(span, "is read before it is there")
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
+            .at(span, "read before it is parsed")
             .with_label(declared, "declared here")
-            .with_help("look at fields that stand before it");
+            .with_help("use fields that are declared before this one");
         self.cx.report(diagnostic);
         None
     }
@@ -299,7 +302,7 @@ impl ExprReader<'_, '_, '_> {
             "bytes_after" => {
                 let id = self.field_name(function, args, span)?;
                 if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
-                    return self.not_here("bytes_after", span, "it is known in CHECK and COMPUTED");
+                    return self.not_here("bytes_after", span, "it is available in CHECK and COMPUTED");
                 }
                 self.check_in_scope(id, span)?;
                 Some(Typed { expr: Expr::BytesAfter(id), is_truth: false, range: (0, LAYER_BYTES_MAX) })
@@ -309,7 +312,7 @@ impl ExprReader<'_, '_, '_> {
             _ => {
                 const FUNCTIONS: [&str; 7] =
                     ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "hash", "present"];
-                let message = format!("a wire format has no function `{}`", function.name);
+                let message = format!("unknown wire format function `{}`", function.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message)
                     .at(function.span, "unknown")
                     .with_note(format!("there are: {}, peek", FUNCTIONS.join(", ")));
@@ -321,7 +324,11 @@ impl ExprReader<'_, '_, '_> {
 
     fn peek(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         if self.at.purpose != Purpose::Next {
-            return self.not_here("peek", span, "what stands behind the header is known in PAYLOAD and BIND");
+            return self.not_here(
+                "peek",
+                span,
+                "the bytes after the header are available in PAYLOAD and BIND",
+            );
         }
         let [ast::Expr { kind: Ast::Int(n @ 1..=64), .. }] = args else {
             return self.bad_arguments(span, "peek bit(4)");
@@ -337,7 +344,11 @@ impl ExprReader<'_, '_, '_> {
             _ => return self.bad_arguments(span, "hash(inner.flow)"),
         }
         if self.at.purpose != Purpose::Encap {
-            return self.not_here("inner.flow", span, "what a tunnel carries has a flow in ON ENCAP alone");
+            return self.not_here(
+                "inner.flow",
+                span,
+                "the flow of a tunnel's payload is available in ON ENCAP only",
+            );
         }
         Some(Typed { expr: Expr::Flow, is_truth: false, range: (0, u64::from(u32::MAX)) })
     }
@@ -350,7 +361,7 @@ impl ExprReader<'_, '_, '_> {
         let Some(name) = name else { return self.bad_arguments(span, "count(options)") };
         let Some(repeat) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) else {
             let names = self.header.repeats.iter().map(|repeat| repeat.name.as_str());
-            let message = format!("there is no REPEAT `{}`", name.name);
+            let message = format!("unknown REPEAT `{}`", name.name);
             let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message).at(name.span, "unknown");
             let diagnostic = with_nearest(diagnostic, name, names);
             if !self.header.is_gappy {
@@ -359,7 +370,7 @@ impl ExprReader<'_, '_, '_> {
             return None;
         };
         if repeat.n_before > self.at.n_before || self.at.repeat.is_some() {
-            return self.not_here(&name.name, span, "rounds are counted when the REPEAT is over");
+            return self.not_here(&name.name, span, "the count is available after the REPEAT");
         }
         Some(Typed {
             expr: Expr::Count(name.name.clone()),
@@ -383,9 +394,9 @@ impl ExprReader<'_, '_, '_> {
     }
 
     fn bad_arguments<T>(&mut self, span: Span, form: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "this takes other arguments")
-            .at(span, "cannot be read so")
-            .with_help(format!("it is written `{form}`"));
+        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "wrong arguments")
+            .at(span, "not valid")
+            .with_help(format!("syntax: `{form}`"));
         self.cx.report(diagnostic);
         None
     }
@@ -401,7 +412,7 @@ impl ExprReader<'_, '_, '_> {
         ];
         if !matches!(self.at.purpose, Purpose::Computed | Purpose::Default) {
             let help =
-                format!("a field of its own holds it: `sum bit(16) COMPUTED ({}(header))`", function.name);
+                format!("store it in a separate field: `sum bit(16) COMPUTED ({}(header))`", function.name);
             return self.not_here(&function.name, span, &help);
         }
         let text: String = self.cx.sources.slice(span).chars().filter(|c| !c.is_whitespace()).collect();
@@ -409,10 +420,10 @@ impl ExprReader<'_, '_, '_> {
         let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
         let Some((_, checksum)) = KNOWN.iter().find(|(known, _)| *known == text) else {
             let forms = KNOWN.map(|(form, _)| form.replace(',', ", "));
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "there is no such checksum")
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
                 .at(span, "of what?")
                 .with_note(format!("there are: {}", forms.join("; ")))
-                .with_help("say what it covers: `checksum(header)`");
+                .with_help("write what it covers: `checksum(header)`");
             self.cx.report(diagnostic);
             return None;
         };
@@ -475,9 +486,9 @@ impl ExprReader<'_, '_, '_> {
         if can_compare || matches!(typed.expr, Expr::Int(_)) {
             return;
         }
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no frame")
-            .at(span, format!("what it is compared with is {low} to {high}"))
-            .with_help("compare it with a number that the header can hold");
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true")
+            .at(span, format!("the other side is {low} to {high}"))
+            .with_help("compare it with a value in that range");
         self.cx.report(diagnostic);
     }
 
@@ -485,7 +496,7 @@ impl ExprReader<'_, '_, '_> {
     fn part(&mut self, ast: &ast::Expr) -> Option<Typed> {
         let typed = self.expr(ast)?;
         if matches!(typed.expr, Expr::Checksum(_)) {
-            let help = "a checksum is all that a field holds: `COMPUTED (checksum(header))`";
+            let help = "a checksum must be the whole expression: `COMPUTED (checksum(header))`";
             return self.not_here("checksum", ast.span, help);
         }
         Some(typed)
@@ -503,9 +514,10 @@ impl ExprReader<'_, '_, '_> {
                 (Ast::Int(n), Some(values)) => values.push(*n),
                 (Ast::Int(_), None) => {}
                 _ => {
-                    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "the values of IN are numbers")
-                        .at(part.span, "not a number")
-                        .with_help("compare with `=`, and join with OR");
+                    let diagnostic =
+                        Diagnostic::error(code::NOT_CONSTANT, "the values of IN must be numbers")
+                            .at(part.span, "not a number")
+                            .with_help("compare with `=`, and join the conditions with OR");
                     self.cx.report(diagnostic);
                     values = None;
                 }
@@ -532,8 +544,8 @@ impl ExprReader<'_, '_, '_> {
 
     fn case(&mut self, arms: &[ast::CaseArm], otherwise: Option<&ast::Expr>, span: Span) -> Option<Typed> {
         let Some(otherwise) = otherwise else {
-            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE of a wire format has an ELSE")
-                .at(span, "what else?")
+            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
+                .at(span, "ELSE missing")
                 .with_help("a field always has a value: add `ELSE 0`");
             self.cx.report(diagnostic);
             return None;

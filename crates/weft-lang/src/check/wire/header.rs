@@ -173,14 +173,14 @@ impl<'a> Builder<'_, '_, 'a> {
         size.max = size.max.saturating_add(bits.div_ceil(8));
         let (Some((first, last)), 1.., false) = (spans, bits % 8, is_broken) else { return };
         let missing = 8 - bits % 8;
-        let message = format!("{bits} bits fill no whole bytes");
+        let message = format!("{bits} bits do not fill whole bytes");
         let mut diagnostic =
-            Diagnostic::error(code::WIRE_ALIGNMENT, message).at(last, format!("{missing} more would"));
+            Diagnostic::error(code::WIRE_ALIGNMENT, message).at(last, format!("{missing} more bits would"));
         if first != last {
-            diagnostic = diagnostic.with_label(first, "the first of them");
+            diagnostic = diagnostic.with_label(first, "first of these bits");
         }
         if let Some(before) = before {
-            diagnostic = diagnostic.with_label(before, "begins at a byte");
+            diagnostic = diagnostic.with_label(before, "must start at a byte boundary");
         }
         let help = format!("add `r{} bit({missing}) RESERVED`", self.header.protocol.fields.len());
         self.cx.report(diagnostic.with_help(help));
@@ -199,10 +199,10 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 
     fn too_many_fields(&mut self, span: Span) {
-        let message = format!("a protocol has {FIELDS_MAX} fields at most");
+        let message = format!("a protocol has at most {FIELDS_MAX} fields");
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
             .at(span, "one too many")
-            .with_help("take several that nothing looks at as one: `rest_of_it bytes(n)`");
+            .with_help("merge fields that are not read: `rest_of_it bytes(n)`");
         self.cx.report(diagnostic);
         self.header.is_gappy = true;
     }
@@ -218,10 +218,10 @@ impl<'a> Builder<'_, '_, 'a> {
     ) -> Option<(Item, ByteRange)> {
         if let Some(outer) = place.repeat {
             let diagnostic =
-                Diagnostic::error(code::NOT_IN_VERSION, "a REPEAT in a REPEAT is not in this version")
+                Diagnostic::error(code::NOT_IN_VERSION, "a nested REPEAT is not supported in this version")
                     .at(name.span, "the inner one")
                     .with_label(self.header.repeats[outer].span, "the outer one")
-                    .with_help("take the inner part as bytes: `options bytes(len)`");
+                    .with_help("declare the inner part as bytes: `options bytes(len)`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -254,8 +254,8 @@ impl<'a> Builder<'_, '_, 'a> {
         if round.min == 0 {
             let message = format!("a round of `{}` may be empty", name.name);
             let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
-                .at(name.span, "would go round without using up anything")
-                .with_help("put a field into it that is always there, outside of WHEN");
+                .at(name.span, "would repeat without consuming any bytes")
+                .with_help("add a field that is always present, outside of WHEN");
             self.cx.report(diagnostic);
         }
         let (until, rounds, bytes, rounds_min) = until?;
@@ -313,21 +313,21 @@ impl<'a> Builder<'_, '_, 'a> {
             if rounds <= limit {
                 return Some(rounds as u32);
             }
-            let message = format!("`{}` may go round more than {REPEATS_MAX} times", name.name);
+            let message = format!("`{}` may repeat more than {REPEATS_MAX} times", name.name);
             let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
-                .at(name.span, "how often at most?")
+                .at(name.span, "maximum missing")
                 .with_help(format!(
                     "add `MAX 16`, or another number up to {REPEATS_MAX}: a header with more is malformed"
                 ));
             self.cx.report(diagnostic);
             return None;
         };
-        let n = self.int(max, "how often a REPEAT goes round")?;
+        let n = self.int(max, "the MAX of a REPEAT")?;
         if !(1..=limit).contains(&n) {
-            let message = format!("a REPEAT goes round 1 to {REPEATS_MAX} times");
+            let message = format!("a REPEAT must have a MAX of 1 to {REPEATS_MAX}");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(max.span, "outside the limits")
-                .with_help("take what is longer as bytes: `options bytes(len)`");
+                .with_help("declare longer parts as bytes: `options bytes(len)`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -339,9 +339,9 @@ impl<'a> Builder<'_, '_, 'a> {
         if let Ast::Int(n) = ast.kind {
             return Some(n);
         }
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} is a number"))
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} must be a number"))
             .at(ast.span, "not a number")
-            .with_help("a definition is the same for all frames: write a literal");
+            .with_help("write a literal: a definition is the same for all frames");
         self.cx.report(diagnostic);
         None
     }
@@ -358,11 +358,10 @@ impl<'a> Builder<'_, '_, 'a> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
         self.report_duplicate_name(name);
         if WORDS.contains(&name.name.as_str()) {
-            let message =
-                format!("`{}` means something else in a wire format, and names no field", name.name);
+            let message = format!("`{}` is reserved in a wire format and cannot name a field", name.name);
             let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
                 .at(name.span, "taken")
-                .with_help(format!("call it `{}_`", name.name));
+                .with_help(format!("name it `{}_`", name.name));
             self.cx.report(diagnostic);
         }
         let (width, size) = match &field.width {
@@ -417,17 +416,20 @@ impl<'a> Builder<'_, '_, 'a> {
         let count = self.int(n, "the width of a field")?;
         let at = if open.is_broken { 0 } else { open.bits % 8 };
         let fault = if !(1..=64).contains(&count) {
-            Some((format!("a field has 1 to 64 bits, and this has {count}"), "what is wider is `bytes(n)`"))
+            Some((
+                format!("a field must have 1 to 64 bits, but this has {count}"),
+                "use `bytes(n)` for wider fields",
+            ))
         } else if at + count > 64 {
             let message = format!(
-                "`{}` lies in {} bytes, and 8 are the most",
+                "`{}` spans {} bytes; at most 8 are allowed",
                 field.name.name,
                 (at + count).div_ceil(8)
             );
-            Some((message, "begin it at a byte, or split it"))
+            Some((message, "start it at a byte boundary, or split it"))
         } else if little.is_some() && (at != 0 || count % 8 != 0) {
-            let message = "LITTLE is an order of bytes, and this field does not fill whole ones".to_owned();
-            Some((message, "give it 16, 24, 32, ... bits, and begin it at a byte"))
+            let message = "LITTLE is a byte order, but this field does not fill whole bytes".to_owned();
+            Some((message, "use 16, 24, 32, ... bits, and start at a byte boundary"))
         } else {
             None
         };
@@ -455,16 +457,16 @@ impl<'a> Builder<'_, '_, 'a> {
         let count_span = count.span;
         let count = self.before(count, place.repeat)?;
         let max = match max {
-            Some(max) => self.int(max, "how long a field is")?,
+            Some(max) => self.int(max, "the length of a field")?,
             None => count.range.1,
         };
         let fault = if max > limit && count.range.1 == max {
             let message = format!("`{}` may be as long as {} bytes", field.name.name, count.range.1);
             let help = "add `MAX n`: a header with more is malformed";
-            Some((code::WIRE_UNBOUNDED, message, count_span, "how many at most?", help))
+            Some((code::WIRE_UNBOUNDED, message, count_span, "maximum missing", help))
         } else if max > limit || max == 0 {
-            let message = format!("a field has 1 to {limit} bytes");
-            let help = "what is longer is the payload";
+            let message = format!("a field must have 1 to {limit} bytes");
+            let help = "longer data belongs to the payload";
             Some((code::WIRE_WIDTH, message, field.span, "cannot be", help))
         } else {
             None
@@ -491,16 +493,16 @@ impl<'a> Builder<'_, '_, 'a> {
         let (fits, help) = match (width, ty) {
             (Width::Bits { .. }, Type::Mac) => (false, "an address is `bytes(6) AS MAC`"),
             (Width::Bits { .. }, Type::IpAddr) => (false, "an address is `bytes(4) AS IPADDR`"),
-            (Width::Bits { n, .. }, Type::Uint(bits)) if *n > 1 => (bits >= *n, "give it as many bits"),
-            (Width::Bits { .. }, ty) => (ty == own, "bits are numbers, and one bit is BOOL"),
+            (Width::Bits { n, .. }, Type::Uint(bits)) if *n > 1 => (bits >= *n, "use that many bits"),
+            (Width::Bits { .. }, ty) => (ty == own, "`bit(n)` is a number, and `bit(1)` may be BOOL"),
             (_, Type::Mac) => (is_exact(6), "a MAC is `bytes(6)`"),
             (_, Type::IpAddr) => (is_exact(4) || is_exact(16), "an IPADDR is `bytes(4)` or `bytes(16)`"),
             (_, Type::Text(None) | Type::Bytes(None)) => (true, ""),
-            _ => (false, "bytes are MAC, IPADDR, TEXT or BYTES"),
+            _ => (false, "bytes can be MAC, IPADDR, TEXT or BYTES"),
         };
         if !fits {
             let message = format!("`{}` cannot be {ty}", field.name.name);
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(ast.span, "does not fit");
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(ast.span, "out of range");
             self.cx.report(diagnostic.with_help(help));
             return own;
         }
@@ -518,8 +520,8 @@ impl<'a> Builder<'_, '_, 'a> {
         if size.max > limit {
             let message = format!("the header of `{}` may be {} bytes long", name.name, size.max);
             let diagnostic = Diagnostic::error(code::WIRE_HEADER_TOO_LONG, message)
-                .at(name.span, format!("{limit} are the most"))
-                .with_help("lower the MAX of its longest part, or leave that to the payload");
+                .at(name.span, format!("the limit is {limit}"))
+                .with_help("lower the MAX of its longest part, or move that part to the payload");
             self.cx.report(diagnostic);
         }
     }
@@ -552,10 +554,10 @@ impl<'a> Builder<'_, '_, 'a> {
         let info = &self.header.infos[usize::from(id.0)];
         let (is_bytes, is_broken) = (info.is_bytes, info.is_broken);
         if is_bytes && !matches!(rule.kind, WireRuleKind::Reserved) {
-            let message = format!("`{}` is bytes, and a rule is about a number", field.name.name);
+            let message = format!("`{}` is bytes, but a rule needs a number", field.name.name);
             let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
                 .at(rule.span, "not for bytes")
-                .with_help("bytes are zero if nobody says; `bit(n)` takes a rule, and bytes may be RESERVED");
+                .with_help("bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED");
             self.cx.report(diagnostic);
             return None;
         }
@@ -567,7 +569,7 @@ impl<'a> Builder<'_, '_, 'a> {
         match &rule.kind {
             WireRuleKind::Reserved => Some(Rule::Reserved),
             WireRuleKind::Constant(e) => {
-                let n = self.int(e, "what a field always holds")?;
+                let n = self.int(e, "the fixed value of a field")?;
                 if !fits(n) {
                     self.too_large(field, n, e.span);
                     return None;
@@ -616,7 +618,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let bits = 64 - wanted.leading_zeros();
         let message = format!("a checksum of {bits} bits does not fit `{}`", field.name.name);
         let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
-            .at(rule.span, "needs a field of its own size, outside of a REPEAT")
+            .at(rule.span, "needs a field of its exact size, outside of a REPEAT")
             .with_help(format!("write `{} bit({bits}) COMPUTED (...)`", field.name.name));
         self.cx.report(diagnostic);
         false
@@ -638,14 +640,14 @@ impl<'a> Builder<'_, '_, 'a> {
         let (message, label, help) = match at {
             Some(_) => (
                 format!("the checksum `{name}` begins at an odd byte"),
-                "sums up words of two bytes",
-                format!("put a byte more in front of it: `pad bit(8) RESERVED, {name} bit(16) ...`"),
+                "adds 16-bit words",
+                format!("insert a byte before it: `pad bit(8) RESERVED, {name} bit(16) ...`"),
             ),
             None => (
                 format!("the checksum `{name}` may begin at an odd byte"),
-                "behind what may be odd",
+                "after a part that may have odd length",
                 format!(
-                    "write `{name}` in front of what has no fixed length, or make that even: `bytes(2 * n)`"
+                    "declare `{name}` before the variable-length part, or make that part even: `bytes(2 * n)`"
                 ),
             ),
         };
