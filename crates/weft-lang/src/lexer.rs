@@ -83,7 +83,7 @@ pub enum TokenKind {
 pub struct Token {
     /// What it is.
     pub kind: TokenKind,
-    /// The lexer has already complained about it, or about what stands before it.
+    /// The lexer has already reported an error for this token, or for the text before it.
     pub broken: bool,
     /// Where.
     pub span: Span,
@@ -107,7 +107,7 @@ pub struct Lexed {
     pub tokens: Vec<Token>,
     /// The comments in order.
     pub comments: Vec<Comment>,
-    /// What could not be read, at most [`DIAGNOSTICS_MAX`].
+    /// Lexical errors, at most [`DIAGNOSTICS_MAX`].
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn unquoted(token: &str) -> String {
     inner.replace(&format!("{quote}{quote}"), &quote.to_string())
 }
 
-/// Characters of a word that a message shows.
+/// The maximum length of a word shown in a message.
 const WORD_CHARS_SHOWN: usize = 20;
 
 struct Lexer<'a> {
@@ -155,7 +155,7 @@ struct Lexer<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    /// Something before the next token could not be read.
+    /// The text before the next token could not be read.
     breaks_next: bool,
     out: Lexed,
 }
@@ -292,10 +292,10 @@ impl Lexer<'_> {
         self.at = end;
     }
 
-    /// A string ends at the end of its line at the latest, or one forgotten quote would swallow the file.
+    /// A string ends at the end of its line at the latest; otherwise one missing quote would swallow the file.
     fn quoted(&mut self, quote: char, kind: TokenKind) {
         let mut end = self.at + 1;
-        // The end of the line is looked for where no quote is found: a line may have very many strings.
+        // The end of the line is searched only if no quote is found: a line may have very many strings.
         while let Some(byte) = self.bytes.get(end).filter(|byte| **byte != b'\n') {
             if *byte == quote as u8 {
                 if self.bytes.get(end + 1) == Some(&(quote as u8)) {
@@ -398,7 +398,7 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Eq, self.at + 2, diagnostic);
     }
 
-    /// A word with letters that names are not made of: one fault, and a word all the same.
+    /// A word with characters that names cannot have: one error, and the word is still a token.
     fn bad_word(&mut self) {
         let rest = &self.text[self.at..];
         let n_bytes = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
@@ -418,7 +418,7 @@ impl Lexer<'_> {
         self.push_broken(TokenKind::Word, end, diagnostic);
     }
 
-    /// A run of characters that mean nothing is one fault.
+    /// A run of invalid characters is one error.
     fn bad_characters(&mut self) {
         let rest = &self.text[self.at..];
         let is_known = |c: char| c.is_ascii_alphanumeric() || " \t\r\n_'\"()[]{},;.?=<>+-*/%".contains(c);
@@ -445,7 +445,7 @@ impl Lexer<'_> {
             Some(fix) => diagnostic.with_fix(span, fix),
             None => diagnostic,
         });
-        // What stood for an operator or a quote is missing now; that has been said.
+        // The missing operator or quote was already reported.
         self.breaks_next = true;
         self.at = end;
     }
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn strings_end_at_end_of_line() {
-        // A forgotten quote must cost one line, not the file.
+        // A missing quote must cost one line, not the file.
         check("'it''s' \"from\"", "Str:'it''s' QuotedWord:\"from\"");
         check("'a\nb", "Str:'a Word:b !a string without its closing quote");
         check("'a''\r\nb", "Str:'a'' Word:b !a string without its closing quote");

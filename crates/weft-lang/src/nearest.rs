@@ -1,23 +1,23 @@
-//! The word that somebody probably meant.
+//! Suggestions for misspelled words.
 
 /// Longest word that is compared.
 const WORD_BYTES_MAX: usize = 64;
 
-/// Most words that one is compared with: a program with more names than that gets fewer suggestions, and soon.
+/// The maximum number of words that one is compared with; it bounds the time in programs with more names.
 const KNOWN_MAX: usize = 2000;
 
-/// Fewest letters that can be short for a word.
+/// The minimum length of an abbreviation.
 const SHORT_BYTES_MIN: usize = 4;
 
-/// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its
-/// letters at most. Else the only one that `name` is the beginning of.
+/// The word of `known` that is nearest to `name`, ignoring case, if at most a third of its letters differ; otherwise
+/// the only word that starts with `name`.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.into_iter().collect();
     slip(name, known.iter().copied()).or_else(|| completion(name, &known))
 }
 
-/// The nearest among keywords; none is short for another. Those of two letters are never meant: half of all short names
-/// are near to one.
+/// The nearest keyword; abbreviations are not considered. Keywords of two letters are never suggested: half of all
+/// short names are similar to one.
 pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     slip(word, known.into_iter().filter(|keyword| keyword.len() > 2))
 }
@@ -51,8 +51,8 @@ fn completion<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     completions.next().copied().filter(|_| completions.next().is_none())
 }
 
-/// Letters to insert, delete, replace or swap with a neighbour to get from one word to the other, case ignored (optimal
-/// string alignment distance).
+/// The number of insertions, deletions, replacements or swaps of neighbours from one word to the other, ignoring case
+/// (optimal string alignment distance).
 fn n_slips(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let is_same = |i: usize, j: usize| from[i].eq_ignore_ascii_case(&to[j]);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn unique_prefix_is_completed() {
-        // A status is long and known by its beginning; of two that begin alike neither is a good guess.
+        // A status is long and recognizable by its prefix; if two share the prefix, neither is a good suggestion.
         let known = ["INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "UNAVAILABLE", "UNAUTHENTICATED", "user"];
         assert_eq!(nearest("INVALID_ARG", known), Some("INVALID_ARGUMENT"));
         assert_eq!(nearest("deadline", known), Some("DEADLINE_EXCEEDED"));

@@ -1,4 +1,4 @@
-//! From a path to all the files of a program: imports, schemas, and the top-level names.
+//! Loads all files of a program from a path: imports, schemas, and the top-level names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::nearest::nearest;
 use crate::parser;
 use crate::source::{DIAGNOSTICS_MAX, FileId, SourceMap, Span};
 
-/// Where texts come from. It alone knows of files, so that the front end stays pure.
+/// Provides the texts. Only the resolver accesses files, so the front end stays pure.
 pub trait Resolver {
     /// The text of a Weft file. `path` is as written; `from` is the file that names it, None for the root.
     ///
@@ -19,18 +19,18 @@ pub trait Resolver {
     /// Why it cannot be read, as a clause: `there is no such file`.
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String>;
 
-    /// The schema that a file of another language makes, with its imports; paths as for [`Resolver::text`].
+    /// The schema that a file of another language defines, including its imports; paths as for [`Resolver::text`].
     ///
     /// # Errors
     /// Why there is none.
     fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault>;
 
-    /// The name of a file, by which it is known to be the same as another: `from` is a name that this gave.
+    /// The canonical name of a file, by which files are compared; `from` is a name returned by this method.
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
         relative(path, from)
     }
 
-    /// The paths of files that any program can import, `library/queues/codel.weft`: diagnostics name them.
+    /// The paths of files that any program can import, such as `library/queues/codel.weft`: for diagnostics.
     fn library(&self) -> Vec<String> {
         Vec::new()
     }
@@ -43,7 +43,7 @@ pub struct SchemaSource<'a> {
     pub kind: SchemaKind,
     /// Its path, as written.
     pub path: &'a str,
-    /// The folders from which it and its imports are named, as written; empty if the program does not say.
+    /// The root folders for the file and its imports, as written; empty if none are given.
     pub roots: Vec<&'a str>,
 }
 
@@ -66,16 +66,16 @@ pub struct SchemaFault {
     pub place: Option<Box<SchemaLocation>>,
 }
 
-/// A place in a text of another language.
+/// A location in a text of another language.
 #[derive(Clone, Debug)]
 pub struct SchemaLocation {
     /// The name of the file.
     pub name: String,
     /// What is in it.
     pub text: String,
-    /// The bytes of the text that are at fault.
+    /// The byte range of the error in the text.
     pub range: Range<usize>,
-    /// Line and column of the first of them, from 1.
+    /// Line and column of its first byte, from 1.
     pub line_and_column: (usize, usize),
 }
 
@@ -85,7 +85,7 @@ impl From<String> for SchemaFault {
     }
 }
 
-/// The name of a file that another one names by this path: beside that one, unless the path begins at the root.
+/// The name of a file that another file imports by this path: relative to that file, unless the path is absolute.
 pub fn relative(path: &str, from: Option<&str>) -> String {
     let folder = from.and_then(|from| from.rsplit_once('/')).map(|(folder, _)| folder);
     match folder {
@@ -97,13 +97,13 @@ pub fn relative(path: &str, from: Option<&str>) -> String {
 /// All files of a program.
 #[derive(Debug, Default)]
 pub struct Program {
-    /// The items of all files: an import stands for the items of its file, where it is first met.
+    /// The items of all files: the items of an imported file are at its first import.
     pub items: Vec<Item>,
     /// The schemas of all `TYPE`s, merged.
     pub schema: Schema,
-    /// How many errors of the text leave all there that an element may name.
+    /// The number of syntax errors that do not hide declarations.
     pub n_errors_apart: usize,
-    /// The imports, each with the name of the file that it means, whether or not that could be read.
+    /// The imports, each with the name of the imported file, even if it could not be read.
     pub imports: Vec<(StrLit, String)>,
 }
 
@@ -135,7 +135,7 @@ pub fn load(
     program
 }
 
-/// A path in a message, cut where it is no path that anybody wrote.
+/// A path for a message; an overlong path is cut.
 fn shown(path: &str) -> String {
     match path.char_indices().nth(PATH_CHARS_SHOWN) {
         Some((end, _)) => format!("{}...", &path[..end]),
@@ -143,10 +143,10 @@ fn shown(path: &str) -> String {
     }
 }
 
-/// Characters of a path that a message shows.
+/// The maximum length of a path in a message.
 const PATH_CHARS_SHOWN: usize = 200;
 
-/// Most faults of files that are told for a program.
+/// The maximum number of file errors reported for a program.
 const FILE_DIAGNOSTICS_MAX: usize = 1000;
 
 /// Removes `.` and resolves `..` in a path with slashes.
@@ -175,11 +175,11 @@ struct Loader<'a> {
     sources: &'a mut SourceMap,
     diagnostics: &'a mut Vec<Diagnostic>,
     state: BTreeMap<String, Visit>,
-    /// The files that are open, each with the import that opened it.
+    /// The open files, each with the import that opened it.
     stack: Vec<(String, Option<Span>)>,
 }
 
-/// Deepest chain of imports; each level is a frame of the stack.
+/// The maximum import depth; each level uses a stack frame.
 const IMPORT_DEPTH_MAX: usize = 64;
 
 impl Loader<'_> {
@@ -243,7 +243,7 @@ impl Loader<'_> {
                 self.stack.pop();
             }
             Err(why) => {
-                // A second import of the same file would only say the same again.
+                // A second import of the same file would only repeat the errors.
                 self.state.insert(name, Visit::Done);
                 let message = format!("cannot import `{}`: {why}", shown(path));
                 let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message).at(*span, "imported here");
@@ -259,7 +259,7 @@ impl Loader<'_> {
         }
     }
 
-    /// The file of the library whose name is that of this path, or near it.
+    /// The library file with the name of this path, or a similar name.
     fn near_in_library(&self, path: &str) -> Option<String> {
         fn name(path: &str) -> &str {
             let file = path.rsplit('/').next().unwrap_or(path);
@@ -292,7 +292,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Reports why a file gives no schema, in the text of that file if it can be shown.
+    /// Reports why a file gives no schema; the location is in that file if its text is available.
     fn report_schema(&mut self, source: &SchemaSource<'_>, span: Span, fault: SchemaFault) {
         let SchemaFault { why, help, place } = fault;
         let of = format!("cannot read the messages of `{}`", shown(source.path));
@@ -321,7 +321,7 @@ impl Loader<'_> {
         });
     }
 
-    /// The text of a schema's file among the sources; None if it is too large for them.
+    /// The schema file's text in the source map; None if it is too large.
     fn schema_text(&mut self, place: &SchemaLocation) -> Option<FileId> {
         let known = self.sources.files().find(|(_, file)| file.name() == place.name);
         match known.map(|(id, _)| id) {
@@ -367,7 +367,7 @@ impl Loader<'_> {
     }
 }
 
-/// Kinds whose names must differ have the same number: stages are elements or filters.
+/// Kinds that share a namespace have the same number: stages are elements or filters.
 fn namespace(kind: Kind) -> u8 {
     match kind {
         Kind::Filter => Kind::Element as u8,
@@ -395,7 +395,7 @@ pub(crate) fn kind_word(kind: Kind) -> &'static str {
     }
 }
 
-/// Kind and name of an item that creates something, and whether it replaces.
+/// Kind and name of an item that creates something, and whether it replaces an existing one.
 pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
     Some(match item {
         Item::Type(item) => (Kind::Type, &item.name, item.or_replace),
@@ -417,7 +417,7 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
     })
 }
 
-/// Adds the messages, enums and services of `from` that are new; what both have is the same file imported twice.
+/// Adds the new messages, enums and services of `from`; those in both come from the same file, imported twice.
 fn merge(into: &mut Schema, from: Schema) {
     let messages = places(into.messages.iter().map(|m| &*m.name), from.messages.iter().map(|m| &*m.name));
     let enums = places(into.enums.iter().map(|e| &*e.name), from.enums.iter().map(|e| &*e.name));
@@ -449,7 +449,7 @@ fn merge(into: &mut Schema, from: Schema) {
     }
 }
 
-/// Where things with these names will be in a list that has the old ones: those that it has not are added to it.
+/// The indices of these names in a list that starts with the old names; new names are appended.
 fn places<'a>(old: impl Iterator<Item = &'a str>, new: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let mut known: BTreeMap<&str, usize> = old.zip(0..).collect();
     let mut next = known.len();

@@ -1,8 +1,8 @@
-//! Names, types and meaning: from syntax trees to a typed program.
+//! Name resolution, type checking and semantic checks: from syntax trees to a typed program.
 //!
-//! One module for each kind of thing. A fault is reported once, where it is; what depends on it stays silent: an
-//! expression with a fault is None, and a declaration with one keeps its place with a stand-in type, its span noted as
-//! broken.
+//! There is one module for each kind of item. An error is reported once, at its origin; dependent checks stay silent.
+//! An expression with an error is None. A declaration with an error is kept with a placeholder type, and its span is
+//! recorded as broken.
 
 use std::collections::BTreeSet;
 
@@ -47,21 +47,21 @@ mod wire;
 
 /// Checks the program at `root_path` and all that it imports.
 ///
-/// Gives the typed program if there is no error, all errors and warnings in the order of the text, and the texts that
-/// their spans refer to.
+/// Returns the typed program if there is no error, all errors and warnings in source order, and the texts that their
+/// spans refer to.
 pub fn check(root_path: &str, resolver: &mut dyn Resolver) -> (Option<Network>, Vec<Diagnostic>, SourceMap) {
     let Analysis { network, diagnostics, sources, .. } = analyse(root_path, resolver);
     let is_good = !diagnostics.iter().any(Diagnostic::is_error);
     (is_good.then_some(network), diagnostics, sources)
 }
 
-/// What an editor wants of a program that is being written: all that [`check`] finds out, right or wrong.
+/// The result of a check for an editor: everything that [`check`] finds, even for a program with errors.
 #[derive(Debug)]
 pub struct Analysis {
     /// The syntax trees and the schemas.
     pub program: Program,
-    /// The typed program. If there are errors, parts of it are missing or have stand-ins: good to look at, and not to
-    /// be lowered.
+    /// The typed program. After errors, parts of it are missing or are placeholders: it can be displayed, but not
+    /// lowered.
     pub network: Network,
     /// Errors and warnings in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
@@ -69,7 +69,7 @@ pub struct Analysis {
     pub sources: SourceMap,
 }
 
-/// Checks the program at `root_path` as [`check`] does, and keeps what there is even if it has errors.
+/// Checks the program at `root_path` like [`check`], and keeps the results even if there are errors.
 pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     let mut sources = SourceMap::new();
     let mut diagnostics = Vec::new();
@@ -95,7 +95,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     };
     let network = network_of(&mut cx, &program);
     let mut diagnostics = cx.diagnostics;
-    // A label of the front comes first; what has no place comes before all.
+    // A label in an earlier file or position comes first; diagnostics without a span come before all others.
     diagnostics.sort_by_key(Diagnostic::span);
     Analysis { network, diagnostics, program, sources }
 }
@@ -107,20 +107,20 @@ pub(crate) struct Cx<'a> {
     schema: &'a Schema,
     sources: &'a SourceMap,
     diagnostics: Vec<Diagnostic>,
-    /// How many errors among them the checks have found; others come from files and syntax.
+    /// The number of errors found by the checks; errors of files and syntax are not included.
     n_errors_reported: usize,
     n_warnings_reported: usize,
-    /// The time that `now()` is: None where a program is checked, which runs later.
+    /// The time for `now()`; None while a program is checked, because it runs later.
     now: Option<weft_core::Time>,
     /// Declarations with a fault.
     broken: BTreeSet<Span>,
-    /// Something was left out of the trees, so a name that is missing may well have been there.
+    /// Parts of the trees were omitted, so a missing name may be declared there.
     has_gaps: bool,
-    /// The element at hand is on a layer that this version does not have.
+    /// The current element is on a layer that this version does not support.
     layer_is_missing: bool,
-    /// Names that RETURNING made in the handler at hand.
+    /// The names that RETURNING declared in the current handler.
     returned: Vec<(LocalId, Ident)>,
-    /// Elements that are not looked at in this version.
+    /// Elements that this version does not check.
     skipped: BTreeSet<String>,
     /// Native functions: see [`Network::functions`].
     functions: Vec<hir::NativeFunction>,
@@ -138,12 +138,12 @@ impl Cx<'_> {
             true => &mut self.n_errors_reported,
             false => &mut self.n_warnings_reported,
         };
-        // What a missing layer has is not known.
+        // The names of an unsupported layer are unknown.
         if self.layer_is_missing && diagnostic.code == code::NOT_IN_VERSION {
             return;
         }
-        // The same fault at the same place is n_reported once, however many ways lead to it; and what cannot be read as a
-        // number has no type either.
+        // The same error at the same place is reported once, even if several checks find it. A number that cannot be
+        // parsed has no type, so a type error there is redundant.
         let is_known = |known: &Diagnostic| {
             *known == diagnostic || known.code == code::BAD_NUMBER && known.span() == diagnostic.span()
         };
@@ -162,7 +162,7 @@ impl Cx<'_> {
     fn report_limit(&mut self, is_error: bool, span: Option<Span>) {
         let diagnostic = match is_error {
             true => {
-                // What is not looked at any more may be what something else misses.
+                // The unchecked rest may declare a name that is missing elsewhere.
                 self.has_gaps = true;
                 let message = format!("{DIAGNOSTICS_MAX} errors; the rest of the program is not checked");
                 Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
@@ -178,20 +178,20 @@ impl Cx<'_> {
         });
     }
 
-    /// So many faults have been n_reported that nobody reads on. What is left is not checked: to look for a name that was
-    /// probably meant takes time, and a hundred thousand faults would take hours.
+    /// Whether the limit of reported errors is reached. The rest is then not checked: suggestions for misspelled names
+    /// take time, and a hundred thousand errors would take hours.
     fn is_at_limit(&self) -> bool {
         self.n_errors_reported >= DIAGNOSTICS_MAX
     }
 
-    /// Reports that something is missing, unless it may have been in a part that could not be read.
+    /// Reports that something is missing, unless it may be in a part that could not be parsed.
     fn report_missing(&mut self, diagnostic: Diagnostic) {
         if !self.has_gaps {
             self.report(diagnostic);
         }
     }
 
-    /// Reports something that may follow from a fault in a declaration, unless there is one.
+    /// Reports a possible consequence of an error in a declaration, unless the declaration has an error.
     fn report_unless_broken(&mut self, declaration: Span, diagnostic: Diagnostic) {
         if !self.is_broken(declaration) {
             self.report(diagnostic);
@@ -268,7 +268,7 @@ impl Cx<'_> {
         known
     }
 
-    /// The type of something that is stored, so that text needs a length. A fault breaks the declaration.
+    /// The type of a stored value, so text needs a length. An error marks the declaration as broken.
     fn stored_type(&mut self, ty: &TypeExpr, declaration: Span, name: &str) -> Type {
         let known = self.type_expr(ty);
         if let Some(bare @ (Type::Text(None) | Type::Bytes(None))) = known {
@@ -279,7 +279,7 @@ impl Cx<'_> {
             .at(ty.span, "how many bytes at most?")
             .with_help(format!("write `{bare}(64)`: memory is allocated before the program runs"));
             self.report(diagnostic);
-            // Its type is known well enough for what follows.
+            // The type without its length is sufficient for later checks.
             return bare;
         }
         if known.is_none() {
@@ -288,8 +288,7 @@ impl Cx<'_> {
         known.unwrap_or(Type::Bool)
     }
 
-    /// The value of a constant; reports it if there is none.
-    /// What an expression comes to, as far as that is known here.
+    /// The value of a constant expression, or why it has none.
     fn value_of(&self, expr: &Expr, params: &[Value]) -> Result<Value, fold::FoldError> {
         match self.now {
             Some(now) => fold::fold_at(expr, params, now),
@@ -299,7 +298,7 @@ impl Cx<'_> {
 
     fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
         match self.value_of(expr, params) {
-            // What is written before the program runs is meant to be a number.
+            // A constant must be a finite number.
             Ok(Value::Float(x)) if !x.is_finite() => {
                 let message = format!("this constant is not a finite number: {x}");
                 self.report(
@@ -351,7 +350,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network::report_shared_devices(cx, &network.ports);
     for item in &items {
         if let Item::Group(item) = item {
-            // A program may send to one that has a fault: that is n_reported once.
+            // A program may redirect to a group that has an error; that error is already reported.
             cx.ports.push(item.name.name.clone());
             network.groups.extend(network::group(cx, &network.ports, item));
         }
@@ -377,7 +376,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             }
         }
     }
-    // From here on parts of elements are named, which those with a fault may lack.
+    // From here on, parts of elements are referenced; elements with an error may lack them.
     cx.has_gaps |= program.n_errors_apart > 0;
     let filters = filters(cx, &network.tables, &items, &mut elements);
     let (mut routes, mut chains) = (Vec::new(), Vec::new());
@@ -406,7 +405,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network::check_routes(cx, &network.routes, &routes);
     chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
     chain::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
-    // Rows for a chain that had a fault would only say that there is no such chain.
+    // For a chain with an error, checking its rows would only report that the chain is unknown.
     cx.has_gaps |= misses_chain;
     let mut fills = fill::Fills::default();
     let plain: Vec<&Element> = elements.iter().map(|checked| &checked.element).collect();
@@ -435,7 +434,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network
 }
 
-/// The filters; those that have keys add an element that computes them.
+/// Checks the filters; a filter with keys adds an element that computes them.
 fn filters<'a>(
     cx: &mut Cx<'_>,
     tables: &[hir::Table],
@@ -462,7 +461,7 @@ fn filters<'a>(
     filters
 }
 
-/// Checks the declarations of functions: all of them, before anything names one.
+/// Checks all function declarations before any use.
 fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
     let mut declared = Vec::new();
     for item in items {
@@ -472,14 +471,14 @@ fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
                 declared.push((cx.functions.len(), item));
                 cx.functions.push(function);
             }
-            // A call of it would only say that there is no such function.
+            // A call of it would only report an unknown function.
             None => cx.broken_functions.push(item.name.name.clone()),
         }
     }
     native::inverses(cx, &declared);
 }
 
-/// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.
+/// The items in effect: a later `CREATE OR REPLACE` replaces an earlier item, `DROP` removes one.
 fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     let mut live: Vec<&Item> = Vec::new();
     for item in items.iter().copied() {
@@ -536,12 +535,12 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
     table
 }
 
-/// An element without anything: the surroundings of what stands outside elements.
+/// An element without any declarations: the scope of expressions outside elements.
 fn empty_element() -> Element {
     Element::empty("", Span::new(crate::source::FileId(0), 0, 0))
 }
 
-/// Names for a sentence, the first dozen of them.
+/// Joins names for a message; at most twelve are listed.
 fn quoted_list(names: &[String]) -> String {
     const NAMES_MAX: usize = 12;
     let shown: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What a name means at a place in a program.
+//! Name resolution: the meaning of a name at a point in a program.
 
 use weft_core::types::Type;
 use weft_core::{Status, Value};
@@ -19,21 +19,21 @@ use crate::source::Span;
 /// Which names there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum View {
-    /// Literals and parameters: what is known before the program runs.
+    /// Literals and parameters: values known before the program runs.
     Constant,
-    /// These, and `now()` and `rand()`: the value of a new row or cell.
+    /// Constants, `now()` and `rand()`: the value of a new row or cell.
     Start,
-    /// A row that somebody asks about: its columns as parameters, and `now()`.
+    /// A row in a table statement: its columns as parameters, and `now()`.
     Row,
-    /// What is known of a call when it opens.
+    /// The data of a call that is known when it opens.
     Route,
-    /// Literals, parameters and `status`: a condition on how a call ended.
+    /// Literals, parameters and `status`: a condition on the status of a call.
     StatusCondition,
     /// All that a handler may read.
     Handler(HandlerKind),
 }
 
-/// The names and rows at a place, and the tables that they index.
+/// The names and rows at a point, and the tables that they index.
 pub(super) struct Scope<'a, 'c> {
     pub(super) cx: &'a mut Cx<'c>,
     pub(super) element: &'a Element,
@@ -41,23 +41,23 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) view: View,
     pub(super) locals: Vec<Local>,
     pub(super) rows: Vec<Row>,
-    /// LETs that can be seen, innermost last; None is one whose value had a fault.
+    /// Visible LETs, innermost last; None for one whose value has an error.
     pub(super) names: Vec<(Ident, Option<LocalId>)>,
-    /// Rows that can be seen, innermost last.
+    /// Visible rows, innermost last.
     pub(super) visible_rows: Vec<VisibleRow>,
     /// Call sites of `rand()` so far in this element.
     pub(super) n_rand: &'a mut u32,
-    /// The merged column that a SET changes by its own operation, which may read it.
+    /// The merged column that a SET changes by its own operation; the operation may read it.
     pub(super) merging: Option<(RowId, usize)>,
     /// The column that a SET may count in: its value is a call of `counted`.
     pub(super) counting: Option<(RowId, usize)>,
-    /// Columns of frames that are declared by being used here: they follow those of the element.
+    /// Frame columns that are declared by their first use here; they follow the element's columns.
     pub(super) frames: Vec<(Column, ColumnLocation)>,
     /// What is not NULL here.
     pub(super) non_null: Vec<NonNull>,
-    /// The column that the expression is bound to.
+    /// The column whose binding is checked.
     pub(super) bound: Option<BindingContext<'a>>,
-    /// The element of a list that the condition around asks about.
+    /// The element of the list expression whose condition is checked.
     pub(super) item: Option<ListElement>,
 }
 
@@ -69,18 +69,18 @@ pub(super) struct VisibleRow {
     pub(super) bare: ColumnVisibility,
 }
 
-/// What a bare column name means to a row that can be seen.
+/// The meaning of an unqualified column name for a visible row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ColumnVisibility {
-    /// This row's column, whatever else has the name: the table of an UPDATE.
+    /// This row's column takes precedence over all other names: the table of an UPDATE.
     First,
-    /// This row's column, if nothing else has the name; the columns of USING are one with those of `input`.
+    /// This row's column, if the name is unique; a column of USING is the same as that of `input`.
     Joined(Vec<String>),
-    /// Nothing: the row is named by its alias.
+    /// None: the columns must be qualified with the alias.
     Hidden,
 }
 
-/// What the engine knows of a tuple: name, type, nullable.
+/// The engine's metadata of a tuple: name, type, nullable.
 pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("call_id", Meta::CallId, Type::Uint(64), false),
     ("elapsed", Meta::Elapsed, Type::Interval, false),
@@ -95,17 +95,16 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
-/// Whether something that the engine knows may be NULL in a handler of the response: where answers are streamed, the
-/// status comes behind them.
+/// Whether metadata may be NULL in a response handler: for streamed responses, the status arrives after the messages.
 pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
     meta == Meta::Status
 }
 
 impl View {
-    /// The direction whose columns are there.
+    /// The direction whose columns are available.
     pub(super) fn direction(self) -> Option<Direction> {
         match self {
-            // In ON OPEN those that a chain binds to what is known by then: see `check_open` of chains.
+            // In ON OPEN, only columns bound to data that is known by then: see `check_open` of chains.
             Self::Handler(HandlerKind::Open | HandlerKind::Request) => Some(Direction::Request),
             Self::Handler(HandlerKind::Response) => Some(Direction::Response),
             _ => None,
@@ -196,7 +195,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- tables ------------------------------------------------------------------------------------------------
 
-    /// The table of a name; reports it if there is none, or if it cannot be used here.
+    /// The table with this name; reports an error if it is unknown or cannot be used here.
     pub(super) fn table_ref(&mut self, name: &Ident) -> Option<TableRef> {
         let own = self.element.tables.iter().position(|table| table.name == name.name).map(TableRef::Own);
         let shared = || self.shared.iter().position(|table| table.name == name.name).map(TableRef::Shared);
@@ -236,7 +235,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         RowId(self.rows.len() - 1)
     }
 
-    /// The column of a table; reports it if there is none.
+    /// The column of a table; reports an error if it is unknown.
     pub(super) fn column_of(&mut self, table: TableRef, name: &Ident) -> Option<usize> {
         let table = self.table(table);
         let found = table.columns.iter().position(|column| column.name == name.name);
@@ -290,7 +289,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// A path that begins with a layer of a frame, or with nothing that is known.
+    /// A path that begins with a layer of a frame, or with an unknown name.
     fn layer_path(&mut self, path: &Path) -> Option<Expr> {
         match self.frame_path(path) {
             Some(found) => found,
@@ -334,7 +333,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         self.unknown_name(name)
     }
 
-    /// A column of a row that can be seen; the inner None is a fault that was reported.
+    /// The column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
         for sight in self.visible_rows.iter().rev() {
@@ -348,7 +347,7 @@ impl<'a, 'c> Scope<'a, 'c> {
                 ColumnVisibility::First | ColumnVisibility::Hidden => {}
             }
         }
-        // The columns of USING are equal, so any of them will do; `input` has it too then.
+        // The columns of USING are equal, so any of them is correct; `input` has the column too.
         if let Some((row, at, _)) = found.iter().rev().find(|(.., is_using)| *is_using)
             && !self.rows[row.0].optional
         {
@@ -388,7 +387,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.cx.is_broken(column.span) {
             return None;
         }
-        // Nobody adds to a row that has left its table any more.
+        // A row that was removed from its table is not merged any more.
         let is_merged = match self.view {
             View::Handler(HandlerKind::Every) => true,
             View::Handler(kind) if kind.is_departure() => row == RowId::OLD,
@@ -420,7 +419,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         known.then(|| leaf(ExprKind::Column(at), column.ty, column.nullable, span))
     }
 
-    /// What `input.name` means: a column, or what the engine knows of the tuple.
+    /// The meaning of `input.name`: a column, or metadata of the tuple.
     pub(super) fn input_column(&mut self, name: &Ident) -> Option<Expr> {
         if let Some(at) = self.own_column(&name.name) {
             return self.element_column(at, name.span);
@@ -431,7 +430,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// A cell of the call's row, a variable, or a parameter.
+    /// A CALL column, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::StatusCondition);
         let element = self.element;
@@ -476,7 +475,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- faults ------------------------------------------------------------------------------------------------
 
-    /// Reports something in the condition of a policy that is no ending.
+    /// Reports a name that is not available in the condition of a policy.
     pub(super) fn not_in_status_condition<T>(&mut self, what: &str, span: Span) -> Option<T> {
         let params: Vec<String> =
             self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
@@ -570,7 +569,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         let message = format!("unknown name `{}`", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
         if self.cx.sources.slice(name.span).starts_with('"') {
-            // In double quotes it is a name, as in SQL; whoever comes from elsewhere means a text.
+            // As in SQL, double quotes denote a name; users of other languages mean a text.
             let text = format!("'{}'", name.name.replace('\'', "''"));
             let help = format!("write a text in single quotes: `{text}`");
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
@@ -586,7 +585,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             return None;
         }
         if self.cx.ports.contains(&name.name) {
-            // A chain names ports without quotes; to an element they are texts.
+            // A chain names ports without quotes; in an element, port names are texts.
             let text = format!("'{}'", name.name);
             let help = format!("write the port's name as a text: `{text}`");
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
@@ -604,7 +603,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
-    /// A misspelt status or parameter, or something of another time.
+    /// A misspelled status or parameter, or a name that is not available when a call ends.
     fn unknown_ending<T>(&mut self, name: &Ident) -> Option<T> {
         let visible = self.visible_names();
         let is_elsewhere = METAS.iter().any(|(known, ..)| *known == name.name)
@@ -622,7 +621,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
-    /// Reports a name that the element has, but that has no value in this handler.
+    /// Reports a name that the element declares but that is not available in this handler.
     fn report_elsewhere(&mut self, name: &Ident) -> bool {
         let element = self.element;
         let column = element.columns.iter().find(|column| column.name == name.name);
@@ -737,8 +736,7 @@ pub(super) fn with_nearest<'n>(
     }
 }
 
-/// As above; where no known name is near, which file of a folder of the library is to be imported, or else what there
-/// is.
+/// Like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists the known names.
 pub(super) fn with_nearest_or_import<'n>(
     cx: &Cx<'_>,
     diagnostic: Diagnostic,
@@ -760,10 +758,10 @@ pub(super) fn with_nearest_or_import<'n>(
     }
 }
 
-/// Names that a diagnostic lists, at most.
+/// The maximum number of names that a diagnostic lists.
 const NAMES_TOLD: usize = 12;
 
-/// Which IMPORT brings what a file of the library is called by, or a name near to it. None: the library has none.
+/// The IMPORT for the library file with this name or a similar name; None if the library has none.
 pub(super) fn import_help(cx: &Cx<'_>, folder: &str, name: &str) -> Option<String> {
     let folder = format!("library/{folder}/");
     let names = cx.library.iter().filter_map(|path| path.strip_prefix(&folder)?.strip_suffix(".weft"));
@@ -785,7 +783,7 @@ pub(super) fn values_for_columns(n_values: usize, n_columns: usize) -> String {
     format!("{} for {}", of(n_values, "value"), of(n_columns, "column"))
 }
 
-/// The type as a table or a CALL row takes it.
+/// The type as a table or a CALL column stores it.
 pub(super) fn with_length(ty: Type) -> Type {
     match ty {
         Type::Text(None) => Type::Text(Some(64)),

@@ -1,4 +1,4 @@
-//! The table of diagnostic codes. A code never changes its meaning and is never used again for another.
+//! The table of diagnostic codes. A code never changes its meaning and is never reused.
 
 use super::Code;
 
@@ -134,7 +134,7 @@ codes! {
     CHECK_BROKEN = "W0432", "a row or parameters do not satisfy a CHECK";
     ONEOF_DIFFERS = "W0433", "fields are in a oneof in some messages of a chain, but not in others";
 
-    // W05xx: programs that are right, and cannot be run here and now.
+    // W05xx: valid programs that cannot run in this environment.
     STATE_MISMATCH = "W0501", "the new program cannot take over state of the running one";
     BACKEND_UNSUPPORTED = "W0502", "not supported by the back end";
     ADDRESS_UNRESOLVED = "W0503", "a name cannot be resolved";
