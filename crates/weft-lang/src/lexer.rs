@@ -486,8 +486,8 @@ mod tests {
     fn strings_end_at_end_of_line() {
         // A missing quote must cost one line, not the file.
         check("'it''s' \"from\"", "Str:'it''s' QuotedWord:\"from\"");
-        check("'a\nb", "Str:'a Word:b !a string without its closing quote");
-        check("'a''\r\nb", "Str:'a'' Word:b !a string without its closing quote");
+        check("'a\nb", "Str:'a Word:b !this string has no closing quote");
+        check("'a''\r\nb", "Str:'a'' Word:b !this string has no closing quote");
         assert_eq!(unquoted("'it''s'"), "it's");
         assert_eq!(unquoted("''''"), "'");
         assert_eq!(unquoted("'"), "");
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn comments_are_kept_and_counted() {
         check("a -- b\r\n/* c\n*/ d", "Word:a Word:d #-- b #/* c\n*/");
-        check("a /* b", "Word:a #/* b !a comment without its end");
+        check("a /* b", "Word:a #/* b !a comment has no end");
         check("a--b", "Word:a #--b");
     }
 

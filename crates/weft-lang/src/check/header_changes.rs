@@ -170,7 +170,7 @@ impl Scope<'_, '_> {
         if let (ExprKind::Const(Value::Int(n)), Some(most)) = (&value.kind, most)
             && *n as u64 > most
         {
-            let message = format!("{} does not fit `{name}`", *n as u64);
+            let message = format!("{} is too large for `{name}`", *n as u64);
             let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
                 .at(value.span, format!("the maximum is {most}"))
                 .with_help("the header field is that wide");

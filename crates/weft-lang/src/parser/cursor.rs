@@ -325,7 +325,7 @@ impl<'a> Parser<'a> {
         let token = self.token();
         match self.word() {
             Some(word) if is_reserved(word) => {
-                let message = format!("`{word}` is a keyword, and {what} is expected here");
+                let message = format!("`{word}` is a keyword, but {what} is expected here");
                 let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
                     .at(token.span, format!("expected {what}"))
                     .with_help(format!(

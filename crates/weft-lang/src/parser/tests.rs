@@ -253,7 +253,7 @@ END;",
             "2:10 W0105 expected an expression, found `=`",
             "4:11 W0105 expected `=`, found number `3`",
             "6:13 W0105 expected an expression, found `)`",
-            "8:14 W0108 `DO` is a keyword, and an expression is expected here",
+            "8:14 W0108 `DO` is a keyword, but an expression is expected here",
         ],
     );
 }
@@ -272,16 +272,16 @@ fn misspelled_keywords_parse() {
 END;
 CREATE CHAIN c ON a -> b AS e; ODRER a BEFORE b; END;",
         &[
-            "1:1 W0109 `CRATE` does not begin anything in a file",
-            "1:7 W0106 there is no kind `ELEMNT` to create",
-            "2:3 W0109 `TABEL` does not begin anything in an element",
-            "3:6 W0105 there is no event `REQUST`",
-            "4:5 W0109 `SELCT` does not begin anything in a handler",
-            "4:29 W0109 `DRPO` does not begin anything in an `ELSE`",
-            "5:5 W0109 `x` does not begin a statement",
-            "6:5 W0109 `ABROT` does not begin anything in a handler",
-            "7:5 W0109 `frobnicate` does not begin a statement",
-            "9:32 W0109 `ODRER` does not begin anything in a chain",
+            "1:1 W0109 unexpected `CRATE` in a file",
+            "1:7 W0106 unknown kind `ELEMNT`",
+            "2:3 W0109 unexpected `TABEL` in an element",
+            "3:6 W0105 unknown event `REQUST`",
+            "4:5 W0109 unexpected `SELCT` in a handler",
+            "4:29 W0109 unexpected `DRPO` in an `ELSE`",
+            "5:5 W0109 `x` is not a statement",
+            "6:5 W0109 unexpected `ABROT` in a handler",
+            "7:5 W0109 `frobnicate` is not a statement",
+            "9:32 W0109 unexpected `ODRER` in a chain",
         ],
     );
 }
@@ -292,20 +292,20 @@ fn missing_end_is_reported_in_place() {
         "SET a = 1\nSET b = 2",
         &["2:10 W0105 expected `;` at the end", "3:10 W0105 expected `;` at the end"],
     );
-    check_stmt("IF a THEN SET b = 1;", &["2:1 W0110 `IF` without its `END IF;`"]);
-    check_stmt("IF a THEN SET b = 1; END SCAN;", &["2:22 W0110 `IF` is closed by something else"]);
-    check_stmt("SCAN t MAX 1 DO IF a THEN POP; END SCAN;", &["2:17 W0110 `IF` without its `END IF;`"]);
-    check_stmt("SET a = 1; END IF; SET b = 2;", &["2:12 W0105 `END IF` closes nothing"]);
+    check_stmt("IF a THEN SET b = 1;", &["2:1 W0110 this `IF` has no `END IF;`"]);
+    check_stmt("IF a THEN SET b = 1; END SCAN;", &["2:22 W0110 `IF` is closed by a different `END`"]);
+    check_stmt("SCAN t MAX 1 DO IF a THEN POP; END SCAN;", &["2:17 W0110 this `IF` has no `END IF;`"]);
+    check_stmt("SET a = 1; END IF; SET b = 2;", &["2:12 W0105 `END IF` has no open block"]);
     check_stmt(
         "for i in 1..5 DO x; END FOR; SET b = 2;",
-        &["2:1 W0109 `for` does not begin a statement", "2:21 W0105 `END FOR` closes nothing"],
+        &["2:1 W0109 `for` is not a statement", "2:21 W0105 `END FOR` has no open block"],
     );
     check(
         "x = 1;\n y; ON a; LET b;\nIMPORT 'a';",
         &["1:1 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found `x`"],
     );
-    check_stmt("SELECT * FROM input; ELSE DROP;", &["2:22 W0105 this `ELSE` belongs to nothing"]);
-    check_stmt("SET a = 'x;\nSET b = 1;", &["2:9 W0102 a string without its closing quote"]);
+    check_stmt("SELECT * FROM input; ELSE DROP;", &["2:22 W0105 this `ELSE` has no `IF`"]);
+    check_stmt("SET a = 'x;\nSET b = 1;", &["2:9 W0102 this string has no closing quote"]);
     check(
         "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD;\nCREATE LISTENER l ON tcp 'x'",
         &["1:47 W0110 element `e` has no `END;`", "2:29 W0105 expected `;` at the end"],
@@ -320,22 +320,22 @@ fn misplaced_clause_reports_once() {
         &["1:28 W0105 a statement before the first handler"],
     );
     check_stmt("SET a = b < c < d;", &["2:15 W0111 comparisons do not chain"]);
-    check_stmt("SELECT * FROM t;", &["2:15 W0105 a statement selects from `input`, not from `t`"]);
+    check_stmt("SELECT * FROM t;", &["2:15 W0105 a statement can only select from `input`, not from `t`"]);
     check_stmt(
         "x := 1; LET y := 2;",
-        &["2:1 W0109 `x` does not begin a statement", "2:15 W0105 expected `=`, found `:=`"],
+        &["2:1 W0109 `x` is not a statement", "2:15 W0105 expected `=`, found `:=`"],
     );
-    check_stmt("LET end = 1;", &["2:5 W0108 `end` is a keyword, and a new name is expected here"]);
-    check_stmt("LET x I64(8) = 1;", &["2:10 W0115 this type does not take a length"]);
+    check_stmt("LET end = 1;", &["2:5 W0108 `end` is a keyword, but a new name is expected here"]);
+    check_stmt("LET x I64(8) = 1;", &["2:10 W0115 this type has no length"]);
     check_stmt("LET x TEXT(0) = 1;", &["2:12 W0115 this length is out of range"]);
     check(
         "CREATE TABLE t (a TEXT PRIMARY KEY PRIMARY KEY); SELECT 1; CREATE WIDGET w; ALTER x; DROP STACK q; DROP 1; 5;",
         &[
             "1:36 W0114 `PRIMARY KEY` is written twice",
-            "1:50 W0107 `SELECT` on the running network is nothing for a file",
-            "1:67 W0106 there is no kind `WIDGET` to create",
-            "1:77 W0107 `ALTER` on the running network is nothing for a file",
-            "1:91 W0107 `STACK` is not in this version",
+            "1:50 W0107 `SELECT` works on a running network, not in a file",
+            "1:67 W0106 unknown kind `WIDGET`",
+            "1:77 W0107 `ALTER` works on a running network, not in a file",
+            "1:91 W0107 `STACK` is not supported in this version",
             "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `FILTER`, `CHAIN`, `LISTENER`, `CLUSTER`, `ROUTE`, \
              `FUNCTION`, `PROTOCOL`, `PORT`, `GROUP`, `QUEUE` or `LINK`, found number `1`",
             "1:108 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found number `5`",
@@ -424,7 +424,7 @@ fn help_shows_syntax() {
        |
      2 |   UPSERT b KEY input.tenant SET a = 1;
        |                ^^^^^
-       = help: it is written `UPSERT t KEY (e, ...) SET c = e, ...;`
+       = help: syntax: `UPSERT t KEY (e, ...) SET c = e, ...;`
 
     1 error
     ");
