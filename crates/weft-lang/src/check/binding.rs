@@ -1,7 +1,7 @@
-//! What a stage binds a column to where that is more than a field: `tenant := coalesce(header.tenant, user)`.
+//! Column bindings to expressions instead of fields: `tenant := coalesce(header.tenant, user)`.
 //!
-//! The names in it are those of the chain's messages, not of the element. What it reads of a message is declared as
-//! columns that the element does not name: they follow its own, and the stage has an element of its own with them.
+//! Names are resolved in the chain's messages, not in the element. Message fields that the expression reads become
+//! additional columns after the element's own, and the stage gets a specialised copy of the element with them.
 
 use std::collections::BTreeSet;
 
@@ -22,30 +22,30 @@ use crate::hir::{Column, ColumnLocation, Direction, Element, Expr, ExprKind, Han
 use crate::source::Span;
 use crate::types;
 
-/// Where the expression of a binding stands.
+/// The context of a binding's expression.
 #[derive(Clone, Copy)]
 pub(super) struct BindingContext<'a> {
     pub(super) edge: &'a Edge<'a>,
     /// The column that is bound.
     pub(super) column: &'a Column,
-    /// How many columns the element has: those that the expression declares follow them.
+    /// The number of the element's columns; columns that the expression declares follow them.
     pub(super) n_columns: usize,
 }
 
-/// The element of the list that is looked at.
+/// The element of a list expression.
 pub(super) struct ListElement {
     /// What it is called.
     name: String,
-    /// What it is in each message: the method, and what the elements are.
+    /// For each message: the method, and the type of the list's elements.
     lists: Vec<(usize, FieldKind)>,
     /// What is read of it.
     members: Vec<(Vec<String>, Type, bool)>,
 }
 
-/// What an expression is, and the columns that it reads.
+/// An expression and the columns that it reads.
 pub(super) type Computed = (Expr, Vec<(Column, ColumnLocation)>);
 
-/// The expression that a column is bound to; `known` are the columns that other bindings of the stage have declared.
+/// The expression bound to a column; `known` are the columns that other bindings of the stage have declared.
 pub(super) fn computed(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -79,8 +79,8 @@ pub(super) fn computed(
     Some((expr, columns))
 }
 
-/// The element of a stage whose bindings have these columns besides, in the place of `checked`: `computed` are the
-/// columns that it binds to expressions.
+/// The specialised copy of `checked` for a stage whose bindings declare these additional columns; `computed` are the
+/// columns bound to expressions.
 pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(usize, &Expr)]) -> Checked {
     let mut checked = checked.clone();
     checked.element.columns.extend(columns);
@@ -96,8 +96,8 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
 }
 
 impl<'c> Scope<'_, 'c> {
-    /// What a path means in a binding of a chain on calls; None if it stands elsewhere. The inner None is a fault that
-    /// was reported.
+    /// The value of a path in a binding of a chain on calls; None in other contexts. The inner None is a reported
+    /// error.
     pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if let Some(item) = &self.item
             && item.name == path.segments[0].name
@@ -137,7 +137,7 @@ impl<'c> Scope<'_, 'c> {
         Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
     }
 
-    /// `present(req.filter)` in a binding; None if it stands elsewhere.
+    /// `present(req.filter)` in a binding; None in other contexts.
     pub(super) fn bound_present(&mut self, path: &Path, span: Span) -> Option<Option<Expr>> {
         let bound = self.bound.filter(|bound| !bound.edge.is_packet)?;
         Some(self.presence(bound, path, span))
@@ -165,7 +165,7 @@ impl<'c> Scope<'_, 'c> {
         self.is_not_null(value, path, span)
     }
 
-    /// Whether a value is not NULL, which it must be able to be.
+    /// Whether a value is not NULL; the value must be nullable.
     fn is_not_null(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
         if !value.nullable {
             let message = format!("the message does not record whether `{}` is set", path.to_dotted());
@@ -225,7 +225,7 @@ impl<'c> Scope<'_, 'c> {
         Some(leaf(ExprKind::Column(at), ty, true, span))
     }
 
-    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)` and its kin.
+    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
     pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(look.list.span);
@@ -262,7 +262,7 @@ impl<'c> Scope<'_, 'c> {
         Some(Expr { kind, ty, nullable: false, fallible: true, span })
     }
 
-    /// What is read of the element that is looked at.
+    /// A field of the list element.
     fn member(&mut self, path: &[ast::Ident], span: Span) -> Option<Expr> {
         let (bound, item) = (self.bound?, self.item.as_ref()?);
         let (names, lists) =
@@ -273,7 +273,7 @@ impl<'c> Scope<'_, 'c> {
                 (FieldKind::Message(message), [_, ..]) => {
                     let field = self.field_at(bound, (method, message), &names, span)?;
                     let (ty, nullable) = self.value_of(field, &names.join("."), span)?;
-                    // An entry that does not say its key or its value has the default.
+                    // A map entry without a key or a value has the default.
                     let is_of_entry = self.cx.schema.messages[message].is_map_entry && names.len() == 1;
                     (ty, nullable && !is_of_entry)
                 }
@@ -300,7 +300,7 @@ impl<'c> Scope<'_, 'c> {
         Some(leaf(ExprKind::Member(at), ty, nullable, span))
     }
 
-    /// The type of a field that is one value, and whether it may be absent.
+    /// The type of a non-repeated field, and whether it may be absent.
     fn value_of(&mut self, field: &Field, dotted: &str, span: Span) -> Option<(Type, bool)> {
         match (field.presence, types::of_field(field.kind)) {
             (Presence::Repeated, _) => self.is_a_list(dotted, span),
@@ -311,7 +311,7 @@ impl<'c> Scope<'_, 'c> {
 
     // ---- messages ----------------------------------------------------------------------------------------------
 
-    /// The path within the message, without `req` or `resp`; reports one of the other direction.
+    /// The path within the message, without `req` or `resp`; reports a path into the other direction's message.
     fn names_of(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Vec<String>> {
         let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
         let direction = match names[0].as_str() {
@@ -336,7 +336,7 @@ impl<'c> Scope<'_, 'c> {
         Some(names)
     }
 
-    /// What is found in the messages of the methods, each message once.
+    /// Calls `find` for the messages of all methods, once per message.
     fn each_message<T>(
         &mut self,
         bound: BindingContext<'_>,
@@ -365,7 +365,7 @@ impl<'c> Scope<'_, 'c> {
         Some(found)
     }
 
-    /// The one type that all messages have at a place, which may be NULL if it may in one.
+    /// The common type in all messages; nullable if it is nullable in one.
     fn common_type(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
         let (ty, _) = *found.first()?;
         if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
@@ -380,7 +380,7 @@ impl<'c> Scope<'_, 'c> {
         Some((ty, found.iter().any(|(_, nullable)| *nullable)))
     }
 
-    /// The field at a path of a message; the messages on the way are there once. Reports what is in the way.
+    /// The field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
     fn field_at(
         &mut self,
         bound: BindingContext<'_>,
@@ -416,7 +416,7 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
-    /// The column of a place, which is declared if it is new.
+    /// The column for a location; declares it if it is new.
     fn declare(
         &mut self,
         bound: BindingContext<'_>,
@@ -444,7 +444,7 @@ impl<'c> Scope<'_, 'c> {
         bound.n_columns + self.frames.len() - 1
     }
 
-    /// Refuses a function that gives another value each time.
+    /// Rejects a function that returns a new value on each call.
     pub(super) fn draws<T>(&mut self, name: &str, span: Span) -> Option<T> {
         let message = format!("`{name}` returns a new value on each call, but a column has one value");
         let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)

@@ -1,4 +1,4 @@
-//! Chains: instances with their parameters and bindings, options, and what the traffic allows.
+//! Chains: instances with their parameters and bindings, options, and checks that depend on the traffic.
 
 mod options;
 
@@ -26,7 +26,7 @@ use crate::source::Span;
 use crate::types;
 use options::mandatory_may_fail;
 
-/// Checks a chain; None if it has a fault.
+/// Checks a chain; None if it has an error.
 pub(super) fn chain(
     cx: &mut Cx<'_>,
     network: &Network,
@@ -62,7 +62,7 @@ pub(super) fn chain(
     let mut chain = Chain {
         name: ast.name.name.clone(),
         edge: on.clone().unwrap_or(crate::hir::Edge::Calls { from: 0, to: 0 }),
-        // One that selects no method contradicts no other chain.
+        // An empty method set overlaps with no other chain.
         method_set: method_set.unwrap_or_else(|| MethodSet::of([])),
         methods: Vec::new(),
         instances: placed.instances,
@@ -91,8 +91,8 @@ pub(super) fn chain(
     on.is_some().then_some(chain)
 }
 
-/// Tables that are those of another stage: the chain has one stage of that element, whose table takes the controller's
-/// rows and has the same columns.
+/// Checks tables that belong to another stage: the chain must have exactly one stage of that element, with a table that
+/// the controller fills and that has the same columns.
 fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
     let of = |instance: &Instance| &elements[instance.element].element;
     for instance in &chain.instances {
@@ -132,7 +132,7 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
     }
 }
 
-/// Whether rows of one table are rows of the other.
+/// Whether two tables have the same row format.
 fn is_same(table: &Table, other: &Table) -> bool {
     let column = |column: &TableColumn| (column.name.clone(), column.ty, column.nullable);
     let columns = |table: &Table| table.columns.iter().map(column).collect::<Vec<_>>();
@@ -143,7 +143,7 @@ fn is_same(table: &Table, other: &Table) -> bool {
 
 // ---- chains on ports -------------------------------------------------------------------------------------------
 
-/// Where a chain on frames stands; None if it has a fault.
+/// The ports of a chain on frames; None if there is an error.
 fn packet_edge(
     cx: &mut Cx<'_>,
     (all, groups): (&[Port], &[Group]),
@@ -153,7 +153,7 @@ fn packet_edge(
 ) -> Option<crate::hir::Edge> {
     let example = "ON packet 'eth0'";
     let group = to.and_then(|to| groups.iter().position(|group| group.name == to.name));
-    // One with a fault is no group, and its name is known all the same.
+    // A group with an error is not in the list, but its name is known.
     let is_faulty = |to: &Ident| cx.ports.contains(&to.name) && !all.iter().any(|port| port.name == to.name);
     let is_faulty_group = group.is_none() && to.is_some_and(is_faulty);
     let mut find_port = |name: &Ident| find(cx, name, all, |port: &Port| &port.name, "port", example);
@@ -203,7 +203,7 @@ pub(super) fn writes_capture(port: &Port) -> bool {
     port.options.iter().any(|option| option.name == "write" && option.value == Value::Bool(true))
 }
 
-/// `WHEN` of a chain on frames: an element of its own, which drops the others.
+/// `WHEN` of a chain on frames: a generated element that drops all other frames.
 fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
     alone_on_frames(cx, &ast.name.name, when.span, |scope| {
         let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
@@ -212,7 +212,7 @@ fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(
     })
 }
 
-/// An element whose ON PACKET is one statement, and which stands in no chain.
+/// A generated element with a single statement in ON PACKET; it is not a stage of a chain.
 pub(super) fn alone_on_frames(
     cx: &mut Cx<'_>,
     name: &str,
@@ -263,7 +263,7 @@ pub(super) fn alone_on_frames(
     Some((element, instance))
 }
 
-/// Refuses what a stage of a chain on frames cannot have.
+/// Rejects clauses that a stage of a chain on frames cannot have.
 fn check_packet_stage(cx: &mut Cx<'_>, stage: &Stage) {
     let clauses = [
         (stage.side.map(|clause| clause.span), "AT", "frames have no client and no server side"),
@@ -279,7 +279,7 @@ fn check_packet_stage(cx: &mut Cx<'_>, stage: &Stage) {
     }
 }
 
-/// Refuses an element of calls in a chain on frames, and the other way round.
+/// Rejects an element for calls in a chain on frames, and vice versa.
 fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) -> Option<()> {
     let is_packet = checked.element.layer != Layer::Rpc;
     if is_packet == edge.is_packet {
@@ -305,7 +305,7 @@ fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage:
     None
 }
 
-/// Where a column of a frame is: as a stage binds it, `user := ip.src`.
+/// The location of a frame column that a stage binds: `user := ip.src`.
 fn frame_binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -348,7 +348,7 @@ fn frame_binding(
 /// The traffic of a chain, for its stages.
 pub(super) struct Edge<'a> {
     pub(super) methods: &'a [Method],
-    /// False if the METHOD had a fault: then columns are not looked for.
+    /// False if the METHOD has an error: then columns are not resolved.
     pub(super) is_known: bool,
     /// It is on ports, and carries frames.
     pub(super) is_packet: bool,
@@ -368,16 +368,16 @@ fn methods(cx: &Cx<'_>, set: &MethodSet) -> Vec<Method> {
     .collect()
 }
 
-/// The stages of a chain, as far as they are without fault.
+/// The stages of a chain that have no error.
 #[derive(Default)]
 struct Stages {
     instances: Vec<Instance>,
     filters: Vec<FilterInstance>,
-    /// Ranges of `instances` that were written in braces.
+    /// Ranges of `instances` that are written in braces.
     unordered: Vec<std::ops::Range<usize>>,
-    /// Where the stages of each branch are, in the order of the options.
+    /// The range of each branch's stages, in the order of the options.
     branches: Vec<std::ops::Range<usize>>,
-    /// Elements of stages that bind columns to more than fields: they follow those of the program.
+    /// Specialised elements of stages with bindings to expressions; they follow the program's elements.
     specialised: Vec<Checked>,
     /// No stage is missing.
     is_whole: bool,
@@ -409,7 +409,7 @@ fn stages_of(
     done
 }
 
-/// Puts stages behind those that are there.
+/// Appends stages.
 fn place_nodes<'a>(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
@@ -466,7 +466,7 @@ fn place_nodes<'a>(
 }
 
 impl Stages {
-    /// Puts a filter behind what is there, its keys before it.
+    /// Appends a filter; its key element comes before it.
     fn place(&mut self, placed: Placed, n_elements: usize) -> bool {
         if let Some((keys, specialised)) = placed.keys {
             self.add(keys, specialised, n_elements);
@@ -475,7 +475,7 @@ impl Stages {
         true
     }
 
-    /// Puts an instance behind what is there, with the element that it alone has.
+    /// Appends an instance with its specialised element.
     fn add(&mut self, mut instance: Instance, specialised: Option<Checked>, n_elements: usize) {
         if let Some(checked) = specialised {
             instance.element = n_elements + self.specialised.len();
@@ -487,11 +487,11 @@ impl Stages {
 
 /// The names of the stages of a chain.
 struct StageNames<'a> {
-    /// Those of the stages so far, with the first stage of each.
+    /// The names of the stages so far, each with its first stage.
     placed: BTreeMap<&'a str, Span>,
-    /// Those of all stages, and those that a diagnostic has proposed.
+    /// The names of all stages, and the names that a diagnostic has suggested.
     taken: BTreeSet<String>,
-    /// The number at which the search for a free name goes on.
+    /// The next number to try for an unused name.
     numbers: BTreeMap<&'a str, u32>,
 }
 
@@ -502,7 +502,7 @@ impl<'a> StageNames<'a> {
         Self { placed: BTreeMap::new(), taken, numbers: BTreeMap::new() }
     }
 
-    /// A name that no stage has, made of one that several have.
+    /// An unused name, derived from a name that several stages have.
     fn unused_name(&mut self, name: &'a str) -> String {
         let number = self.numbers.entry(name).or_insert(1);
         loop {
@@ -629,7 +629,7 @@ fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> O
     }
 }
 
-/// The value of each parameter of a stage; None if one has a fault.
+/// The value of each parameter of a stage; None if one has an error.
 pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
     let element = &checked.element;
     let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
@@ -663,7 +663,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
         ok &= values[at].is_some();
     }
     for (at, param) in element.params.iter().enumerate() {
-        // An unknown name was meant to be the missing one, most likely.
+        // An unknown name is most likely a misspelling of the missing one.
         if values[at].is_none() && given[at].is_none() && !has_unknown {
             ok = false;
             let message = format!("`{}` needs a value for `{}`", element.name, param.name);
@@ -714,16 +714,16 @@ fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
 
 // ---- bindings --------------------------------------------------------------------------------------------------
 
-/// What the columns of a stage are bound to.
+/// The bindings of a stage's columns.
 pub(super) struct Bindings {
-    /// Where each column is, those of `columns` behind those of the element.
+    /// The location of each column; those of `columns` follow those of the element.
     pub(super) places: Vec<Binding>,
-    /// Columns that expressions read, and that the element does not name.
+    /// Columns that expressions read, and that the element does not declare.
     columns: Vec<Column>,
 }
 
 impl Bindings {
-    /// The element with what the expressions read; None if there are none.
+    /// The element with the additional columns; None if there are none.
     pub(super) fn specialise(&self, checked: &Checked) -> Option<Checked> {
         let computed: Vec<(usize, &Expr)> = self
             .places
@@ -737,13 +737,13 @@ impl Bindings {
         (!computed.is_empty()).then(|| binding::specialised(checked, self.columns.clone(), &computed))
     }
 
-    /// Whether all that columns are bound to is known when the call opens.
+    /// Whether all columns are bound to values that are known when the call opens.
     pub(super) fn all_known_at_open(&self) -> bool {
         self.places.iter().all(|binding| is_known_at_open(&binding.place, &self.places))
     }
 }
 
-/// Whether a place has its value when the call opens.
+/// Whether a location has its value when the call opens.
 fn is_known_at_open(place: &ColumnLocation, all: &[Binding]) -> bool {
     match place {
         ColumnLocation::Header(_) => true,
@@ -765,7 +765,7 @@ fn is_known_at_open(place: &ColumnLocation, all: &[Binding]) -> bool {
     }
 }
 
-/// What a binding names alone: a field, a header, or what the engine knows. None is an expression of such.
+/// The name, if a binding consists of a single field, header or metadata; None for an expression.
 fn named(value: &ast::Expr) -> Option<ast::Path> {
     match &value.kind {
         ast::ExprKind::Path(path) => Some(path.clone()),
@@ -781,7 +781,7 @@ fn named(value: &ast::Expr) -> Option<ast::Path> {
     }
 }
 
-/// The direction whose message an expression names first, if it names one.
+/// The direction of the first message field in an expression, if any.
 fn direction_of(value: &ast::Expr) -> Option<Direction> {
     let mut found = None;
     value.each_path(&mut |path| {
@@ -795,7 +795,7 @@ fn direction_of(value: &ast::Expr) -> Option<Direction> {
     found
 }
 
-/// What the columns of a stage are bound to; None if one has a fault.
+/// The bindings of a stage's columns; None if one has an error.
 pub(super) fn bindings(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -811,7 +811,7 @@ pub(super) fn bindings(
         let is_meant = |known: &Column| {
             known.name == column.name && direction.is_none_or(|direction| direction == known.direction)
         };
-        // What is computed from the other message is told so, by its names.
+        // An expression over the other direction's message is reported with the names that it uses.
         let is_called = |known: &Column| known.name == column.name && named(value).is_none();
         let find = |is_it: &dyn Fn(&Column) -> bool| element.columns.iter().position(is_it);
         let Some(at) = find(&is_meant).or_else(|| find(&is_called)) else {
@@ -868,7 +868,7 @@ pub(super) fn bindings(
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
 
-/// Where a column is: a header, something the engine knows, or a field of every method's message.
+/// The location of a column: a header, metadata, or a field in the messages of all methods.
 fn binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -944,7 +944,7 @@ pub(super) fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction
     !edge.methods.is_empty() && edge.methods.iter().all(has)
 }
 
-/// Whether a path goes into a wrapper, in all messages: it is the same place as the wrapper's.
+/// Whether a path goes into a wrapper message, in all messages: its location is the wrapper's.
 fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names: &[String]) -> bool {
     let Some((last, around)) = names.split_last() else { return false };
     let is_wrapper = |method: &Method| {
@@ -958,7 +958,7 @@ fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names
     !edge.methods.is_empty() && edge.methods.iter().all(is_wrapper)
 }
 
-/// The field at a path of a message, and whether it may be absent; reports what is in the way.
+/// The field at a path of a message, and whether it may be absent; reports an invalid path.
 fn field(
     cx: &mut Cx<'_>,
     method: &Method,
@@ -988,7 +988,7 @@ fn field(
         let is_last = depth + 1 == names.len();
         match field.kind {
             FieldKind::Message(inner) if !is_last => at = inner,
-            // Behind an absent sub-message stands the leaf's default, so only the leaf's own presence counts.
+            // An absent sub-message reads as the leaf's default, so only the leaf's own presence matters.
             kind if is_last => {
                 let (kind, presence) = schema.scalar(field).unwrap_or((kind, field.presence));
                 return Some((kind, presence == Presence::Explicit));
@@ -1052,7 +1052,7 @@ fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
     format!("{} {ty}{suffix}", field.name)
 }
 
-/// A binding, if the place's type fits the column. `holds` is the type that can be written there.
+/// A binding, if the location's type matches the column. `holds` is the type that can be written there.
 fn bound(
     cx: &mut Cx<'_>,
     column: &Column,
@@ -1115,7 +1115,7 @@ fn not_bindable(cx: &mut Cx<'_>, column: &Column, span: Span, label: &str, help:
     cx.report(diagnostic.with_help(help));
 }
 
-/// Refuses columns that ON OPEN uses and that are not known by then: fields of a message, and what is known of one.
+/// Rejects columns that ON OPEN uses before they are known: fields and metadata of a message.
 fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &Stage) {
     let element = &checked.element;
     let Some(open) = &element.handlers.open else { return };
@@ -1149,7 +1149,7 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
     cx.report(diagnostic);
 }
 
-/// Refuses MIRROR where a request is not one message: a copy of a call is made when its message is there.
+/// Rejects MIRROR if the request is a stream: the copy of a call is made after its first message.
 fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
     // A frame is whole when it is there.
     if edge.is_packet {
@@ -1236,10 +1236,10 @@ fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast:
     }
 }
 
-/// Reports chains that claim the same calls.
+/// Reports chains that match the same calls.
 ///
-/// Of two chains on one edge only one can run. Two chains from one listener to different clusters need routes that tell
-/// which calls go where; a chain whose edge no route names takes what its METHOD selects.
+/// Only one of two chains on an edge can run. Two chains from one listener to different clusters need routes to
+/// separate the calls; a chain without a route on its edge matches all calls of its METHOD.
 pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route], items: &[&ast::Chain]) {
     let is_routed = |chain: &Chain| {
         routes.iter().any(|route| chain.edge.calls() == Some((route.listener, route.cluster)))
@@ -1276,11 +1276,11 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
     }
 }
 
-/// Tells of chains on ports to which no frame gets, since earlier ones take all that arrive there.
+/// Warns of chains on ports that receive no frames, because an earlier chain matches all of them.
 pub(super) fn warn_of_unreachable(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port], items: &[&ast::Chain]) {
     let name_of =
         |chain: &Chain| items.iter().find(|item| item.span == chain.span).map(|item| item.name.span);
-    // The first chain that takes all frames of a port, by the port.
+    // For each port, the first chain that matches all of its frames.
     let mut takes_all: Vec<Option<&Chain>> = vec![None; ports.len()];
     for chain in chains {
         let crate::hir::Edge::Packets { ports: on, when, .. } = &chain.edge else { continue };

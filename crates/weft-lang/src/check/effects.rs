@@ -1,4 +1,4 @@
-//! What a handler may do, gathered from its typed body.
+//! The effects of a handler, collected from its typed body.
 
 use weft_core::types::Repr;
 
@@ -22,7 +22,7 @@ pub(super) fn of(handler: &Handler) -> Effects {
     effects
 }
 
-/// Adds what the columns of a handler that are computed read, in the place of the columns.
+/// Replaces computed columns in a handler's effects by the columns that they read.
 pub(super) fn add_computed(handler: &mut Handler, computed: &[(usize, &Expr)]) {
     let mut effects = core::mem::take(&mut handler.effects);
     for (column, expr) in computed {
@@ -40,7 +40,7 @@ pub(super) fn add_computed(handler: &mut Handler, computed: &[(usize, &Expr)]) {
 fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
     match &stmt.kind {
         StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
-        // The engine takes any length, but the room of a pass is bounded.
+        // The engine takes any length, but the memory of a pass is limited.
         StmtKind::Key { .. } => effects.fallible = true,
         StmtKind::Set { target, value } => {
             of_place(target, effects);
@@ -55,7 +55,7 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
             query.iter().for_each(|query| of_query(query, effects));
             effects.tables_written.push(*table);
             effects.tables_inserted.push(*table);
-            // A key that is there already, a full table, text that is too long.
+            // Inserts fail for an existing key, a full table, or text that is too long.
             effects.fallible = true;
         }
         StmtKind::Emit { sink, query, .. } => {
@@ -84,14 +84,14 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
         StmtKind::Delay { .. } => effects.delays = true,
         StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } | StmtKind::Fragment { .. } => {
             effects.reshapes = true;
-            // A layer that the frame does not have, an address of the other kind.
+            // A missing layer, or an address of the other family.
             effects.fallible = true;
         }
         StmtKind::Verdict(verdict) => of_verdict(verdict, effects),
     }
 }
 
-/// Whether a value may be longer than the TEXT(n) or BYTES(n) that it is stored in.
+/// Whether a value may be longer than the TEXT(n) or BYTES(n) that stores it.
 fn may_be_too_long(value: &Expr) -> bool {
     value.ty.repr() == Repr::Bytes
 }

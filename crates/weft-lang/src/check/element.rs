@@ -22,7 +22,7 @@ use crate::types;
 /// What a row that expired is called.
 pub(super) const OLD: &str = "OLD";
 
-/// An element, and what an instance's parameters decide.
+/// An element, and the parts that depend on an instance's parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) element: Element,
@@ -32,8 +32,7 @@ pub(super) struct Checked {
     pub(super) every: Vec<Option<Expr>>,
     /// Of each sink.
     pub(super) targets: Vec<SinkDestination>,
-    /// Columns that are a place in the frame, or beside it, wherever the element stands: index into
-    /// [`Element::columns`], and the place.
+    /// Columns that have a fixed location in or beside the frame: index into [`Element::columns`], and the location.
     pub(super) frames: Vec<(usize, ColumnLocation)>,
 }
 
@@ -45,7 +44,7 @@ impl Checked {
     }
 }
 
-/// Where the rows of a sink go, as it is written.
+/// The destination of a sink's rows, as written.
 #[derive(Clone, Debug)]
 pub(super) enum SinkDestination {
     Stdout,
@@ -59,7 +58,7 @@ pub(super) enum SinkDestination {
     },
 }
 
-/// Checks an element; None if its layer is not in this version.
+/// Checks an element; None if this version does not support its layer.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {
     let layer = frame::layer(cx, &ast.layer);
     let is_known = layer.is_ok();
@@ -94,7 +93,7 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     is_known.then_some(checked)
 }
 
-/// Whether filters of this layer are in this version.
+/// Whether this version supports filters of this layer.
 pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<()> {
     const LATER: [&str; 11] =
         ["http", "ws", "tcp", "udp", "ip", "eth", "ethernet", "icmp", "quic", "tls", "packet"];
@@ -132,7 +131,7 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
             let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
             let whose = format!("parameter `{}`", param.name.name);
             let value = scope.value_for(default, ty, param.ty.nullable, &whose)?;
-            // A stage may give another parameter another value, so a default cannot rest on one.
+            // A stage may set another parameter, so a default cannot depend on one.
             cx.folded(&value, &[])
         });
         if param.default.is_some() && default.is_none() {
@@ -143,7 +142,7 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
     }
 }
 
-/// A parameter that stands for a function.
+/// A parameter that takes a function.
 fn function_param(cx: &mut Cx<'_>, param: &ast::Param, function: &ast::FunctionType) -> Param {
     let name = param.name.name.clone();
     let ty = native::function_type(cx, function);
@@ -258,7 +257,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
     }
 }
 
-/// Where a name is declared already. Tables, sinks, variables and call columns share one space of names.
+/// The declaration of a name, if any. Tables, sinks, variables and call columns share one namespace.
 fn declared_at(element: &Element, name: &str) -> Option<Span> {
     let tables = element.tables.iter().map(|table| (&table.name, table.span));
     let vars = element.vars.iter().map(|var| (&var.name, var.span));
@@ -323,8 +322,8 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     CallCell { name, ty, start, span: column.span }
 }
 
-/// Whether a table takes the rows of a sink: it is filled by the controller, and the sink has the columns of its key
-/// and, where it puts rows there, all that have no constant default. Reports it if not.
+/// Whether a table accepts the rows of a sink: the controller fills it, and the sink has the key columns and, if it
+/// inserts rows, all columns without a constant default. Reports an error otherwise.
 fn accepts_rows(
     cx: &mut Cx<'_>,
     table: &Table,

@@ -1,4 +1,4 @@
-//! Rows that a program gives to tables filled by the controller.
+//! Rows that a program inserts into tables filled by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Netw
 use crate::ports;
 use crate::source::Span;
 
-/// The rows of all tables, as the items come.
+/// The rows of all tables, in the order of the items.
 #[derive(Debug, Default)]
 pub(super) struct Fills {
     fills: Vec<Fill>,
@@ -57,7 +57,7 @@ impl Fills {
         }
     }
 
-    /// Adds the members of a chain's cluster to those tables of its stages that hold them.
+    /// Adds the members of a chain's cluster to the tables of its stages that hold them.
     pub(super) fn add_members(
         &mut self,
         cx: &mut Cx<'_>,
@@ -66,7 +66,7 @@ impl Fills {
         elements: &[&Element],
     ) {
         let cluster = chain.edge.calls().and_then(|(_, to)| clusters.get(to));
-        // A member of twice the weight has two slots, so that balancers which choose a slot give it twice as much.
+        // A member of double weight has two slots, so balancers that choose a slot give it twice as much.
         let turns = cluster.map(|cluster| turns::by_weight(&cluster.weights)).unwrap_or_default();
         let members: Vec<&Address> = cluster
             .iter()
@@ -88,7 +88,7 @@ impl Fills {
         }
     }
 
-    /// Adds the ports of a program to those tables that hold them, of elements or of none.
+    /// Adds the ports of a program to the element tables and shared tables that hold them.
     pub(super) fn add_ports(&mut self, cx: &mut Cx<'_>, network: &Network, elements: &[&Element]) {
         let holds_ports = |table: &Table| table.filled == Some(Filler::Ports);
         let mut found = Vec::new();
@@ -114,7 +114,7 @@ impl Fills {
         }
     }
 
-    /// Notes the key of a row; false, and reported, if another row has it.
+    /// Records the key of a row; false, and an error, if another row has it.
     fn claim_key(
         &mut self,
         cx: &mut Cx<'_>,
@@ -134,7 +134,7 @@ impl Fills {
         false
     }
 
-    /// Adds rows to those of a table, and gives their number.
+    /// Appends rows to a table; returns their number.
     fn extend(&mut self, target: FillTarget, rows: Vec<Vec<Value>>, span: Span) -> usize {
         match self.fills.iter_mut().find(|fill| fill.table == target) {
             Some(fill) => {
@@ -155,7 +155,7 @@ impl Fills {
     }
 }
 
-/// The columns of a table to whose values elements send frames.
+/// The columns of a table whose values elements use as output ports.
 pub(super) fn port_columns_of(
     target: FillTarget,
     (chains, elements): (&[Chain], &[&Element]),
@@ -211,7 +211,7 @@ fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, i
     cx.report(diagnostic);
 }
 
-/// Reports a table that is too small for what it holds: of whom, what, and both in words.
+/// Reports a table that is too small: owner, contents, and both in words.
 fn check_capacity(
     cx: &mut Cx<'_>,
     (table, rows_max): (&Table, u64),
@@ -230,7 +230,7 @@ fn check_capacity(
     cx.report(diagnostic);
 }
 
-/// The table that a path names; reports it if there is none.
+/// The table that a path names; reports an unknown table.
 pub(super) fn target(
     cx: &mut Cx<'_>,
     shared: &[Table],
@@ -288,7 +288,7 @@ pub(super) fn target(
     }
 }
 
-/// The columns that rows give, by their places in the table.
+/// The columns that rows set, as indices into the table's columns.
 pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
     if item.columns.is_empty() {
         return Some(written_order(table));
@@ -315,7 +315,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Opti
     found.into_iter().collect()
 }
 
-/// The values of all rows, each with its place; None if one was reported.
+/// The values of all rows, each with its span; None after an error.
 pub(super) fn rows_of(
     cx: &mut Cx<'_>,
     table: &Table,
@@ -334,7 +334,7 @@ fn values(
     item: &InsertRows,
     row: &Row,
 ) -> Option<Vec<Value>> {
-    // Without names the last ones may be left out, so that a table can get more columns.
+    // Without names, trailing columns may be omitted, so that a table can get more columns.
     let least = if item.columns.is_empty() { 0 } else { columns.len() };
     if !(least..=columns.len()).contains(&row.values.len()) {
         let message = values_for_columns(row.values.len(), columns.len());
@@ -362,7 +362,7 @@ fn values(
         if !ok || values[at].is_some() {
             continue;
         }
-        // A default that needs parameters is not known here, and one that needs the time in statements alone.
+        // A default that needs parameters is unknown here; one that needs the time is known in statements only.
         let default = column.default.as_ref().and_then(|default| cx.value_of(default, &[]).ok());
         if default.is_none() {
             let message = format!("a row of `{}` has no value for `{}`", table.name, column.name);

@@ -1,4 +1,4 @@
-//! Columns of frames: what `tcp.syn`, `inner.ip.src` and `present(vlan)` mean, and how they are declared by being used.
+//! Columns of frames: the meaning of `tcp.syn`, `inner.ip.src` and `present(vlan)`, and their declaration by use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::hir::{
 use crate::nearest::nearest;
 use crate::source::Span;
 
-/// What the engine knows of a frame: name, type, nullable.
+/// The engine's metadata of a frame: name, type, nullable.
 pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("flow", Meta::Flow, Type::Uint(64), false),
     ("index", Meta::Index, Type::Uint(64), false),
@@ -34,7 +34,7 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
-/// What other tools and standards call fields, and what they are called here where a header has such a one.
+/// Field names of other tools and standards, with the names used here.
 const OTHER_NAMES: [(&str, &str); 14] = [
     ("daddr", "dst"),
     ("destination", "dst"),
@@ -51,15 +51,15 @@ const OTHER_NAMES: [(&str, &str); 14] = [
     ("srcport", "src_port"),
     ("tos", "dscp"),
 ];
-/// What others have as one field of flags.
+/// Flags that other tools combine into one field.
 const FLAGS: [&str; 8] = ["syn", "ack", "fin", "rst", "psh", "urg", "df", "mf"];
 
-/// Where a frame leaves, as far as it is decided.
+/// The output of a frame, as decided so far.
 pub(crate) const EGRESS: &str = "egress";
 
-/// What stands in front of what elements say of a frame to those behind them.
+/// The prefix of user metadata: values that elements attach to a frame for later elements.
 pub(crate) const META: &str = "meta";
-/// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
+/// The user metadata: each is a U32, 0 until set, and not part of the frame.
 pub(crate) const USER_METADATA: &[(&str, Meta)] =
     &[("label", Meta::Label), ("path", Meta::Path), ("tag", Meta::Tag)];
 
@@ -68,7 +68,7 @@ pub(crate) const USER_METADATA: &[(&str, Meta)] =
 pub(super) struct Formats {
     pub(super) protocols: Vec<Protocol>,
     pub(super) unions: Vec<Union>,
-    /// Columns of unions with a fault that is told, by union and column.
+    /// Columns of unions with a reported error, by union and column.
     broken: Vec<(String, String)>,
     /// See [`Formats::is_always_on`].
     standing: BTreeMap<(ProtocolId, Vec<ProtocolId>), bool>,
@@ -98,7 +98,7 @@ impl Formats {
         &self.protocols[usize::from(protocol.0)].fields[usize::from(field.0)]
     }
 
-    /// The field or column of a layer, with its type; None if there is none.
+    /// The field or column of a layer, with its type; None if unknown.
     fn column(&self, layer: &str, of: LayerRef, name: &str) -> Option<(FieldRef, Type)> {
         if let [only] = of.protocols[..]
             && self.protocols[usize::from(only.0)].name == layer
@@ -122,7 +122,7 @@ impl Formats {
             .unwrap_or_default()
     }
 
-    /// How a column of a layer is written, by its name alone.
+    /// The written form of a layer's column, by its name only.
     pub(super) fn path_of(&self, layer: &LayerRef, column: &str) -> Option<String> {
         let protocols = self.protocols.iter().map(|protocol| &protocol.name);
         let mut names = protocols.chain(self.unions.iter().map(|union| &union.name));
@@ -132,7 +132,7 @@ impl Formats {
         Some(format!("{inner}{name}.{column}"))
     }
 
-    /// Whether a field is there in every frame that an element of this layer sees.
+    /// Whether every frame in an element on this layer has the field.
     fn is_always_there(&mut self, layer: &Layer, field: &FieldRef) -> bool {
         let Layer::Packet(Some(own)) = layer else { return false };
         let of = &field.layer;
@@ -142,14 +142,14 @@ impl Formats {
         own.protocols.iter().all(|own| self.is_always_on(*own, &of.protocols))
     }
 
-    /// Whether a layer may be there without this field.
+    /// Whether a layer may be present without this field.
     pub(super) fn may_lack(&self, field: &FieldRef) -> bool {
         let mut fields = field.layer.protocols.iter().zip(field.fields.iter().flatten());
         fields.any(|(protocol, id)| self.field(*protocol, *id).optional)
     }
 
-    /// The fields of the `SESSION KEY` of a layer, in their order; None if one of its protocols has none, or another
-    /// number of them.
+    /// The fields of the `SESSION KEY` of a layer, in order; None if one of its protocols has none, or a different
+    /// number of fields.
     fn session_key(&self, layer: &LayerRef) -> Option<Vec<FieldRef>> {
         let key = |of: &ProtocolId| &self.protocols[usize::from(of.0)].session_key;
         let n = key(layer.protocols.first()?).len();
@@ -163,14 +163,14 @@ impl Formats {
         Some((0..n).map(nth).collect())
     }
 
-    /// The type of a column: that of its field in the first of its protocols.
+    /// The type of a column: that of the field in its first protocol.
     fn type_of(&self, field: &FieldRef) -> Type {
         let first = field.layer.protocols.iter().zip(field.fields.iter().flatten()).next();
         first.map_or(Type::Bool, |(protocol, id)| self.field(*protocol, *id).ty)
     }
 
-    /// Whether a header of one protocol always comes with one of others: it is one of them, or whatever carries it in
-    /// the same level stands on one of them.
+    /// Whether a header of one protocol always follows a header of others: it is one of them, or every protocol that
+    /// carries it on the same level follows one of them.
     fn is_always_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
         let key = (own, others.to_vec());
         if let Some(known) = self.standing.get(&key) {
@@ -186,7 +186,7 @@ impl Formats {
             let carries = |lower: &Protocol| lower.next.iter().any(|next| next.to == at && !next.inner);
             let lower = self.protocols.iter().enumerate().filter(|(_, lower)| carries(lower));
             let lower: Vec<ProtocolId> = lower.map(|(lower, _)| ProtocolId(lower as u16)).collect();
-            // What nothing carries may be the first header of a frame, and so may IP: on a TUN device.
+            // A protocol that no other carries may be the first header of a frame; so may IP, on a TUN device.
             stands = lower.iter().any(|lower| *lower != at)
                 && !FIRST.contains(&self.protocols[usize::from(at.0)].name.as_str());
             open.extend(lower.into_iter().filter(|lower| seen.insert(*lower)));
@@ -196,14 +196,14 @@ impl Formats {
     }
 }
 
-/// A column of a frame, as a program names it.
+/// A column of a frame, as named in a program.
 pub(super) struct FrameColumn {
     pub(super) field: FieldRef,
     pub(super) ty: Type,
     pub(super) nullable: bool,
 }
 
-/// A place in a frame, or beside it, as a program names it.
+/// The location of a name in or beside a frame.
 struct ResolvedField {
     place: ColumnLocation,
     ty: Type,
@@ -220,12 +220,12 @@ impl From<FrameColumn> for ResolvedField {
 enum ReadOnlyReason {
     /// It is that.
     As(&'static str),
-    /// In a header of this protocol, this other field is computed from it.
+    /// In a header of this protocol, another field is computed from it.
     For(String, String),
 }
 
 impl Cx<'_> {
-    /// The layer that `layer` or `inner.layer` names; None if it names none.
+    /// The layer that `layer` or `inner.layer` names; None if unknown.
     pub(super) fn layer_of<'p>(&self, segments: &'p [Ident]) -> Option<(LayerRef, &'p Ident, &'p [Ident])> {
         let (level, rest) = match segments {
             [inner, rest @ ..] if inner.name == "inner" && !rest.is_empty() => (1, rest),
@@ -235,8 +235,8 @@ impl Cx<'_> {
         Some((self.formats.layer(&name.name, level)?, name, rest))
     }
 
-    /// The column that a path names in an element of this layer; None if its first part names no layer. The inner None
-    /// is a fault that was reported.
+    /// The column that a path names in an element of this layer; None if its first part is not a layer. The inner None
+    /// is a reported error.
     pub(super) fn frame_column(&mut self, layer: &Layer, path: &Path) -> Option<Option<FrameColumn>> {
         let (of, name, rest) = self.layer_of(&path.segments)?;
         let [field] = rest else {
@@ -289,13 +289,13 @@ impl Cx<'_> {
         self.report_missing(diagnostic);
     }
 
-    /// Why nothing may set a column, if nothing may.
+    /// Why a column is read-only; None if it can be set.
     fn read_only_reason(&self, field: &FieldRef) -> Option<ReadOnlyReason> {
         let Some(fields) = &field.fields else { return Some(ReadOnlyReason::As("a layer, not a field")) };
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
-                // Bytes are set to as many others: the frame says how many.
+                // A value of bytes must have the length of the field in the frame.
                 Width::Bits { .. } | Width::Bytes { .. } => false,
                 Width::Rounds { .. } => true,
             };
@@ -306,7 +306,7 @@ impl Cx<'_> {
         })
     }
 
-    /// Tells of what the protocols of the program say of no frame.
+    /// Warns of metadata that no protocol of the program declares.
     pub(super) fn check_declared(&mut self, meta: Meta, span: Span) {
         let mut all = self.formats.protocols.iter();
         let (is_declared, name, always, clause, of) = match meta {
@@ -344,7 +344,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Refuses to change a column whose header does not let it.
+    /// Rejects a SET of a column that the header does not allow.
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
         let Some(why) = self.read_only_reason(field) else { return Some(()) };
         let (label, help) = match why {
@@ -367,7 +367,7 @@ impl Cx<'_> {
         None
     }
 
-    /// The greatest number that a column may have in some frame; None for bytes.
+    /// The maximum of a column in any frame; None for bytes.
     fn greatest_of(&self, field: &FieldRef) -> Option<u64> {
         let fields = field.layer.protocols.iter().zip(field.fields.as_ref()?);
         let bits = fields.map(|(protocol, id)| match self.formats.field(*protocol, *id).width {
@@ -377,7 +377,7 @@ impl Cx<'_> {
         bits.collect::<Option<Vec<u8>>>()?.into_iter().max().map(bits_max)
     }
 
-    /// The bits of a column; 64 for bytes.
+    /// The maximum of a column by its width; 64 bits for bytes.
     fn max_value_of(&self, field: &FieldRef) -> u64 {
         let fields = field.fields.iter().flatten();
         let bits = field.layer.protocols.iter().zip(fields).map(|(protocol, id)| {
@@ -390,7 +390,7 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a number from 0 to `most` may compare so with another.
+/// Whether a comparison of a number from 0 to `most` with another can be true.
 pub(super) fn can_compare(op: CompareOp, other: i128, most: u64) -> bool {
     let most = i128::from(most);
     match op {
@@ -417,7 +417,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// What the engine knows by this name here.
+    /// The metadata with this name, if available here.
     pub(super) fn meta(&self, name: &str) -> Option<(Meta, Type, bool)> {
         let all = if self.is_packet() { METAS } else { super::scope::METAS };
         let (_, meta, ty, nullable) = all.iter().find(|(known, ..)| *known == name)?;
@@ -430,19 +430,19 @@ impl Scope<'_, '_> {
         is_here.then_some((*meta, *ty, nullable))
     }
 
-    /// What the engine knows by this name here, as an expression.
+    /// The metadata with this name as an expression, if available here.
     pub(super) fn read_meta(&mut self, name: &Ident) -> Option<Expr> {
         let (meta, ty, nullable) = self.meta(&name.name)?;
         self.cx.check_declared(meta, name.span);
         Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span))
     }
 
-    /// Whether there is a frame to look at.
+    /// Whether a frame is available.
     pub(super) fn is_frame_here(&self) -> bool {
         self.is_packet() && self.view == View::Handler(HandlerKind::Request)
     }
 
-    /// The value of a path that begins with a layer; None if it does not. The inner None is a reported fault.
+    /// The value of a path that begins with a layer; None for other paths. The inner None is a reported error.
     pub(super) fn frame_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if !self.is_packet() {
             return None;
@@ -457,7 +457,7 @@ impl Scope<'_, '_> {
         Some(self.frame_value(found, &path.to_dotted(), path.span))
     }
 
-    /// What elements say of a frame by this name; None if it does not begin so. The inner None is a reported fault.
+    /// The user metadata with this name; None for other paths. The inner None is a reported error.
     fn user_metadata(&mut self, path: &Path) -> Option<Option<ResolvedField>> {
         let [first, name] = path.segments.as_slice() else { return None };
         if first.name != META || self.cx.formats.layer(META, 0).is_some() {
@@ -475,7 +475,7 @@ impl Scope<'_, '_> {
         Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
     }
 
-    /// `present(layer)`, of a layer that the program knows; None if it is no call of that.
+    /// `present(layer)` for a known layer; None for other calls.
     pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
             && let Some(found) = self.bound_present(path, span)
@@ -514,7 +514,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `session_key(layer)`: a hash of the fields by which its definition tells sessions apart. None: it is none.
+    /// `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
     pub(super) fn session_key(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if name != "session_key" || !self.is_packet() {
             return None;
@@ -561,7 +561,7 @@ impl Scope<'_, '_> {
         Some(function(Function::Hash, parts, Type::Uint(64), false, span))
     }
 
-    /// Reports a path whose first part names no layer.
+    /// Reports a path whose first part is not a layer.
     pub(super) fn unknown_layer(&mut self, path: &Path) {
         let first = match path.segments.as_slice() {
             [inner, name, ..] if inner.name == "inner" => name,
@@ -590,7 +590,7 @@ impl Scope<'_, '_> {
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
-    /// The column of a place in the frame, which is declared if it is new.
+    /// The column for a location in the frame; declares it if it is new.
     fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
             let message = format!("`{name}` is not available in {}", self.words());
@@ -603,7 +603,7 @@ impl Scope<'_, '_> {
         let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
         let name = if is_presence { format!("present({name})") } else { name.to_owned() };
         let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
-        // Those of a binding follow the columns of the element that is bound.
+        // Columns of a binding follow the columns of the bound element.
         let first = self.bound.map_or(0, |bound| bound.n_columns);
         if let Some(at) = known.into_iter().position(|known| known.name == name) {
             return Some(first + at);
@@ -624,7 +624,7 @@ impl Scope<'_, '_> {
         Some(first + self.element.columns.len() + self.frames.len() - 1)
     }
 
-    /// The place that a SET names, if it is one of a frame; the inner None is a reported fault.
+    /// The frame column that a SET names; None for other paths. The inner None is a reported error.
     pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(AssignTarget, Type, bool, String)>> {
         if !self.is_packet() {
             return None;
@@ -645,7 +645,7 @@ impl Scope<'_, '_> {
         Some(Some((AssignTarget::Column(at), ty, false, format!("`{name}`"))))
     }
 
-    /// Tells of a comparison of a field with a number that is true of no frame, since no header holds such a number.
+    /// Warns of a comparison of a field with a number that the field cannot hold.
     pub(super) fn warn_of_number(&mut self, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
         let (ast::ExprKind::Path(path), Some(n)) = (&field.kind, constant_integer(other)) else { return };
         let found = self.is_packet().then(|| self.cx.frame_column(&self.element.layer, path));
@@ -662,7 +662,7 @@ impl Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    /// Tells of a comparison of the port of a frame with a name that none has.
+    /// Warns of a comparison of a frame's port with an unknown port name.
     pub(super) fn warn_of_port(&mut self, port: &Expr, other: &Expr) {
         let (ExprKind::Meta(Meta::Port), ExprKind::Const(Value::Bytes(name))) = (&port.kind, &other.kind)
         else {
@@ -683,7 +683,7 @@ impl Scope<'_, '_> {
         self.cx.report_missing(diagnostic);
     }
 
-    /// Refuses a number that has more bits than the field that it is for.
+    /// Rejects a number that is too large for its field.
     pub(super) fn check_fits(&mut self, path: &Path, value: &Expr) -> Option<()> {
         let ExprKind::Const(Value::Int(n)) = value.kind else { return Some(()) };
         let (Some(Some(found)), true) = (
@@ -705,8 +705,8 @@ impl Scope<'_, '_> {
     }
 }
 
-/// Checks the layer of an element. The error is the layer that the rest of an element is checked for, where this
-/// version does not have its own.
+/// Checks the layer of an element. The error is the layer used for checking the rest of the element if this version
+/// does not support its own.
 pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
     const LATER: [&str; 6] = ["http", "ws", "websocket", "sip", "quic", "tls"];
     let name = ast.name.to_ascii_lowercase();
@@ -743,7 +743,7 @@ pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
     Err(stand_in)
 }
 
-/// The columns that a handler has declared by using them join those of its element.
+/// Adds the columns that a handler declared by use to those of its element.
 pub(super) fn declare(
     element: &mut Element,
     frames: &mut Vec<(usize, ColumnLocation)>,

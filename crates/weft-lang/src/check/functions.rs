@@ -1,4 +1,4 @@
-//! The functions of the language in one table: name, signature, meaning.
+//! The functions of the language in one table: name, signature, description.
 
 use weft_core::Type;
 
@@ -7,17 +7,17 @@ use crate::hir::Function;
 /// A function.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
-    /// Its name, in lower case; case does not matter in a program.
+    /// The name in lower case; case does not matter in a program.
     pub name: &'static str,
     /// Its signature for people.
     pub text: &'static str,
     /// What it does, in a sentence.
     pub doc: &'static str,
-    /// What arguments it takes and what comes out.
+    /// The types of the arguments and of the result.
     pub shape: Shape,
-    /// It may be an error even if its arguments are not.
+    /// The result may be an error even if no argument is.
     pub fallible: bool,
-    /// Which function; None for `concat`, which is the operator `||`, and for conversions, which are casts.
+    /// The function; None for `concat`, which is the operator `||`, and for conversions, which are casts.
     pub function: Option<Function>,
 }
 
@@ -26,13 +26,13 @@ pub struct Signature {
 pub enum Shape {
     /// Arguments of these types and a result of that type.
     Fixed(&'static [Type], Type),
-    /// One argument that CAST would take to the result.
+    /// One argument that CAST can convert to the result.
     Convert(Type),
     /// One signed integer, F64 or INTERVAL; the result has its type.
     Abs,
-    /// At least so many arguments of one ordered type, which the result has.
+    /// At least this many arguments of one ordered type, which is the result's type.
     SameOrdered(usize),
-    /// At least so many arguments of one type, which the result has; the result is NULL if all are.
+    /// At least this many arguments of one type, which is the result's type; the result is NULL if all are NULL.
     Coalesce(usize),
     /// Two arguments of one type; the result has it and may be NULL.
     NullIf,
@@ -44,7 +44,7 @@ pub enum Shape {
     HashSlot,
     /// Texts, at least one.
     Concat,
-    /// A column of BYTES, to which the result is set, and a number.
+    /// A column of BYTES, to which the result is assigned, and a number.
     Counted,
 }
 
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn function_names_are_sorted() {
-        // The reference prints this table; a name twice would have two meanings.
+        // The reference prints this table; a duplicate name would be ambiguous.
         assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert!(find("Least").is_some_and(|signature| signature.text == "least(T, ...) T"));
         assert!(find("lest").is_none());

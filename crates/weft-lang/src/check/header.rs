@@ -1,4 +1,4 @@
-//! Names of headers and trailers: which there can be, and which a program may change.
+//! Names of headers and trailers: valid names, and names that a program may set.
 
 use super::Cx;
 use crate::diagnostic::{Diagnostic, code};
@@ -19,11 +19,11 @@ const OF_PROTOCOL: [&str; 11] = [
     "grpc-status",
 ];
 
-/// The name in lower case; reports what is none, and what has no TEXT.
+/// The name in lower case; reports an invalid name, and a name of binary headers.
 pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
     let name = text.to_ascii_lowercase();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    // A colon would make it a pseudo-header (RFC 9113 section 8.3), which is no header.
+    // A colon would make it a pseudo-header (RFC 9113 section 8.3).
     if name.is_empty() || !name.bytes().all(is_token) {
         let message = format!("`{text}` is not a valid header name");
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
@@ -32,8 +32,8 @@ pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
         cx.report(diagnostic);
         return None;
     }
-    // gRPC gives applications the bytes and sends them in base64 (doc/PROTOCOL-HTTP2.md, Binary-Header): what stands in
-    // such a header is neither TEXT that a program means nor TEXT that a peer could read.
+    // gRPC gives applications the bytes and sends them in base64 (doc/PROTOCOL-HTTP2.md, Binary-Header): such a value
+    // is neither TEXT for a program nor TEXT for a peer.
     if let Some(plain) = name.strip_suffix("-bin") {
         let diagnostic =
             Diagnostic::error(code::NOT_IN_VERSION, "`-bin` headers are not supported in this version")
@@ -50,7 +50,7 @@ pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
     Some(name)
 }
 
-/// What to do instead of changing a header that belongs to the protocol; None for all others.
+/// The alternative to setting a protocol-owned header; None for other headers.
 pub(super) fn instead_of_writing(name: &str) -> Option<&'static str> {
     match name {
         "grpc-status" | "grpc-message" => Some("end the call with `ABORT status 'text'`"),

@@ -1,5 +1,5 @@
-//! PUSH, POP and CUT: which headers may stand behind each other, which fields of them a program says, and that nobody
-//! looks at a frame behind a change of its headers. What depends on the ports of a chain is found when it is lowered.
+//! PUSH, POP and CUT: valid encapsulations, the fields that a program sets, and reads of a frame after a change of its
+//! headers. Lowering checks the rules that depend on the ports of a chain.
 
 use std::collections::BTreeSet;
 
@@ -180,7 +180,7 @@ impl Scope<'_, '_> {
         Some((id, value))
     }
 
-    /// Refuses a header that cannot stand behind the one before it.
+    /// Rejects a header that the previous header cannot carry.
     fn check_encapsulation(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
         let below = self.protocol(lower);
         if below.next.iter().any(|next| next.to == upper) {
@@ -205,8 +205,8 @@ impl Scope<'_, '_> {
     }
 }
 
-/// Refuses what looks at a frame, or sets a field of it, where its headers may have been changed before.
-/// The handler has declared `new` columns by using them.
+/// Rejects reads of a frame, and writes of its fields, at points where its headers may have changed. `new` are the
+/// columns that the handler declared by use.
 pub(super) fn check_stale_reads(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -228,15 +228,15 @@ pub(super) fn check_stale_reads(
 
 struct StaleReadCheck<'a, 'c> {
     cx: &'a mut Cx<'c>,
-    /// Those of the element and those that the handler has declared by using them.
+    /// The element's columns and those that the handler declared by use.
     columns: Vec<&'a Column>,
-    /// Those of them that are said of the frame, and no place in it.
+    /// The columns among them that are metadata, not locations in the frame.
     beside: BTreeSet<usize>,
-    /// The first change on some path that led here.
+    /// The first header change on a path to this point.
     changed: Option<Span>,
-    /// The first FRAGMENT on some path that led here.
+    /// The first FRAGMENT on a path to this point.
     fragmented: Option<Span>,
-    /// In the body of a SCAN, which changes no headers.
+    /// In the body of a SCAN, which must not change headers.
     in_scan: bool,
 }
 
@@ -249,7 +249,7 @@ fn is_change(kind: &StmtKind) -> bool {
 }
 
 impl StaleReadCheck<'_, '_> {
-    /// Whether what stands behind these is reached.
+    /// Whether the code after these statements is reachable.
     fn stmts(&mut self, stmts: &[Stmt]) -> bool {
         for stmt in stmts {
             if let Some(changed) = self.changed {
@@ -283,7 +283,7 @@ impl StaleReadCheck<'_, '_> {
         true
     }
 
-    /// Goes all paths from here; whether one of them leads on.
+    /// Walks all paths from here; whether one of them continues.
     fn paths<'s>(&mut self, paths: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
         let before = (self.changed, self.fragmented);
         let (mut after, mut is_open) = ((None, None), false);

@@ -1,4 +1,4 @@
-//! MARK: what an element values of a tuple to the queues behind it.
+//! MARK: values that an element passes with a tuple to the queues.
 
 use weft_core::Type;
 use weft_core::marks::Mark;
@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, Expr, ExprKind, Function, HandlerKind, StmtKind};
 use crate::source::Span;
 
-/// What can be said, by the names that queues have for it.
+/// The fields of MARK, with the names that queues use for them.
 #[derive(Clone, Copy)]
 enum MarkField {
     Class,

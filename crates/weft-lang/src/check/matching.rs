@@ -1,4 +1,4 @@
-//! `JOIN FIRST`: a condition that is made of tests of columns, from which rules can be compiled.
+//! `JOIN FIRST`: a condition of tests on columns that can be compiled to rules.
 
 use weft_core::Type;
 use weft_core::matching::{MATCH_PARTS_MAX, MatchPart, MatchSpec, Test};
@@ -11,26 +11,26 @@ use crate::ast;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
 
-/// A test of the row, and the value that it is held against.
+/// A test of a row's column, and the value that it is compared with.
 struct RowTest {
     test: MatchPart,
     value: Expr,
 }
 
-/// Why a part of a condition is no test.
+/// Why a part of a condition is not a test.
 enum MatchError {
-    /// It does not look at the row.
+    /// It does not read the row.
     Elsewhere,
-    /// The value looks at the row as well.
+    /// The value reads the row too.
     BothSides,
     /// It is none of the shapes.
     Shape,
-    /// Values of this type are not matched so.
+    /// The test does not support values of this type.
     Type(Type),
 }
 
 impl Scope<'_, '_> {
-    /// The join of `input` with the first row that matches, the condition being `on`.
+    /// The join of `input` with the first row that satisfies `on`.
     pub(super) fn join_first(
         &mut self,
         join: &ast::Join,
@@ -145,10 +145,10 @@ impl Scope<'_, '_> {
     }
 }
 
-/// Puts a part behind the others, or makes one range of it and the other side of it.
+/// Appends a test, or merges it with the other bound of the same range.
 fn add(parts: &mut Vec<RowTest>, part: RowTest) {
     let is_other_side = |known: &&mut RowTest| {
-        // The alternate form leaves spans out.
+        // The alternate form omits spans.
         known.test.wildcard.is_none() && format!("{:#?}", known.value) == format!("{:#?}", part.value)
     };
     if let (Test::Range { low, high }, None) = (part.test.test, part.test.wildcard) {
@@ -165,7 +165,7 @@ fn add(parts: &mut Vec<RowTest>, part: RowTest) {
     parts.push(part);
 }
 
-/// One test, perhaps with a wildcard before or behind it.
+/// A test, optionally with a wildcard before or after it.
 fn part(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     let ExprKind::Or(left, right) = &condition.kind else { return test(row, condition) };
     let (wildcard, tested) = match (null_column(row, left), null_column(row, right)) {
@@ -213,7 +213,7 @@ fn test(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     }
 }
 
-/// `e & mask`, either way round, where the column `bits` is to be what comes of it.
+/// `e & mask` in either order, compared with the column `bits`.
 fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), MatchError> {
     let inner = if let ExprKind::Widen(inner) = &masked.kind { inner } else { masked };
     let ExprKind::Function { function: Function::BitAnd, args } = &inner.kind else {
@@ -227,7 +227,7 @@ fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), MatchEr
     }
 }
 
-/// `low <= high`, one of which is a column.
+/// `low <= high`, where one side is a column.
 fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e Expr), MatchError> {
     match (column(row, low), column(row, high)) {
         (low @ Some(_), _) => Ok((Test::Range { low, high: None }, high)),
@@ -236,7 +236,7 @@ fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e E
     }
 }
 
-/// The column of the row that this is, perhaps as a wider number.
+/// The row's column in an expression, possibly widened.
 fn column(row: RowId, expr: &Expr) -> Option<u16> {
     let inner = if let ExprKind::Widen(inner) = &expr.kind { inner } else { expr };
     match inner.kind {

@@ -1,4 +1,4 @@
-//! Native functions: their declarations, the parameters that stand for them, and their calls.
+//! Native functions: declarations, function parameters, and calls.
 
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
@@ -14,14 +14,14 @@ use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, N
 use crate::source::Span;
 use crate::types;
 
-/// The longest regular expression, and the longest list of texts together.
+/// The maximum length of a regular expression, and the maximum total length of a text list.
 pub const PATTERN_BYTES_MAX: usize = 4096;
-/// The highest cost that a declaration may name: one second.
+/// The maximum declared cost: one second.
 const COST_NS_MAX: i64 = 1_000_000_000;
 
 // ---- declarations ----------------------------------------------------------------------------------------------
 
-/// Checks `CREATE FUNCTION`; None if it has a fault.
+/// Checks `CREATE FUNCTION`; None if it has an error.
 pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
     if is_taken(&ast.name.name) {
         let message = format!("`{}` is a built-in function", ast.name.name);
@@ -67,7 +67,7 @@ pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<Nativ
     Some(NativeFunction { name, native, ty, options, effect, cost: cost?, inverse: None, span: ast.span })
 }
 
-/// Finds the functions that `INVERSE OF` names.
+/// Resolves the functions in `INVERSE OF`.
 pub(super) fn inverses(cx: &mut Cx<'_>, items: &[(usize, &ast::FunctionItem)]) {
     for (at, ast) in items {
         let Some(name) = &ast.inverse_of else { continue };
@@ -141,7 +141,7 @@ fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::Functi
     false
 }
 
-/// Whether a parameter takes values of this type.
+/// Whether a parameter accepts values of this type.
 fn accepts(param: Param, ty: Type) -> bool {
     match param {
         Param::Data => matches!(ty, Type::Text(None) | Type::Bytes(None)),
@@ -160,7 +160,7 @@ fn options(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Vec<Setting
     settings(cx, &ast.options, &known, "function")
 }
 
-/// Checks what one option says, and whether there is one key.
+/// Checks the value of one option, and that there is exactly one key.
 fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::FunctionItem) -> bool {
     let mut fits = true;
     for option in options {
@@ -187,7 +187,7 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
             fits = false;
         }
     }
-    // An option that could not be read may have been what is missed.
+    // An invalid option may be the missing one.
     if options.len() != ast.options.len() {
         return false;
     }
@@ -281,7 +281,7 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
     Some(Value::Int(at as i64))
 }
 
-/// A function that is given by its own name is of every type that it takes.
+/// A function used under its own name has every type that it accepts.
 fn fits_type(function: &NativeFunction, ty: &FunctionType) -> bool {
     let info = function.native.info();
     function.name == info.name
@@ -296,7 +296,7 @@ pub(super) fn text_of(ty: &FunctionType) -> String {
     format!("({}) RETURNS {}{}", params.join(", "), ty.returns, if ty.nullable { "?" } else { "" })
 }
 
-/// The index of a declared function, or of a native one by its own name, which is noted as declared.
+/// The index of a declared function, or of a native one by its own name, which is then recorded as declared.
 fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     if let Some(at) = cx.functions.iter().position(|known| known.name == name.name) {
         return Some(at);
@@ -353,7 +353,7 @@ fn declare_help(info: &Info) -> String {
 // ---- calls -----------------------------------------------------------------------------------------------------
 
 impl Scope<'_, '_> {
-    /// A call of a native function; the outer None if `name` is none.
+    /// A call of a native function; the outer None if `name` is not one.
     pub(super) fn native_call(
         &mut self,
         name: &Ident,
@@ -367,7 +367,7 @@ impl Scope<'_, '_> {
         if let Some(at) = self.cx.functions.iter().position(|known| known.name == name.name) {
             let function = &self.cx.functions[at];
             let info = function.native.info();
-            // One that was given to a parameter by its own name is called as that.
+            // A function passed under its own name is called under that name.
             if function.name != info.name {
                 let (ty, fails) = (function.ty.clone(), info.fails.is_some());
                 return Some(self.typed_call(name, (NativeRef::Declared(at), &ty, fails), args, span));
@@ -450,7 +450,7 @@ impl Scope<'_, '_> {
         Some(native_expr((NativeRef::Own(info.native), site), args, ends, span))
     }
 
-    /// Where only constants stand there is nothing to call a function for.
+    /// Calls are not possible in constants.
     fn is_before_calls(&mut self, span: Span) -> bool {
         let is_before = matches!(self.view, View::Constant | View::Row);
         if is_before {
@@ -516,7 +516,7 @@ impl Scope<'_, '_> {
         is_slot
     }
 
-    /// A text that is known before the program runs: a literal, which is checked here, or a parameter.
+    /// A compile-time text: a literal, which is checked here, or a parameter.
     fn constant_arg(&mut self, ast: &ast::Expr, param: Param) -> Option<Expr> {
         let typed = self.typed(ast, Type::Text(None))?;
         match (&typed.kind, &ast.kind) {
@@ -580,7 +580,7 @@ fn native_expr(
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible, span }
 }
 
-/// What is wrong with a regular expression, and where in it.
+/// The error in a regular expression, and its range.
 fn bad_pattern(pattern: &str) -> Option<(String, core::ops::Range<usize>)> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Some((format!("it has more than {PATTERN_BYTES_MAX} bytes"), 0..0));
@@ -594,7 +594,7 @@ fn bad_pattern(pattern: &str) -> Option<(String, core::ops::Range<usize>)> {
     Some((why, span.start.offset..span.end.offset))
 }
 
-/// What is wrong with a JSON pointer, and where in it.
+/// The error in a JSON pointer, and its range.
 fn bad_pointer(pointer: &str) -> Option<(String, core::ops::Range<usize>)> {
     if !pointer.is_empty() && !pointer.starts_with('/') {
         return Some(("it must start with `/`".to_owned(), 0..1));
@@ -605,7 +605,7 @@ fn bad_pointer(pointer: &str) -> Option<(String, core::ops::Range<usize>)> {
     tilde.map(|(at, _)| ("`~` must be followed by `0` or `1`".to_owned(), at..at + 1))
 }
 
-/// The span of a part of a literal, of which `text` is the source: quotes and doubled quotes are counted.
+/// The span of a part of a literal with the source `text`: accounts for quotes and doubled quotes.
 fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
     let mut at = 0;
     let mut places = Vec::new();
@@ -625,7 +625,7 @@ fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
     if part.is_empty() { span } else { Span::new(span.file, start, end.max(start + 1).min(span.end)) }
 }
 
-/// A function of a parameter is called, and has no value of its own.
+/// Reports a function parameter that is used as a value.
 pub(super) fn not_a_value(cx: &mut Cx<'_>, param: &hir::Param, name: &Ident) {
     let message = format!("`{}` is a function", param.name);
     let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
@@ -641,7 +641,7 @@ mod tests {
 
     #[test]
     fn literal_offset_counts_quotes() {
-        // A mark under another character sends its reader to the wrong fault.
+        // An underline at the wrong character hides the error.
         let text = "'it''s (x'";
         let span = Span::new(FileId(0), 100, 100 + text.len() as u32);
         // In the value `it's (x` the parenthesis is byte 5; in the source it is byte 7.
@@ -652,7 +652,7 @@ mod tests {
 
     #[test]
     fn json_pointers_follow_rfc() {
-        // RFC 6901 section 3: what is refused here is no pointer, and what is not is one.
+        // RFC 6901 section 3: exactly the texts rejected here are invalid.
         for pointer in ["", "/", "/a/0", "/a~1b/~0"] {
             assert_eq!(bad_pointer(pointer), None, "{pointer}");
         }

@@ -20,29 +20,29 @@ use crate::types;
 
 /// The options of a port, with their types. Each kind of port has some of them.
 pub const PORT_OPTIONS: &[(&str, Type)] = &[
-    // The address of the device on its link, for tables FILLED BY PORTS, in place of its own.
+    // The MAC address in tables FILLED BY PORTS, instead of the device's own.
     ("mac", Type::Mac),
-    // The longest packet that the device takes, in the same way.
+    // The MTU in tables FILLED BY PORTS, instead of the device's own.
     ("mtu", Type::Uint(16)),
-    // A network namespace that the device is in.
+    // The network namespace of the device.
     ("namespace", Type::Text(None)),
-    // The other end of a pair of devices.
+    // The other end of a veth pair.
     ("peer", Type::Text(None)),
-    // Its address, and that of its network: '10.0.0.1/24'.
+    // The peer's address with prefix length: '10.0.0.1/24'.
     ("peer_address", Type::Text(None)),
-    // The network namespace that it goes to.
+    // The peer's network namespace.
     ("peer_namespace", Type::Text(None)),
-    // Sockets that share the device's frames.
+    // The number of sockets that share the device's frames.
     ("queues", Type::Int(64)),
-    // How fast a capture is read: 'recorded' or 'full'.
+    // The replay speed of a capture: 'recorded' or 'full'.
     ("speed", Type::Text(None)),
     // The capture is written.
     ("write", Type::Bool),
-    // The device's own memory holds the frames.
+    // The device's own memory holds the frames (zero-copy).
     ("zero_copy", Type::Bool),
 ];
 
-/// What may carry the frames of a port: its word, its kind, what is written behind the word, and the options.
+/// The port kinds: word, kind, example of the device, and options.
 const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
     ("packet", PortKind::Packet, "'eth0'", &["mac", "mtu", "namespace", "queues"]),
     ("xdp", PortKind::Xdp, "'eth0'", &["mac", "mtu", "namespace", "queues", "zero_copy"]),
@@ -56,22 +56,22 @@ const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
 const VETH_OPTIONS: &[&str] =
     &["mac", "mtu", "namespace", "peer", "peer_address", "peer_namespace", "queues"];
 
-/// What may carry the frames of a port, and what is written behind it.
+/// The port kinds, each with an example of the device.
 pub(crate) fn port_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
     PORT_KINDS.iter().map(|(word, _, example, _)| (*word, *example))
 }
 
-/// The options of ports of a kind, with their types.
+/// The options of a port kind, with their types.
 pub(crate) fn port_options(kind: &str) -> impl Iterator<Item = (&'static str, Type)> + use<> {
     let found = PORT_KINDS.iter().find(|(word, ..)| word.eq_ignore_ascii_case(kind));
     let names = found.map_or(&[][..], |(.., names)| names);
     PORT_OPTIONS.iter().filter(|(name, _)| names.contains(name)).copied()
 }
 
-/// What others call a device of the system.
+/// Words of other systems for a network device.
 const DEVICE_WORDS: [&str; 8] = ["eth", "ethernet", "device", "dev", "nic", "interface", "raw", "af_packet"];
 
-/// Longest name of a network device (IFNAMSIZ, less the zero at its end).
+/// The maximum length of a network device name (IFNAMSIZ without the terminating zero).
 const DEVICE_BYTES_MAX: usize = 15;
 
 /// Checks a port.
@@ -120,7 +120,7 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     port(*kind, settings)
 }
 
-/// Tells of devices on which there are several ports, and of files that several write.
+/// Warns of devices with several ports, and of files that several ports write.
 pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
     for (at, port) in ports.iter().enumerate() {
         let Some(place) = place_of(port) else { continue };
@@ -142,7 +142,7 @@ pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
     }
 }
 
-/// The device of a port with its namespace, or the file that it writes: what no other should be on.
+/// The device of a port with its namespace, or the file that it writes: exclusive to one port.
 fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
     let is_file = match port.kind {
         PortKind::Memory => return None,
@@ -153,7 +153,7 @@ fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
     Some((is_file, &port.device, namespace.map(|option| &option.value)))
 }
 
-/// Checks a group; None if it cannot be told what is in it.
+/// Checks a group; None if its members are unknown.
 pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option<Group> {
     let name = &ast.name;
     if let Some(port) = ports.iter().find(|port| port.name == name.name) {
@@ -193,7 +193,7 @@ fn is_flow(by: &ast::Expr) -> bool {
         if function.name.eq_ignore_ascii_case("flow") && args.is_empty())
 }
 
-/// `SELECT BY e`: the frame is marked with a hash of it, and what has none with 0.
+/// `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
     let element = super::chain::alone_on_frames(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;
@@ -293,7 +293,8 @@ fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str)
     cx.report(diagnostic);
 }
 
-/// The other end of a pair has a name, which is not that of this end where both stay together, and may have an address.
+/// Checks the peer of a veth port: it needs a name, different from this end's in the same namespace, and may have an
+/// address.
 fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &str) {
     let said = |name: &str| settings.iter().find(|setting| setting.name == name);
     let text = |setting: &Setting| match &setting.value {
@@ -303,7 +304,7 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
     let mut fault = |message: String, span, label: &str, help: String| {
         cx.report(Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help));
     };
-    // Without its own name more is missing than this, which has been told.
+    // Without its own name, a more basic error was already reported.
     let Some(own) = ast.device.as_ref().map(|device| device.value.as_str()) else { return };
     match said("peer").map(|peer| (text(peer), peer.span)) {
         None if ast.options.iter().any(|option| option.name.name == "peer") => {}
@@ -391,7 +392,7 @@ pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
     Cluster { name: ast.name.name.clone(), endpoints, weights, balance, options, span: ast.span }
 }
 
-/// The weight of an endpoint; 1 if none is written, or a wrong one.
+/// The weight of an endpoint; 1 if it is missing or invalid.
 fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     let Some(ast) = ast else { return 1 };
     let written = if let ast::ExprKind::Int(n) = ast.kind { u32::try_from(n).ok() } else { None };
@@ -407,7 +408,7 @@ fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     weight.unwrap_or(1)
 }
 
-/// The options of a listener or a cluster that are within their ranges; reports the others.
+/// The options of a listener or a cluster that are in range; reports the others.
 fn ranged_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -438,7 +439,7 @@ fn ranged_settings(
 /// Reads `host:port`, `[v6]:port` or `unix:/path`.
 pub fn address(text: &str) -> Option<Address> {
     if let Some(path) = text.strip_prefix("unix:") {
-        // The kernel's limit of sun_path, with its closing zero.
+        // The kernel's limit of sun_path, including the terminating zero.
         let fits = !path.is_empty() && path.len() < 108 && !path.contains('\0');
         return fits.then(|| Address::Unix(path.to_owned()));
     }
@@ -466,7 +467,7 @@ fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     Address::Tcp(text.value.clone())
 }
 
-/// The options of an item; of numbers, those above zero. Reports the others.
+/// The valid options of an item; numbers must be positive. Reports the others.
 pub(super) fn settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -485,7 +486,7 @@ pub(super) fn settings(
     settings
 }
 
-/// The options of an item that are known and have a value of their type; reports the others.
+/// The options of an item that are known and have the correct type; reports the others.
 fn read_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -518,7 +519,7 @@ fn read_settings(
     settings
 }
 
-/// Finds a listener or cluster by name; reports it if there is none.
+/// Finds a listener or cluster by name; reports an unknown name.
 pub(super) fn find<T>(
     cx: &mut Cx<'_>,
     name: &Ident,
@@ -586,7 +587,8 @@ pub(super) fn route(
     })
 }
 
-/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause without methods.
+/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause that matches
+/// none.
 pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) -> Option<MethodSet> {
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {
@@ -633,7 +635,7 @@ fn report_no_method(cx: &mut Cx<'_>, pattern: &ast::StrLit, all: &[String]) {
     cx.report_missing(diagnostic);
 }
 
-/// Whether two sets have a method in common: a known one, or any if none is known.
+/// Whether two sets have a known method in common; without known methods, whether they overlap.
 pub(super) fn overlap(cx: &Cx<'_>, a: &MethodSet, b: &MethodSet) -> bool {
     let mut methods = cx.schema.methods().map(|(path, _)| path).peekable();
     if methods.peek().is_some() {
@@ -642,10 +644,10 @@ pub(super) fn overlap(cx: &Cx<'_>, a: &MethodSet, b: &MethodSet) -> bool {
     a.meets(b)
 }
 
-/// Reports routes of one listener that some call could take both of.
+/// Reports routes of one listener that match the same call.
 ///
-/// A route with WHEN comes before those without. Two with WHEN must exclude each other by comparing the same thing with
-/// different constants; two that lead to the same cluster never contradict.
+/// A route with WHEN comes before those without. Two routes with WHEN must compare the same value with different
+/// constants; two routes to the same cluster never conflict.
 pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Route]) {
     let spans: Vec<(Span, &Route)> = items
         .iter()
@@ -677,7 +679,7 @@ pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Rou
     }
 }
 
-/// Whether two conditions compare the same thing with different constants, so that both are never true.
+/// Whether two conditions compare the same value with different constants, so that both are never true.
 fn are_exclusive(a: Option<&Expr>, b: Option<&Expr>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
@@ -687,7 +689,7 @@ fn are_exclusive(a: Option<&Expr>, b: Option<&Expr>) -> bool {
         .any(|(thing, value)| of_b.iter().any(|(other, different)| thing == other && value != different))
 }
 
-/// The `thing = constant` that a condition asks for.
+/// The `value = constant` tests in a condition.
 fn equalities<'e>(expr: &'e Expr, found: &mut Vec<(&'e ExprKind, &'e Value)>) {
     match &expr.kind {
         ExprKind::And(left, right) => {
@@ -708,7 +710,7 @@ mod tests {
 
     #[test]
     fn addresses_parse_in_each_form() {
-        // An address that is refused late fails on the machine, not at check.
+        // An invalid address must be rejected by the check, not when the program starts.
         assert_eq!(address("127.0.0.1:80"), Some(Address::Tcp("127.0.0.1:80".to_owned())));
         assert_eq!(address("unix:/run/a"), Some(Address::Unix("/run/a".to_owned())));
         assert!(address("[::1]:80").is_some() && address("cart.local:1").is_some());

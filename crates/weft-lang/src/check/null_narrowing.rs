@@ -1,11 +1,11 @@
-//! What is known not to be NULL, because a condition was asked: of LETs, and of fields of frames, which no handler can
-//! set to NULL.
+//! NULL narrowing: after a condition has excluded NULL, a value has a non-nullable type. It applies to LETs and to
+//! frame fields, because no handler can set a frame field to NULL.
 
 use super::scope::Scope;
 use crate::hir::{ColumnLocation, Expr, ExprKind, LocalId};
 use weft_core::wire::{FieldRef, LayerRef};
 
-/// Something that is not NULL where it is looked at.
+/// A value that is known not to be NULL at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NonNull {
     Local(LocalId),
@@ -13,12 +13,12 @@ pub(super) enum NonNull {
 }
 
 impl Scope<'_, '_> {
-    /// Whether this is known not to be NULL here.
+    /// Whether the value is known not to be NULL here.
     pub(super) fn is_non_null(&self, of: NonNull) -> bool {
         self.non_null.contains(&of)
     }
 
-    /// From here to the end of the block a condition is known to be true.
+    /// Records that a condition is true up to the end of the block.
     pub(super) fn note_true(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::And(left, right) => {
@@ -33,7 +33,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// A condition is known to be true or false: what is compared with NULL is neither.
+    /// Records that a condition is true or false: then its compared values are not NULL.
     fn note_known(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Compare { left, right, .. } => {
@@ -44,7 +44,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// From here to the end of the block a condition is known not to be true: it is false, or NULL.
+    /// Records that a condition is not true up to the end of the block: it is false, or NULL.
     pub(super) fn note_untrue(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Or(left, right) => {
@@ -57,7 +57,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// Whether a field of a frame is there because its layer is, which was asked.
+    /// Whether a field of a frame is present because a condition has tested its layer.
     pub(super) fn is_in_known_layer(&self, field: &FieldRef) -> bool {
         let holds = |layer: &LayerRef| {
             layer.level == field.layer.level

@@ -1,4 +1,4 @@
-//! Looks at tables: by key, by join, by scan. A look must fix the whole key by equality, or be a `SCAN` with a bound.
+//! Table reads: lookup by key, join, and scan. A lookup must fix the whole key by equality; a `SCAN` must have a limit.
 
 use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
@@ -16,7 +16,7 @@ use crate::source::Span;
 use crate::types;
 
 impl Scope<'_, '_> {
-    /// Runs `check` while the row of a table can be seen as the first meaning of its columns' names.
+    /// Runs `check` while the columns of a table's row take precedence over other names.
     pub(super) fn with_row<T>(
         &mut self,
         table: TableRef,
@@ -30,7 +30,7 @@ impl Scope<'_, '_> {
         (row, result)
     }
 
-    /// The key that a condition on a row fixes, and what else it says.
+    /// The key that a condition on a row determines, and the remaining condition.
     pub(super) fn split_key(
         &mut self,
         row: RowId,
@@ -83,7 +83,7 @@ impl Scope<'_, '_> {
         Some((key, parts.into_iter().reduce(and)))
     }
 
-    /// A LET with the name of one of these columns, if a condition looks at it.
+    /// A LET that hides one of these columns in a condition.
     fn shadowing_let(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
         let is_looked_at = |id| {
             let mut found = false;
@@ -114,7 +114,7 @@ impl Scope<'_, '_> {
 
     // ---- in statements -----------------------------------------------------------------------------------------
 
-    /// The joins and filter of `SELECT ... FROM input`. The joined rows can be seen until the caller hides them.
+    /// The joins and filter of `SELECT ... FROM input`. The joined rows stay visible until the caller hides them.
     pub(super) fn query(&mut self, select: &ast::Select) -> Option<Query> {
         let joins: Vec<Option<Join>> = select.joins.iter().map(|join| self.join(join)).collect();
         let joins: Option<Vec<Join>> = joins.into_iter().collect();
@@ -129,7 +129,7 @@ impl Scope<'_, '_> {
     }
 
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
-        // Each name is looked for in all of them.
+        // Each name is looked up in all of them.
         if self.visible_rows.len() >= JOINS_MAX {
             let message = format!("more than {JOINS_MAX} joined rows are visible at one point");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
@@ -217,7 +217,7 @@ impl Scope<'_, '_> {
         self.bound_of(ast, ("a SCAN", "rows"), SCAN_ROWS_MAX)
     }
 
-    /// The bound of what looks at one thing after another.
+    /// The limit of a scan or a list expression.
     pub(super) fn bound_of(
         &mut self,
         ast: &ast::Expr,
@@ -328,7 +328,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty, nullable, fallible, span })
     }
 
-    /// The aggregate, the type of its value, and whether it may fail.
+    /// The aggregate, its type, and whether it may fail.
     fn aggregate_of(&mut self, select: &ast::Subselect) -> Option<(Aggregate, Type, bool)> {
         let SelectItem::Value { value, .. } = &select.item else { return self.no_aggregate(select.span) };
         if !is_aggregate(value) {
@@ -337,7 +337,7 @@ impl Scope<'_, '_> {
         self.aggregate_call(value)
     }
 
-    /// As [`Self::aggregate_of`], of a call of an aggregate.
+    /// Like [`Self::aggregate_of`], for a call of an aggregate.
     pub(super) fn aggregate_call(&mut self, value: &ast::Expr) -> Option<(Aggregate, Type, bool)> {
         let Ast::Call { function, args, star } = &value.kind else { return None };
         let name = function.name.to_ascii_lowercase();
@@ -415,7 +415,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Whether there is an `input` to select from; reports it if not.
+    /// Whether `input` is available; reports an error otherwise.
     pub(super) fn check_input(&mut self, span: Span) -> Option<()> {
         let View::Handler(kind) = self.view else { return None };
         if !kind.is_timed() && kind != HandlerKind::Error {
@@ -429,7 +429,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// A NULL of a type, where nothing is given.
+    /// A typed NULL for an omitted value.
     pub(super) fn null_of(ty: Type, span: Span) -> Expr {
         leaf(ExprKind::Const(Value::Null), ty, true, span)
     }
@@ -452,7 +452,7 @@ pub(super) fn conjuncts(expr: Expr, parts: &mut Vec<Expr>) {
     }
 }
 
-/// Whether a condition is `row.column = e` (either way round) with an `e` that does not look at the row.
+/// Whether a condition is `row.column = e` (in either order), where `e` does not read the row.
 fn fixes(part: &Expr, row: RowId, column: usize) -> bool {
     let ExprKind::Compare { op: CompareOp::Eq, left, right } = &part.kind else { return false };
     let is_column = |side: &Expr| {
@@ -462,7 +462,7 @@ fn fixes(part: &Expr, row: RowId, column: usize) -> bool {
     (is_column(left) && !mentions(right, row)) || (is_column(right) && !mentions(left, row))
 }
 
-/// Whether an expression looks at a row.
+/// Whether an expression reads a row.
 pub(super) fn mentions(expr: &Expr, row: RowId) -> bool {
     let mut found = false;
     each_expr(expr, &mut |part| {

@@ -1,4 +1,4 @@
-//! The options of a chain: orders, positions, branches, what happens on failure.
+//! The options of a chain: orders, positions, branches, and failure behaviour.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,19 +13,19 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Branch, Chain, Equivalence, Instance};
 use crate::source::Span;
 
-/// Applies the options of a chain. `is_whole`: no stage is missing because of a fault.
+/// Applies the options of a chain. `is_whole`: no stage is missing because of an error.
 pub(super) fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool) {
     use ChainOptionKind as Kind;
     let mut options = Options { cx, ast, is_whole, chain };
     let contradictory = options.report_contradictions();
     for option in &ast.options {
         let span = option.span;
-        // An order that contradicts another cannot be met by moving stages.
+        // Moving stages cannot satisfy an order that contradicts another one.
         options.is_whole = is_whole && !contradictory.contains(&span);
         match &option.kind {
             Kind::Equivalence { level } => options.equivalence(level),
             Kind::PinStream { drain } => options.pin_stream(drain),
-            // Last, since it is for all stages alike.
+            // Last, because it applies to all stages.
             Kind::FailOpen => {}
             Kind::Order { first, second } => options.order(first, second, span),
             Kind::Priority { higher, lower } => options.priority(higher, lower),
@@ -40,7 +40,7 @@ pub(super) fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_w
     }
 }
 
-/// Finds the edges from which the branches of a chain lead, and those from which none does.
+/// Connects the chain's branches to edges, and reports edges without a branch.
 pub(super) fn branches(
     cx: &mut Cx<'_>,
     elements: &[Checked],
@@ -85,7 +85,7 @@ pub(super) fn branches(
     }
 }
 
-/// The stage and the edge that `det.suspect` names, of the stages in front of it.
+/// The stage and the edge of `det.suspect`, among the stages before the branch.
 fn edge_of(
     cx: &mut Cx<'_>,
     elements: &[Checked],
@@ -129,15 +129,16 @@ struct Options<'c, 'a> {
     cx: &'c mut Cx<'a>,
     ast: &'c ast::Chain,
     chain: &'c mut Chain,
-    /// False where a stage is missing because of a fault, or an order contradicts another: positions mean nothing then.
+    /// False if a stage is missing because of an error, or if orders contradict each other: then positions are
+    /// meaningless.
     is_whole: bool,
 }
 
 impl Options<'_, '_> {
-    /// Reports options that no order of the stages meets; gives the spans of all of them.
+    /// Reports options that no order of the stages satisfies; returns the spans of all of them.
     ///
-    /// Each option adds "before" edges between stages. One that closes a circle is reported with the options on the
-    /// shortest path round.
+    /// Each option adds "before" edges between stages. An edge that closes a cycle is reported with the options on the
+    /// shortest cycle.
     fn report_contradictions(&mut self) -> Vec<Span> {
         let mut contradictory = Vec::new();
         if !self.is_whole || self.chain.instances.len() > ELEMENTS_MAX {
@@ -220,7 +221,7 @@ impl Options<'_, '_> {
                 .with_label(b.span, "written first");
             self.cx.report(diagnostic.with_help("swap the stages, or remove the option"));
         }
-        // Nothing moves across a filter, so its order needs no watching.
+        // Stages never move across a filter, so an order with a filter needs no check.
         if let (Some(a), Some(b)) = (a.instance, b.instance) {
             self.chain.orders.push((a, b));
         }
@@ -245,7 +246,7 @@ impl Options<'_, '_> {
             self.cx.report(diagnostic.with_help("move the stage, or remove the option"));
         }
         let Some(at) = found.instance else { return };
-        // What stands on another path stays there.
+        // Stages on another path do not move.
         let path = self.path_of(at);
         let others =
             (0..self.chain.instances.len()).filter(|other| *other != at && self.path_of(*other) == path);
@@ -271,7 +272,7 @@ impl Options<'_, '_> {
     }
 
     fn branch(&mut self, from: &ast::Path) {
-        // Those of chains on frames were placed with their stages.
+        // Branches of chains on frames were placed with their stages.
         if matches!(self.ast.on, ChainOn::Port { .. }) {
             return;
         }
@@ -294,7 +295,7 @@ impl Options<'_, '_> {
         }
     }
 
-    /// The stage of a name, if it has no fault; reports a name that no stage has.
+    /// The stage with a name, if it has no error; reports an unknown name.
     fn find(&mut self, name: &Ident) -> Option<StagePosition> {
         let on_way = |(path, nodes)| {
             let (written_at, stage) =
@@ -315,13 +316,13 @@ impl Options<'_, '_> {
         Some(StagePosition { instance: instance.filter(|_| !is_filter), path, written_at, n_stages, span })
     }
 
-    /// Whether a frame that comes to `b` may have passed `a`, or a call has.
+    /// Whether a frame or call at `b` may have passed `a`.
     fn may_precede(&self, a: &StagePosition, b: &StagePosition) -> bool {
         if a.path == b.path {
             return a.written_at < b.written_at;
         }
         let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.path < b.path };
-        // A branch leads from a stage in front of it: back to the path that `a` is on.
+        // A branch starts at an earlier stage: walk back to the path of `a`.
         while let Some(branch) = self.chain.branches.iter().find(|branch| branch.stages.contains(&to)) {
             to = branch.from;
             if self.path_of(a) == self.path_of(to) {
@@ -331,7 +332,7 @@ impl Options<'_, '_> {
         false
     }
 
-    /// The number of the branch that a stage is on, from 1; 0: on none.
+    /// The number of the branch of a stage, from 1; 0 for the main path.
     fn path_of(&self, instance: usize) -> usize {
         let at = self.chain.branches.iter().position(|branch| branch.stages.contains(&instance));
         at.map_or(0, |at| at + 1)
@@ -347,10 +348,10 @@ impl Options<'_, '_> {
     }
 }
 
-/// Which stages come before which, by the options that ask for it.
+/// The order of stages that the options require.
 #[derive(Default)]
 struct OrderGraph<'a> {
-    /// For each stage, those behind it with the first option that says so.
+    /// For each stage, the stages after it, each with the first option that requires the order.
     edges: BTreeMap<&'a str, BTreeMap<&'a str, &'a ChainOption>>,
 }
 
@@ -384,7 +385,7 @@ impl<'a> OrderGraph<'a> {
     }
 }
 
-/// The pairs of stages that an option orders, the one in front first.
+/// The pairs of stages that an option orders, earlier stage first.
 fn precedences<'a>(ast: &'a ast::Chain, option: &'a ChainOption) -> Vec<(&'a str, &'a str)> {
     match &option.kind {
         ChainOptionKind::Order { first, second } => vec![(&first.name, &second.name)],
@@ -398,7 +399,7 @@ fn precedences<'a>(ast: &'a ast::Chain, option: &'a ChainOption) -> Vec<(&'a str
     }
 }
 
-/// What an option says of the order, as a label.
+/// The order that an option requires, as a label.
 fn order_label(option: &ChainOptionKind) -> String {
     match option {
         ChainOptionKind::Order { first, second } => format!("`{}` before `{}`", first.name, second.name),
@@ -414,17 +415,17 @@ fn order_label(option: &ChainOptionKind) -> String {
 
 /// A stage that an option names.
 struct StagePosition {
-    /// Where it is in [`Chain::instances`]; None is a filter.
+    /// The index in [`Chain::instances`]; None for a filter.
     instance: Option<usize>,
-    /// On which path it stands: 0 is that of the chain, then its branches as they are written.
+    /// The path: 0 for the main path of the chain, then its branches in written order.
     path: usize,
-    /// Which stage of that path it is, and how many there are.
+    /// The stage's position on that path, and the number of stages on it.
     written_at: usize,
     n_stages: usize,
     span: Span,
 }
 
-/// Requests come to the caller's side first: stages of that side stand, and stay, in front of those of the other.
+/// Requests reach the client side first: stages AT CLIENT come, and stay, before stages AT SERVER.
 pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     let mut server = None;
     for stage in stages(&ast.stages) {
@@ -451,12 +452,12 @@ pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     chain.orders.extend(both.filter(|(client, server)| client < server));
 }
 
-/// The name by which options call a stage.
+/// The name of a stage in options.
 pub(super) fn name_of(stage: &Stage) -> &str {
     &stage.instance.as_ref().unwrap_or(&stage.element).name
 }
 
-/// The stages as they are written, groups taken apart.
+/// The stages in written order, with groups flattened.
 pub(super) fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
     nodes.iter().flat_map(|node| match node {
         StageNode::One(stage) => std::slice::from_ref(stage),
@@ -464,7 +465,7 @@ pub(super) fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
     })
 }
 
-/// The path of a chain, and its branches, as they are written.
+/// The main path of a chain and its branches, in written order.
 pub(super) fn chain_paths(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
     let branches = ast.options.iter().filter_map(|option| match &option.kind {
         ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),

@@ -1,4 +1,4 @@
-//! The numbers and conditions of policies: what they are, and whether they are within their limits.
+//! The numbers and conditions of policies, and their limits.
 
 use std::ops::RangeInclusive;
 
@@ -21,15 +21,15 @@ use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind};
 use crate::source::Span;
 
-/// The least burst: one call, so that calls leave evenly spaced.
+/// The minimum burst: one call, so that calls leave evenly spaced.
 const BURST_MIN: f64 = 1.0;
 
-/// Checks what does not rest on parameters.
+/// Checks everything that does not depend on parameters.
 pub(super) fn check(cx: &mut Cx<'_>, element: &Element, ast: &ast::Filter) {
     PolicyReader { cx, element, params: None, stage: None, n_keys: 0 }.policies(ast);
 }
 
-/// The policies of a filter without faults, with the parameters of a stage; None if those are at fault.
+/// The policies of a valid filter with the parameters of a stage; None if the parameters are invalid.
 pub(super) fn with_params(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -40,7 +40,7 @@ pub(super) fn with_params(
     PolicyReader { cx, element, params: Some(params), stage: Some(stage), n_keys: 0 }.policies(ast)
 }
 
-/// Reads the policies of a filter. Whatever gives None has been reported, or rests on parameters that are not known.
+/// Reads the policies of a filter. Each None was reported, or depends on unknown parameters.
 struct PolicyReader<'a, 'c> {
     cx: &'a mut Cx<'c>,
     element: &'a Element,
@@ -58,7 +58,7 @@ struct Spanned<T> {
 }
 
 impl PolicyReader<'_, '_> {
-    /// Reads all, so that each fault is told; None if there was one.
+    /// Reads all policies, so that all errors are reported; None after an error.
     fn policies(&mut self, ast: &ast::Filter) -> Option<Policies> {
         let mut policies = Policies::default();
         let mut is_whole = true;
@@ -110,7 +110,7 @@ impl PolicyReader<'_, '_> {
         is_whole.then_some(policies)
     }
 
-    /// A try that may take as long as all together would never be cut short.
+    /// A try timeout that is not shorter than the total timeout would have no effect.
     fn try_within_total(
         &mut self,
         per_try: Option<Spanned<Interval>>,
@@ -159,7 +159,7 @@ impl PolicyReader<'_, '_> {
         Some((first.value, max.value))
     }
 
-    /// None for a fault; Some(None) without a budget.
+    /// None after an error; Some(None) without a budget.
     fn budget(&mut self, what: &str, clause: Option<&ast::BudgetClause>) -> Option<Option<Budget>> {
         let Some(clause) = clause else { return Some(None) };
         let percent = self.percent(what, &clause.percent);
@@ -209,7 +209,7 @@ impl PolicyReader<'_, '_> {
         self.rest_of_rate("RATE", ast, (per_second, burst), waiting_max)
     }
 
-    /// A burst that takes longer than [`INTERVAL_MAX`] to come back is no limit that anybody would notice.
+    /// A burst that takes longer than [`INTERVAL_MAX`] to refill is no effective limit.
     fn burst_within_a_day(
         &mut self,
         burst: Option<Spanned<f64>>,
@@ -427,7 +427,7 @@ impl PolicyReader<'_, '_> {
 
     // ---- numbers -----------------------------------------------------------------------------------------------
 
-    /// The next key, in the order in which the policies that have one are written.
+    /// The next key, in the order of the policies with keys.
     fn next_key(&mut self) -> KeyId {
         self.n_keys += 1;
         KeyId(self.n_keys - 1)
@@ -514,7 +514,7 @@ impl PolicyReader<'_, '_> {
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
-    /// The statuses that a policy takes for a failure; there must be some.
+    /// The statuses that a policy counts as failures; at least one.
     fn failures(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<StatusSet> {
         let set = self.statuses(name, when, verb)?;
         if !set.value.is_empty() {
@@ -529,7 +529,7 @@ impl PolicyReader<'_, '_> {
         self.refuse(diagnostic)
     }
 
-    /// The statuses for which a condition is true; those of [`StatusSet::server_errors`] if none is written.
+    /// The statuses that satisfy a condition; [`StatusSet::server_errors`] without a condition.
     fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<Spanned<StatusSet>> {
         let Some(when) = when else {
             return Some(Spanned { value: StatusSet::server_errors(), span: self.element.span });
@@ -600,13 +600,13 @@ impl PolicyReader<'_, '_> {
     }
 }
 
-/// Puts a policy in its place; None if there is none.
+/// Stores a policy; None if there is none.
 fn set<T>(slot: &mut Option<T>, policy: Option<T>) -> Option<()> {
     *slot = policy;
     slot.as_ref().map(|_| ())
 }
 
-/// A clause that may be left out: None for a fault in it.
+/// An optional clause: None after an error in it.
 #[allow(clippy::option_option, reason = "written or not, and right or not")]
 fn within<T>(clause: Option<Option<T>>) -> Option<Option<T>> {
     match clause {

@@ -1,4 +1,4 @@
-//! What must hold between filters, and between a filter and the traffic of its chain.
+//! Rules between filters, and between a filter and the traffic of its chain.
 
 use weft_core::filter::{FILTERS_MAX, Policies, Reliability, Transport};
 
@@ -30,7 +30,7 @@ pub(in crate::check) fn check_chain(
     check_per_try(cx, chain);
 }
 
-/// Refuses filters that must have a call as a whole where it comes in pieces.
+/// Rejects filters that need a whole call on methods that stream.
 fn check_streams(cx: &mut Cx<'_>, filter: &FilterInstance, edge: &Edge<'_>) {
     let policies = &filter.policies;
     if !policies.gathers() || !edge.is_known {
@@ -69,7 +69,7 @@ fn check_streams(cx: &mut Cx<'_>, filter: &FilterInstance, edge: &Edge<'_>) {
     cx.report(diagnostic.with_help(help));
 }
 
-/// Refuses what sends a call again behind a promise that it is sent once.
+/// Rejects retries after an AT MOST ONCE filter.
 fn check_at_most_once(cx: &mut Cx<'_>, filter: &FilterInstance, from_here: &[FilterInstance]) {
     if filter.policies.once != Some(Reliability::AtMostOnce) {
         return;
@@ -90,7 +90,7 @@ fn check_at_most_once(cx: &mut Cx<'_>, filter: &FilterInstance, from_here: &[Fil
     }
 }
 
-/// The policy that sends a call again.
+/// The policy that retries calls.
 fn repeated_by(policies: &Policies) -> &'static str {
     if policies.retry.is_some() { "RETRY" } else { "HEDGE" }
 }
@@ -117,7 +117,7 @@ fn check_transport(cx: &mut Cx<'_>, filter: &FilterInstance, transport: Transpor
     cx.report(diagnostic);
 }
 
-/// Tells of elements that are to run once a try where there is one try.
+/// Warns of PER TRY on elements that see only one try.
 fn check_per_try(cx: &mut Cx<'_>, chain: &Chain) {
     for (at, instance) in chain.instances.iter().enumerate().filter(|(_, instance)| instance.per_try) {
         if chain.filters.iter().any(|filter| filter.at <= at && filter.policies.repeats()) {

@@ -8,16 +8,16 @@ use crate::check::element::Checked;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{FilterInstance, Instance};
 
-/// A filter that a stage puts in a chain.
+/// A filter that a stage adds to a chain.
 #[derive(Debug)]
 pub(in crate::check) struct Placed {
     /// What stands directly before it.
     pub(in crate::check) keys: Option<(Instance, Option<Checked>)>,
-    /// The filter; the caller knows where it stands.
+    /// The filter; the caller knows its position.
     pub(in crate::check) filter: FilterInstance,
 }
 
-/// Checks a stage that is a filter; None if it has a fault.
+/// Checks a stage that is a filter; None if it has an error.
 pub(in crate::check) fn stage(
     cx: &mut Cx<'_>,
     (elements, filter): (&[Checked], &Filter<'_>),
@@ -46,7 +46,7 @@ pub(in crate::check) fn stage(
         sinks: Vec::new(),
         side,
         mandatory,
-        // Without its key a call cannot be told from others, so it does not pass.
+        // Without its key, a call cannot be distinguished from others, so it is rejected.
         fail_open: false,
         per_try: false,
         span: ast.span,
