@@ -1,7 +1,7 @@
 //! Queues and links: from syntax to trees of levels with known parameters.
 //!
-//! A queue is checked once for each set of values of its parameters: what is wrong for all is told once, because the
-//! same fault at the same place is.
+//! A queue is checked once for each set of parameter values. An error that is independent of the values is reported
+//! once, because equal diagnostics at one place are merged.
 
 mod body;
 mod clock;
@@ -38,29 +38,29 @@ use weft_core::wire::FieldRef;
 
 /// Levels of a queue, at most.
 pub const LEVELS_MAX: usize = 4;
-/// Partitions of a node, and of a level of the whole tree, at most.
+/// The maximum number of partitions of a node, and of a level of the whole tree.
 pub const PARTITIONS_MAX: u32 = 1 << 20;
-/// Packets that a queue may hold, at most.
+/// The maximum number of packets in a queue.
 pub const PACKETS_MAX: u32 = 1 << 22;
-/// Bytes that a queue may hold, at most.
+/// The maximum number of bytes in a queue.
 pub const BYTES_MAX: u64 = 1 << 40;
-/// Ranks of so many bits are found by bitmaps.
+/// The maximum width of ranks; ranks are found by bitmaps.
 pub const RANK_BITS_MAX: u8 = 18;
-/// Variables of a node or a partition, at most.
+/// The maximum number of variables of a node or a partition.
 pub const VARS_MAX: usize = 64;
-/// Fields of headers that a queue may ask for, on all its levels.
+/// The maximum number of header fields that a queue reads, on all its levels.
 pub const HEADERS_MAX: usize = 4;
-/// Fields that a queue may count partitions by, on all its levels.
+/// The maximum number of fields by which a queue counts partitions, on all its levels.
 pub const COUNTED_MAX: usize = 4;
-/// Calls that a link may have under way, at most.
+/// The maximum number of calls in flight on a link.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
-/// A full frame of Ethernet with its header, which is what a call counts, too.
+/// A full Ethernet frame with its header; a call counts as one, too.
 const FRAME_BYTES: i64 = 1514;
-/// Names that mean something in every queue.
+/// Names with a predefined meaning in every queue.
 const RESERVED: [&str; 6] = ["p", "rank", "drops", "queue", "partition", "link"];
-/// Rates of calls that a link may have.
+/// The range of call rates of a link.
 const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
-/// Partitions where `HASH` is left out.
+/// The partitions without a `HASH` clause.
 const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
 
 /// What a name of a queue means.
@@ -69,14 +69,14 @@ enum QueueName {
     Param(Literal, T),
     Var(usize, T),
     PartitionVar(usize, T),
-    /// It has a fault that is told.
+    /// A name with a reported error.
     Broken,
 }
 
-/// The queues of a program, for those that use them.
+/// The queues of a program, for the items that use them.
 pub(super) struct Queues<'a> {
     items: Vec<&'a ast::Queue>,
-    /// The fields of packets that any of them sets.
+    /// The packet fields that any queue sets.
     changed: BTreeSet<String>,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Queues<'a> {
         queues
     }
 
-    /// A link, into the links of the network.
+    /// Checks a link and adds it to the links of the network.
     pub(super) fn link(&self, cx: &mut Cx<'_>, network: &mut Network, item: &ast::Link) {
         match &item.on {
             LinkOn::Port { port, ingress } => {
@@ -235,7 +235,7 @@ impl<'a> Queues<'a> {
         self.levels(cx, item, Some(used), within)
     }
 
-    /// The levels of a queue, with the arguments of a use or without any.
+    /// The levels of a queue, with the arguments of a use, or without arguments.
     fn levels(
         &self,
         cx: &mut Cx<'_>,
@@ -259,7 +259,7 @@ impl<'a> Queues<'a> {
         }
         let n_reported = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
-        // Where a parameter has no value, or none that is right, nobody knows what holds.
+        // If a parameter has no valid value, its conditions cannot be evaluated.
         let has_all = used.is_some() || item.params.iter().all(|param| param.default.is_some());
         let is_known = is_whole && has_all;
         let holds = match is_known {
@@ -278,7 +278,7 @@ impl<'a> Queues<'a> {
         levels.filter(|_| is_whole)
     }
 
-    /// The one level of a queue that is not made of others.
+    /// The single level of a queue without nested queues.
     fn level(
         &self,
         checker: &mut Checker<'_, '_>,
@@ -288,7 +288,7 @@ impl<'a> Queues<'a> {
         let n_before = checker.cx.n_errors();
         let level = checker.level(item)?;
         let (n_errors, is_right) = (checker.cx.n_errors(), checker.cx.n_errors() == n_before);
-        // Where a parameter has no value yet nobody knows what the ranks will be.
+        // If a parameter has no value yet, the ranks are unknown.
         if used.is_some() || item.params.iter().all(|param| param.default.is_some()) {
             rank::check(checker.cx, &level, &self.changed);
             clock::check(checker.cx, &level);
@@ -326,7 +326,7 @@ impl<'a> Queues<'a> {
         (cx.n_errors() == n_errors).then_some(levels)
     }
 
-    /// As `used`, its arguments being constants by now.
+    /// Like `used`, with its arguments evaluated to constants.
     fn used_with(
         &self,
         cx: &mut Cx<'_>,
@@ -339,9 +339,10 @@ impl<'a> Queues<'a> {
     }
 }
 
-/// What a full queue drops is of the leaf that has the backlog, and not whatever comes. So a level above others that is
-/// one line has no limit of its own: the queue below limits itself. One of several partitions has, and so has the whole
-/// if it says so (`is_of_whole`): both take from the partition with the most bytes, if not by rank.
+/// A full queue drops from the leaf that has the backlog, not the arriving packet. So a level with a single partition
+/// above other levels has no limit of its own: the queue below limits itself. A level with several partitions has one,
+/// and so has the whole queue if it declares one (`is_of_whole`): both drop from the partition with the most bytes,
+/// unless the rank decides.
 fn move_limits_to_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     let Some((_, above)) = levels.split_last_mut() else { return };
     for (at, level) in above.iter_mut().enumerate() {
@@ -357,7 +358,7 @@ fn move_limits_to_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     }
 }
 
-/// Refuses a queue that asks for more of headers than there is room for.
+/// Rejects a queue that reads too many header fields.
 fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
     let counted: BTreeSet<&String> = levels.iter().flat_map(|level| &level.counted).collect();
     if counted.len() > COUNTED_MAX {
@@ -380,7 +381,7 @@ fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel])
     None
 }
 
-/// Refuses a queue that asks for headers where there are none.
+/// Rejects a queue that reads headers where no packets have headers.
 fn no_headers(cx: &mut Cx<'_>, used: &QueueUse, levels: &[QueueLevel]) {
     let Some(header) = levels.iter().flat_map(|level| &level.headers).next() else { return };
     let message = format!("calls have no `{}`", header.name);
@@ -393,7 +394,7 @@ fn no_headers(cx: &mut Cx<'_>, used: &QueueUse, levels: &[QueueLevel]) {
     cx.report(diagnostic);
 }
 
-/// Whether levels fit under each other.
+/// Whether the levels can be nested in this order.
 fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
     if levels.len() > LEVELS_MAX {
         let message = format!("the queue has {} levels; at most {LEVELS_MAX} are allowed", levels.len());
@@ -428,7 +429,7 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
     }
 }
 
-/// Takes down the fields of packets that statements set.
+/// Collects the packet fields that statements set.
 fn changed_by(stmts: &[ast::Stmt], changed: &mut BTreeSet<String>) {
     for stmt in stmts {
         match &stmt.kind {
@@ -479,17 +480,17 @@ fn reads_packet(expr: &QueueExpr) -> bool {
     }
 }
 
-/// Checks one queue, with its parameters known.
+/// The checker of one queue, with its parameters known.
 struct Checker<'k, 'c> {
     cx: &'k mut Cx<'c>,
     names: Vec<(String, QueueName)>,
-    /// None is one whose value has a fault that is told.
+    /// None for a local whose value has a reported error.
     locals: Vec<(String, Option<(usize, T)>)>,
     n_locals: usize,
     n_rand: u32,
     /// The handler at hand.
     moment: Option<QueueMoment>,
-    /// It is a declaration, where there is no packet.
+    /// The current code is a declaration, without a packet.
     is_declaration: bool,
     fields: BTreeSet<String>,
     headers: Vec<QueueHeader>,
@@ -499,11 +500,11 @@ struct Checker<'k, 'c> {
     rank_bits: Option<u8>,
     /// There is a PARTITION BY.
     is_partitioned: bool,
-    /// Where parameters are used, or locals that come from them.
+    /// The uses of parameters, and of locals that depend on them.
     param_uses: Vec<(String, Span)>,
-    /// The parameters that locals of the handler at hand come from.
+    /// The parameters that each local of the current handler depends on.
     local_params: Vec<(usize, String)>,
-    /// Faults of what variables begin with, which say nothing of the handlers.
+    /// The number of errors in initial values of variables, which do not concern the handlers.
     n_starts_wrong: usize,
 }
 
@@ -528,8 +529,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// A field of a header, or whether a packet has one: None if the first part of the path names no layer. The inner
-    /// None is a fault that was reported.
+    /// A header field, or whether a packet has a header; None if the first part of the path is not a layer. The inner
+    /// None is a reported error.
     fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueueOperand, T)>> {
         let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
         let (field, ty, name) = if is_asked_present && rest.is_empty() {
@@ -580,7 +581,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         None
     }
 
-    /// The arguments of a use, as literals of their own: parameters of this queue are known here.
+    /// The arguments of a use as literals: the parameters of this queue are known here.
     fn arguments(&mut self, used: &QueueUse) -> Vec<Assign> {
         let mut args = used.args.clone();
         for arg in &mut args {
@@ -597,7 +598,7 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     // ---- declarations ------------------------------------------------------------------------------------------
 
-    /// A queue that is made of others says no more than a limit.
+    /// A queue with nested queues can only declare a limit.
     fn composed(&mut self, item: &ast::Queue) -> Option<QueueLimit> {
         let mut limit = None;
         for decl in &item.decls {
@@ -773,7 +774,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         (vars, partition_vars)
     }
 
-    /// An expression over a packet, before it has a partition.
+    /// An expression over a packet, before its partition is known.
     fn packet_expr(&mut self, ast: &AstExpr) -> Option<QueueExpr> {
         self.is_declaration = false;
         let found = self.expr(ast, None);
@@ -822,7 +823,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.number(ast, 1, i64::from(RANK_BITS_MAX), "bits").map(|bits| bits as u8)
     }
 
-    /// `rank`, or `MIN(e)`: what the least of which is the rank.
+    /// `rank`, or `MIN(e)`, whose minimum is the rank.
     fn order(&mut self, by: &AstExpr) -> Option<QueueExpr> {
         match &by.kind {
             AstKind::Path(path)
@@ -849,8 +850,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// `has_parts` says whether OF PARTITION means something: there are several, or the tail of the one is not what
-    /// comes. None for a queue that is made of others: its first queue knows.
+    /// `has_parts`: whether OF PARTITION is meaningful, because there are several partitions, or because the tail of
+    /// the only one is not the arriving packet. None for a queue with nested queues: its first queue decides.
     fn limit(&mut self, clause: &ast::QueueLimit, has_parts: Option<bool>) -> Option<QueueLimit> {
         let packets =
             clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
@@ -898,7 +899,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         Some(QueueLimit { packets, bytes, overflow, batch, line })
     }
 
-    /// Warns of a limit in bytes that a full frame does not fit in: packets may have been meant.
+    /// Warns of a byte limit below the size of a full frame: packets may be meant.
     fn warn_of_byte_limit(&mut self, ast: &AstExpr, bytes: i64) {
         if bytes >= FRAME_BYTES {
             return;
@@ -968,7 +969,7 @@ fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
     }
 }
 
-/// `RATE '1000 calls/s'`: nanoseconds from call to call.
+/// `RATE '1000 calls/s'` as nanoseconds per call.
 fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
     let rate = match &expr.kind {
         AstKind::Str(text) => {

@@ -17,7 +17,7 @@ use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
-/// Most LETs that can be seen at one place.
+/// The maximum number of visible LETs.
 const LOCALS_MAX: usize = 4096;
 
 impl Scope<'_, '_> {
@@ -48,8 +48,8 @@ impl Scope<'_, '_> {
         body
     }
 
-    /// In an arm its condition is true, and those of the arms in front are not. Behind, those are not true whose arms
-    /// end the handler, as long as no arm that goes on stands in front.
+    /// In an arm, its condition is true and the conditions of earlier arms are not. After the IF, the conditions of the
+    /// leading arms that end the handler are not true.
     fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
         let n_non_null = self.non_null.len();
         let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);
@@ -176,14 +176,14 @@ impl Scope<'_, '_> {
                 Some(StmtKind::Set { target, value })
             }
             None => {
-                // The value may have faults of its own, worth telling in the same go.
+                // The value is checked too, to report its errors in the same run.
                 self.expr(value, None);
                 None
             }
         }
     }
 
-    /// Something that changes: the place, its type, whether it takes NULL, and its name in words.
+    /// An assignment target: its location, its type, whether it may be NULL, and its description.
     fn place(&mut self, target: &ast::AssignTarget) -> Option<(AssignTarget, Type, bool, String)> {
         match target {
             ast::AssignTarget::Path(path) => self.named_place(path),
@@ -220,7 +220,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// The name of a header or trailer that a program may change; reports one that belongs to the protocol.
+    /// The name of a header or trailer that a program may set; reports protocol-owned ones.
     fn written_header(&mut self, key: &ast::Expr) -> Option<String> {
         let name = self.header_name(key)?;
         match header::instead_of_writing(&name) {
@@ -304,7 +304,7 @@ impl Scope<'_, '_> {
         {
             return self.no_write(path.span, "set by the engine", "it is read-only");
         }
-        // Says what is wrong with the name: unknown, or not here.
+        // Reports why the name is not a target: unknown, or not available here.
         self.path(path)?;
         self.no_write(path.span, "not a column, CALL column or VAR", "SET can change those, and headers")
     }
@@ -327,11 +327,11 @@ impl Scope<'_, '_> {
         if !expr.nullable {
             return Some(expr);
         }
-        // NULL is the fault "unexpected null" at run time: a key that is not in the table is not known here.
+        // NULL is the error "unexpected null" at run time: whether the table has the key is unknown here.
         Some(Expr { fallible: true, ..expr })
     }
 
-    /// Where to: a port by its name, `'*'` for all others of the chain, or `'@hold'` for the element again.
+    /// The output: a port name, `'*'` for all other ports of the chain, or `'@hold'` for the element again.
     fn target_port(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let expr = self.typed(ast, Type::Text(None))?;
         if let ExprKind::Const(Value::Bytes(bytes)) = &expr.kind
@@ -348,7 +348,7 @@ impl Scope<'_, '_> {
             self.cx.report_missing(diagnostic);
             return None;
         }
-        // NULL is the fault "unexpected null" at run time, as for calls.
+        // NULL is the error "unexpected null" at run time, as for calls.
         Some(Expr { fallible: expr.fallible || expr.nullable, ..expr })
     }
 
@@ -373,7 +373,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
     }
 
-    /// What the items of a guard change: `e AS c` sets column c; `*` and a plain column change nothing.
+    /// The assignments of a guard's items: `e AS c` sets column c; `*` and a plain column set nothing.
     fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(AssignTarget, Expr)>> {
         let mut set: Option<Vec<(AssignTarget, Expr)>> = Some(Vec::new());
         for item in items {
@@ -415,7 +415,7 @@ impl Scope<'_, '_> {
             return self.verdict(verdict);
         }
         if guard.into_output.is_some() {
-            // The form of the ADN paper: a row that does not come out is refused, and nobody is left hanging.
+            // The form of the ADN paper: a call without a result row is aborted, so its caller gets an answer.
             let status = Value::Int(i64::from(Status::PermissionDenied.code()));
             let text = Value::text(&format!("no row of input left by {}", self.element.name));
             let kind = VerdictKind::Abort {
@@ -443,7 +443,7 @@ impl Scope<'_, '_> {
 
     // ---- tables ------------------------------------------------------------------------------------------------
 
-    /// The table of a statement that changes it.
+    /// The table of a statement that writes it.
     fn written_table(&mut self, name: &Ident, makes_rows: bool) -> Option<TableRef> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
@@ -560,7 +560,7 @@ impl Scope<'_, '_> {
         rows.into_iter().collect()
     }
 
-    /// The columns that the values of an INSERT are for, in the order of the values.
+    /// The columns of an INSERT's values, in order.
     fn target_columns(
         &mut self,
         insert: &ast::Insert,
@@ -712,7 +712,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Upsert { table, row, key, set })
     }
 
-    /// `c = e, ...` on a row; every value sees the row as it was.
+    /// `c = e, ...` on a row; every value reads the row before the assignments.
     fn assignments(
         &mut self,
         table: TableRef,
@@ -817,7 +817,7 @@ impl Scope<'_, '_> {
         if let Some(name) = returning.into.as_ident()
             && !self.is_known(&name.name)
         {
-            // A new name: a LET. If ELSE goes on, it may have no value.
+            // A new name is a LET. If ELSE continues, it may have no value.
             let ends = update.otherwise.as_ref().is_some_and(|body| ends_handler(body));
             let local = self.add_local(name, column.ty, column.nullable || !ends);
             self.names.push((name.clone(), Some(local)));
@@ -844,7 +844,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Whether a name is something of the element that a RETURNING could mean.
+    /// Whether the element declares a name that RETURNING could refer to.
     fn is_known(&self, name: &str) -> bool {
         let element = self.element;
         element.call.iter().any(|cell| cell.name == name)
@@ -931,7 +931,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Reset { var })
     }
 
-    /// The handlers of a list that the element may have, in words.
+    /// The names of the handlers that are possible for the element.
     fn events(&self, kinds: &[HandlerKind]) -> Vec<&'static str> {
         if !self.is_packet() {
             return kinds.iter().map(|kind| View::Handler(*kind).words()).collect();
@@ -1103,7 +1103,7 @@ impl Scope<'_, '_> {
         Some(VerdictKind::Abort { status: status?, text: text?, with: with? })
     }
 
-    /// Whether a name that means nothing is most likely meant as a status.
+    /// Whether an unknown name is probably meant as a status.
     fn is_unknown_status(&self, name: &Ident) -> bool {
         if Status::from_name(&name.name).is_some() || self.is_known(&name.name) {
             return false;
@@ -1174,7 +1174,7 @@ fn scope_filter(scope: &mut Scope<'_, '_>, filter: Option<&ast::Expr>) -> Option
     }
 }
 
-/// Where an expression reads a column of a row.
+/// The first read of a row's column in an expression.
 fn reads_column(expr: &Expr, row: RowId, column: usize) -> Option<Span> {
     let mut found = None;
     each_expr(expr, &mut |part| {
@@ -1197,12 +1197,12 @@ fn ends_handler(body: &[ast::Stmt]) -> bool {
     })
 }
 
-/// Whether a value is a call of `counted`, and nothing around it.
+/// Whether a value is exactly a call of `counted`.
 fn is_counted(value: &ast::Expr) -> bool {
     matches!(&value.kind, ast::ExprKind::Call { function, .. } if function.name.eq_ignore_ascii_case("counted"))
 }
 
-/// Whether a value is the merge operation on its own column, and reads it nowhere else.
+/// Whether a value is the merge operation on its own column, without other reads of the column.
 fn is_merge(value: &Expr, merge: Merge, row: RowId, column: usize) -> bool {
     let is_column = |expr: &Expr| expr.kind == ExprKind::RowColumn { row, column };
     let (first, second) = match (&value.kind, merge) {

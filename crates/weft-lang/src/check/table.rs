@@ -1,4 +1,4 @@
-//! Declarations of tables: columns, key, bounds.
+//! Declarations of tables: columns, key, limits.
 
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
@@ -15,10 +15,10 @@ use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
 use crate::source::Span;
 use crate::types;
 
-/// Characters of a CHECK that are shown.
+/// The maximum length of a CHECK in a message.
 const CHECK_CHARS_MAX: usize = 200;
 
-/// The bounds of a table as they are written; parameters decide what they are.
+/// The limits of a table as expressions; parameters determine their values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
     pub(super) rows: Option<Expr>,
@@ -33,14 +33,14 @@ impl Bounds {
     }
 }
 
-/// The columns of a table in the order in which they are written.
+/// The columns of a table in written order.
 pub(super) fn written_order(table: &Table) -> Vec<usize> {
     let mut order: Vec<usize> = (0..table.columns.len()).collect();
     order.sort_by_key(|at| table.columns[*at].written_at);
     order
 }
 
-/// Checks a declaration. `element` gives the parameters.
+/// Checks a declaration. `element` provides the parameters.
 pub(super) fn table(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -81,7 +81,7 @@ pub(super) fn table(
     (table, bounds)
 }
 
-/// What holds of every row: the controller's are looked at as they come.
+/// A condition on every row: rows of the controller are checked when they arrive.
 fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::CheckClause) -> Option<Check> {
     if table.filled != Some(Filler::Controller) {
         let message = format!(
@@ -99,7 +99,7 @@ fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::Che
     check(cx, &row, n_rand, clause, ("a row does not change with time", help))
 }
 
-/// What holds of the parameters of every instance.
+/// A condition on the parameters of every instance.
 pub(super) fn param_check(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -110,7 +110,7 @@ pub(super) fn param_check(
     check(cx, element, n_rand, clause, ("parameters do not change with time", help))
 }
 
-/// A condition about parameters; what is told of one that asks for the time.
+/// Checks a condition over parameters; the last argument is the message for one that reads the clock.
 fn check(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -133,7 +133,7 @@ fn check(
     Some(Check { condition, text, span: clause.span })
 }
 
-/// Where an expression asks for the time.
+/// The first use of the clock in an expression.
 fn reads_clock(expr: &Expr) -> Option<Span> {
     match expr.kind {
         ExprKind::Function { function: Function::Now, .. } => Some(expr.span),
@@ -141,8 +141,8 @@ fn reads_clock(expr: &Expr) -> Option<Span> {
     }
 }
 
-/// The first of what holds of every row of a table that this one breaks: what is unknown breaks nothing, and what has
-/// no value, as a division by zero, is broken.
+/// The first CHECK of a table that a row violates: NULL does not violate it, but an error such as division by zero
+/// does.
 pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t Check> {
     first_broken(&table.checks, row)
 }
@@ -154,7 +154,7 @@ fn first_broken<'c>(checks: &'c [Check], values: &[Value]) -> Option<&'c Check> 
     checks.iter().find(breaks)
 }
 
-/// The first of what holds of the parameters of an element that these values break, and what is wrong, in words.
+/// The first CHECK of an element that parameter values violate, with a message.
 pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Option<(&'e Check, String)> {
     let check = first_broken(&element.checks, values)?;
     let told = check.condition.params().into_iter().map(|at| {
@@ -165,7 +165,7 @@ pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Op
     Some((check, format!("`{text}` is not satisfied by this `{name}`: {told}")))
 }
 
-/// What is wrong with a row of which a condition does not hold, in words.
+/// The message for a row that violates a CHECK.
 pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
     let (text, name, told) = (&check.text, &table.name, row_in_words(table, row, check));
     match fold::fold_at(&check.condition, row, Time(0)) {
@@ -176,7 +176,7 @@ pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
     }
 }
 
-/// What a row has in the columns that a condition is about, and behind them which row it is.
+/// The row's values in the columns of a condition, followed by its key.
 fn row_in_words(table: &Table, values: &[Value], check: &Check) -> String {
     let about = check.condition.params();
     let key = (0..table.n_keys).filter(|at| !about.contains(at));
@@ -238,7 +238,7 @@ fn column(
     TableColumn { name, ty, nullable, default, merge, written_at, span: column.span }
 }
 
-/// Moves the columns of the primary key to the front, in the order of the key; gives their number.
+/// Moves the primary key columns to the front, in key order; returns their number.
 fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>) -> usize {
     let inline: Vec<&ast::Column> =
         decl.columns.iter().filter(|column| column.primary_key.is_some()).collect();
@@ -407,7 +407,7 @@ fn options(
     bounds
 }
 
-/// A table of a cluster's members has their number for its key, and what they are called.
+/// Checks that a table of cluster members has a number as key, and a column for the endpoint.
 fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     let types: Vec<(Type, bool)> = table.columns.iter().map(|column| (column.ty, column.nullable)).collect();
     let is_right = table.n_keys == 1 && types == [(Type::Int(64), false), (Type::Endpoint, false)];
@@ -422,7 +422,7 @@ fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) 
     cx.report(diagnostic);
 }
 
-/// A table of ports has their names for its key, and what is known of their devices, which may be nothing.
+/// Checks that a table of ports has their names as key, and nullable columns for device properties.
 fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     let (keys, others) = table.columns.split_at(table.n_keys);
     let is_name = |column: &TableColumn| column.name == NAME_COLUMN && matches!(column.ty, Type::Text(_));
@@ -462,10 +462,10 @@ fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl
     }
 }
 
-/// The bounds as numbers, given the parameters' values; None where a bound had a fault that was reported.
+/// The limits as numbers, given the parameters' values; None for a limit with a reported error.
 ///
 /// # Errors
-/// A sentence on what is outside its limits, and where.
+/// A message about the value that is out of range, and its span.
 pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLimits>, (String, Span)> {
     let Some(rows) = &bounds.rows else { return Ok(None) };
     let Ok(Value::Int(n)) = fold::fold(rows, params) else { return Err(not_known(rows)) };

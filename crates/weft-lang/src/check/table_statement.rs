@@ -17,19 +17,19 @@ use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table, Tab
 use crate::parser::table_statement::{TableStatement, TableStatementKind, parse_table_statements};
 use crate::source::{SourceMap, Span};
 
-/// A statement on a table of a running network. Expressions see the columns of its row as parameters, in the order of
-/// [`Table::columns`]: [`super::fold::fold_at`] gives their values.
+/// A statement on a table of a running network. In expressions, the columns of a row are parameters, in the order of
+/// [`Table::columns`]: [`super::fold::fold_at`] evaluates them.
 #[derive(Clone, Debug)]
 pub struct Statement {
     /// The table.
     pub table: FillTarget,
-    /// What is asked or done.
+    /// The query or change.
     pub kind: StatementKind,
     /// The statement.
     pub span: Span,
 }
 
-/// What is asked or done.
+/// The kinds of statements.
 #[derive(Clone, Debug)]
 pub enum StatementKind {
     /// Rows.
@@ -38,25 +38,25 @@ pub enum StatementKind {
         items: Vec<(String, Expr)>,
         /// Which; None for all.
         filter: Option<Expr>,
-        /// By which column, and whether the greatest comes first.
+        /// The column to sort by, and whether in descending order.
         order: Option<(usize, bool)>,
         /// So many at most.
         limit: Option<u64>,
     },
     /// What rows come to together.
     Summary {
-        /// What is asked of them.
+        /// The aggregates and groups.
         summary: Summary,
         /// Which; None for all.
         filter: Option<Expr>,
-        /// So many rows of the answer at most.
+        /// The maximum number of result rows.
         limit: Option<u64>,
     },
     /// New rows: values in the order of [`Table::columns`].
     Insert {
-        /// In place of those with the same keys.
+        /// Replaces rows with the same keys.
         or_replace: bool,
-        /// The rows, and where each is written.
+        /// The rows, with their spans.
         rows: Vec<(Vec<Value>, Span)>,
     },
     /// Other values in rows.
@@ -73,9 +73,9 @@ pub enum StatementKind {
     },
 }
 
-/// Checks statements on the tables of a network that was checked from `sources`. Gives them if there is no error, all
-/// errors and warnings, and the texts that their spans refer to: those of the network, and the statements. `now()` in
-/// the rows of an INSERT is this time.
+/// Checks statements on the tables of a network that was checked from `sources`. Returns the statements if there is no
+/// error, all errors and warnings, and the texts that their spans refer to: those of the network, and the statements.
+/// `now()` in the rows of an INSERT is this time.
 pub fn statements(
     network: &Network,
     sources: &SourceMap,
@@ -119,7 +119,7 @@ fn names_of_ports(network: &Network) -> Vec<String> {
     ports.chain(network.groups.iter().map(|group| group.name.clone())).collect()
 }
 
-/// A value of a column as it is written in a list: without quotes; nothing for NULL, where the column may be that.
+/// Parses a column's value in a list file: text without quotes; an empty value is NULL if the column is nullable.
 ///
 /// # Errors
 /// Why it is no such value.
@@ -162,14 +162,14 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
     }
 }
 
-/// Bytes that are written as hexadecimal digits.
+/// The bytes of a string of hexadecimal digits.
 fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
     let byte = |two: &[u8]| u8::from_str_radix(core::str::from_utf8(two).ok()?, 16).ok();
     digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(byte).collect()).flatten()
 }
 
-/// The table that a fill names: its chain and instance (both empty for a shared one), and what it is.
+/// The table of a fill target, with its chain and instance (both empty for a shared table).
 pub fn table_of(network: &Network, target: FillTarget) -> (&str, &str, &Table) {
     match target {
         FillTarget::Shared(at) => ("", "", &network.tables[at]),
@@ -258,7 +258,7 @@ pub(super) fn row_of(columns: &[TableColumn]) -> Element {
 }
 
 fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &TableStatementKind) -> bool {
-    // A table of the node has no declaration.
+    // A table owned by the node has no declaration.
     let is_system = table.span.start == table.span.end;
     let (by, help) = if is_system {
         ("by the node itself", "change the described object with `weft apply`")
@@ -296,7 +296,7 @@ fn filter_of(
     filter.map_or(Some(None), |filter| condition(cx, row, filter, n_rand).map(Some))
 }
 
-/// A condition on the columns of a row whose value can be told.
+/// A condition on the columns of a row that can be evaluated.
 pub(super) fn condition(
     cx: &mut Cx<'_>,
     row: &Element,
@@ -307,7 +307,7 @@ pub(super) fn condition(
     evaluates(cx, row, &condition).then_some(condition)
 }
 
-/// Whether the values of an expression can be told: tried on a row of stand-ins.
+/// Whether an expression can be evaluated: tried on a row of placeholder values.
 fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     let nulls = vec![Value::Null; row.params.len()];
     let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold_at(expr, &nulls, Time(0)) else {

@@ -2,7 +2,7 @@
 
 use crate::hir::{Expr, Query, Stmt, StmtKind, Verdict, VerdictKind};
 
-/// Calls `visit` for an expression and all within it.
+/// Calls `visit` for an expression and all its subexpressions.
 pub(super) fn each_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
     visit(expr);
     for part in expr.children() {
@@ -10,7 +10,7 @@ pub(super) fn each_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
     }
 }
 
-/// Calls `visit` for a statement and all within it.
+/// Calls `visit` for statements and all nested statements.
 pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     for stmt in stmts {
         visit(stmt);
@@ -28,7 +28,7 @@ pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     }
 }
 
-/// The expressions that stand in a statement itself, not in statements within it.
+/// The expressions of a statement itself, not of nested statements.
 pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
     match &stmt.kind {
         StmtKind::Let { value, .. } | StmtKind::Set { value, .. } => vec![value],

@@ -1,7 +1,8 @@
 //! Wire formats: `CREATE PROTOCOL`.
 //!
-//! A definition is sound if every header has an end and every frame one reading: lengths and repetitions are bounded,
-//! bits fill bytes, an expression looks at what is there, and what may stand behind a header excludes each other.
+//! A valid definition gives every header an end and every frame one interpretation: lengths and repetitions are
+//! bounded, fields fill whole bytes, an expression reads only available values, and the protocols after a header
+//! exclude each other.
 
 use std::collections::BTreeSet;
 
@@ -29,14 +30,14 @@ use header::Header;
 
 /// Values and choices of one PAYLOAD.
 const CHOICES_MAX: usize = 1024;
-/// What may stand behind all headers of a program together.
+/// The maximum number of payload rules of all headers of a program.
 const NEXTS_MAX: usize = 16 * 1024;
-/// Intervals that the conditions behind one header are compared by.
+/// The maximum number of intervals for comparing the conditions after one header.
 const INTERVALS_MAX: usize = 16 * 1024;
-/// Names that no protocol may have, since they mean something else where one is named.
+/// Reserved names of protocols.
 const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
 
-/// With which frames begin, by name: on devices and captures of Ethernet, and on `tun`.
+/// The first protocols of frames: on Ethernet devices and captures, and on `tun`.
 pub(super) const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
 
 /// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
@@ -84,10 +85,10 @@ fn check_name(cx: &mut Cx<'_>, name: &Ident) {
     }
 }
 
-/// Tells of protocols that neither begin a frame, nor are carried by another, nor carry one.
+/// Warns of protocols that no frame contains.
 fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[ProtocolLinks]) {
     if cx.has_errors() {
-        // What a fault left out may have led there.
+        // A part omitted because of an error may have led there.
         return;
     }
     let carried: BTreeSet<usize> =
@@ -106,7 +107,7 @@ fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Protoco
     }
 }
 
-/// The protocol of a name; reports it if there is none.
+/// The protocol with a name; reports an unknown name.
 fn find(cx: &mut Cx<'_>, headers: &[Header<'_>], name: &Ident) -> Option<usize> {
     let names = || headers.iter().map(|header| header.protocol.name.as_str());
     let found = names().position(|known| known == name.name);
@@ -131,19 +132,19 @@ fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item
 
 // ---- what stands behind what -----------------------------------------------------------------------------------
 
-/// What may stand behind a header, and where that is written.
+/// A rule for the header after a header, with its span.
 struct NextHeader {
     next: Next,
     span: Span,
-    /// It is an arm of the PAYLOAD, not a BIND.
+    /// The rule is an arm of the PAYLOAD, not a BIND.
     is_arm: bool,
-    /// What it says itself, whatever others do.
+    /// The rule's own condition, regardless of other rules.
     claims: Expr,
-    /// It is for what no other claims: OTHERWISE.
+    /// The rule is an OTHERWISE: for payloads that no other rule matches.
     is_second: bool,
 }
 
-/// What may stand behind a header, as an index into the program's protocols.
+/// The protocol after a header, as an index into the program's protocols.
 #[derive(Clone, Copy)]
 struct NextTarget {
     to: usize,
@@ -159,7 +160,7 @@ struct OtherwiseClause {
     span: Span,
 }
 
-/// What is known of a protocol when all names are.
+/// The parts of a protocol that refer to other protocols.
 #[derive(Default)]
 struct ProtocolLinks {
     nexts: Vec<NextHeader>,
@@ -212,7 +213,7 @@ impl Linker<'_, '_, '_> {
                 }
             }
             ProtocolClause::Error { condition, span } => self.error(at, condition, *span),
-            // What the header itself says is known before it is linked.
+            // The header's own LENGTH and WHEN are known before linking.
             ProtocolClause::MalformedIsPayload { .. } => {}
         }
     }
@@ -299,7 +300,7 @@ impl Linker<'_, '_, '_> {
         }
     }
 
-    /// `OTHERWISE e`: for what no other protocol claims.
+    /// `OTHERWISE e`: for payloads that no other protocol matches.
     fn otherwise(&mut self) {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
         for OtherwiseClause { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
@@ -355,8 +356,7 @@ impl Linker<'_, '_, '_> {
         Some((protocol, field, value.expr))
     }
 
-    /// Refuses a value that looks at the flow of what is carried in another way than to spread it over numbers of the
-    /// field.
+    /// Rejects a value that uses the payload's flow for anything other than spreading over the field's range.
     fn check_spread(&mut self, field: &Field, value: &expr::Typed, set: &ast::EncapSet) -> Option<()> {
         let mut looks = false;
         value.expr.each(&mut |e| looks |= *e == Expr::Flow);
@@ -381,7 +381,7 @@ impl Linker<'_, '_, '_> {
         None
     }
 
-    /// A field of a protocol: `udp.dst_port`, or `vni` of one's own.
+    /// A field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
     fn path(&mut self, own: Option<usize>, path: &ast::Path) -> Option<(ProtocolId, FieldId)> {
         let (of, field) = match (path.segments.as_slice(), own) {
             ([field], Some(own)) => (own, field),
@@ -411,12 +411,12 @@ impl Linker<'_, '_, '_> {
     }
 }
 
-/// Whether it is a checksum that whoever makes a header may leave out, with zero in its place.
+/// Whether this is a checksum that a sender may omit, with zero in its place.
 pub(super) fn may_be_absent(rule: &Rule) -> bool {
     rule.checksum() == Some(Checksum::PseudoOrZero)
 }
 
-/// Why programs do not set a field, if they do not.
+/// Why programs cannot set a field; None if they can.
 pub(super) fn read_only_rule(rule: &Rule) -> Option<&'static str> {
     match rule {
         Rule::Plain | Rule::Default(_) => None,
@@ -443,7 +443,7 @@ fn and(first: Option<Expr>, second: Expr) -> Expr {
     }
 }
 
-/// Whether one of several conditions is true; those that ask for values of one field are one question.
+/// The OR of conditions; tests of one field against values are merged into one.
 fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     let (mut values, mut others): (Vec<(Expr, Vec<u64>)>, Vec<Expr>) = (Vec::new(), Vec::new());
     for condition in conditions {
@@ -464,7 +464,7 @@ fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
         }
     }
     let values = values.into_iter().map(|(on, values)| one_of(&on, values));
-    // As a tree of little height: whatever looks at it goes down by recursion, and there may be thousands.
+    // A balanced tree: visitors are recursive, and there may be thousands of conditions.
     let mut all: Vec<Expr> = values.chain(others).collect();
     while all.len() > 1 {
         let mut pairs = all.into_iter();
@@ -489,9 +489,8 @@ fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
 
 // ---- rules over all of them ------------------------------------------------------------------------------------
 
-/// Refuses a payload that leads back into a protocol that carries it, unless it is INNER: which of the two a program
-/// means by the name would depend on the frame. A protocol may carry itself, and headers that BIND each other are one
-/// chain of headers, like those of IPv6.
+/// Rejects a payload that leads back to a protocol that carries it, unless it is INNER: otherwise the name would be
+/// ambiguous. A protocol may carry itself, and headers that BIND each other form one chain, like those of IPv6.
 fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks]) {
     let groups = cycle_groups(linked);
     for (at, linked) in linked.iter().enumerate() {
@@ -511,7 +510,7 @@ fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks
     }
 }
 
-/// For each protocol a number that it shares with those which it leads to and which lead back (Kosaraju's algorithm).
+/// The number of each protocol's strongly connected component (Kosaraju's algorithm).
 fn cycle_groups(linked: &[ProtocolLinks]) -> Vec<usize> {
     let n = linked.len();
     let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
@@ -536,7 +535,7 @@ fn cycle_groups(linked: &[ProtocolLinks]) -> Vec<usize> {
     groups
 }
 
-/// Adds all that can be reached and was not seen, each behind what it leads to.
+/// Appends all unseen reachable protocols in post-order.
 fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<usize>) {
     if core::mem::replace(&mut seen[start], true) {
         return;
@@ -555,7 +554,7 @@ fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<u
     }
 }
 
-/// Refuses two protocols that claim the same payload.
+/// Rejects two protocols that match the same payload.
 fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[NextHeader]) {
     let most = |e: &Expr| match e {
         Expr::Field(id) => header.infos[usize::from(id.0)].range.1,
@@ -583,7 +582,7 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
             return cx.report(diagnostic);
         };
         let met = known.iter().find_map(|(first, claimed, of_first)| {
-            // Two ways to one protocol do not contradict, and what comes second is for what is left.
+            // Two rules for one protocol do not conflict, and an OTHERWISE only gets the rest.
             if (first.next.to, first.next.inner) == (link.next.to, link.next.inner)
                 || first.is_second != link.is_second
             {
@@ -622,7 +621,7 @@ fn overlapping(
     );
 }
 
-/// A frame of which two conditions are true: `dst_port = 4789 and peek bit(4) = 4`.
+/// A frame that satisfies two conditions: `dst_port = 4789 and peek bit(4) = 4`.
 fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
     let name = |id: &FieldId| &header.protocol.fields[usize::from(id.0)].name;
     let parts: Vec<String> = witness
@@ -645,7 +644,7 @@ fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
 #[derive(Default)]
 pub(super) struct Unions {
     pub(super) unions: Vec<Union>,
-    /// Columns that have a fault, by union and column.
+    /// Columns with an error, by union and column.
     pub(super) broken: Vec<(String, String)>,
 }
 
@@ -756,7 +755,7 @@ fn union_column(
     Some(UnionColumn { name: ast.name.name.clone(), ty, protocols: owners, fields, last: ast.last })
 }
 
-/// The protocols that a column names of which it is that of the last: all members and others.
+/// The owners of a LAST column: all members and additional protocols.
 fn last_owners(
     cx: &mut Cx<'_>,
     protocols: &[Protocol],
@@ -798,7 +797,7 @@ fn missing_field(cx: &mut Cx<'_>, ast: &ast::UnionColumn, protocol: &Protocol) {
     union_misfit(cx, ast, ast.span, &label, &help);
 }
 
-/// The type of either of two fields: numbers widen.
+/// The common type of two fields: numbers widen.
 fn common(a: Type, b: Type) -> Option<Type> {
     match (a, b) {
         (Type::Uint(a), Type::Uint(b)) => Some(Type::Uint(a.max(b))),

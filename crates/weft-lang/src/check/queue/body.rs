@@ -1,4 +1,4 @@
-//! Handlers of queues: statements, and that every path ends in one verdict.
+//! Handlers of queues: their statements, and the rule that every path ends with one verdict.
 
 use super::Checker;
 use super::expr::{ResolvedName, codepoints};
@@ -10,9 +10,9 @@ use crate::hir::{
 };
 use crate::source::Span;
 
-/// Handlers that run by the clock, at most.
+/// The maximum number of ON EVERY handlers.
 const TIMERS_MAX: usize = 4;
-/// The shortest time between two runs of them.
+/// The minimum interval of ON EVERY.
 const EVERY_NS_MIN: i64 = 1_000;
 
 impl Checker<'_, '_> {
@@ -83,7 +83,8 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// What a path without a verdict comes to: an end where none is wanted, else a fault that shows the path.
+    /// Handles a path without a verdict: adds the implicit end if the event has one, otherwise reports an error with
+    /// the path.
     fn end(&mut self, moment: Moment, handler: &ast::QueueHandler, body: &mut Vec<QueueStmt>) {
         let wants = match moment {
             Moment::Activate | Moment::Every { .. } => None,
@@ -112,7 +113,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// The conditions on the first path that comes to the end of the statements.
+    /// The conditions on the first path that reaches the end of the statements.
     fn open_path(&self, stmts: &[Stmt]) -> Vec<(Span, bool)> {
         let mut path = Vec::new();
         for stmt in stmts {
@@ -130,7 +131,7 @@ impl Checker<'_, '_> {
         path
     }
 
-    /// The statements, and whether all paths through them end.
+    /// The statements, and whether every path through them ends.
     fn block(&mut self, stmts: &[Stmt]) -> (Vec<QueueStmt>, bool) {
         let n_locals = self.locals.len();
         let (mut body, mut ended) = (Vec::new(), false);
@@ -299,7 +300,7 @@ fn moment_word(moment: Moment) -> &'static str {
     }
 }
 
-/// Whether all paths through the statements end in a verdict, right or wrong.
+/// Whether every path through the statements ends with a verdict, valid or not.
 fn ends(stmts: &[Stmt]) -> bool {
     stmts.iter().any(|stmt| match &stmt.kind {
         StmtKind::QueueVerdict(_) | StmtKind::Verdict(_) => true,
@@ -326,7 +327,7 @@ mod tests {
         groups.collect::<Vec<_>>().join(",")
     }
 
-    /// The page of limits would promise another size of a queue than the check allows.
+    /// Otherwise the page of limits would promise a queue size that the check rejects.
     #[test]
     fn limits_page_lists_queue_limits() {
         let page = include_str!("../../../../../docs/src/reference/limits.md");

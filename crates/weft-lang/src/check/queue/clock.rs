@@ -1,14 +1,14 @@
-//! What handlers by the clock cost, where they run for each partition.
+//! The cost of ON EVERY handlers that run for each partition.
 
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{QueueLevel, QueueMoment as Moment, QueuePartitions};
 
-/// Partitions that are looked at in a second, at most, without a word: at a few nanoseconds each, they take some tenth
-/// of a core.
+/// The maximum number of partition visits per second without a warning: at a few nanoseconds each, they take about a
+/// tenth of a core.
 const LOOKS_PER_SECOND_MAX: u64 = 20_000_000;
 
-/// Warns of handlers that look at more partitions a second than a core can spare.
+/// Warns of handlers that visit more partitions per second than a core can handle.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     let (Some((partitions, _)), handlers) = (&level.partitions, &level.handlers) else { return };
     let (QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n }) = *partitions;

@@ -1,14 +1,14 @@
-//! Whose fault it is: what is wrong in a queue for the arguments that it is given is told where they are given.
+//! Moves a diagnostic about a queue to the arguments that cause it.
 
 use crate::ast::{self, Assign, QueueUse};
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
-/// Makes what was told since `n_reported` about the text of a queue point at the arguments of its use: to those whose
-/// parameters the place at fault asks for, by `uses`. The place is shown beside them.
+/// Takes the diagnostics since number `n_reported` that are located in the queue's text, and makes them point at the
+/// arguments that the faulty code depends on, according to `uses`. The original location becomes a secondary label.
 ///
-/// What is wrong without the arguments was told before, and is not told again.
+/// Errors that are independent of the arguments were reported before, and are not repeated.
 pub(super) fn point_at_arguments(
     cx: &mut Cx<'_>,
     n_reported: usize,
@@ -51,7 +51,7 @@ fn at_arguments(
     for label in &mut diagnostic.labels {
         label.primary = false;
     }
-    // It would change the queue, which is right for other arguments.
+    // The fix would change the queue, which is correct for other arguments.
     diagnostic.fix = None;
     let span_of = |arg: &Assign| arg.name.span.to(arg.value.span);
     diagnostic = diagnostic.at(span_of(first), "caused by this argument");

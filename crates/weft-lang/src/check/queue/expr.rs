@@ -1,4 +1,4 @@
-//! Expressions of queues: whole numbers with a unit, truths, and F64. Arithmetic is total, so none of them can fail.
+//! Expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
 
 use super::range::Range;
 use super::{Checker, QueueName};
@@ -17,11 +17,11 @@ use crate::types;
 const NO_PAYLOAD: &str = "queues cannot read payloads";
 
 const IMPORT_PROTOCOL: &str = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
-/// What there is beside the packet at hand and the headers.
+/// The names that are available besides packet fields and headers.
 const BESIDE_PACKETS: [&str; 6] =
     ["queue.packets", "queue.bytes", "partition.packets", "partition.bytes", "partition.index", "link.rate"];
 
-/// What a packet says of itself, with its type, and whether a program may change it.
+/// The fields of a packet: name, type, and whether a program may set it.
 pub(crate) const PACKET_FIELDS: [(&str, T, bool); 13] = [
     ("len", T::Size, false),
     ("net_len", T::Size, false),
@@ -38,7 +38,7 @@ pub(crate) const PACKET_FIELDS: [(&str, T, bool); 13] = [
     ("deadline", T::Timestamp, false),
 ];
 
-/// The functions, as the book and the editors show them.
+/// The functions, as shown in the book and by editors.
 pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
     ("flow", "flow(): the hash of the packet's flow, p.flow"),
     ("partitions", "partitions(p.src): partitions in use for the same source, this packet's included"),
@@ -118,7 +118,7 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
 }
 
 impl Checker<'_, '_> {
-    /// An expression of a type; what has no unit of its own takes that of the place.
+    /// An expression of the expected type; a literal without a unit takes the unit of that type.
     pub(super) fn typed(&mut self, ast: &ast::Expr, want: T) -> Option<QueueExpr> {
         let found = self.expr(ast, Some(want))?;
         if found.ty == want {
@@ -130,7 +130,7 @@ impl Checker<'_, '_> {
         self.type_mismatch(ast, want, found.ty)
     }
 
-    /// An expression of another type than is wanted.
+    /// Reports an expression of the wrong type.
     fn type_mismatch<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
         let text = self.cx.sources.slice(ast.span);
         if let Ast::Str(written) = &ast.kind
@@ -169,7 +169,7 @@ impl Checker<'_, '_> {
         None
     }
 
-    /// An expression; `want` tells what a bare literal means.
+    /// An expression; `want` gives the unit of plain literals.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
         let found = self.parts(ast, want)?;
         Some(QueueExpr { span: ast.span, ..found })
@@ -224,7 +224,7 @@ impl Checker<'_, '_> {
             Ast::Case { operand, arms, otherwise: Some(otherwise) } => {
                 let mut values = Vec::new();
                 let mut ty = want;
-                // Looked at once: what it draws is the same for all arms.
+                // Evaluated once, so that a random draw is the same for all arms.
                 let operand = match operand {
                     Some(operand) => Some((&**operand, self.expr(operand, None)?)),
                     None => None,
@@ -317,7 +317,7 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// Keys and ranks are computed as packets come.
+    /// Keys and ranks are computed when a packet arrives.
     fn is_zero(&mut self, span: Span) {
         let diagnostic = Diagnostic::warning(code::QUEUE_NO_WAIT, "this is 0 for every packet")
             .at(span, "evaluated when the packet arrives")
@@ -325,7 +325,7 @@ impl Checker<'_, '_> {
         self.cx.report(diagnostic);
     }
 
-    /// What a name means, its type, and whether it may be set.
+    /// The meaning of a name, its type, and whether it can be set.
     pub(super) fn place(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -502,7 +502,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// `vlan.id`, and no protocol has this name.
+    /// Reports `vlan.id` when no protocol has this name.
     fn unknown_layer(&mut self, path: &Path) {
         let fields = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]);
         let known: Vec<String> = fields.map(|field| format!("p.{field}")).collect();
@@ -532,7 +532,7 @@ impl Checker<'_, '_> {
         None
     }
 
-    /// Whether there is a packet to look at.
+    /// Whether a packet is available.
     pub(super) fn sees_packet(&self) -> bool {
         !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every { .. })) && !self.is_declaration
     }
@@ -543,7 +543,7 @@ impl Checker<'_, '_> {
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
-    /// Both sides, of one type: a bare literal takes that of the other side.
+    /// Both operands with a common type: a plain literal takes the type of the other side.
     fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
         let is_whole = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
         let (left, right) = if is_whole(a) && !is_whole(b) {
@@ -562,7 +562,7 @@ impl Checker<'_, '_> {
         self.compared(op, (a, left), (b, right))
     }
 
-    /// A comparison of what was looked at.
+    /// A comparison of a value that was evaluated once.
     fn compared(
         &mut self,
         op: B,
@@ -586,10 +586,10 @@ impl Checker<'_, '_> {
         Some(found)
     }
 
-    /// Warns of a comparison of a codepoint with a number that no packet has.
+    /// Warns of a comparison of a codepoint with an impossible value.
     fn warn_of_impossible_codepoint(&mut self, compared: &QueueExpr) {
         let Kind::Binary(op, left, right) = &compared.kind else { return };
-        // A parameter is what it is given, and its queue asks for that.
+        // The value of a parameter is the user's choice, so the queue must compare it.
         if [left, right].iter().all(|side| matches!(side.kind, Kind::Literal(_))) {
             return;
         }
@@ -658,14 +658,14 @@ impl Checker<'_, '_> {
             (T::Timestamp, T::Timestamp) if !is_add => T::Interval,
             (left, right) if left == right && !matches!(left, T::Bool | T::Timestamp) => left,
             (left, right) if is_plain_number(a) => return self.type_mismatch(a, right, left),
-            // What a time is moved by is an interval.
+            // Only an interval can be added to a time.
             (T::Timestamp, right) => return self.type_mismatch(b, T::Interval, right),
             (left, right) => return self.type_mismatch(b, left, right),
         };
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
 
-    /// Something with a unit times something without one.
+    /// A product of a quantity with a unit and a number without one.
     fn product(&mut self, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let (left, right) = (self.expr(a, None)?, self.expr(b, None)?);
         let (left, right) = match (left.ty, right.ty) {
@@ -791,7 +791,7 @@ impl Checker<'_, '_> {
                 for arg in args {
                     let bare = matches!(arg.kind, Ast::Int(_)) && all.is_none();
                     let next = match &all {
-                        // A literal in front takes the unit of what follows.
+                        // A literal in front takes the unit of the second operand.
                         None if bare => {
                             let ty = self.expr(&args[1], want)?.ty;
                             self.expr(arg, Some(ty))?
@@ -863,7 +863,7 @@ impl Checker<'_, '_> {
                 match a.ty {
                     T::Bool => return self.mismatch(span, T::Number, T::Bool),
                     T::Float => unary(U::ToWhole, a, ty),
-                    // Its word is the same: only what it counts is another thing.
+                    // The representation is the same; only the unit differs.
                     _ => QueueExpr { ty, ..a },
                 }
             }
@@ -927,7 +927,7 @@ impl Checker<'_, '_> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ResolvedName {
     Operand(Operand),
-    /// It is true where the word is not 0.
+    /// True if the word is not 0.
     Truth(Operand),
     Local(usize),
     Known(Literal),
@@ -935,7 +935,7 @@ pub(super) enum ResolvedName {
     Sojourn,
 }
 
-/// Both sides, a whole number beside an F64 made one.
+/// Both operands; an integer next to an F64 is converted to F64.
 fn promote_operands(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
     match (left.ty, right.ty) {
         (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
@@ -944,7 +944,7 @@ fn promote_operands(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr)
     }
 }
 
-/// Whether partitions can be counted by a field of packets.
+/// Whether partitions can be counted by a packet field.
 fn is_counted(place: &Operand) -> bool {
     match place {
         Operand::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
@@ -953,7 +953,7 @@ fn is_counted(place: &Operand) -> bool {
     }
 }
 
-/// The greatest number that a codepoint of a packet may have.
+/// The maximum of a codepoint field.
 pub(super) fn codepoints(place: &Operand) -> Option<i64> {
     match place {
         Operand::Ecn => Some(3),
@@ -966,7 +966,7 @@ fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {
     if negated { unary(U::Not, expr, T::Bool) } else { expr }
 }
 
-/// A number as it is written, with its sign.
+/// A literal number, with its sign.
 fn is_plain_number(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Int(_) | Ast::Float(_) => true,

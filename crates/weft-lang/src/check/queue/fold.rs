@@ -4,7 +4,8 @@ use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueUnary as U,
 };
 
-/// The value of an expression of literals, None if it has others, or a function that needs the machine.
+/// The value of an expression over literals; None if it contains other values, or a function that only the engine
+/// evaluates.
 pub(super) fn fold(expr: &QueueExpr) -> Option<Literal> {
     match &expr.kind {
         Kind::Literal(value) => Some(*value),
@@ -40,7 +41,7 @@ fn unary(op: U, a: Literal) -> Option<Literal> {
     })
 }
 
-/// By the total arithmetic of queues: it wraps, and what is divided by 0 is 0.
+/// Total arithmetic as in queues: it wraps, and division by 0 gives 0.
 fn int(op: B, a: i64, b: i64) -> Option<Literal> {
     Some(match op {
         B::Eq => Literal::Bool(a == b),

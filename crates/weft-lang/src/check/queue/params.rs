@@ -8,8 +8,8 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 use weft_core::{Interval, Type};
 
-/// The parameters of a queue with their values, and whether all have one that is right. One with a wrong default has
-/// another in its place, so that the rest can be looked at.
+/// The parameters of a queue with their values, and whether all values are valid. An invalid default is replaced, so
+/// that the rest can be checked.
 pub(super) fn params(
     cx: &mut Cx<'_>,
     item: &ast::Queue,
@@ -57,7 +57,7 @@ pub(super) fn params(
     (names, is_whole)
 }
 
-/// Whether the type of a parameter has this value; tells it if not.
+/// Whether a value is in the range of the parameter's type; reports an error otherwise.
 fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) -> bool {
     let (Literal::Int(n), Some((_, (low, high), _))) = (value, queue_type(cx, &param.ty)) else {
         return true;
@@ -72,12 +72,12 @@ fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) ->
 }
 
 impl Checker<'_, '_> {
-    /// Whether all that the queue says of its parameters holds of their values; tells what does not.
+    /// Whether the parameter values satisfy all CHECKs of the queue; reports the violated ones.
     pub(super) fn checks_hold(&mut self, item: &ast::Queue) -> bool {
         let mut conditions: Vec<&ast::Expr> =
             item.checks.iter().rev().map(|check| &check.condition).collect();
         let mut holds = true;
-        // Each side of an AND by itself, so that only the parameters of the one that is false are to blame.
+        // Each operand of an AND separately, so that only the parameters of the false one are blamed.
         while let Some(condition) = conditions.pop() {
             if let AstKind::Binary { op: BinaryOp::And, left, right, .. } = &condition.kind {
                 conditions.extend([&**right, left]);
@@ -93,7 +93,7 @@ impl Checker<'_, '_> {
         holds
     }
 
-    /// A condition does not hold of the parameters that it asks for, which are those from this number on.
+    /// Reports a condition that is not satisfied by its parameters, which are those from this number on.
     fn broken(&mut self, item: &ast::Queue, condition: &ast::Expr, n_uses: usize) {
         let mut told: Vec<String> = Vec::new();
         for (name, _) in &self.param_uses[n_uses..] {
@@ -123,7 +123,7 @@ fn shown(value: Literal, ty: T) -> String {
     }
 }
 
-/// Whether a parameter or variable may have this name; tells it if not.
+/// Whether a parameter or variable may have this name; reports an error otherwise.
 pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, QueueName)], name: &Ident) -> bool {
     let diagnostic = if RESERVED.contains(&name.name.as_str()) {
         let message = format!("`{}` has a predefined meaning in a queue", name.name);
@@ -138,7 +138,7 @@ pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, QueueName)], name: &Ide
     false
 }
 
-/// A value for a parameter that has none where only the meaning is looked at.
+/// A value for a parameter without one, while only the structure is checked.
 fn placeholder(ty: T) -> Literal {
     match ty {
         T::Bool => Literal::Bool(false),
@@ -147,7 +147,7 @@ fn placeholder(ty: T) -> Literal {
     }
 }
 
-/// The type of a variable or parameter: with the range that it holds, and its bits.
+/// The type of a variable or parameter, with its range and width in bits.
 pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8)> {
     let known = cx.type_expr(ast)?;
     let all = (i64::MIN, i64::MAX);
@@ -175,7 +175,7 @@ pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i6
     })
 }
 
-/// An expression of the syntax that reads back as this value.
+/// A syntax tree that evaluates to this value.
 pub(super) fn spelled(value: Literal, ty: T, span: Span) -> ast::Expr {
     let of = |n: u64| match ty {
         T::Interval => AstKind::Str(format!("{n} ns")),

@@ -1,11 +1,11 @@
-//! Which ranks a level can give, where `BITS` says how many there are.
+//! The possible ranks of a level, compared with its `BITS`.
 //!
-//! Handlers are walked path by path with what is known of each value: the range of its type, what was written to it,
-//! and what the conditions of the path say. At most [`STATES_MAX`] paths are kept apart; what is beyond is looked at
-//! together. Nothing repeats in a handler, so that this comes to an end by itself.
+//! An abstract interpretation of handlers, path by path. The state holds the known range of each value: from its type,
+//! from assignments, and from the conditions of the path. At most [`STATES_MAX`] paths are kept separate; further ones
+//! are merged. Handlers have no loops, so the analysis terminates.
 //!
-//! What other handlers leave is taken to be anything that its type holds, and of the rank anything in its bits: the
-//! place that leaves another is the one that is told of.
+//! Values from other handlers are assumed to be anything in the range of their type, and a rank anything in its bits:
+//! each assignment of an invalid rank is reported where it happens.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -22,18 +22,17 @@ use crate::hir::{
 use crate::source::Span;
 use weft_core::Type;
 
-/// Paths through a handler that are told apart, at most.
+/// The maximum number of separate paths through a handler.
 const STATES_MAX: usize = 64;
-/// How much of a level is looked at: nothing is said of ranks behind it. What has as many steps as a handler may have
-/// takes less.
+/// The limit of evaluation steps per level: ranks after it are not checked. A handler of maximum size needs fewer.
 const VISITS_MAX: usize = 1 << 24;
-/// Conditions that a diagnostic shows.
+/// The maximum number of conditions in a diagnostic.
 const CONDITIONS_SHOWN: usize = 8;
-/// What is repeated in a help, in bytes.
+/// The maximum length of quoted text in a help, in bytes.
 const TEXT_SHOWN: usize = 40;
 
-/// Refuses ranks that do not fit on some path, and warns of those that may not. `changed` are the fields of packets
-/// that some queue of the program sets.
+/// Rejects ranks that never fit on some path, and warns of ranks that may not fit. `changed` are the packet fields that
+/// a queue of the program sets.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<String>) {
     if let Some(least) = &level.least {
         level.handlers.iter().for_each(|handler| refuse_set(cx, &handler.body, least.span));
@@ -44,7 +43,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<Stri
     }
 }
 
-/// Refuses to set a rank that is always the least of the packets, and so would be another at once.
+/// Rejects an assignment to a rank that is always the minimum over the packets, and would be overwritten.
 fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
     for stmt in stmts {
         match &stmt.kind {
@@ -65,7 +64,7 @@ fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
     }
 }
 
-/// A place that gives a rank which its bits do not hold.
+/// An expression whose rank does not fit its bits.
 #[derive(Clone, Debug, PartialEq)]
 struct RankOverflow {
     /// What gives it.
@@ -74,11 +73,11 @@ struct RankOverflow {
     found: Range,
     /// `BITS`.
     bits: u8,
-    /// No value on this path fits; else some may.
+    /// No value on this path fits; otherwise some may.
     is_certain: bool,
-    /// Of ORDER PACKETS, and not of partitions.
+    /// The rank is that of ORDER PACKETS, not of partitions.
     of_packets: bool,
-    /// The conditions that lead there, and whether they are true.
+    /// The conditions on the path, and their values.
     path: Vec<(Span, bool)>,
 }
 
@@ -155,7 +154,7 @@ fn greatest(bits: u8) -> i64 {
     (1 << bits) - 1
 }
 
-/// Where ranks of a level may not fit, at most one for each place.
+/// The expressions of a level whose ranks may not fit, each at most once.
 fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> {
     let mut walk = RankAnalyzer { level, changed, n_visits: Cell::new(0), given: Vec::new() };
     if let Some((rank, Some(bits))) = &level.packet_rank {
@@ -176,10 +175,10 @@ fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum AbstractValue {
     Whole(Range),
-    /// From one number to another, and a number.
+    /// From one number to another; never NaN.
     Float(f64, f64),
     Truth(bool),
-    /// A truth or an F64 that may be anything.
+    /// An unknown BOOL or F64.
     Nothing,
 }
 
@@ -199,7 +198,7 @@ impl AbstractValue {
     }
 }
 
-/// What has a value that can change, or that a condition can tell more of.
+/// A value that can change, or that conditions can narrow.
 #[derive(Clone, Debug, PartialEq)]
 enum Name {
     Local(usize),
@@ -214,12 +213,12 @@ fn name_of(expr: &QueueExpr) -> Option<Name> {
     }
 }
 
-/// What is known on a path, and how it came there.
+/// The known values on a path, and the conditions of the path.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     known: Vec<(Name, AbstractValue)>,
     path: Vec<(Span, bool)>,
-    /// A condition of the path says more than is known of it: together with others it may never be so.
+    /// A condition of the path could not be used for narrowing: in combination with others, the path may be impossible.
     is_unsure: bool,
 }
 
@@ -233,8 +232,8 @@ impl State {
         self.known.push((name, value));
     }
 
-    /// What is known of both, and as far as they have come together. What only one of them has written is within what
-    /// its place may hold anyway.
+    /// Merges two states: the values known in both, and the common prefix of the paths. A value that only one path has
+    /// written is in the range of its type anyway.
     fn or(mut self, other: &Self) -> Self {
         self.known.retain_mut(|(name, value)| match other.get(name) {
             Some(of_other) => {
@@ -249,7 +248,7 @@ impl State {
     }
 }
 
-/// How many conditions two paths begin with alike.
+/// The number of conditions in the common prefix of two paths.
 fn common(a: &[(Span, bool)], b: &[(Span, bool)]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -322,7 +321,7 @@ impl RankAnalyzer<'_> {
         after
     }
 
-    /// The states in which a condition is true, and those in which it is not.
+    /// The states in which a condition is true, and those in which it is false.
     fn split(&self, states: &[State], condition: &QueueExpr) -> (Vec<State>, Vec<State>) {
         let side = |is_true| {
             let all = states.iter().filter_map(|state| {
@@ -356,7 +355,7 @@ impl RankAnalyzer<'_> {
             }
             let Some((first, found, span)) = wrong.first() else { continue };
             let (mut path, mut found, mut span) = (first.path.clone(), found.range(), *span);
-            // What is wrong on every path has no condition that leads there but those of all.
+            // An error on every path is shown only with the conditions common to all.
             if wrong.len() == all.len() {
                 for (state, other, at) in wrong {
                     path.truncate(common(&path, &state.path));
@@ -369,7 +368,7 @@ impl RankAnalyzer<'_> {
         }
     }
 
-    /// What a place holds of what is written to it.
+    /// The value of a variable after a store.
     fn value_after_store(&self, place: &Operand, value: AbstractValue) -> AbstractValue {
         let range = match place {
             Operand::Ecn => Range::up_to(3),
@@ -387,7 +386,7 @@ impl RankAnalyzer<'_> {
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
-    /// The state in which a condition is as it is said to be; None if it cannot be.
+    /// The state narrowed by a condition's assumed value; None if it is impossible.
     fn assume(&self, state: &State, condition: &QueueExpr, is_true: bool) -> Option<State> {
         if !self.may_continue(state) {
             return Some(state.clone());
@@ -456,8 +455,8 @@ impl RankAnalyzer<'_> {
 
     // ---- values ------------------------------------------------------------------------------------------------
 
-    /// The values of an expression, each with the state in which it has it and the part that gives it: the arms of a
-    /// CASE are paths of their own.
+    /// The possible values of an expression, each with its state and subexpression: the arms of a CASE are separate
+    /// paths.
     fn outcomes(&self, state: &State, expr: &QueueExpr) -> Vec<(State, AbstractValue, Span)> {
         let Kind::Case(arms, otherwise) = &expr.kind else {
             return vec![(state.clone(), self.value(state, expr), expr.span)];
@@ -473,7 +472,7 @@ impl RankAnalyzer<'_> {
         all
     }
 
-    /// Counts a look at an expression; whether there may be more of them.
+    /// Counts an evaluation step; returns whether more are allowed.
     fn may_continue(&self, state: &State) -> bool {
         self.n_visits.set(self.n_visits.get() + 1 + state.known.len());
         self.n_visits.get() < VISITS_MAX
@@ -491,7 +490,7 @@ impl RankAnalyzer<'_> {
             Kind::Literal(Literal::Int(n)) => AbstractValue::Whole(Range::one(*n)),
             Kind::Literal(Literal::Float(x)) if !x.is_nan() => AbstractValue::Float(*x, *x),
             Kind::Literal(Literal::Bool(truth)) => AbstractValue::Truth(*truth),
-            // Draws are whole multiples of 2^-53 below 1.
+            // Random draws are multiples of 2^-53 below 1.
             Kind::Rand(_) => AbstractValue::Float(0.0, 1.0 - f64::EPSILON / 2.0),
             Kind::Unary(op, a) => unary(*op, self.value(state, a)),
             Kind::Binary(op, a, b) if expr.ty.is_whole() => {
@@ -516,7 +515,7 @@ impl RankAnalyzer<'_> {
         }
     }
 
-    /// What a name holds at the start of a handler.
+    /// The range of a value at the start of a handler.
     fn initial_value(&self, name: &Name, ty: T) -> AbstractValue {
         let Name::Operand(place) = name else { return unknown_value(ty) };
         if !ty.is_whole() {
@@ -524,7 +523,7 @@ impl RankAnalyzer<'_> {
         }
         let level = self.level;
         AbstractValue::Whole(match place {
-            // The one that comes may be counted before the limit is looked at.
+            // The arriving packet may be counted before the limit is checked.
             Operand::Packets { .. } | Operand::Drops => Range::up_to(i64::from(PACKETS_MAX) + 1),
             Operand::Bytes { .. } => Range::up_to(BYTES_MAX as i64 + i64::from(u32::MAX)),
             Operand::Rate | Operand::Now | Operand::Arrived => Range::up_to(i64::MAX),
@@ -548,7 +547,7 @@ impl RankAnalyzer<'_> {
             "flow" | "src" | "dst" => Range::HASH,
             "dscp" => Range::up_to(63),
             "net_len" => Range::HASH,
-            // What a queue has set is kept as it was set.
+            // A field that a queue has set keeps its value.
             _ if self.changed.contains(name) => Range::ALL,
             "class" => Range::HASH,
             "remaining" | "deadline" => Range::up_to(i64::MAX),
@@ -564,7 +563,7 @@ fn less(a: Range, b: Range, by: i64) -> Option<(Range, Range)> {
     Some((a.and(below)?, b.and(above)?))
 }
 
-/// The first without the second, where that is one number at an end of it.
+/// The first range without the second, if the latter is a single number at one end.
 fn other_than(a: Range, b: Range) -> Option<Range> {
     match b.is_one() {
         true if a == b => None,
@@ -574,7 +573,7 @@ fn other_than(a: Range, b: Range) -> Option<Range> {
     }
 }
 
-/// Too many paths are looked at as one.
+/// Merges paths beyond the limit.
 fn join_beyond(states: &mut Vec<State>) {
     if states.len() > STATES_MAX {
         let all = std::mem::take(states).into_iter();
@@ -590,7 +589,7 @@ fn of_var(var: &QueueVar) -> Range {
     Range::of(var.range.0, var.range.1)
 }
 
-/// Numbers are numbers, and what is another run of bytes is a hash.
+/// Number fields have their range; other bytes are hashed.
 fn of_header(header: &QueueHeader) -> Range {
     match header.ty {
         Type::Bool => Range::up_to(1),
@@ -611,7 +610,7 @@ fn unary(op: U, a: AbstractValue) -> AbstractValue {
         (U::Not, AbstractValue::Truth(truth)) => AbstractValue::Truth(!truth),
         (U::Negate, AbstractValue::Whole(a)) => AbstractValue::Whole(Range::binary(B::Sub, Range::one(0), a)),
         (U::Negate, AbstractValue::Float(low, high)) => AbstractValue::Float(-high, -low),
-        // To the nearest, which keeps their order.
+        // Rounding to nearest is monotonic.
         (U::ToFloat, AbstractValue::Whole(a)) => AbstractValue::Float(a.low as f64, a.high as f64),
         (U::ToWhole, AbstractValue::Float(low, high)) => {
             AbstractValue::Whole(Range::of(low as i64, high as i64))
@@ -632,7 +631,7 @@ fn unary(op: U, a: AbstractValue) -> AbstractValue {
     }
 }
 
-/// Arithmetic of IEEE 754 rounds in order, so that the extremes lie at those of the operands, if all are numbers.
+/// IEEE 754 rounding is monotonic, so the extremes are at those of the operands, unless a result is NaN.
 fn float(op: B, a: AbstractValue, b: AbstractValue) -> AbstractValue {
     let (AbstractValue::Float(a, b), AbstractValue::Float(c, d)) = (a, b) else {
         return AbstractValue::Nothing;

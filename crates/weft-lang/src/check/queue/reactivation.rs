@@ -1,4 +1,4 @@
-//! Queues whose partitions come back as new when they were emptied.
+//! Queues that treat a just-emptied partition as new.
 
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
@@ -7,9 +7,9 @@ use crate::hir::{
 };
 use crate::source::Span;
 
-/// Warns of a queue that ranks partitions first as they get a packet, and behind once they have had their turn, and
-/// forgets that when they are empty: one that is empty now and then, or is emptied by an AQM, always goes first, and
-/// the others starve (RFC 8290 section 4.2).
+/// Warns of a queue that ranks a partition first on its first packet and later behind others, and forgets this when the
+/// partition is empty. A partition that is often empty, or is emptied by an AQM, is then always first, and the others
+/// starve (RFC 8290 section 4.2).
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     let handler_at = |moment| level.handlers.iter().find(|handler| handler.moment == moment);
     if level.partitions.is_none() || handler_at(Moment::Empty).is_some() {
@@ -36,7 +36,7 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     cx.report(diagnostic);
 }
 
-/// The constants that the rank is set to, and where.
+/// The constants that are assigned to the rank, with their spans.
 fn ranks_set(stmts: &[QueueStmt], ranks: &mut Vec<(i64, Span)>) {
     for stmt in stmts {
         match &stmt.kind {

@@ -5,7 +5,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{QueueLevel, QueueMoment as Moment, QueueStmt, QueueStmtKind, QueueVerdict};
 use crate::source::Span;
 
-/// Warns of handlers that hold what waits on every path: when the time is over they are asked again.
+/// Warns of handlers that end in HOLD on every path: when the time is reached, they hold again.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     for handler in &level.handlers {
         let let_go = match handler.moment {

@@ -1,4 +1,4 @@
-//! What rows come to together: `SELECT link, sum(drops) FROM queues GROUP BY link`.
+//! Aggregation: `SELECT link, sum(drops) FROM queues GROUP BY link`.
 
 use weft_core::Type;
 
@@ -11,35 +11,34 @@ use crate::check::walk::each_expr;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Aggregate, Element, Expr, ExprKind, Table};
 
-/// What is asked of rows together: a row of the answer for each group of them.
+/// A query with aggregates: one result row per group.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The columns that rows of a group have the same values in. If there are none, all rows are the one group, also
-    /// where there is no row.
+    /// The GROUP BY columns. If empty, all rows form a single group, even if there are no rows.
     pub group: Vec<usize>,
     /// What of each group, with its name.
     pub items: Vec<(String, Measure)>,
-    /// By which item, and whether the greatest comes first.
+    /// The item to sort by, and whether in descending order.
     pub order: Option<(usize, bool)>,
 }
 
 /// A value of a group.
 #[derive(Clone, Debug)]
 pub enum Measure {
-    /// An expression over the columns that all its rows have the same values in.
+    /// An expression over columns that are equal within a group.
     Same(Expr),
-    /// An aggregate over its rows, and the type of its value.
+    /// An aggregate over the group's rows, and its type.
     Aggregate(Aggregate, Type),
 }
 
-/// Whether a SELECT asks for rows together.
+/// Whether a SELECT aggregates rows.
 pub(super) fn is_summary(items: &[SelectItem], group: &[ast::Ident]) -> bool {
     let is_measure =
         |item: &SelectItem| matches!(item, SelectItem::Value { value, .. } if is_aggregate(value));
     !group.is_empty() || items.iter().any(is_measure)
 }
 
-/// The table that is asked about.
+/// The table of the query.
 pub(super) struct QueriedTable<'a, 'c> {
     pub(super) cx: &'a mut Cx<'c>,
     pub(super) table: &'a Table,
@@ -95,7 +94,7 @@ impl QueriedTable<'_, '_> {
         let mut scope = Scope::new(self.cx, self.row, &[], View::Row, self.n_rand);
         let (aggregate, ty, _) = scope.aggregate_call(value)?;
         let ty = match (&aggregate, ty) {
-            // Many small numbers are a large one.
+            // Many small numbers can add up to a large one.
             (Aggregate::Sum(_), Type::Uint(_)) => Type::Uint(64),
             (Aggregate::Sum(_), Type::Int(_)) => Type::Int(64),
             (_, ty) => ty,
@@ -104,7 +103,7 @@ impl QueriedTable<'_, '_> {
         is_told.then_some(Measure::Aggregate(aggregate, ty))
     }
 
-    /// Whether all rows of a group give the same value; reports it if not.
+    /// Whether an expression has one value per group; reports an error otherwise.
     fn is_same_in_group(&mut self, expr: &Expr, group: &[usize]) -> bool {
         let mut other = None;
         each_expr(expr, &mut |part| match part.kind {

@@ -1,4 +1,4 @@
-//! What fields are computed from: never from themselves, nor from a checksum that covers them.
+//! Dependencies of computed fields: never on themselves, nor on a checksum that covers them.
 
 use weft_core::wire::{Expr, Field, FieldId, Protocol, Rule};
 
@@ -6,13 +6,13 @@ use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
-/// Fields that are computed for one at most.
+/// The maximum number of fields computed for one field.
 const STEPS_MAX: u64 = 1000;
 
-/// Fields with rules, and where these are written.
+/// Fields with rules, and the spans of the rules.
 type Rules<'r> = &'r [(FieldId, Span)];
 
-/// Refuses fields whose values no header could have, or would take for ever to make.
+/// Rejects fields without a well-defined value, and fields that are too expensive to compute.
 pub(super) fn check(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     check_sums(cx, protocol, rules);
     if check_cycles(cx, protocol, rules) {
@@ -20,7 +20,7 @@ pub(super) fn check(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     }
 }
 
-/// Refuses a second checksum: all of them cover the header, and so each other.
+/// Rejects a second checksum: each covers the header, and so the other.
 fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     let mut sums = rules.iter().filter(|(id, _)| field(protocol, *id).rule.checksum().is_some());
     let Some((first, first_span)) = sums.next() else { return };
@@ -35,7 +35,7 @@ fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     }
 }
 
-/// Refuses fields that are computed from themselves; whether there are none.
+/// Rejects fields that depend on themselves; returns whether there are none.
 fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
     let mut known = Vec::new();
     for (id, span) in rules {
@@ -58,8 +58,8 @@ fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool 
     known.is_empty()
 }
 
-/// Refuses the first field that is computed from a checksum, which is known when all of the header is, or in too many
-/// steps: each mention of a field computes it again.
+/// Rejects the first field that depends on a checksum, which is known last, or that needs too many steps: each use of a
+/// field computes it again.
 fn check_steps(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     let mut known = vec![None; protocol.fields.len()];
     for (id, span) in rules {
@@ -89,7 +89,7 @@ fn field(protocol: &Protocol, id: FieldId) -> &Field {
     &protocol.fields[usize::from(id.0)]
 }
 
-/// What a field is computed from, if it is.
+/// The expression of a computed field.
 fn source_expr(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
     match &field(protocol, id).rule {
         Rule::Computed(expr) | Rule::Default(expr) => Some(expr),
@@ -97,7 +97,7 @@ fn source_expr(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
     }
 }
 
-/// The fields that what a field is computed from names, as often as it does.
+/// The fields in the expression of a computed field, with repetitions.
 fn named_by(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     let mut named = Vec::new();
     if let Some(expr) = source_expr(protocol, id) {
@@ -110,8 +110,8 @@ fn named_field(expr: &Expr) -> Option<FieldId> {
     if let Expr::Field(id) = expr { Some(*id) } else { None }
 }
 
-/// The fields that say what a field is computed from: those that it names, and, where it asks how long something is,
-/// those that say which parts are there and how often.
+/// The dependencies of a computed field: the fields that its expression uses and, if it uses a length, the fields that
+/// determine which parts are present and how often.
 fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     let mut from = named_by(protocol, id);
     let mut asks_length = false;
@@ -128,7 +128,7 @@ fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     from
 }
 
-/// The fields by which what a field is computed from leads back to it, the field first.
+/// A dependency cycle of a field, starting with the field.
 fn circle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     let mut seen = vec![id];
     let mut paths = vec![vec![id]];
@@ -146,7 +146,7 @@ fn circle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     None
 }
 
-/// How many fields are computed for one; none is computed from itself.
+/// The number of fields computed for one field; none depends on itself.
 fn steps(protocol: &Protocol, id: FieldId, known: &mut [Option<u64>]) -> u64 {
     if let Some(steps) = known[usize::from(id.0)] {
         return steps;

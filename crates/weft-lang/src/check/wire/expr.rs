@@ -1,4 +1,4 @@
-//! Expressions over a header: which words they may use where, and between which numbers their values lie.
+//! Expressions over a header: the names available in each clause, and the ranges of values.
 
 use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_max};
 
@@ -9,29 +9,29 @@ use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
-/// Parts of one expression; it is copied for each arm of a SWITCH.
+/// The maximum size of an expression; it is copied for each arm of a SWITCH.
 const PARTS_MAX: usize = 256;
 /// No layer is longer.
 const LAYER_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Where an expression stands, which decides what is known.
+/// The clause of an expression, which determines the available values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// A width, a WHEN, COUNT or BYTES: what stands before it.
+    /// A width, a WHEN, COUNT or BYTES: the fields before it.
     Before,
-    /// DEFAULT: that, and checksums.
+    /// DEFAULT: these, and checksums.
     Default,
-    /// UNTIL: that, and the round.
+    /// UNTIL: these, and the current round.
     Until,
-    /// CHECK: all that there is.
+    /// CHECK: everything.
     Check,
-    /// COMPUTED: that, and checksums.
+    /// COMPUTED: these, and checksums.
     Computed,
     /// LENGTH: the header.
     Length,
-    /// PAYLOAD and BIND: the header, and the first bits behind it.
+    /// PAYLOAD and BIND: the header, and the first bits after it.
     Next,
-    /// ON ENCAP SET: the header and how much it carries.
+    /// ON ENCAP SET: the header, and the length of its payload.
     Encap,
 }
 
@@ -41,28 +41,28 @@ pub(super) struct ExprContext {
     pub(super) purpose: Purpose,
     /// Fields that stand before it.
     pub(super) n_before: usize,
-    /// The repetition that it stands in, an index into [`Header::repeats`].
+    /// The surrounding repetition, an index into [`Header::repeats`].
     pub(super) repeat: Option<usize>,
 }
 
 impl ExprContext {
-    /// A place where the whole header is known.
+    /// A clause in which the whole header is available.
     pub(super) fn whole(purpose: Purpose) -> Self {
         Self { purpose, n_before: usize::MAX, repeat: None }
     }
 }
 
-/// An expression, with what is known of its value.
+/// An expression with its properties.
 #[derive(Clone, Debug)]
 pub(super) struct Typed {
     pub(super) expr: Expr,
     /// It is a truth, 0 or 1.
     pub(super) is_truth: bool,
-    /// The least and the greatest that it may be.
+    /// The minimum and the maximum of its value.
     pub(super) range: (u64, u64),
 }
 
-/// A number: an expression that is no truth, or one that is taken for 0 or 1.
+/// A number: an expression that is not BOOL, or a BOOL used as 0 or 1.
 pub(super) fn number(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
@@ -260,7 +260,7 @@ impl ExprReader<'_, '_, '_> {
         (!info.is_broken).then_some(Typed { expr: Expr::Field(id), is_truth: range.1 <= 1, range })
     }
 
-    /// Refuses a field behind the expression, and one of a round from outside.
+    /// Rejects a field after the expression, and a field of a round from outside.
     fn check_in_scope(&mut self, id: FieldId, span: Span) -> Option<()> {
         let info = &self.header.infos[usize::from(id.0)];
         let name = &self.header.protocol.fields[usize::from(id.0)].name;
@@ -336,7 +336,7 @@ impl ExprReader<'_, '_, '_> {
         Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
     }
 
-    /// `hash(inner.flow)`: it is there when the header is put in front of a packet.
+    /// `hash(inner.flow)`: available when the header is pushed onto a packet.
     fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         let is_flow = |path: &ast::Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
         match args {
@@ -401,7 +401,7 @@ impl ExprReader<'_, '_, '_> {
         None
     }
 
-    /// Reads nothing of the arguments but their text: `checksum(pseudo, header, payload)`.
+    /// Uses only the text of the arguments: `checksum(pseudo, header, payload)`.
     fn checksum(&mut self, function: &Ident, span: Span) -> Option<Typed> {
         const KNOWN: [(&str, Checksum); 5] = [
             ("checksum(header)", Checksum::Header),
@@ -471,7 +471,7 @@ impl ExprReader<'_, '_, '_> {
         Some(Typed { expr: binary(op, left.expr, right.expr), is_truth, range })
     }
 
-    /// Tells of a comparison with a number that is true of no frame.
+    /// Warns of a comparison that is never true.
     fn warn_of_number(&mut self, op: BinaryOp, typed: &Typed, (number, span): (&Typed, Span)) {
         let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { return };
         let n = *n;
@@ -573,7 +573,7 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Binary(op, Box::new(left), Box::new(right))
 }
 
-/// The same comparison with its sides changed.
+/// The same comparison with swapped operands.
 fn mirrored(op: BinaryOp) -> BinaryOp {
     match op {
         BinaryOp::Lt => BinaryOp::Gt,
@@ -584,7 +584,7 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
     }
 }
 
-/// Between which numbers a result lies; arithmetic saturates, and division by zero is 0.
+/// The range of a result; arithmetic saturates, and division by zero gives 0.
 fn range(op: BinaryOp, (a, b): (u64, u64), (c, d): (u64, u64)) -> (u64, u64) {
     match op {
         BinaryOp::Add => (a.saturating_add(c), b.saturating_add(d)),

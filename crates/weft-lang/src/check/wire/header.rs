@@ -1,4 +1,4 @@
-//! The header of a protocol: fields that fill whole bytes, and a longest size.
+//! The header of a protocol: fields in whole bytes, and a maximum size.
 
 use weft_core::types::Type;
 use weft_core::wire::{
@@ -22,9 +22,9 @@ pub(super) struct Header<'a> {
     /// Of each of [`Protocol::fields`].
     pub(super) infos: Vec<FieldInfo>,
     pub(super) repeats: Vec<Repeat>,
-    /// `PAYLOAD ... WHEN (e)`: only then is the payload anything but bytes.
+    /// `PAYLOAD ... WHEN (e)`: otherwise the payload is only bytes.
     pub(super) gate: Option<Expr>,
-    /// Something of it is left out because of a fault, so that a name that is missing may well have been there.
+    /// Part of it is omitted because of an error, so a missing name may be declared there.
     pub(super) is_gappy: bool,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Header<'a> {
 pub(super) struct FieldInfo {
     pub(super) span: Span,
     pub(super) is_bytes: bool,
-    /// It has a fault: what looks at it stays silent.
+    /// The field has an error: checks that depend on it stay silent.
     pub(super) is_broken: bool,
-    /// The least and the greatest that it may be.
+    /// The minimum and the maximum of its value.
     pub(super) range: (u64, u64),
-    /// The repetition that it is in, an index into [`Header::repeats`].
+    /// The surrounding repetition, an index into [`Header::repeats`].
     pub(super) repeat: Option<usize>,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Repeat {
     pub(super) n_before: usize,
 }
 
-/// Names that mean something else in an expression.
+/// Names with a different meaning in an expression.
 const WORDS: [&str; 6] = ["header_bytes", "last", "payload_bytes", "peek", "rest", "round_bytes"];
 
 impl Header<'_> {
-    /// Where a field is declared that the checks have not come to yet.
+    /// The declaration of a field that is not checked yet.
     pub(super) fn later(&self, name: &str) -> Option<Span> {
         fn find(items: &[WireItem], name: &str) -> Option<Span> {
             items.iter().find_map(|item| match item {
@@ -89,7 +89,7 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
 struct Builder<'b, 'c, 'a> {
     cx: &'b mut Cx<'c>,
     header: Header<'a>,
-    /// Fields whose rules are to be looked at when all fields are known.
+    /// Fields whose rules are checked when all fields are known.
     pending: Vec<(FieldId, &'a WireField, Option<usize>)>,
 }
 
@@ -107,13 +107,13 @@ struct ByteRange {
     max: u64,
 }
 
-/// Bits since the last whole byte was begun.
+/// The bits since the last byte boundary.
 #[derive(Default)]
 struct PartialBytes {
     bits: u64,
-    /// The field that began them, and the last one.
+    /// The first and the last field of these bits.
     spans: Option<(Span, Span)>,
-    /// One of them has a fault, so that nobody knows how many there are.
+    /// One of the fields has an error, so the number of bits is unknown.
     is_broken: bool,
 }
 
@@ -166,7 +166,7 @@ impl<'a> Builder<'_, '_, 'a> {
         (done, size)
     }
 
-    /// Bits are over: they fill whole bytes.
+    /// Ends a run of bit fields: it must fill whole bytes.
     fn close(&mut self, open: &mut PartialBytes, size: &mut ByteRange, before: Option<Span>) {
         let PartialBytes { bits, spans, is_broken } = core::mem::take(open);
         size.min = size.min.saturating_add(bits.div_ceil(8));
@@ -225,7 +225,7 @@ impl<'a> Builder<'_, '_, 'a> {
             self.cx.report(diagnostic);
             return None;
         }
-        // What says how often is read before the first round.
+        // The COUNT is read before the first round.
         let early = match until {
             WireUntil::Count(e) | WireUntil::Bytes(e) => Some(self.before(e, None)),
             WireUntil::Condition(_) => None,
@@ -277,7 +277,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    /// All rounds of a REPEAT are a field by its name; how long they may be is not known yet.
+    /// All rounds of a REPEAT form a field with its name; its length is not known yet.
     fn rounds(&mut self, name: &Ident, place: ItemContext) -> Option<FieldId> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
         if usize::from(id.0) >= FIELDS_MAX {
@@ -306,7 +306,7 @@ impl<'a> Builder<'_, '_, 'a> {
         Some(id)
     }
 
-    /// How often a repetition goes round at most: what is written, or what follows.
+    /// The maximum number of rounds: as written, or as implied.
     fn rounds_max(&mut self, name: &Ident, max: Option<&ast::Expr>, rounds: u64) -> Option<u32> {
         let limit = u64::from(REPEATS_MAX);
         let Some(max) = max else {
@@ -526,7 +526,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    /// The rules of all fields; where they are written.
+    /// The rules of all fields, with their spans.
     fn rules(&mut self) -> Vec<(FieldId, Span)> {
         let mut spans = Vec::new();
         for (id, field, repeat) in core::mem::take(&mut self.pending) {
@@ -597,7 +597,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    /// Whether a field is as wide as the checksum that it is to hold, and no part of a REPEAT; it is reported if not.
+    /// Whether a field has the exact width of its checksum, and is not in a REPEAT; reports an error otherwise.
     fn fits_checksum(
         &mut self,
         id: FieldId,
@@ -624,13 +624,13 @@ impl<'a> Builder<'_, '_, 'a> {
         false
     }
 
-    /// Whether a sum of 16 bits stands where one of the words begins that it sums up; it is reported if not. Elsewhere
-    /// the header would not be summed up to what its reader expects.
+    /// Whether a 16-bit checksum starts at a 16-bit word boundary; reports an error otherwise. At another offset, the
+    /// sum would not be what its receiver expects.
     fn is_at_even_byte(&mut self, id: FieldId, field: &WireField, rule: &ast::WireRule) -> bool {
         let Protocol { items, fields, .. } = &self.header.protocol;
         let mut at = Some(0);
         reach(items, fields, id, &mut at);
-        // Behind what has a fault nobody knows.
+        // After a field with an error, the offset is unknown.
         let before = &self.header.infos[..usize::from(id.0)];
         let is_unknown = self.header.is_gappy || before.iter().any(|info| info.is_broken);
         if at == Some(0) || is_unknown {
@@ -682,7 +682,8 @@ impl<'a> Builder<'_, '_, 'a> {
     }
 }
 
-/// Where a field begins, in bits modulo a word of two bytes; None if that is not sure. Whether it was reached.
+/// The offset of a field in bits, modulo a 16-bit word; None if it is unknown. Also returns whether the field was
+/// reached.
 fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>) -> bool {
     const WORD: u64 = 16;
     for item in items {
@@ -699,7 +700,7 @@ fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>
             Item::When { items, .. } | Item::Repeat { items, .. } => {
                 let before = *at;
                 if reach(items, fields, wanted, at) {
-                    // Rounds before this one may have been odd, but no sum is in a REPEAT.
+                    // Earlier rounds may have odd length, but no checksum is in a REPEAT.
                     return true;
                 }
                 *at = at.filter(|at| Some(*at) == before);
@@ -709,7 +710,7 @@ fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>
     false
 }
 
-/// How many bytes a width is, as far as it tells whether they are even.
+/// The number of bytes of a width, as far as needed for its parity.
 fn bytes_of(count: &Expr) -> Option<u64> {
     match count {
         Expr::Int(n) => Some(*n),
