@@ -1,11 +1,11 @@
 //! Tokens to a syntax tree.
 //!
 //! Recursive descent, with operator precedence for expressions. Each kind of item, declaration, handler, statement and
-//! chain option is one row of a table: its keyword, the function that reads it, and how it is written, which is the
-//! help of every fault inside it. A new kind is a new module and a new row.
+//! chain option is one row of a table: its keyword, its parse function, and its syntax, which is the help of every
+//! error inside it. A new kind is a new module and a new row.
 //!
-//! After a fault, reading goes on at the next `;`, `END` or statement, so several faults are told in one go. A keyword
-//! with a slip in it (`SELCT`) is reported and read as what was meant.
+//! After an error, parsing continues at the next `;`, `END` or statement, so one run reports several errors. A
+//! misspelled keyword (`SELCT`) is reported and parsed as the intended one.
 
 use crate::ast::{Ast, DropItem, Import, InsertRows, Item, Kind};
 use crate::diagnostic::{Diagnostic, code};
@@ -32,7 +32,7 @@ pub use cursor::Expected;
 use cursor::{Parsed, Parser};
 use layout::Layout;
 
-/// Reads one file of `sources`. Never fails: what cannot be read is reported and left out of the tree.
+/// Parses one file of `sources`. Never fails: faulty parts are reported and omitted from the tree.
 ///
 /// ```
 /// use weft_lang::{ast::Item, parser::parse, source::SourceMap};
@@ -51,8 +51,8 @@ pub fn parse(sources: &SourceMap, file: FileId) -> (Ast, Vec<Diagnostic>) {
     (parse.ast, parse.diagnostics)
 }
 
-/// What could stand next, behind a text that is being written: the parser reads it, and tells what it looked for where
-/// the text ends. If the text is in the middle of a word, cut that word off.
+/// The tokens expected after a partial text: the parser reports what it expected at the end. If the text ends in the
+/// middle of a word, remove that word first.
 ///
 /// ```
 /// let expected = weft_lang::parser::expected_after("CREATE LISTENER front ON tcp '127.0.0.1:80'");
@@ -82,14 +82,14 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
     ty::words()
 }
 
-/// The keywords of the parser's tables; clauses have more.
+/// The keywords of the parser's tables; clauses use additional ones.
 pub fn words() -> impl Iterator<Item = &'static str> {
     let elsewhere = KINDS_ELSEWHERE.iter().chain(ITEMS_ELSEWHERE).copied();
     let tables = element::words().chain(expr::words()).chain(ty::words()).chain(queue::words());
     forms().map(|(keyword, _)| keyword).chain(elsewhere).chain(tables).chain(cursor::RESERVED.iter().copied())
 }
 
-/// A parse with what the formatter needs besides.
+/// A parse result with the layout for the formatter.
 pub(crate) struct Parse {
     pub(crate) ast: Ast,
     pub(crate) tokens: Vec<Token>,
@@ -107,14 +107,14 @@ pub(crate) fn parse_with_layout(sources: &SourceMap, file: FileId) -> Parse {
     Parse { ast, tokens, layout, diagnostics }
 }
 
-/// How a construct is recognised, read and explained.
+/// How a construct is recognised, parsed and explained.
 struct Row<F> {
     keyword: &'static str,
     read: F,
     form: &'static str,
 }
 
-/// What stands before the name in `CREATE OR REPLACE kind name`.
+/// The tokens before the name in `CREATE OR REPLACE kind name`.
 #[derive(Clone, Copy)]
 struct Create {
     start: Span,
@@ -139,7 +139,7 @@ const ITEMS: &[Row<ReadItem>] = &[
     },
 ];
 
-/// The kinds of this version. `DROP` knows them by [`Kind`].
+/// The kinds of this version. `DROP` identifies them by [`Kind`].
 const KINDS: &[(Row<ReadKind>, Kind)] = &[
     (Row { keyword: "TYPE", read: |p, create| p.type_item(create), form: ty::TYPE_FORM }, Kind::Type),
     (
@@ -175,17 +175,17 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
     (Row { keyword: "LINK", read: |p, create| p.link(create), form: queue::LINK_FORM }, Kind::Link),
 ];
 
-/// Kinds of which no element names any, as first words of an item.
+/// Kinds that elements never refer to, as first words of an item.
 const UNNAMED_KINDS: &[&str] = &["CHAIN", "ROUTE", "LISTENER", "QUEUE", "LINK"];
 
-/// Kinds of the design that this version does not have.
+/// Kinds of the design that this version does not support.
 const KINDS_ELSEWHERE: &[&str] = &["STACK", "POLICY"];
 
-/// Statements of the design on the running network.
+/// Statements of the design that work on a running network.
 const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
 
 impl Parser<'_> {
-    /// The items, and whether something is left out that an element may name.
+    /// The items, and whether an omitted item may declare a name that elements use.
     fn items(&mut self) -> (Vec<Item>, bool) {
         let (mut items, mut misses) = (Vec::new(), false);
         while !self.at_eof() {
@@ -208,7 +208,7 @@ impl Parser<'_> {
         (items, misses)
     }
 
-    /// Whether an element may name what was skipped from this token on.
+    /// Whether the skipped tokens from here on may declare a name that elements use.
     fn may_be_named(&self, first: usize) -> bool {
         let is = |word: &str, keyword: &str| word.eq_ignore_ascii_case(keyword);
         let mut words = self.words_since(first);
@@ -253,12 +253,12 @@ impl Parser<'_> {
         (row.read)(self, start)
     }
 
-    /// Reports a keyword with a slip in it; the caller goes on with what was meant.
+    /// Reports a misspelled keyword; the caller continues with the intended one.
     fn misspelled(&mut self, word: &str, meant: &str, place: &str) {
         self.misspelled_as(word, meant, place, &format!("did you mean `{meant}`?"));
     }
 
-    /// The same, with what is said of it.
+    /// Like [`Self::misspelled`], with a help.
     fn misspelled_as(&mut self, word: &str, meant: &str, place: &str, help: &str) {
         let span = self.token().span;
         let diagnostic =
@@ -315,7 +315,7 @@ impl Parser<'_> {
         keywords.into_iter().any(|keyword| self.peek_keyword(ahead, keyword))
     }
 
-    /// Skips what is no item up to a line that begins one: a run of strangers is one fault.
+    /// Skips to a line that begins an item: a run of unknown tokens is one error.
     fn skip_unknown_items(&mut self) {
         self.bump();
         self.skip_until(|p| {
@@ -325,7 +325,7 @@ impl Parser<'_> {
         });
     }
 
-    /// Skips the rest of an item that could not be read: to its `END;` if it has a body, else to its `;`.
+    /// Skips the rest of an item with an error: to its `END;` if it has a body, otherwise to its `;`.
     fn skip_item(&mut self, first: usize) {
         if self.index() == first {
             self.bump();
@@ -389,7 +389,7 @@ impl Parser<'_> {
         Ok(Item::Insert(InsertRows { span: self.span_from(start), ..rows }))
     }
 
-    /// `INTO t VALUES (...)`, up to what ends it.
+    /// `INTO t VALUES (...)`, up to its end.
     fn inserted(&mut self) -> Parsed<InsertRows> {
         let start = self.token().span;
         self.keyword("INTO")?;

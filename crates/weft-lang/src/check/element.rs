@@ -508,8 +508,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
     }
 }
 
-/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports it if its rows do not leave it so here, or do so for
-/// another handler.
+/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a second
+/// handler.
 fn left(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -573,7 +573,7 @@ fn left(
     Some(old)
 }
 
-/// Checks a handler; with its kind comes the table that a row has left.
+/// Checks a handler; its kind comes with the table of the removed row.
 fn handler(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -597,7 +597,7 @@ fn handler(
     (handler, frames)
 }
 
-/// A name that RETURNING makes and nothing reads is a misspelt CALL column, most likely.
+/// An unused name from RETURNING is most likely a misspelled CALL column.
 fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
     let returned = std::mem::take(&mut cx.returned);
     for (local, name) in returned {
@@ -627,7 +627,7 @@ fn reads_local(handler: &Handler, local: LocalId) -> bool {
     found
 }
 
-/// Notes which columns are read, changed and replied by some handler.
+/// Records the columns that handlers read, write and reply.
 pub(super) fn note_uses(element: &mut Element) {
     let mut replied = Vec::new();
     for handler in element.handlers.iter() {

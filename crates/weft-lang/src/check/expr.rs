@@ -1,7 +1,7 @@
-//! Types of expressions, with nullability and the chance of an error.
+//! Type checking of expressions, including nullability and fallibility.
 //!
-//! Every function gives None for an expression with a fault, which is reported then and there; whoever gets None
-//! stays silent. Literals take the type that their place asks for (`want`), where they can.
+//! Every function returns None for an expression with an error, which is reported at once; callers stay silent then.
+//! Literals take the type of their context (`want`), if possible.
 
 use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::native::NATIVES;
@@ -17,14 +17,14 @@ use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
-/// What is wrong with `counted` in another place.
+/// The message for `counted` in a wrong place.
 const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = counted(m, bin)`";
 
 impl Scope<'_, '_> {
     /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
     ///
-    /// This only hands out the work: trees are as high as [`weft_core::limits::EXPR_HEIGHT_MAX`], so what recursion
-    /// passes through keeps its frames small.
+    /// It only dispatches: trees are up to [`weft_core::limits::EXPR_HEIGHT_MAX`] high, so recursive functions need
+    /// small stack frames.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -52,7 +52,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and their kin.
+    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
     fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -124,7 +124,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// The pattern of LIKE. Its length is known, so that peers do not choose how long a look takes.
+    /// The pattern of LIKE. Its length is limited, so that peers cannot choose the cost of a match.
     fn like_pattern(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let pattern = self.typed(ast, Type::Text(None))?;
         let is_constant = matches!(pattern.kind, ExprKind::Const(_) | ExprKind::Param(_));
@@ -141,7 +141,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Whether these are networks, in one of which an address may be.
+    /// Whether the list contains networks to test an address against.
     fn are_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
         let is_network = |item: &ast::Expr| match &item.kind {
             Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
@@ -173,7 +173,7 @@ impl Scope<'_, '_> {
         self.typed(ast, Type::Bool)
     }
 
-    /// The hash of a value; 0 where it is NULL.
+    /// The hash of a value; 0 for NULL.
     pub(super) fn hash_or_zero(&self, value: Expr) -> Expr {
         let (span, ty) = (value.span, Type::Uint(64));
         let hash = function(Function::Hash, vec![value], ty, false, span);
@@ -184,7 +184,7 @@ impl Scope<'_, '_> {
         Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
     }
 
-    /// An expression as a value of type `ty` that is not NULL; `whose` says for what: `column `c``.
+    /// An expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
     pub(super) fn value_for(
         &mut self,
         ast: &ast::Expr,
@@ -196,7 +196,7 @@ impl Scope<'_, '_> {
         if nullable { Some(expr) } else { self.never_null(expr, ty, whose) }
     }
 
-    /// The expression, if it is never NULL; `whose` says what cannot be, and `ty` is its type.
+    /// The expression, if it is never NULL; `whose` names the target in messages, and `ty` is its type.
     pub(super) fn never_null(&mut self, expr: Expr, ty: Type, whose: &str) -> Option<Expr> {
         if !expr.nullable {
             return Some(expr);
@@ -223,7 +223,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Widens an expression to `ty`, or reports that it cannot be one.
+    /// Widens an expression to `ty`, or reports a type mismatch.
     pub(super) fn coerce(&mut self, expr: Expr, ty: Type) -> Option<Expr> {
         if let Some(n) = constant_integer(&expr) {
             if let Some(value) = types::integer(n, ty) {
@@ -268,7 +268,7 @@ impl Scope<'_, '_> {
         let conversion = match ty {
             Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
             Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
-            // Milliseconds for one reader are seconds for another.
+            // The unit of a plain number would be ambiguous.
             Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
             Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
             Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
@@ -375,7 +375,7 @@ impl Scope<'_, '_> {
         Some(Expr { fallible, ..over(ExprKind::Neg, operand, ty, span) })
     }
 
-    /// The lower-case name that a header or trailer key says; reports what is none.
+    /// The lower-case name of a header or trailer key; reports an invalid one.
     pub(super) fn header_name(&mut self, key: &ast::Expr) -> Option<String> {
         let Ast::Str(text) = &key.kind else {
             return self
@@ -546,7 +546,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
     }
 
-    /// Tells of an unsigned difference that is to be below zero: it is never, and one that would be fails.
+    /// Warns of an unsigned difference compared with 0: it is never negative, but fails instead.
     fn warn_of_difference(&mut self, op: CompareOp, difference: &Expr, other: &Expr) {
         let ExprKind::Arith { op: ArithOp::Sub, left, right } = &difference.kind else { return };
         let is_below = match (op, constant_integer(other)) {
@@ -574,7 +574,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// Tells of a BETWEEN whose lower bound is above the upper one.
+    /// Warns of a BETWEEN whose lower bound is greater than the upper one.
     fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
         match (constant_integer(low), constant_integer(high)) {
             (Some(low), Some(high)) if low > high => {}
@@ -681,7 +681,7 @@ impl Scope<'_, '_> {
         Some((left, right))
     }
 
-    /// Several expressions as values of one type: what is no literal decides, and literals follow.
+    /// Several expressions as values of one type: the expressions that are not literals determine it.
     pub(super) fn unify(&mut self, asts: &[&ast::Expr], want: Option<Type>) -> Option<Vec<Expr>> {
         let mut typed: Vec<Option<Expr>> = vec![None; asts.len()];
         let mut ty: Option<Type> = None;
@@ -690,7 +690,7 @@ impl Scope<'_, '_> {
         let order = |pass: u8| {
             let is_in = move |ast: &ast::Expr| match (&ast.kind, is_adaptive(ast)) {
                 (Ast::Null, _) => pass == 3,
-                // `1` beside `2.5` is an F64, whichever comes first.
+                // `1` next to `2.5` is an F64, in any order.
                 (_, true) => pass == if is_decimal(ast) { 1 } else { 2 },
                 _ => pass == 0,
             };
@@ -854,7 +854,7 @@ impl Scope<'_, '_> {
         self.apply(signature, args, want, span)
     }
 
-    /// Whether a function has no value here, for it has another one each time.
+    /// Whether a function is rejected here because it returns a new value on each call.
     fn is_drawn(&self, signature: &Signature) -> bool {
         match signature.function {
             Some(Function::Now) => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
@@ -1036,7 +1036,7 @@ pub(super) fn constant(value: Value, ty: Type, span: Span) -> Expr {
     leaf(ExprKind::Const(value), ty, false, span)
 }
 
-/// An operation on one operand, with the operand's chances of NULL and error.
+/// A unary operation, with its operand's nullability and fallibility.
 pub(super) fn over(make: impl FnOnce(Box<Expr>) -> ExprKind, operand: Expr, ty: Type, span: Span) -> Expr {
     let (nullable, fallible) = (operand.nullable, operand.fallible);
     Expr { kind: make(Box::new(operand)), ty, nullable, fallible, span }
@@ -1055,7 +1055,7 @@ pub(super) fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: 
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
 }
 
-/// The number that an expression is, if it is a constant integer.
+/// The value of a constant integer expression.
 pub(super) fn constant_integer(expr: &Expr) -> Option<i128> {
     match expr.kind {
         ExprKind::Const(Value::Int(n)) if types::is_integer(expr.ty) => {
@@ -1070,7 +1070,7 @@ fn negate_if(negated: bool, expr: Expr) -> Expr {
     if negated { over(ExprKind::Not, expr, Type::Bool, span) } else { expr }
 }
 
-/// The same comparison with its sides changed.
+/// The same comparison with swapped operands.
 fn mirrored(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Lt => CompareOp::Gt,
@@ -1081,7 +1081,7 @@ fn mirrored(op: CompareOp) -> CompareOp {
     }
 }
 
-/// Conditions with OR between them, as a tree that is as low as may be: lists are long, and trees are not high.
+/// The OR of conditions as a balanced tree: lists are long, but the height of trees is limited.
 fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
     while conditions.len() > 1 {
         let pairs = conditions.chunks(2).map(|pair| match pair {
@@ -1097,12 +1097,12 @@ fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
     conditions.pop()
 }
 
-/// Whether one of several may be NULL, and whether one may fail.
+/// Whether one of several expressions is nullable, and whether one is fallible.
 fn flags(exprs: &[Expr]) -> (bool, bool) {
     (exprs.iter().any(|expr| expr.nullable), exprs.iter().any(|expr| expr.fallible))
 }
 
-/// Whether an expression is made of literals alone, and so takes the type of what stands beside it.
+/// Whether an expression consists of literals, and so takes the type of the other operand.
 fn is_adaptive(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Int(_) | Ast::Float(_) | Ast::Str(_) | Ast::Null => true,
@@ -1116,7 +1116,7 @@ fn is_adaptive(ast: &ast::Expr) -> bool {
     }
 }
 
-/// Whether one of the literals has a point.
+/// Whether one of the literals has a decimal point.
 fn is_decimal(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Float(_) => true,
@@ -1126,7 +1126,7 @@ fn is_decimal(ast: &ast::Expr) -> bool {
     }
 }
 
-/// The type that a literal takes beside an operand of type `known`.
+/// The type of a literal next to an operand of type `known`.
 fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
     match known {
         Type::Interval if matches!(op, ArithOp::Mul | ArithOp::Div) => {
@@ -1138,7 +1138,7 @@ fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
     }
 }
 
-/// The result's type and those of both operands.
+/// The result type and both operand types.
 fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type)> {
     use ArithOp as A;
     use Type as T;
@@ -1161,7 +1161,7 @@ fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type
     }
 }
 
-/// Whether CAST goes from one type to the other.
+/// Whether CAST can convert one type to the other.
 fn can_cast(from: Type, to: Type) -> bool {
     let is_text = |ty: Type| matches!(ty, Type::Text(_));
     match (from, to) {
@@ -1176,7 +1176,7 @@ fn can_cast(from: Type, to: Type) -> bool {
     }
 }
 
-/// The type with its article, for a sentence.
+/// The type with its article, for messages.
 pub(super) fn article(ty: Type) -> String {
     let text = ty.to_string();
     let article = match ty {

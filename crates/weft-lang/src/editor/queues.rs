@@ -1,8 +1,8 @@
-//! What a queue may name beside its own variables, as editors tell it.
+//! Documentation of the predefined names in queues.
 
 use crate::check::queue::expr::FUNCTIONS;
 
-/// Something that a handler of a queue sees: of what, its name, its type, and what it is.
+/// A predefined name in a queue's handler: owner, name, type, and description.
 pub(super) const SEEN: [(&str, &str, &str, &str); 23] = [
     ("p", "len", "SIZE", "The length of the packet in bytes; for a call, the length of a full frame."),
     ("p", "net_len", "SIZE", "The length from the network layer on, without the link header."),
@@ -34,14 +34,14 @@ pub(super) const SEEN: [(&str, &str, &str, &str); 23] = [
     ("", "p", "the current packet", "Its fields: `p.len`, `p.sojourn`, `p.class`, ..."),
 ];
 
-/// What is told of a name behind an owner, or without one.
+/// The documentation of a name after an owner, or without one.
 pub(super) fn doc_of(owner: &str, name: &str) -> Option<String> {
     let (of, name, ty, doc) = SEEN.iter().find(|(of, known, ..)| *of == owner && *known == name)?;
     let dot = if of.is_empty() { "" } else { "." };
     Some(format!("```weft\n{of}{dot}{name} {ty}\n```\n{doc}"))
 }
 
-/// What is told of a function of queues.
+/// The documentation of a queue function.
 pub(super) fn doc_of_function(name: &str) -> Option<String> {
     let (_, form) = FUNCTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
     let (head, doc) = form.split_once(": ").unwrap_or((form, ""));
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::check::queue::expr::PACKET_FIELDS;
 
-    /// An editor would offer what is not there, or not say what is.
+    /// If this fails, an editor offers names that do not exist, or misses some.
     #[test]
     fn packet_field_docs_match_checker() {
         let told: Vec<(&str, &str)> =

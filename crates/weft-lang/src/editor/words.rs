@@ -1,4 +1,4 @@
-//! What the words of the language are for, in a sentence each.
+//! One-sentence descriptions of the words of the language.
 
 use crate::check::frame;
 use crate::check::scope::METAS;
@@ -7,7 +7,7 @@ use crate::parser::forms;
 /// A word of the language, as an editor shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word {
-    /// In capitals; a name that the engine knows is in lower case.
+    /// In capitals; metadata names are in lower case.
     pub word: &'static str,
     /// What it is for.
     pub doc: &'static str,
@@ -18,12 +18,12 @@ pub fn keyword(text: &str) -> Option<&'static Word> {
     KEYWORDS.iter().find(|known| known.word.eq_ignore_ascii_case(text))
 }
 
-/// How the constructs are written that a keyword begins: one example each.
+/// The syntax of the constructs that a keyword begins: one example each.
 pub fn examples(keyword: &str) -> Vec<&'static str> {
     forms().filter(|(known, _)| known.eq_ignore_ascii_case(keyword)).map(|(_, form)| form).collect()
 }
 
-/// What the engine knows of a tuple: name, type as it is written, purpose.
+/// The engine's metadata of a tuple: name, type as written, description.
 pub fn metas() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     let is_new = |(name, ..): &&(&str, _, _, _)| !METAS.iter().any(|(known, ..)| known == name);
     let known = METAS.iter().chain(frame::METAS.iter().filter(is_new)).map(|(name, _, ty, nullable)| {
@@ -42,7 +42,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What elements say of a frame to those behind them, by `meta.`.
+    /// The user metadata of a frame, after `meta.`.
     USER_METADATA_DOCS:
     "tag" "What kind of frame it is.";
     "label" "The state of its flow.";
@@ -50,7 +50,7 @@ words! {
 }
 
 words! {
-    /// What the names are for that the engine gives a value.
+    /// The descriptions of metadata.
     META_DOCS:
     "call_id" "A number of this call, unique on this node.";
     "elapsed" "The time since the call opened; in `ON RESPONSE` and `ON CLOSE`.";
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn every_parser_word_has_docs() {
-        // A keyword without a word about it shows an empty window in an editor.
+        // A keyword without a description shows an empty window in an editor.
         assert!(KEYWORDS.windows(2).all(|pair| pair[0].word < pair[1].word), "sorted, and none twice");
         for (word, _) in forms() {
             assert!(keyword(word).is_some(), "{word} is not explained");

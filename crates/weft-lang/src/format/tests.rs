@@ -9,7 +9,7 @@ fn parse_text(text: &str) -> (SourceMap, FileId) {
     (sources, file)
 }
 
-/// Formats `text`, and checks the laws that hold for every file without faults.
+/// Formats `text`, and checks the rules for every file without errors.
 #[track_caller]
 fn formatted(text: &str) -> String {
     let (sources, file) = parse_text(text);
@@ -42,7 +42,7 @@ fn check(text: &str, expect: &str) {
     assert_eq!(formatted(text), expect);
 }
 
-/// The part of DESIGN 2.2 that this version reads.
+/// The part of DESIGN 2.2 that this version parses.
 fn design() -> String {
     let text = crate::parser::tests::DESIGN;
     let (sources, file) = parse_text(text);
@@ -53,7 +53,7 @@ fn design() -> String {
 
 #[test]
 fn design_page_is_formatted() {
-    // What the design shows and what `weft fmt` writes must not argue.
+    // The examples of the design and the output of `weft fmt` must agree.
     insta::assert_snapshot!(formatted(&design()));
 }
 
@@ -160,7 +160,7 @@ fn large_file_formats_in_linear_time() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Any white space and any comments between the tokens of a program: the laws of `formatted` hold.
+    /// For any white space and any comments between the tokens of a program, the rules of `formatted` hold.
     #[test]
     fn format_is_stable_for_any_spacing(gaps in proptest::collection::vec(0_usize..14, 64), width in 0_usize..60) {
         let text = design();
@@ -179,14 +179,14 @@ proptest! {
                 _ => " ",
             });
             let word = &text[token.span.range()];
-            // Longer names move the places where lines must break.
+            // Longer names move the line breaks.
             out.push_str(word);
             if word == "input" { out.push_str(&format!("{:width$}", "")); }
         }
         formatted(&out);
     }
 
-    /// A program with a piece cut out that still parses is formatted by the same laws.
+    /// A program with a piece cut out that still parses is formatted by the same rules.
     #[test]
     fn format_is_stable_for_any_cut(at in 0_usize..3000, n_cut in 1_usize..30) {
         let text = design();
@@ -201,7 +201,7 @@ proptest! {
 
 #[test]
 fn semicolon_gets_no_own_line() {
-    // It did behind a long UPDATE without ELSE.
+    // This failed after a long UPDATE without ELSE.
     let set = "SET number_of_calls = number_of_calls + 1, last = now()";
     let text = formatted(&format!(
         "CREATE ELEMENT e ON rpc (user TEXT) AS ON REQUEST UPDATE t {set} WHERE user = input.user AND method = \
@@ -212,7 +212,7 @@ fn semicolon_gets_no_own_line() {
 
 #[test]
 fn filter_policies_stay_together() {
-    // A policy is read as a sentence; the waits of a long RETRY go to a line of their own.
+    // A policy reads like a sentence; the backoff of a long RETRY goes to a separate line.
     let text = formatted(
         "create filter f(n int=1)on rpc(user text)as timeout total '1 s';retry up to n when status in(UNAVAILABLE,\
          DEADLINE_EXCEEDED) backoff exponential '5 ms' to '250 ms' jitter 20 percent budget 20 percent and 3 per \

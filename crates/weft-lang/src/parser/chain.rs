@@ -1,4 +1,4 @@
-//! Chains: stages on an edge, and what must hold between them.
+//! Chains: stages on an edge, and options.
 
 use crate::ast::{
     Chain, ChainOn, ChainOption, ChainOptionKind, Item, Side, SideClause, Stage, StageArg, StageNode,
@@ -247,7 +247,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::Branch { from, stages: self.stages()? })
     }
 
-    /// `END;`, or a word about its absence.
+    /// `END;`, or an error about its absence.
     pub(super) fn end_of_item(&mut self, kind: &str, name: &str, start: Span) {
         self.layout.line(self.index());
         if self.eat_keyword("END").is_none() {
@@ -261,7 +261,7 @@ impl Parser<'_> {
             self.fail(diagnostic);
             return;
         }
-        // A fault here is one forgotten `;`; what follows begins an item either way.
+        // The only error here is a missing `;`; an item begins next in any case.
         let _ = self.semicolon();
     }
 }

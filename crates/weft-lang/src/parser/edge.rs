@@ -1,4 +1,4 @@
-//! Where sessions and frames enter and where they go: listeners, clusters, routes, ports.
+//! Endpoints of traffic: listeners, clusters, routes, ports.
 
 use crate::ast::{
     Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause,
@@ -102,7 +102,7 @@ impl Parser<'_> {
         Ok(Some(BalanceClause { balance, span: self.span_from(start) }))
     }
 
-    /// `WITH (option = value, ...)`; empty if left out.
+    /// `WITH (option = value, ...)`; empty if absent.
     pub(super) fn optional_with(&mut self) -> Parsed<Vec<Assign>> {
         self.layout.weak(self.index());
         if self.eat_keyword("WITH").is_none() {
@@ -124,7 +124,7 @@ impl Parser<'_> {
         Ok(Assign { name, value, span })
     }
 
-    /// The `=` of an assignment; `:=` is reported and read as that.
+    /// The `=` of an assignment; `:=` is reported and accepted.
     pub(super) fn equals(&mut self) -> Parsed<()> {
         if self.at(TokenKind::Bind) {
             let span = self.token().span;

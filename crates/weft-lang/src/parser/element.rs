@@ -1,4 +1,4 @@
-//! Elements: what they need, what they keep, when they act.
+//! Elements: columns, declarations, handlers.
 
 use crate::ast::{
     CallRow, CheckClause, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat,
@@ -116,7 +116,7 @@ impl Parser<'_> {
         Ok(Field { name, ty, span })
     }
 
-    /// `(param, ..., CHECK (e))`: parameters, and what holds of them.
+    /// `(param, ..., CHECK (e))`: parameters, and conditions on them.
     pub(super) fn params_and_checks(
         &mut self,
         param: fn(&mut Self) -> Parsed<Param>,
@@ -131,7 +131,7 @@ impl Parser<'_> {
         Ok((params.into_iter().flatten().collect(), checks))
     }
 
-    /// As [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.
+    /// Like [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.
     fn element_param(&mut self) -> Parsed<Param> {
         if !self.peek_keyword(1, "FUNCTION") {
             return self.param();
@@ -158,8 +158,8 @@ impl Parser<'_> {
             || (self.peek_keyword(0, "END") && !self.ends_inner_block())
     }
 
-    /// True at `END IF`, `END SCAN`, `END UPDATE`, and at an `END LOOP` that somebody hoped for; not at the `END` of an
-    /// item whose `;` was forgotten.
+    /// True at `END IF`, `END SCAN`, `END UPDATE`, and at an unsupported `END LOOP`; not at the `END` of an item whose
+    /// `;` is missing.
     pub(super) fn ends_inner_block(&self) -> bool {
         self.peek_keyword(0, "END") && self.peek(1) == TokenKind::Word && !self.is_item_word(1)
     }
@@ -184,7 +184,7 @@ impl Parser<'_> {
         decls
     }
 
-    /// Statements without a handler around them: read for their faults, and refused.
+    /// Statements outside of a handler: parsed to report their errors, then rejected.
     fn statements_without_handler(&mut self) {
         let span = self.token().span;
         let help = "write `ON REQUEST`, or another event, before it";
@@ -306,7 +306,7 @@ impl Parser<'_> {
         handlers
     }
 
-    /// A handler; `None` if its event is not known, though its statements have been read for their faults.
+    /// A handler; `None` if its event is unknown, after its statements were parsed to report their errors.
     fn handler(&mut self) -> Option<Handler> {
         let start = self.bump_keyword();
         self.form = HANDLER_FORM;
@@ -356,13 +356,13 @@ impl Parser<'_> {
         Ok(Event::Signal { name, fields })
     }
 
-    /// True at a word that begins a declaration and could not be a name in a statement.
+    /// True at a word that begins a declaration and cannot be a name in a statement.
     pub(super) fn at_decl_after_handler(&self) -> bool {
         let opens = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord | TokenKind::LeftParen);
         opens && self.at_decl().is_some()
     }
 
-    /// A declaration after the first handler: read for its faults, and refused.
+    /// A declaration after the first handler: parsed to report its errors, then rejected.
     pub(super) fn decl_after_handler(&mut self) {
         let (span, before) = (self.token().span, self.index());
         let help = "declarations must come before the first `ON`";

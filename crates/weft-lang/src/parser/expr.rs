@@ -1,8 +1,8 @@
 //! Expressions, by operator precedence.
 //!
-//! Two limits keep every walk over the result shallow: parentheses and the like nest at most `NESTING_MAX` deep, and no
-//! tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand read since the node
-//! being built was begun; [`Parser::expr_above`] saves and restores it around each expression.
+//! Two limits keep recursion over the result shallow: parentheses and similar constructs nest at most `NESTING_MAX`
+//! deep, and no tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand parsed for
+//! the current node; [`Parser::expr_above`] saves and restores it around each expression.
 
 use crate::ast::{
     BinaryOp, CaseArm, Expr, ExprKind, Ident, ListExpr, ListForm, Path, SelectItem, Subselect, UnaryOp,
@@ -14,7 +14,7 @@ use weft_core::limits::{ARGUMENTS_MAX, CASE_ARMS_MAX, EXPR_HEIGHT_MAX, LIST_ITEM
 
 use super::cursor::{Parsed, Parser};
 
-/// How strongly operators bind, weakest first.
+/// Binding strength of operators, weakest first.
 mod strength {
     pub(super) const OR: u8 = 1;
     pub(super) const AND: u8 = 2;
@@ -49,17 +49,17 @@ const INFIX_WORDS: &[(&str, Infix)] = &[
     ("NOT", Infix::Not),
 ];
 
-/// What is asked of the elements of a list: `ANY(l IN req.lines ...)`.
+/// The quantifiers of list expressions: `ANY(l IN req.lines ...)`.
 const LIST_WORDS: &[(&str, ListForm)] =
     &[("ALL", ListForm::All), ("ANY", ListForm::Any), ("COUNT", ListForm::Count)];
 
 /// The bound of a list.
 const LIST_BOUND: &str = "a list expression needs a limit: `MAX 100`";
 
-/// What an element is called where the program gives it no name: nothing that a program can write.
+/// The name of an element without a name in the program: not a valid identifier.
 const UNNAMED_ELEMENT: &str = "(element)";
 
-/// Operands that begin with a keyword.
+/// Keywords that begin an operand.
 const OPERAND_WORDS: &[&str] = &["CASE", "CAST", "EXISTS", "FALSE", "NOT", "NULL", "TRUE"];
 
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
@@ -98,7 +98,7 @@ impl Parser<'_> {
         self.expr_above(0)
     }
 
-    /// A number or an interval in front of a keyword: no comparison, so that `AND` and `IN` end it.
+    /// A number or an interval before a keyword: not a comparison, so `AND` and `IN` end it.
     pub(super) fn amount(&mut self) -> Parsed<Expr> {
         self.expr_above(strength::COMPARE)
     }
@@ -265,7 +265,7 @@ impl Parser<'_> {
         Ok(Expr { kind, span: self.span_from(start) })
     }
 
-    // A number that cannot be read was reported by the lexer; any value does, since nothing runs.
+    // The lexer has reported the invalid number; any value will do, because the program does not run.
     fn int(&mut self) -> ExprKind {
         let span = self.bump().span;
         ExprKind::Int(int_value(self.slice(span)).unwrap_or_default())
@@ -466,7 +466,7 @@ impl Parser<'_> {
         self.expr().map(Some)
     }
 
-    /// `contains(list, e MAX n)`: one element at least is `e`.
+    /// `contains(list, e MAX n)`: at least one element equals `e`.
     fn contains_expr(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
         let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has checked the count");
         let ExprKind::Path(list) = list.kind else {

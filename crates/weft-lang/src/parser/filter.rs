@@ -307,7 +307,7 @@ impl Parser<'_> {
         read(self).map(Some)
     }
 
-    /// As [`Parser::optional`], of two keywords.
+    /// Like [`Parser::optional`], for two keywords.
     fn optional_two<T>(
         &mut self,
         first: &'static str,

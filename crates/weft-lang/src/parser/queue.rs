@@ -62,7 +62,7 @@ pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     decls.chain(VERDICTS.iter().filter(|row| row.keyword != "MARK").map(|row| (row.keyword, row.form)))
 }
 
-/// What begins a statement of a queue.
+/// The keywords of a queue's statements.
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     ["LET", "SET", "IF"].into_iter().chain(VERDICTS.iter().map(|row| row.keyword)).chain(["DROP"])
 }
@@ -139,7 +139,7 @@ impl Parser<'_> {
         Ok(QueueUse { queue, args, span })
     }
 
-    /// `a (x = 1) EACH USING b;`, at a name that begins no declaration.
+    /// `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
     fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
         let mut words = DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]);
         let begins = words.any(|word| self.peek_keyword(0, word));
@@ -319,19 +319,19 @@ impl Parser<'_> {
 
     // ---- verdicts ----
 
-    /// True in a queue at a word that ends its handlers, and no handler elsewhere.
+    /// True in a queue at a word that is a verdict of queues only.
     pub(super) fn at_queue_verdict(&self) -> bool {
         self.in_queue && VERDICTS.iter().any(|row| self.peek_keyword(0, row.keyword))
     }
 
-    /// A verdict of a queue, if we are in one and there is one.
+    /// A verdict of a queue, if the current handler belongs to one.
     pub(super) fn queue_verdict(&mut self) -> Parsed<Option<StmtKind>> {
         let is_it = |row: &&Row<ReadVerdict>, p: &Self| p.peek_keyword(0, row.keyword);
         let found = if self.in_queue { VERDICTS.iter().find(|row| is_it(row, self)) } else { None };
         found.map(|row| self.read_queue_verdict(row)).transpose()
     }
 
-    /// The verdict that this word was meant for, if it is one of queues.
+    /// The queue verdict that this misspelled word was meant as.
     pub(super) fn queue_verdict_of(&mut self, meant: &str) -> Option<Parsed<StmtKind>> {
         let row = VERDICTS.iter().find(|row| row.keyword == meant)?;
         Some(self.read_queue_verdict(row))
@@ -343,7 +343,7 @@ impl Parser<'_> {
         (row.read)(self).map(StmtKind::QueueVerdict)
     }
 
-    /// At a declaration, which has no place in a handler.
+    /// True at a declaration, which is not allowed in a handler.
     pub(super) fn at_queue_decl(&self) -> bool {
         DECLS.iter().any(|row| self.peek_keyword(0, row.keyword))
     }

@@ -59,7 +59,7 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
 
-/// What other tools call verdicts (in lower case: they are no keywords), which verdict that is, and what is said of it.
+/// Verdicts of other tools (in lower case: they are not keywords), the verdict here, and the help.
 const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
     ("accept", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
     ("allow", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
@@ -71,7 +71,7 @@ const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
 /// Why a `SCAN` has a `MAX`.
 pub(super) const SCAN_BOUND: &str = "a `SCAN` needs a row limit";
 
-/// Statements that may begin where a line begins inside another one, as its clauses.
+/// Statements whose keywords can begin a line as a clause of another statement.
 const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -84,7 +84,7 @@ fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
 }
 
 impl Parser<'_> {
-    /// Statements up to what ends the block, which is left for the caller.
+    /// Statements up to the end of the block, which the caller consumes.
     pub(super) fn block(&mut self) -> Vec<Stmt> {
         let mut stmts = Vec::new();
         while !self.ends_block() {
@@ -135,7 +135,7 @@ impl Parser<'_> {
         self.word().is_some_and(is_own) || self.at_queue_verdict()
     }
 
-    /// Skips to where a statement may begin: after a `;`, or at a line that begins with one or ends a block.
+    /// Skips to a possible start of a statement: after a `;`, or at a line that begins with one or ends a block.
     pub(super) fn skip_statement(&mut self, first: usize) {
         if self.index() == first {
             self.bump();
@@ -197,7 +197,7 @@ impl Parser<'_> {
         Err(self.unknown_statement())
     }
 
-    /// A word that begins no statement, in a queue.
+    /// Reports an unknown statement in a queue.
     fn misspelled_in_queue(&mut self, word: &str) -> Parsed<StmtKind> {
         let Some(meant) = nearest_keyword(word, queue_statements()) else {
             return Err(self.unknown_statement());
@@ -252,7 +252,7 @@ impl Parser<'_> {
         Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
-    /// `...; ELSE verdict;`: the `;` before it cut it off. The verdict is read as a statement of its own.
+    /// `...; ELSE verdict;`: the `;` ended the statement early. The verdict is parsed as a separate statement.
     fn stray_else(&mut self) {
         let span = self.token().span;
         let semicolon = self.previous_span();
@@ -349,7 +349,7 @@ impl Parser<'_> {
         Ok(StmtKind::If { arms, otherwise })
     }
 
-    /// From the condition to the end of its block. The block is read even if the condition cannot be.
+    /// From the condition to the end of its block. The block is parsed even if the condition has an error.
     fn if_arm(&mut self, start: Span) -> Parsed<IfArm> {
         let condition = self.expr().and_then(|condition| self.keyword("THEN").map(|_| condition));
         if condition.is_err() {
@@ -375,7 +375,7 @@ impl Parser<'_> {
         stmts
     }
 
-    /// `END IF`. An `ELSE IF` in it has taken it for its own where there are too few.
+    /// `END IF`. If there are too few, a nested `ELSE IF` has consumed one.
     fn end_of_if(&mut self, start: Span, else_if: Option<Span>) -> Parsed<()> {
         let Some(span) = else_if.filter(|_| !self.at_end_of("IF") && !self.ends_inner_block()) else {
             return self.end_of_block("IF", start);
@@ -392,7 +392,7 @@ impl Parser<'_> {
         self.peek_keyword(0, "END") && self.peek_keyword(1, word)
     }
 
-    /// `END word`, or a word about its absence.
+    /// `END word`, or an error about its absence.
     fn end_of_block(&mut self, word: &'static str, start: Span) -> Parsed<()> {
         self.layout.line(self.index());
         if self.at_end_of(word) {
@@ -455,7 +455,7 @@ impl Parser<'_> {
 
     // ---- queries and tables ----
 
-    /// `SELECT` has been read, and `INSERT INTO output` before it if that is where it goes.
+    /// Called after `SELECT`, and after `INSERT INTO output` if present.
     fn guard(&mut self, into_output: Option<Span>) -> Parsed<StmtKind> {
         let select = self.select(self.previous_span())?;
         self.layout.strong(self.index(), 0);
@@ -517,7 +517,7 @@ impl Parser<'_> {
         Ok(Some(Join { left, table, alias, first: None, condition, span: self.span_from(start) }))
     }
 
-    /// Whether `FIRST` stands here, and is not a table of this name.
+    /// Whether `FIRST` is the keyword here, not a table of this name.
     fn at_first(&mut self) -> bool {
         let is_table = self.peek_keyword(1, "USING") || self.peek_keyword(1, "ON");
         !is_table && self.at_keyword("FIRST")
@@ -612,7 +612,7 @@ impl Parser<'_> {
         } else {
             Vec::new()
         };
-        // `ELSE DO` opens a block, which stands out by itself.
+        // `ELSE DO` opens a block, which has its own lines.
         self.layout.strong(self.index(), u8::from(!self.peek_keyword(1, "DO")));
         let otherwise =
             if self.eat_keyword("ELSE").is_some() { Some(self.else_of("UPDATE", start)?) } else { None };
@@ -689,12 +689,12 @@ impl Parser<'_> {
     }
 
     fn message(&mut self) -> Parsed<StmtKind> {
-        // The place is a name, so that the parenthesis after it is not taken for a call.
+        // The target is a name, so the parenthesis after it is not a call.
         let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("where it goes")?) } else { None };
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
-    /// `MARK e`, or `MARK (f = e, ...)`: no mark is a comparison.
+    /// `MARK e`, or `MARK (f = e, ...)`: a mark is never a comparison.
     fn mark_message(&mut self) -> Parsed<StmtKind> {
         let is_name = |p: &Self, at| matches!(p.peek(at), TokenKind::Word | TokenKind::QuotedWord);
         let is_field = |p: &Self, at| is_name(p, at) && p.peek(at + 1) == TokenKind::Eq;
@@ -759,7 +759,7 @@ impl Parser<'_> {
         Err(self.expected(&super::cursor::one_of(&keywords)))
     }
 
-    /// The verdict that other tools call so, which is reported; None if they do not.
+    /// Reports a verdict of another tool and returns the one meant; None for other words.
     fn verdict_of_others(&mut self, word: &str, place: &str) -> Option<Parsed<Verdict>> {
         let is_it = |(other, ..): &&(&str, &str, &str)| other.eq_ignore_ascii_case(word);
         let (_, meant, help) = OTHER_VERDICTS.iter().find(is_it)?;
@@ -786,8 +786,8 @@ impl Parser<'_> {
         Ok(VerdictKind::Abort { status, text, with })
     }
 
-    /// A name, a number, CAST, CASE, or an expression in parentheses: of anything else it could not be told where the
-    /// text after it begins.
+    /// A name, a number, CAST, CASE, or an expression in parentheses: for other expressions, the start of the following
+    /// text would be ambiguous.
     fn status(&mut self) -> Parsed<Expr> {
         let is_cast = self.peek_keyword(0, "CAST") && self.peek(1) == TokenKind::LeftParen;
         let is_literal = matches!(self.token().kind, TokenKind::LeftParen | TokenKind::Int);
@@ -821,7 +821,7 @@ impl Parser<'_> {
     }
 }
 
-/// One condition, one statement without a block of its own, no `ELSE`: short enough for one line.
+/// One condition, one statement without a block, no `ELSE`: short enough for one line.
 fn is_short_if(arms: &[IfArm], otherwise: Option<&[Stmt]>) -> bool {
     let [arm] = arms else { return false };
     let [stmt] = arm.body.as_slice() else { return false };

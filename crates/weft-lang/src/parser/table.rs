@@ -1,4 +1,4 @@
-//! Tables: shared ones at top level, and an element's own.
+//! Tables: shared tables at top level, and tables of elements.
 
 use crate::ast::{
     CheckClause, Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row,
@@ -172,9 +172,9 @@ impl Parser<'_> {
         Ok(Some(EvictClause { evict, span: self.span_from(start) }))
     }
 
-    /// `(a, b)` after the name of a table that rows go into; empty if left out.
+    /// `(a, b)` after the name of the table in an INSERT; empty if absent.
     pub(super) fn optional_column_names(&mut self) -> Parsed<Vec<Ident>> {
-        // `INSERT INTO t ('a', 1)` has values here: what is missing is `VALUES`.
+        // `INSERT INTO t ('a', 1)` has values here: the missing part is `VALUES`.
         let has_names = self.at(TokenKind::LeftParen)
             && !matches!(self.peek(1), TokenKind::Str | TokenKind::Int | TokenKind::Float);
         if has_names { self.paren_list(|p| p.ident("a column")) } else { Ok(Vec::new()) }

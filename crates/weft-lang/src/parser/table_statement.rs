@@ -25,9 +25,9 @@ pub(crate) enum TableStatementKind {
         items: Vec<SelectItem>,
         table: Path,
         filter: Option<Expr>,
-        /// A row of the answer for each value of these columns.
+        /// The GROUP BY columns.
         group: Vec<Ident>,
-        /// By which column, and whether the greatest comes first.
+        /// The column to sort by, and whether in descending order.
         order: Option<(Ident, bool)>,
         limit: Option<Expr>,
     },
@@ -46,7 +46,7 @@ pub(crate) enum TableStatementKind {
     },
 }
 
-/// Reads all statements of a text. What cannot be read is reported and left out.
+/// Parses all statements of a text. Faulty ones are reported and omitted.
 pub(crate) fn parse_table_statements(
     sources: &SourceMap,
     file: FileId,
@@ -132,7 +132,7 @@ impl Parser<'_> {
         Ok(TableStatementKind::Select { items, table, filter, group, order, limit })
     }
 
-    /// `ORDER BY sum(c)`: what rows are sorted by has a name.
+    /// Rejects `ORDER BY sum(c)`: rows are sorted by a named column.
     fn no_call_to_order_by(&mut self, name: &Ident) -> Parsed<()> {
         if !self.at(TokenKind::LeftParen) {
             return Ok(());
@@ -149,7 +149,7 @@ impl Parser<'_> {
         if self.at_eof() { Ok(()) } else { self.semicolon() }
     }
 
-    /// Skips the rest of a statement that could not be read.
+    /// Skips the rest of a statement with an error.
     fn skip_table_statement(&mut self, first: usize) {
         if self.index() == first {
             self.bump();

@@ -106,7 +106,7 @@ pub(crate) const DESIGN: &str = include_str!("../../tests/design.weft");
 
 #[test]
 fn design_page_parses_cleanly() {
-    // DESIGN 2.2 is what people copy first.
+    // DESIGN 2.2 is the first example that people copy.
     check(DESIGN, &[]);
 }
 
@@ -260,7 +260,7 @@ END;",
 
 #[test]
 fn misspelled_keywords_parse() {
-    // The statement after the slip must not be blamed for it.
+    // The statement after the misspelled keyword must not be blamed for it.
     check(
         "CRATE ELEMNT e ON rpc AS
   TABEL t (a TEXT) MAX 1 ROWS;
@@ -345,7 +345,7 @@ fn misplaced_clause_reports_once() {
 
 #[test]
 fn deep_nesting_errs_without_overflow() {
-    // A hostile file must not take the controller down with its stack.
+    // A hostile file must not crash the controller by a stack overflow.
     const N: usize = 100_000;
     let nests = [
         ("(", ")"),
@@ -380,7 +380,7 @@ fn deep_nesting_errs_without_overflow() {
 
 #[test]
 fn tree_at_limits_can_be_walked() {
-    // Just under every limit at once: cloning, printing and dropping recurse.
+    // Just under every limit at once: cloning, printing and dropping are recursive.
     let sum = vec!["a"; 190].join(" + ");
     let text =
         format!("CREATE ROUTE r ON l WHEN {}{sum}{} TO CLUSTER c;", "(NOT ".repeat(31), ")".repeat(31));

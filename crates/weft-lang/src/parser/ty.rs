@@ -9,7 +9,7 @@ use super::cursor::{Parsed, Parser};
 
 pub(super) const TYPE_FORM: &str = "CREATE TYPE cart FROM PROTO 'cart.proto';";
 
-/// Longest `TEXT(n)` or `BYTES(n)`: a value must fit a table row.
+/// The maximum length of `TEXT(n)` or `BYTES(n)`: a value must fit in a table row.
 const TEXT_BYTES_MAX: u32 = 1 << 16;
 
 const TYPES: &[(&str, TypeKind)] = &[
