@@ -979,7 +979,8 @@ fn field(
             let label = format!("`{}` is a repeated field", names[..=depth].join("."));
             let list = names[..=depth].join(".");
             let help = format!(
-                "bind a field that is not repeated, or use a list expression: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
+                "bind a field that is not repeated, or use a list expression: `{} := ANY(e IN {list} WHERE \
+                 ... MAX 100)`",
                 column.name
             );
             not_bindable(cx, column, span, &label, &help);
@@ -1264,7 +1265,8 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
             let help = match same_edge {
                 true => "merge the stages into one chain, or narrow the METHOD of one",
                 false => {
-                    "narrow the METHOD of one, or separate the calls by routes: `CREATE ROUTE ... WHEN ... TO CLUSTER ...`"
+                    "narrow the METHOD of one, or separate the calls by routes: `CREATE ROUTE ... WHEN ... TO \
+                     CLUSTER ...`"
                 }
             };
             let diagnostic = Diagnostic::error(code::OVERLAP, message)

@@ -110,7 +110,8 @@ functions! {
     "nullif" "(T, T) T?" "NULL if both are equal, otherwise the first" S::NullIf, Some(F::NullIf);
     "prefix_bits" "(CIDR) U8" "the prefix length of the network: 24 for `10.1.2.0/24`"
         S::Fixed(&[Type::Cidr], Type::Uint(8)), Some(F::PrefixBits);
-    "rand" "() F64" "a uniform random number in [0, 1), the same on each replay" S::Fixed(&[], Type::F64), Some(F::Rand(0));
+    "rand" "() F64" "a uniform random number in [0, 1), the same on each replay"
+        S::Fixed(&[], Type::F64), Some(F::Rand(0));
     "round" "(F64) F64" "the nearest integer, ties to even" S::Fixed(&[Type::F64], Type::F64), Some(F::Round);
     "same_family" "(IPADDR, CIDR) BOOL" "whether both are IPv4, or both IPv6"
         S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::SameFamily);
@@ -118,7 +119,7 @@ functions! {
     "sqrt" "(F64) F64" "the square root; NaN of a negative number" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt);
     "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second"
         S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
-    "substr" "(TEXT, from I64, n I64) TEXT" "the characters that lie entirely in n bytes from byte `from`, counted from 1"
+    "substr" "(TEXT, from I64, n I64) TEXT" "the whole characters in n bytes from byte `from`, counted from 1"
         S::Fixed(&[TEXT, I64, I64], TEXT), Some(F::Substr);
     "text" "(x) TEXT" "the value as text" S::Convert(TEXT), None, fallible;
     "uint" "(x) U64" "the value as a U64, truncated toward zero" S::Convert(Type::Uint(64)), None, fallible;

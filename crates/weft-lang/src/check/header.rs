@@ -26,9 +26,11 @@ pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
     // A colon would make it a pseudo-header (RFC 9113 section 8.3).
     if name.is_empty() || !name.bytes().all(is_token) {
         let message = format!("`{text}` is not a valid header name");
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(span, "not a valid name")
-            .with_help("use letters, digits and `-`; for the call's path read `method`, for the client's address `peer`");
+        let diagnostic =
+            Diagnostic::error(code::BAD_LITERAL, message).at(span, "not a valid name").with_help(
+                "use letters, digits and `-`; for the call's path read `method`, for the client's \
+                address `peer`",
+            );
         cx.report(diagnostic);
         return None;
     }

@@ -342,7 +342,8 @@ fn declare_help(info: &Info) -> String {
     let algorithm = if info.native == Native::JwtVerify { "algorithm = 'RS256', " } else { "" };
     let null = if info.nullable { "?" } else { "" };
     format!(
-        "declare it under your own name: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH ({algorithm}key_file = '...');`",
+        "declare it under your own name: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH \
+         ({algorithm}key_file = '...');`",
         info.name,
         params.join(", "),
         info.result,
@@ -535,11 +536,11 @@ impl Scope<'_, '_> {
                 let span = within(self.cx.sources.slice(ast.span), ast.span, at);
                 let diagnostic = Diagnostic::error(code::BAD_PATTERN, message).at(span, "here");
                 let diagnostic = match param {
-                    Param::Pointer => diagnostic
-                        .with_help("write '/user/id'; '' selects the whole document, `~1` stands for `/` in a name, `~0` for `~`"),
-                    Param::Pattern => {
-                        diagnostic.with_help("escape special characters with `\\`")
-                    }
+                    Param::Pointer => diagnostic.with_help(
+                        "write '/user/id'; '' selects the whole document, `~1` stands for `/` in a \
+                            name, `~0` for `~`",
+                    ),
+                    Param::Pattern => diagnostic.with_help("escape special characters with `\\`"),
                     _ => diagnostic,
                 };
                 self.cx.report(diagnostic);

@@ -12,7 +12,7 @@ macro_rules! codes {
 }
 
 codes! {
-    // W00xx: what is read at all.
+    // W00xx: limits of the input.
     SOURCE_TOO_LARGE = "W0001", "a source file is over the size limit";
     TOO_MANY_FILES = "W0002", "a program has too many files";
     NESTING_TOO_DEEP = "W0003", "the text nests deeper than the limit";
@@ -72,7 +72,7 @@ codes! {
     LIST_IN_LIST = "W0234", "a list expression cannot be nested in another";
     BINDING_DRAWS = "W0235", "a binding is not deterministic";
 
-    // W03xx: meaning.
+    // W03xx: semantics.
     NO_ANSWER = "W0301", "a request can end without an answer";
     LAYER_NOT_IN_VERSION = "W0302", "a layer that this version does not support";
     NOT_IN_VERSION = "W0303", "not supported on this layer or in this version";

@@ -484,7 +484,8 @@ impl Parser<'_> {
         let Some(word) = self.word().map(str::to_owned) else { return self.expected("`input`") };
         let message = format!("a statement can only select from `input`, not from `{word}`");
         let help = format!(
-            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, or scan its rows with `SCAN {word} MAX n DO`"
+            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, or scan its rows with `SCAN \
+             {word} MAX n DO`"
         );
         let span = self.token().span;
         self.fail_at(span, code::UNEXPECTED, &message, &help)

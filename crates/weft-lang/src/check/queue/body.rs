@@ -204,7 +204,8 @@ impl Checker<'_, '_> {
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "this statement is not allowed in a queue")
             .at(span, "allowed in elements only")
             .with_note(
-                "a queue handler has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, HOLD, MARK or DROP",
+                "a queue handler has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, \
+                 LEAVE, HOLD, MARK or DROP",
             );
         self.cx.report(diagnostic);
         None

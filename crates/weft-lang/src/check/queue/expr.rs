@@ -274,9 +274,12 @@ impl Checker<'_, '_> {
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "this expression is not allowed in a queue")
             .at(span, "neither a number nor a BOOL")
             .with_note(
-                "allowed are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, CASE with ELSE, and functions",
+                "allowed are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, \
+                 BETWEEN, CASE with ELSE, and functions",
             )
-            .with_help("compute it in an element of the chain, and pass it to the queue with MARK as `p.class`");
+            .with_help(
+                "compute it in an element of the chain, and pass it to the queue with MARK as `p.class`",
+            );
         self.cx.report(diagnostic);
         None
     }
@@ -417,7 +420,8 @@ impl Checker<'_, '_> {
                 diagnostic.with_help(format!("write `{meant}`")).with_fix(path.span, meant)
             }
             None => diagnostic.with_help(
-                "write header fields with their layer, `vlan.id`; for anything else, use MARK in an element of the chain and read `p.class`",
+                "write header fields with their layer, `vlan.id`; for anything else, use MARK in an element \
+                 of the chain and read `p.class`",
             ),
         });
     }
@@ -440,7 +444,8 @@ impl Checker<'_, '_> {
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "no partition is available here")
             .at(span, "partition unknown")
             .with_help(
-                "partitions are available in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with EACH PARTITION",
+                "partitions are available in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with \
+                 EACH PARTITION",
             );
         self.cx.report(diagnostic);
         None

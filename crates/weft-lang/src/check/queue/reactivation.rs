@@ -26,13 +26,18 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     if first >= behind {
         return;
     }
-    let diagnostic = Diagnostic::warning(code::QUEUE_REACTIVATION, "a partition that was just emptied is ranked first again")
-        .at(at, "new, or just emptied")
-        .with_label(after, "it was ranked behind the others")
-        .with_note("a partition that is often empty, or is emptied by an AQM, is always first; the others starve")
-        .with_help(
-            "keep it in the order until its turn: `ON EMPTY IF rank = 1 THEN LEAVE; END IF; SET rank = 1; STAY;`, as the library's `fq` does",
-        );
+    let diagnostic = Diagnostic::warning(
+        code::QUEUE_REACTIVATION,
+        "a partition that was just emptied is \
+        ranked first again",
+    )
+    .at(at, "new, or just emptied")
+    .with_label(after, "it was ranked behind the others")
+    .with_note("a partition that is often empty, or is emptied by an AQM, is always first; the others starve")
+    .with_help(
+        "keep it in the order until its turn: `ON EMPTY IF rank = 1 THEN LEAVE; END IF; SET rank = 1; \
+             STAY;`, as the library's `fq` does",
+    );
     cx.report(diagnostic);
 }
 

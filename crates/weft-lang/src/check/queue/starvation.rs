@@ -21,7 +21,8 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
             .at(handler.span, "every path ends in HOLD")
             .with_label(*last, "when this time is reached, the handler holds again")
             .with_help(format!(
-                "add a path that releases packets: `IF p.sojourn < '10 ms' THEN HOLD UNTIL p.arrived + '10 ms'; END IF; {let_go};`"
+                "add a path that releases packets: `IF p.sojourn < '10 ms' THEN HOLD UNTIL p.arrived + '10 \
+                 ms'; END IF; {let_go};`"
             ));
         cx.report(diagnostic);
     }
