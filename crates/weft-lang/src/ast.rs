@@ -182,7 +182,7 @@ pub enum Kind {
     Protocol,
     /// Where frames come in and go out.
     Port,
-    /// Ports that stand together.
+    /// A group of ports.
     Group,
     /// A queue program.
     Queue,
@@ -1383,7 +1383,7 @@ pub struct Returning {
 pub struct Scan {
     /// The table, or a sketch with `TOP`.
     pub table: Ident,
-    /// The most rows looked at.
+    /// The maximum number of rows read.
     pub max: Expr,
     /// `AS r`; without it, columns are qualified by the table's name.
     pub alias: Option<Ident>,
@@ -1499,7 +1499,7 @@ pub enum ExprKind {
     },
     /// `a IS [NOT] NULL`
     IsNull {
-        /// What is looked at.
+        /// The tested operand.
         operand: Box<Expr>,
         /// `NOT`.
         negated: bool,
@@ -1533,7 +1533,7 @@ pub enum ExprKind {
     },
     /// `a [NOT] BETWEEN b AND c`
     Between {
-        /// What is looked at.
+        /// The tested operand.
         operand: Box<Expr>,
         /// The least.
         low: Box<Expr>,

@@ -55,7 +55,7 @@ struct Piece {
     is_comment: bool,
 }
 
-/// Where a piece stands.
+/// The line break before a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PieceBreak {
     None,

@@ -49,7 +49,7 @@ pub struct Network {
     pub routes: Vec<Route>,
     /// Where frames come in and go out.
     pub ports: Vec<Port>,
-    /// Ports that stand together.
+    /// Groups of ports.
     pub groups: Vec<Group>,
     /// Wire formats; [`wire::ProtocolId`] is an index into it.
     pub protocols: Vec<wire::Protocol>,
@@ -309,7 +309,7 @@ pub struct Route {
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The traffic of the chain.
     pub edge: Edge,
     /// Which methods.
     pub method_set: MethodSet,
@@ -350,7 +350,7 @@ pub struct Branch {
     pub span: Span,
 }
 
-/// Where a chain stands.
+/// The traffic of a chain: calls on an edge, or frames on ports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edge {
     /// On calls from a listener to a cluster.
@@ -1008,7 +1008,7 @@ pub struct Effects {
     pub trailers_written: Vec<String>,
     /// The metadata that is read.
     pub metas_read: Vec<Meta>,
-    /// Tables looked at.
+    /// Tables that are read.
     pub tables_read: Vec<TableRef>,
     /// Tables changed in any way.
     pub tables_written: Vec<TableRef>,
@@ -1227,7 +1227,7 @@ pub struct Pushed {
     pub protocol: ProtocolId,
     /// The fields that are set, with values of their types.
     pub fields: Vec<(FieldId, Expr)>,
-    /// Where it stands.
+    /// The span of the header.
     pub span: Span,
 }
 
@@ -1264,7 +1264,7 @@ pub struct Join {
     pub key: Vec<Expr>,
     /// What else must be true of the row.
     pub condition: Option<Expr>,
-    /// `LEFT`: without a row, its columns are NULL and the query goes on.
+    /// `LEFT`: without a row, its columns are NULL and the query continues.
     pub left: bool,
     /// The whole clause.
     pub span: Span,
@@ -1495,7 +1495,7 @@ pub enum ExprKind {
     },
     /// `BETWEEN`: three-valued like `low <= operand AND operand <= high`, with the operand evaluated once.
     Between {
-        /// What is looked at.
+        /// The tested operand.
         operand: Box<Expr>,
         /// The least.
         low: Box<Expr>,
@@ -1535,7 +1535,7 @@ pub enum ExprKind {
         table: TableRef,
         /// The row.
         row: RowId,
-        /// Rows that are looked at, at most.
+        /// The maximum number of rows read.
         rows_max: u64,
         /// `WHERE`
         filter: Option<Box<Expr>>,
@@ -1603,7 +1603,7 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// What it looks at in each row.
+    /// The subexpressions.
     pub fn parts(&self) -> Vec<&Expr> {
         match self {
             Self::Count | Self::Any => Vec::new(),

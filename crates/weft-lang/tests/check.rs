@@ -1,4 +1,4 @@
-//! What right programs mean: the typed program that they become.
+//! Typed programs: the HIR of valid programs.
 
 use weft_core::{Interval, Type, Value};
 use weft_lang::diagnostic::{RenderOptions, render_all};
@@ -21,20 +21,20 @@ fn texts(text: &str) -> Texts {
     Texts::of(&[("main.weft".to_owned(), text.to_owned())])
 }
 
-/// The network of a program without faults.
+/// The network of a valid program.
 fn network(text: &str) -> Network {
     let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut texts(text));
     let told = render_all(&diagnostics, &sources, RenderOptions::default());
     network.unwrap_or_else(|| panic!("refused:\n{told}"))
 }
 
-/// The codes of what is said about a program.
+/// The codes of a program's diagnostics.
 fn codes(text: &str) -> Vec<&'static str> {
     let (_, diagnostics, _) = weft_lang::check("main.weft", &mut texts(text));
     diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
 }
 
-/// An element whose ON REQUEST has these statements, with one of each thing to name.
+/// An element with these statements in ON REQUEST, and one declaration of each kind.
 fn request(body: &str) -> String {
     format!(
         "CREATE ELEMENT e (p I64 = 3) ON rpc (user TEXT, id I64, small I32, coupon TEXT?, weight F64) AS
@@ -61,7 +61,7 @@ fn instance(network: &Network) -> &Instance {
 
 #[test]
 fn paper_acl_is_a_join_by_key() {
-    // The main job: an ACL on a body field, in the design's form.
+    // The main use case: an ACL on a body field, in the design's form.
     let text = format!(
         "{NETWORK}
 CREATE ELEMENT acl ON rpc (username TEXT) AS
@@ -95,7 +95,7 @@ INSERT INTO shop.acl.ac_tab VALUES ('W', 'alice'), ('R', 'bob');"
 
 #[test]
 fn ports_fill_table_rows() {
-    // A row that a table has no room for would keep all others from it, too.
+    // If this fails, one row that does not fit keeps all others out of the table.
     let network = network(
         "CREATE PORT lan ON memory WITH (mtu = 1400, mac = '02:00:00:00:00:01');
 CREATE PORT wan ON memory WITH (mtu = 1300);
@@ -121,7 +121,7 @@ CREATE TABLE ports (mac MAC?, mtu U16?, port TEXT(4) PRIMARY KEY) MAX 9 ROWS FIL
 
 #[test]
 fn paper_insert_form_denies_nonmatches() {
-    // On rpc nobody is left hanging: `INSERT INTO output` without ELSE gives a status.
+    // On rpc, every call gets an answer: `INSERT INTO output` without ELSE aborts with a status.
     let network = network(&request("INSERT INTO output SELECT * FROM input WHERE user = 'a';"));
     let handler = network.elements[0].handlers.request.as_ref().expect("it has one");
     let StmtKind::Guard { otherwise, .. } = &handler.body[0].kind else { panic!("a guard") };
@@ -132,7 +132,7 @@ fn paper_insert_form_denies_nonmatches() {
 
 #[test]
 fn token_bucket_is_upsert_and_update() {
-    // Defaults that need parameters and the time, RETURNING into the call's row, and an answer's header.
+    // Defaults that need parameters and the time, RETURNING into a CALL column, and a header of the response.
     let text = format!(
         "{NETWORK}
 CREATE ELEMENT token_bucket (rate F64 = 1000, burst F64 = 1000) ON rpc (tenant TEXT) AS
@@ -221,7 +221,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Add' AS fault (p = 0.5) 
 
 #[test]
 fn file_imported_twice_reads_once() {
-    // Two elements files that both import the shop's types are no duplicates.
+    // Two element files that both import the shop's types are not duplicates.
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let mut files = Texts::of(&[
         file("main.weft", "IMPORT 'a.weft'; IMPORT 'b.weft';"),
@@ -236,7 +236,7 @@ fn file_imported_twice_reads_once() {
 
 #[test]
 fn sinks_and_merged_vars_check() {
-    // A log line for each call, and a counter that every worker keeps for itself.
+    // A log line for each call, and a counter with a value per worker.
     let text = format!(
         "{NETWORK}
 CREATE ELEMENT logging (path TEXT = '/tmp/log', period INTERVAL = '1 s') ON rpc (user TEXT) AS
@@ -264,7 +264,7 @@ CREATE CHAIN shop ON frontend -> cart AS logging (period = '5 s'); END;"
 
 #[test]
 fn literals_take_context_type() {
-    // A literal that took its own type would make every mixed expression an error.
+    // If literals had a fixed type, every mixed expression would be an error.
     for (expr, ty) in [
         ("id + 1", "I64"),
         ("1 + small", "I32"),
@@ -293,7 +293,7 @@ fn literals_take_context_type() {
 
 #[test]
 fn null_follows_three_valued_logic() {
-    // A NULL that is lost in typing is an unexpected NULL at run time.
+    // A NULL that the types miss is an "unexpected null" error at run time.
     for (expr, ty) in [
         ("coupon = 'x'", "BOOL?"),
         ("coupon IS NULL", "BOOL"),
@@ -319,7 +319,7 @@ fn null_follows_three_valued_logic() {
 
 #[test]
 fn joined_columns_need_alias() {
-    // Behind a guard the row is named by its alias; a left join makes its columns nullable.
+    // After a guard, the row is named by its alias; a left join makes its columns nullable.
     let body = "SELECT *, coalesce(r.n, 0) AS id FROM input LEFT JOIN t r ON r.k = input.id AND r.n > 0
       WHERE user <> '' ELSE ABORT NOT_FOUND;
     LET x = r.name;
@@ -338,7 +338,7 @@ fn joined_columns_need_alias() {
 
 #[test]
 fn one_fault_reports_once() {
-    // What depends on a fault stays silent, or the first screen of output is noise.
+    // Consequences of an error stay silent, or the first screen of output is noise.
     assert_eq!(
         codes(&request("LET a = nope; LET b = a + 1; SET c = b; IF a THEN SET v = b; END IF;")),
         ["W0205"]
@@ -355,7 +355,7 @@ fn one_fault_reports_once() {
 
 #[test]
 fn body_routing_that_deadlocks_errs() {
-    // Chat streams both ways; Add does not; and OPEN has only headers to wait for.
+    // Chat streams in both directions; Add does not; and OPEN waits for headers only.
     let text = |event: &str, method: &str| {
         format!(
             "{NETWORK}CREATE ELEMENT lb ON rpc AS ON {event} REDIRECT TO 'cart'; END;
@@ -369,7 +369,7 @@ CREATE CHAIN c ON frontend -> cart METHOD 'shop.Cart/{method}' AS lb; END;"
 
 #[test]
 fn table_without_evict_warns() {
-    // Rows that arrive by handlers need EVICT; scans of a table may change its rows but not add any.
+    // Tables that handlers insert into need EVICT; scans may change rows but not insert any.
     assert!(
         codes(&request("SCAN t MAX 10 AS r WHERE r.n > 1 DO UPDATE t SET n = 0 WHERE k = r.k; END SCAN;"))
             .is_empty()
@@ -379,7 +379,7 @@ fn table_without_evict_warns() {
 
 #[test]
 fn conditional_routes_come_first() {
-    // Two routes for one call would be decided by their order in the text.
+    // If this fails, the order in the text decides between two routes for one call.
     let route = |name: &str, when: &str, to: &str| {
         format!("CREATE ROUTE {name} ON frontend {when} TO CLUSTER {to};\n")
     };
@@ -394,7 +394,7 @@ fn conditional_routes_come_first() {
 
 #[test]
 fn replaced_and_dropped_items_vanish() {
-    // OR REPLACE that kept both would run the old element.
+    // If OR REPLACE kept both, the old element would run.
     let text = "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD; END;
 CREATE OR REPLACE ELEMENT e ON rpc AS ON RESPONSE FORWARD; END;
 CREATE ELEMENT f ON rpc AS ON REQUEST FORWARD; END;
@@ -410,7 +410,7 @@ CREATE ELEMENT f ON rpc AS ON CLOSE FORWARD; END;";
 
 #[test]
 fn on_error_cannot_read_message() {
-    // ON ERROR is the same for each event, so it cannot read what only one has.
+    // ON ERROR is shared by all events, so it cannot read data of a single one.
     let text = |body: &str| {
         format!("CREATE ELEMENT e ON rpc (user TEXT) AS ON REQUEST FORWARD; ON ERROR {body} END;")
     };
@@ -421,7 +421,7 @@ fn on_error_cannot_read_message() {
 
 #[test]
 fn largest_expression_fits_stack() {
-    // The checker walks trees by recursion; the parser bounds their height.
+    // The checker is recursive; the parser limits the height of trees.
     for (operand, operator) in [("id", " + "), ("user = 'a'", " AND "), ("user", " || "), ("1", " * ")] {
         let expr = vec![operand; 250].join(operator);
         assert!(codes(&request(&format!("LET x = {expr};"))).is_empty(), "{operator}");
@@ -437,7 +437,7 @@ fn largest_expression_fits_stack() {
 
 #[test]
 fn broken_programs_never_panic() {
-    // The front end reads what people type, half-written included.
+    // The front end must handle incomplete programs.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/errors");
     #[allow(clippy::disallowed_methods, reason = "tests read the programs that they break")]
     let programs: Vec<String> = std::fs::read_dir(folder)

@@ -1,4 +1,4 @@
-//! What an editor is told at a place of a program: the cursor is a `|`.
+//! Editor features at a position of a program; `|` is the cursor.
 
 #![allow(clippy::disallowed_methods, reason = "one test reads the parser's sources")]
 
@@ -25,7 +25,7 @@ CREATE ELEMENT only (name TEXT = 'alice') ON rpc (user TEXT) AS
 END;
 ";
 
-/// The program with its cursor taken out, and where that was.
+/// The program without its cursor, and the cursor's offset.
 fn program(text: &str) -> (Program, u32) {
     let (before, after) = text.split_once('|').expect("a cursor");
     let files = [("a.weft".to_owned(), format!("{before}{after}"))];
@@ -66,7 +66,7 @@ END;
 
 #[test]
 fn top_level_completion_fits() {
-    // Whoever takes what is offered would have a fault otherwise.
+    // If this fails, accepting a candidate causes an error.
     check("|", &["CREATE", "IMPORT"], &["SELECT", "ABORT"]);
     check("CREATE |", &["ELEMENT", "CHAIN", "OR"], &["CREATE"]);
     check("CREATE EL|", &["ELEMENT"], &[]);
@@ -153,7 +153,7 @@ fn handler_completion_fits() {
 
 #[test]
 fn queue_completion_fits() {
-    // What an element sees is not there, and what is there would have to be known by heart.
+    // If this fails, candidates are offered that do not exist, or existing ones are missing.
     let queue = |body: &str| {
         format!(
             "{HEAD}CREATE PROTOCOL vlan (id bit(12), rest_ bit(4), PAYLOAD bytes);
@@ -186,7 +186,7 @@ END;
 
 #[test]
 fn hover_describes_symbols() {
-    // A window that says something else than the checker is worse than none.
+    // If this fails, a hover window contradicts the checker.
     let told = |text: &str| {
         let (program, offset) = program(text);
         hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
@@ -216,7 +216,7 @@ fn hover_describes_symbols() {
 
 #[test]
 fn name_index_finds_all_uses() {
-    // What an editor renames or highlights would be less than what is meant, or more.
+    // If this fails, rename or highlight covers too few or too many names.
     let uses = |text: &str| {
         let (program, offset) = program(text);
         let at = program.index.at(FileId(0), offset).expect("a name");
@@ -264,7 +264,7 @@ fn every_token_has_its_class() {
     );
 }
 
-/// The texts in capitals in the sources of the parser: they are its keywords.
+/// The upper-case texts in the parser's sources: the keywords.
 fn keywords_of_the_parser() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let parts = std::fs::read_dir(folder.join("parser")).expect("the parser has parts");
@@ -283,7 +283,7 @@ fn keywords_of_the_parser() -> BTreeSet<String> {
 
 #[test]
 fn hover_explains_keywords_only() {
-    // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are made
+    // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are generated
     // from the same table.
     let table: BTreeSet<String> = words::KEYWORDS.iter().map(|known| known.word.to_owned()).collect();
     assert_eq!(table, keywords_of_the_parser());

@@ -1,4 +1,4 @@
-//! The protocols of the library: each file is sound by itself, and all together.
+//! The library's protocols: each file is valid by itself, and all together.
 
 #![allow(clippy::disallowed_methods, reason = "the library is read from disk")]
 
@@ -16,7 +16,7 @@ use weft_lang::{Resolver, check};
 #[path = "support/files.rs"]
 mod files;
 
-/// One text, which may import files of the library.
+/// A text that can import files of the library.
 struct Library(String);
 
 impl Resolver for Library {
@@ -38,14 +38,14 @@ impl Resolver for Library {
 
 fn checked(text: String) -> Network {
     let (network, mut diagnostics, sources) = check("root.weft", &mut Library(text));
-    // The pieces of a page stand for programs of their own; put together, a chain may take the frames of a later one.
+    // The pieces of a page are separate programs; combined, a chain could match the frames of a later one.
     diagnostics.retain(|diagnostic| diagnostic.code != code::CHAIN_UNREACHABLE);
     let told = render_all(&diagnostics, &sources, RenderOptions::default());
     assert!(diagnostics.is_empty(), "{told}");
     network.expect("there is no error")
 }
 
-/// The files of the library's protocols, as an `IMPORT` has them.
+/// The files of the library's protocols, as IMPORT paths.
 fn imports() -> Vec<String> {
     let mut found: Vec<String> = files::programs(&[])
         .into_iter()
@@ -58,7 +58,7 @@ fn imports() -> Vec<String> {
 
 #[test]
 fn library_and_examples_are_formatted() {
-    // What `weft fmt` would change is not what a reader should learn from.
+    // Examples for readers must be formatted.
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
     for file in files::programs(&["examples"]) {
         let path = file.display().to_string();
@@ -74,7 +74,7 @@ fn library_and_examples_are_formatted() {
     }
 }
 
-/// Who copies the example of a page would be told that something in it does not exist.
+/// If this fails, an example copied from a page refers to a missing name.
 #[test]
 fn page_examples_check() {
     for import in imports() {
@@ -95,7 +95,7 @@ fn all() -> Network {
 
 #[test]
 fn library_files_check_alone_and_together() {
-    // A program that imports one protocol would be told of faults that are not its own.
+    // If this fails, a program that imports one protocol gets errors of the library.
     for path in imports() {
         checked(format!("IMPORT '{path}';"));
     }
@@ -109,7 +109,7 @@ fn library_files_check_alone_and_together() {
 
 #[test]
 fn book_programs_check() {
-    // A reader would copy a fault. `acl` and other elements that the page names are made up here.
+    // Readers copy these programs. `acl` and other elements that the page uses are defined here.
     let page =
         std::fs::read_to_string(files::root().join("docs/src/reference/protocols.md")).expect("it is there");
     let blocks = page.split("```sql\n").skip(1).map(|block| block.split("```").next().expect("a block ends"));
@@ -117,14 +117,14 @@ fn book_programs_check() {
     for name in ["firewall", "monitor"] {
         program += &format!("CREATE ELEMENT {name} ON packet AS ON PACKET FORWARD; END;\n");
     }
-    // The page shows one of the library's own.
+    // The page shows a library file.
     program.extend(blocks.map(|block| block.replace("CREATE PROTOCOL", "CREATE OR REPLACE PROTOCOL")));
     checked(program);
 }
 
 #[test]
 fn header_lengths_match_rfcs() {
-    // A field that is too wide or missing shifts all behind it.
+    // A field that is too wide or missing shifts all fields after it.
     let network = all();
     let sizes: Vec<(&str, u32, u32)> =
         network.protocols.iter().map(|p| (p.name.as_str(), p.header_min, p.header_max)).collect();
@@ -165,7 +165,7 @@ CREATE CHAIN c ON PORT lan -> wan WHEN ip.dst IN '10.0.0.0/8' AS syns (user := i
 
 #[test]
 fn frame_element_declares_its_columns() {
-    // Whoever lowers it would look for a column in another place, or take what may be missing for what is there.
+    // If this fails, lowering looks for a column at the wrong location, or treats a missing field as present.
     let network = checked(PROGRAM.to_owned());
     let element = &network.elements[0];
     let columns: Vec<(&str, bool)> =
@@ -177,7 +177,7 @@ fn frame_element_declares_its_columns() {
         ("inner.ip.src", true),
         // A frame may begin with IP.
         ("ethernet.type", true),
-        // What carries TCP is IP, with extension headers or without.
+        // IP carries TCP, with or without extension headers.
         ("ip.src", false),
         ("ip.ttl", false),
         ("present(vlan)", false),

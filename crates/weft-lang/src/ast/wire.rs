@@ -131,7 +131,7 @@ pub enum WireRuleKind {
 /// `PAYLOAD choice [LENGTH [OF LAYER] e] [WHEN (e)]`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Payload {
-    /// What stands behind the header.
+    /// The protocol of the payload.
     pub choice: PayloadChoice,
     /// `LENGTH e`.
     pub length: Option<PayloadLength>,
@@ -150,7 +150,7 @@ pub struct PayloadLength {
     pub value: Expr,
 }
 
-/// What stands behind a header.
+/// The choice of the payload's protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PayloadChoice {
     /// `bytes`
@@ -166,7 +166,7 @@ pub enum PayloadChoice {
     },
     /// `SWITCH (e) ( n: choice, n, m: choice, ELSE choice )`
     Switch {
-        /// What is looked at.
+        /// The switched expression.
         on: Expr,
         /// The arms, at least one.
         arms: Vec<SwitchArm>,
@@ -182,7 +182,7 @@ pub enum PayloadChoice {
 pub struct SwitchArm {
     /// The values, at least one, each with its span.
     pub labels: Vec<(u64, Span)>,
-    /// What stands there then.
+    /// The payload for these values.
     pub choice: PayloadChoice,
 }
 

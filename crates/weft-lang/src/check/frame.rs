@@ -81,7 +81,7 @@ impl From<(Vec<Protocol>, Unions)> for Formats {
 }
 
 impl Formats {
-    /// The protocols that a name stands for.
+    /// The protocols that a name refers to.
     pub(super) fn layer(&self, name: &str, level: u8) -> Option<LayerRef> {
         let own = self.protocols.iter().position(|protocol| protocol.name == name);
         let own = own.map(|at| vec![ProtocolId(at as u16)]);

@@ -252,7 +252,7 @@ fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeC
     }
 }
 
-// ---- parameters that stand for a function ------------------------------------------------------------------------
+// ---- function parameters -----------------------------------------------------------------------------------------
 
 /// The function that an argument or a default names, as the value of a parameter of this type.
 pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &str) -> Option<Value> {

@@ -418,7 +418,10 @@ fn ranged_settings(
     let known: Vec<(&'static str, Type)> = defs.iter().map(|def| (def.name, def.ty)).collect();
     let mut settings = read_settings(cx, options, &known, kind);
     settings.retain(|setting| {
-        let def = defs.iter().find(|def| def.name == setting.name).expect("allowed values");
+        let def = defs
+            .iter()
+            .find(|def| def.name == setting.name)
+            .expect("each setting was checked against its definition");
         let Value::Int(value) = setting.value else { return false };
         let nearest = value.clamp(def.min, def.max);
         if nearest != value {

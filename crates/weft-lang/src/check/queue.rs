@@ -488,7 +488,7 @@ struct Checker<'k, 'c> {
     locals: Vec<(String, Option<(usize, T)>)>,
     n_locals: usize,
     n_rand: u32,
-    /// The handler at hand.
+    /// The current handler.
     moment: Option<QueueMoment>,
     /// The current code is a declaration, without a packet.
     is_declaration: bool,

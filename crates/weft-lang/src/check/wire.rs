@@ -130,7 +130,7 @@ fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item
     cx.report_missing(diagnostic);
 }
 
-// ---- what stands behind what -----------------------------------------------------------------------------------
+// ---- payload rules ---------------------------------------------------------------------------------------------
 
 /// A rule for the header after a header, with its span.
 struct NextHeader {

@@ -31,7 +31,7 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, options: RenderOptio
 
 /// All of them, separated by an empty line, with the count at the end: `1 error, 2 warnings`.
 ///
-/// Empty if there is nothing to say.
+/// Empty if there are no diagnostics.
 pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, options: RenderOptions) -> String {
     let mut out = String::new();
     for diagnostic in diagnostics {

@@ -1,4 +1,4 @@
-//! What could stand at a place.
+//! Completion: the words and names that are possible at a position.
 //!
 //! The candidates come from the parser: it parses the text up to the word at the cursor, and reports the keywords and
 //! kinds of names that it expected at the end. So completion follows the grammar automatically.
@@ -110,7 +110,7 @@ impl Completer<'_> {
         let comments = lex(self.file, self.text).comments;
         comments.iter().any(|comment| {
             let (start, end) = (comment.span.start as usize, comment.span.end as usize);
-            // The end of a line comment is still in it; behind `*/` the text goes on.
+            // The cursor may still be in a line comment; after `*/` the text continues.
             start < offset && (offset < end || (offset == end && !comment.is_block))
         })
     }

@@ -188,7 +188,7 @@ impl Parser<'_> {
         Ok(Some(WireRule { kind, span: self.span_from(start) }))
     }
 
-    // ---- what stands behind the header ----
+    // ---- payload --------------------------
 
     fn payload(&mut self) -> Parsed<Payload> {
         self.form = "PAYLOAD SWITCH (type) ( 1: ipv4, 2, 3: INNER ethernet, ELSE bytes ) LENGTH len";

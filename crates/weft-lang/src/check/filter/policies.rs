@@ -50,7 +50,7 @@ struct PolicyReader<'a, 'c> {
     n_keys: u16,
 }
 
-/// A value and where it stands.
+/// A value with its span.
 #[derive(Clone, Copy)]
 struct Spanned<T> {
     value: T,

@@ -11,7 +11,7 @@ use crate::hir::{FilterInstance, Instance};
 /// A filter that a stage adds to a chain.
 #[derive(Debug)]
 pub(in crate::check) struct Placed {
-    /// What stands directly before it.
+    /// The element directly before it.
     pub(in crate::check) keys: Option<(Instance, Option<Checked>)>,
     /// The filter; the caller knows its position.
     pub(in crate::check) filter: FilterInstance,

@@ -406,7 +406,7 @@ impl Checker<'_, '_> {
         Some((ResolvedName::Operand(found), *ty, *can_set))
     }
 
-    /// Says what packets have instead.
+    /// Reports an unknown packet field, with the known ones.
     fn not_of_packets(&mut self, path: &Path, message: impl Into<String>) {
         let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)

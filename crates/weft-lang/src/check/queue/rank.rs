@@ -256,7 +256,7 @@ fn common(a: &[(Span, bool)], b: &[(Span, bool)]) -> usize {
 struct RankAnalyzer<'w> {
     level: &'w QueueLevel,
     changed: &'w BTreeSet<String>,
-    /// How much was looked at.
+    /// The number of evaluation steps.
     n_visits: Cell<usize>,
     given: Vec<RankOverflow>,
 }

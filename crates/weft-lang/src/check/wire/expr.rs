@@ -39,7 +39,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExprContext {
     pub(super) purpose: Purpose,
-    /// Fields that stand before it.
+    /// The number of fields before it.
     pub(super) n_before: usize,
     /// The surrounding repetition, an index into [`Header::repeats`].
     pub(super) repeat: Option<usize>,

@@ -93,7 +93,7 @@ struct Builder<'b, 'c, 'a> {
     pending: Vec<(FieldId, &'a WireField, Option<usize>)>,
 }
 
-/// Where items stand.
+/// The context of items.
 #[derive(Clone, Copy)]
 struct ItemContext {
     repeat: Option<usize>,
