@@ -31,7 +31,7 @@ fn slip<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a 
         .into_iter()
         .take(KNOWN_MAX)
         .filter(|candidate| candidate.len() <= WORD_BYTES_MAX && *candidate != name)
-        .map(|candidate| (n_slips(name, candidate), candidate))
+        .map(|candidate| (edit_distance(name, candidate), candidate))
         .filter(|(slips, candidate)| *slips <= slips_max && *slips < name.len().min(candidate.len() + 1))
         .min()
         .map(|(_, candidate)| candidate)
@@ -53,7 +53,7 @@ fn completion<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// The number of insertions, deletions, replacements or swaps of neighbours from one word to the other, ignoring case
 /// (optimal string alignment distance).
-fn n_slips(from: &str, to: &str) -> usize {
+fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let is_same = |i: usize, j: usize| from[i].eq_ignore_ascii_case(&to[j]);
     let mut before_last: Vec<usize> = Vec::new();

@@ -84,7 +84,7 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
 
 /// The keywords of the parser's tables; clauses use additional ones.
 pub fn words() -> impl Iterator<Item = &'static str> {
-    let elsewhere = KINDS_ELSEWHERE.iter().chain(ITEMS_ELSEWHERE).copied();
+    let elsewhere = UNSUPPORTED_KINDS.iter().chain(RUNNING_ONLY_STATEMENTS).copied();
     let tables = element::words().chain(expr::words()).chain(ty::words()).chain(queue::words());
     forms().map(|(keyword, _)| keyword).chain(elsewhere).chain(tables).chain(cursor::RESERVED.iter().copied())
 }
@@ -176,13 +176,13 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
 ];
 
 /// Kinds that elements never refer to, as first words of an item.
-const UNNAMED_KINDS: &[&str] = &["CHAIN", "ROUTE", "LISTENER", "QUEUE", "LINK"];
+const UNREFERENCED_KINDS: &[&str] = &["CHAIN", "ROUTE", "LISTENER", "QUEUE", "LINK"];
 
 /// Kinds of the design that this version does not support.
-const KINDS_ELSEWHERE: &[&str] = &["STACK", "POLICY"];
+const UNSUPPORTED_KINDS: &[&str] = &["STACK", "POLICY"];
 
 /// Statements of the design that work on a running network.
-const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
+const RUNNING_ONLY_STATEMENTS: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
 
 impl Parser<'_> {
     /// The items, and whether an omitted item may declare a name that elements use.
@@ -216,7 +216,7 @@ impl Parser<'_> {
             Some(word) if is(word, "INSERT") || is(word, "DROP") => true,
             Some(word) if is(word, "CREATE") => {
                 let kind = words.find(|word| !is(word, "OR") && !is(word, "REPLACE"));
-                kind.is_some_and(|kind| UNNAMED_KINDS.iter().any(|unnamed| is(kind, unnamed)))
+                kind.is_some_and(|kind| UNREFERENCED_KINDS.iter().any(|unnamed| is(kind, unnamed)))
             }
             _ => false,
         };
@@ -234,7 +234,9 @@ impl Parser<'_> {
             self.form = row.form;
             return (row.read)(self, start);
         }
-        if let Some(keyword) = ITEMS_ELSEWHERE.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
+        if let Some(keyword) =
+            RUNNING_ONLY_STATEMENTS.iter().find(|keyword| keyword.eq_ignore_ascii_case(word))
+        {
             let message = format!("`{keyword}` works on a running network, not in a file");
             return Err(self.fail_at(
                 start,
@@ -279,7 +281,7 @@ impl Parser<'_> {
             self.form = row.form;
             return (row.read)(self, create);
         }
-        if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
+        if let Some(kind) = UNSUPPORTED_KINDS.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
             return Err(self.kind_elsewhere(kind));
         }
         let message = match word {
@@ -311,7 +313,7 @@ impl Parser<'_> {
 
     /// True if the word `ahead` begins an item, in this version or another.
     fn is_item_word(&self, ahead: usize) -> bool {
-        let keywords = ITEMS.iter().map(|row| row.keyword).chain(ITEMS_ELSEWHERE.iter().copied());
+        let keywords = ITEMS.iter().map(|row| row.keyword).chain(RUNNING_ONLY_STATEMENTS.iter().copied());
         keywords.into_iter().any(|keyword| self.peek_keyword(ahead, keyword))
     }
 
@@ -371,7 +373,7 @@ impl Parser<'_> {
         self.offer(KINDS.iter().map(|(row, _)| row.keyword));
         let word = self.word().unwrap_or_default();
         let Some((_, kind)) = KINDS.iter().find(|(row, _)| row.keyword.eq_ignore_ascii_case(word)) else {
-            if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
+            if let Some(kind) = UNSUPPORTED_KINDS.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
                 return Err(self.kind_elsewhere(kind));
             }
             let kinds: Vec<String> = KINDS.iter().map(|(row, _)| format!("`{}`", row.keyword)).collect();

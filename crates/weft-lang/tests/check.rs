@@ -24,8 +24,8 @@ fn texts(text: &str) -> Texts {
 /// The network of a valid program.
 fn network(text: &str) -> Network {
     let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut texts(text));
-    let told = render_all(&diagnostics, &sources, RenderOptions::default());
-    network.unwrap_or_else(|| panic!("refused:\n{told}"))
+    let rendered = render_all(&diagnostics, &sources, RenderOptions::default());
+    network.unwrap_or_else(|| panic!("refused:\n{rendered}"))
 }
 
 /// The codes of a program's diagnostics.

@@ -172,28 +172,31 @@ END;
     check(&queue("LET x = queue.|"), &["packets", "bytes"], &["index"]);
     check(&queue("LET x = vlan.|"), &["id"], &["len"]);
     check(&queue("LET x = inner.vlan.|"), &["id"], &["len"]);
-    let told = |body: &str| {
+    let hover_at = |body: &str| {
         let (program, offset) = program(&queue(body));
         hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
     };
-    assert!(told("IF p.|sojourn > target THEN DROP; END IF;").contains("How long the packet has waited."));
     assert!(
-        told("LET x = |send_time(p.len, 7);").contains("send_time(SIZE, bits a second [, rest]) INTERVAL")
+        hover_at("IF p.|sojourn > target THEN DROP; END IF;").contains("How long the packet has waited.")
     );
-    assert!(told("SET |rank = 1;").contains("the lowest goes first"));
-    assert!(told("SET |n = 1;").contains("variable of queue `q`"));
+    assert!(
+        hover_at("LET x = |send_time(p.len, 7);")
+            .contains("send_time(SIZE, bits a second [, rest]) INTERVAL")
+    );
+    assert!(hover_at("SET |rank = 1;").contains("the lowest goes first"));
+    assert!(hover_at("SET |n = 1;").contains("variable of queue `q`"));
 }
 
 #[test]
 fn hover_describes_symbols() {
     // If this fails, a hover window contradicts the checker.
-    let told = |text: &str| {
+    let hover_at = |text: &str| {
         let (program, offset) = program(text);
         hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
     };
     let body = "UPSERT t KEY (user) SET n = n + 1; -- counted\n    LET twice = length(user) * 2;\n    \
                 ABORT UNAVAILABLE text(twice);";
-    let at = |word: &str| told(&handler(&body.replacen(word, &format!("|{word}"), 1)));
+    let at = |word: &str| hover_at(&handler(&body.replacen(word, &format!("|{word}"), 1)));
     insta::assert_snapshot!(
         [
             at("UPSERT"),
@@ -203,12 +206,12 @@ fn hover_describes_symbols() {
             at("twice"),
             at("length"),
             at("UNAVAILABLE"),
-            told(&handler(body).replace("ELEMENT e (", "ELEMENT |e (")),
-            told(&handler(body).replace("limit I64", "|limit I64")),
-            told(&chain("only (user := req.item.|sku) AS first;")),
-            told(&chain("only (user := req.|item.sku) AS first;")),
-            told(&chain("|only;")),
-            told(&handler("SET kept = kept + 1|;")),
+            hover_at(&handler(body).replace("ELEMENT e (", "ELEMENT |e (")),
+            hover_at(&handler(body).replace("limit I64", "|limit I64")),
+            hover_at(&chain("only (user := req.item.|sku) AS first;")),
+            hover_at(&chain("only (user := req.|item.sku) AS first;")),
+            hover_at(&chain("|only;")),
+            hover_at(&handler("SET kept = kept + 1|;")),
         ]
         .join("\n--------\n")
     );

@@ -24,9 +24,9 @@ CREATE CHAIN c ON frontend -> cart METHOD 'shop.Cart/Get' AS {stages} END;"
     );
     let (network, diagnostics, sources) =
         weft_lang::check("main.weft", &mut Texts::of(&[("main.weft".to_owned(), text)]));
-    let told = render_all(&diagnostics, &sources, RenderOptions::default());
-    assert!(diagnostics.is_empty(), "{told}");
-    network.unwrap_or_else(|| panic!("refused:\n{told}"))
+    let rendered = render_all(&diagnostics, &sources, RenderOptions::default());
+    assert!(diagnostics.is_empty(), "{rendered}");
+    network.unwrap_or_else(|| panic!("refused:\n{rendered}"))
 }
 
 /// The policies of filter `f` with one policy, and columns `coupon TEXT?` and `user TEXT`.

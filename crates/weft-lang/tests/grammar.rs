@@ -307,8 +307,8 @@ fn random_grammar_programs_parse() {
         maker.make(&page.rules[start], 0, &mut words);
         let text = around(start, &words.join(" "));
         // Some programs nest deeper than the limit, and are rejected for that.
-        let said = faults(start, &text);
-        assert!(said.is_empty() || said.contains("W0003"), "{text}\n{said}");
+        let errors = faults(start, &text);
+        assert!(errors.is_empty() || errors.contains("W0003"), "{text}\n{errors}");
     }
     let missed = (0..page.n_ways).filter(|way| !maker.taken.contains(way));
     let missed: Vec<(usize, &String)> = missed

@@ -40,8 +40,8 @@ fn checked(text: String) -> Network {
     let (network, mut diagnostics, sources) = check("root.weft", &mut Library(text));
     // The pieces of a page are separate programs; combined, a chain could match the frames of a later one.
     diagnostics.retain(|diagnostic| diagnostic.code != code::CHAIN_UNREACHABLE);
-    let told = render_all(&diagnostics, &sources, RenderOptions::default());
-    assert!(diagnostics.is_empty(), "{told}");
+    let rendered = render_all(&diagnostics, &sources, RenderOptions::default());
+    assert!(diagnostics.is_empty(), "{rendered}");
     network.expect("there is no error")
 }
 

@@ -1293,12 +1293,12 @@ pub(super) fn warn_of_unreachable(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Po
                 let message = format!("chain `{}` receives no frames", chain.name);
                 let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHABLE, message)
                     .at(name, "a frame goes through the first matching chain on its port only");
-                let mut told: Vec<&str> = Vec::new();
+                let mut listed: Vec<&str> = Vec::new();
                 for (port, first) in earlier {
-                    if !told.contains(&&*first.name) {
+                    if !listed.contains(&&*first.name) {
                         let label = format!("matches all frames of `{}`", ports[port].name);
                         diagnostic = diagnostic.with_label(name_of(first).unwrap_or(first.span), label);
-                        told.push(&first.name);
+                        listed.push(&first.name);
                     }
                 }
                 cx.report(diagnostic.with_help(

@@ -586,7 +586,11 @@ fn handler(
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
         let row = scope.add_row(old, false);
-        scope.visible_rows.push(VisibleRow { alias: OLD.to_owned(), row, bare: ColumnVisibility::Hidden });
+        scope.visible_rows.push(VisibleRow {
+            alias: OLD.to_owned(),
+            row,
+            visibility: ColumnVisibility::Hidden,
+        });
     }
     let body = scope.block(&ast.body);
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);

@@ -9,7 +9,7 @@ use super::expr::{constant_integer, function};
 use super::named_ports::NoPort;
 use super::null_narrowing::NonNull;
 use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
-use super::wire::{FIRST, Unions, read_only_rule};
+use super::wire::{FIRST_PROTOCOLS, Unions, read_only_rule};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
@@ -188,7 +188,7 @@ impl Formats {
             let lower: Vec<ProtocolId> = lower.map(|(lower, _)| ProtocolId(lower as u16)).collect();
             // A protocol that no other carries may be the first header of a frame; so may IP, on a TUN device.
             stands = lower.iter().any(|lower| *lower != at)
-                && !FIRST.contains(&self.protocols[usize::from(at.0)].name.as_str());
+                && !FIRST_PROTOCOLS.contains(&self.protocols[usize::from(at.0)].name.as_str());
             open.extend(lower.into_iter().filter(|lower| seen.insert(*lower)));
         }
         self.standing.insert(key, stands);

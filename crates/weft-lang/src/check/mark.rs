@@ -51,7 +51,7 @@ impl Scope<'_, '_> {
 
     fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
         let name = &field.name;
-        let Some((_, said, ty)) = MARK_FIELDS.iter().find(|(known, ..)| *known == name.name) else {
+        let Some((_, mark_field, ty)) = MARK_FIELDS.iter().find(|(known, ..)| *known == name.name) else {
             let message = format!("MARK has no field `{}`", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
                 .at(name.span, "not a field of MARK")
@@ -76,12 +76,12 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        self.mark_value(*said, *ty, &field.value)
+        self.mark_value(*mark_field, *ty, &field.value)
     }
 
-    fn mark_value(&mut self, said: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
+    fn mark_value(&mut self, mark_field: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
         let mut value_for = |whose| self.value_for(value, ty, false, whose);
-        match said {
+        match mark_field {
             MarkField::Class => Some((Mark::Class, value_for("a mark")?)),
             MarkField::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
             MarkField::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),

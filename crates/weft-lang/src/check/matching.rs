@@ -43,7 +43,7 @@ impl Scope<'_, '_> {
         self.visible_rows.push(VisibleRow {
             alias: alias.clone(),
             row,
-            bare: ColumnVisibility::Joined(Vec::new()),
+            visibility: ColumnVisibility::Joined(Vec::new()),
         });
         let by = self.order_of(table, row, first);
         let condition = self.condition(on);

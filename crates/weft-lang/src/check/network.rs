@@ -296,7 +296,7 @@ fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str)
 /// Checks the peer of a veth port: it needs a name, different from this end's in the same namespace, and may have an
 /// address.
 fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &str) {
-    let said = |name: &str| settings.iter().find(|setting| setting.name == name);
+    let option = |name: &str| settings.iter().find(|setting| setting.name == name);
     let text = |setting: &Setting| match &setting.value {
         Value::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
         _ => String::new(),
@@ -306,7 +306,7 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
     };
     // Without its own name, a more basic error was already reported.
     let Some(own) = ast.device.as_ref().map(|device| device.value.as_str()) else { return };
-    match said("peer").map(|peer| (text(peer), peer.span)) {
+    match option("peer").map(|peer| (text(peer), peer.span)) {
         None if ast.options.iter().any(|option| option.name.name == "peer") => {}
         None => {
             let message = "a port on `veth` must name its peer".to_owned();
@@ -316,14 +316,14 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
             let help = format!("use a name of at most {DEVICE_BYTES_MAX} bytes: `peer = 'eth0'`");
             fault(format!("`{peer}` is not a valid device name"), span, "invalid", help);
         }
-        Some((peer, span)) if peer == own && said("peer_namespace").is_none() => {
+        Some((peer, span)) if peer == own && option("peer_namespace").is_none() => {
             let help =
                 "choose another name, or put the peer into a namespace: `peer_namespace = 'a'`".to_owned();
             fault(format!("both ends are named `{peer}`"), span, "the name of this end", help);
         }
         Some(_) => {}
     }
-    if let Some(address) = said("peer_address")
+    if let Some(address) = option("peer_address")
         && types::address_within(&text(address)).is_none()
     {
         let message = format!("`{}` is not an address with a prefix length", text(address));
@@ -377,8 +377,8 @@ pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
     let weights = ast.endpoints.iter().map(|(_, weight)| endpoint_weight(cx, weight.as_ref())).collect();
     let balance = ast.balance.map_or(ast::Balance::RoundRobin, |clause| clause.balance);
     let options = ranged_settings(cx, &ast.options, CLUSTER_OPTIONS, "cluster");
-    let said = |name: &str| options.iter().find(|setting| setting.name == name);
-    if let (Some(base), Some(max)) = (said("backoff_base"), said("backoff_max"))
+    let option = |name: &str| options.iter().find(|setting| setting.name == name);
+    if let (Some(base), Some(max)) = (option("backoff_base"), option("backoff_max"))
         && let (Value::Int(least), Value::Int(most)) = (&base.value, &max.value)
         && least > most
     {

@@ -24,7 +24,11 @@ impl Scope<'_, '_> {
         check: impl FnOnce(&mut Self, RowId) -> T,
     ) -> (RowId, T) {
         let row = self.add_row(table, false);
-        self.visible_rows.push(VisibleRow { alias: alias.to_owned(), row, bare: ColumnVisibility::First });
+        self.visible_rows.push(VisibleRow {
+            alias: alias.to_owned(),
+            row,
+            visibility: ColumnVisibility::First,
+        });
         let result = check(self, row);
         self.visible_rows.pop();
         (row, result)
@@ -99,7 +103,7 @@ impl Scope<'_, '_> {
 
     fn alias_of(&self, row: RowId) -> &str {
         let table = &self.table(self.rows[row.0].table).name;
-        self.visible_rows.iter().find(|sight| sight.row == row).map_or(table, |sight| &sight.alias)
+        self.visible_rows.iter().find(|visible| visible.row == row).map_or(table, |visible| &visible.alias)
     }
 
     fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
@@ -141,11 +145,9 @@ impl Scope<'_, '_> {
         let table = self.table_ref(&join.table)?;
         let left = join.left.is_some();
         let alias = join.alias.as_ref().unwrap_or(&join.table);
-        if let Some(known) = self
-            .visible_rows
-            .iter()
-            .find(|sight| sight.alias == alias.name && matches!(sight.bare, ColumnVisibility::Joined(_)))
-        {
+        if let Some(known) = self.visible_rows.iter().find(|visible| {
+            visible.alias == alias.name && matches!(visible.visibility, ColumnVisibility::Joined(_))
+        }) {
             let message = format!("two joined tables are named `{}`", known.alias);
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                 .at(alias.span, "the second")
@@ -184,7 +186,7 @@ impl Scope<'_, '_> {
         self.visible_rows.push(VisibleRow {
             alias: alias.name.clone(),
             row,
-            bare: ColumnVisibility::Joined(using),
+            visibility: ColumnVisibility::Joined(using),
         });
     }
 

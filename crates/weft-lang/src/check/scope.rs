@@ -66,7 +66,7 @@ pub(super) struct Scope<'a, 'c> {
 pub(super) struct VisibleRow {
     pub(super) alias: String,
     pub(super) row: RowId,
-    pub(super) bare: ColumnVisibility,
+    pub(super) visibility: ColumnVisibility,
 }
 
 /// The meaning of an unqualified column name for a visible row.
@@ -277,14 +277,16 @@ impl<'a, 'c> Scope<'a, 'c> {
         match path.segments.as_slice() {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.input_column(column),
-            [alias, column] => match self.visible_rows.iter().rposition(|sight| sight.alias == alias.name) {
-                Some(at) => {
-                    let row = self.visible_rows[at].row;
-                    let column_index = self.column_of(self.rows[row.0].table, column)?;
-                    self.row_column(row, column_index, path.span)
+            [alias, column] => {
+                match self.visible_rows.iter().rposition(|visible| visible.alias == alias.name) {
+                    Some(at) => {
+                        let row = self.visible_rows[at].row;
+                        let column_index = self.column_of(self.rows[row.0].table, column)?;
+                        self.row_column(row, column_index, path.span)
+                    }
+                    None => self.layer_path(path),
                 }
-                None => self.layer_path(path),
-            },
+            }
             _ => self.layer_path(path),
         }
     }
@@ -336,14 +338,14 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// The column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
-        for sight in self.visible_rows.iter().rev() {
-            let table = self.table(self.rows[sight.row.0].table);
+        for visible in self.visible_rows.iter().rev() {
+            let table = self.table(self.rows[visible.row.0].table);
             let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
-            match &sight.bare {
+            match &visible.visibility {
                 ColumnVisibility::First if found.is_empty() => {
-                    return Some(self.row_column(sight.row, at, name.span));
+                    return Some(self.row_column(visible.row, at, name.span));
                 }
-                ColumnVisibility::Joined(using) => found.push((sight.row, at, using.contains(&name.name))),
+                ColumnVisibility::Joined(using) => found.push((visible.row, at, using.contains(&name.name))),
                 ColumnVisibility::First | ColumnVisibility::Hidden => {}
             }
         }
@@ -364,9 +366,11 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
-        let visible_rows =
-            self.visible_rows.iter().filter(|sight| matches!(sight.bare, ColumnVisibility::Joined(_)));
-        let mut owners: Vec<&str> = visible_rows.map(|sight| sight.alias.as_str()).collect();
+        let visible_rows = self
+            .visible_rows
+            .iter()
+            .filter(|visible| matches!(visible.visibility, ColumnVisibility::Joined(_)));
+        let mut owners: Vec<&str> = visible_rows.map(|visible| visible.alias.as_str()).collect();
         if self.own_column(&name.name).is_some() {
             owners.push("input");
         }
@@ -513,9 +517,9 @@ impl<'a, 'c> Scope<'a, 'c> {
                 ),
             )
         } else {
-            let aliases: Vec<&str> = self.visible_rows.iter().map(|sight| sight.alias.as_str()).collect();
+            let aliases: Vec<&str> = self.visible_rows.iter().map(|visible| visible.alias.as_str()).collect();
             let diagnostic = match self.is_table(&first.name) {
-                true if self.visible_rows.iter().any(|sight| sight.alias == OLD) => diagnostic.with_help(format!(
+                true if self.visible_rows.iter().any(|visible| visible.alias == OLD) => diagnostic.with_help(format!(
                     "read the removed row as `OLD.{0}`; read another row with `(SELECT {0} FROM {1} WHERE ...)`",
                     last.name, first.name
                 )),
@@ -693,8 +697,10 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// All names that can be written here, for suggestions.
     fn visible_names(&self) -> Vec<String> {
         let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
-        for sight in self.visible_rows.iter().filter(|sight| sight.bare != ColumnVisibility::Hidden) {
-            let table = self.table(self.rows[sight.row.0].table);
+        for visible in
+            self.visible_rows.iter().filter(|visible| visible.visibility != ColumnVisibility::Hidden)
+        {
+            let table = self.table(self.rows[visible.row.0].table);
             names.extend(table.columns.iter().map(|column| column.name.as_str()));
         }
         let direction = self.view.direction();
@@ -709,13 +715,13 @@ impl<'a, 'c> Scope<'a, 'c> {
         names.extend(self.element.params.iter().map(|param| param.name.as_str()));
         let metas = METAS.iter().chain(frame::METAS).map(|(name, ..)| *name);
         names.extend(metas.filter(|name| self.meta(name).is_some()));
-        let mut told: Vec<String> = Vec::new();
+        let mut distinct: Vec<String> = Vec::new();
         for name in names {
-            if !told.iter().any(|before| before == name) {
-                told.push(name.to_owned());
+            if !distinct.iter().any(|before| before == name) {
+                distinct.push(name.to_owned());
             }
         }
-        told
+        distinct
     }
 }
 
@@ -750,7 +756,7 @@ pub(super) fn with_nearest_or_import<'n>(
     if let Some(help) = import_help(cx, folder, &name.name) {
         return diagnostic.with_help(help);
     }
-    let known: Vec<&str> = known.take(NAMES_TOLD).collect();
+    let known: Vec<&str> = known.take(NAMES_SHOWN_MAX).collect();
     if known.is_empty() {
         diagnostic
     } else {
@@ -759,7 +765,7 @@ pub(super) fn with_nearest_or_import<'n>(
 }
 
 /// The maximum number of names that a diagnostic lists.
-const NAMES_TOLD: usize = 12;
+const NAMES_SHOWN_MAX: usize = 12;
 
 /// The IMPORT for the library file with this name or a similar name; None if the library has none.
 pub(super) fn import_help(cx: &Cx<'_>, folder: &str, name: &str) -> Option<String> {

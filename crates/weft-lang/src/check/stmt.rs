@@ -366,8 +366,8 @@ impl Scope<'_, '_> {
         let n_visible_rows = self.visible_rows.len();
         let query = self.query(&guard.select);
         let set = self.selected_items(&guard.select.items);
-        for sight in &mut self.visible_rows[n_visible_rows..] {
-            sight.bare = ColumnVisibility::Hidden;
+        for visible in &mut self.visible_rows[n_visible_rows..] {
+            visible.visibility = ColumnVisibility::Hidden;
         }
         let otherwise = self.guard_else(guard, span);
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
@@ -486,8 +486,8 @@ impl Scope<'_, '_> {
     }
 
     fn scanning(&self) -> Vec<RowId> {
-        let scans = self.visible_rows.iter().filter(|sight| sight.bare == ColumnVisibility::First);
-        scans.map(|sight| sight.row).collect()
+        let scans = self.visible_rows.iter().filter(|visible| visible.visibility == ColumnVisibility::First);
+        scans.map(|visible| visible.row).collect()
     }
 
     fn insert(&mut self, insert: &ast::Insert) -> Option<StmtKind> {

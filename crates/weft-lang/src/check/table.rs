@@ -157,22 +157,22 @@ fn first_broken<'c>(checks: &'c [Check], values: &[Value]) -> Option<&'c Check> 
 /// The first CHECK of an element that parameter values violate, with a message.
 pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Option<(&'e Check, String)> {
     let check = first_broken(&element.checks, values)?;
-    let told = check.condition.params().into_iter().map(|at| {
+    let values = check.condition.params().into_iter().map(|at| {
         let param = &element.params[at];
         format!("{} is {}", param.name, shown(param.ty, &values[at]))
     });
-    let (text, name, told) = (&check.text, &element.name, told.collect::<Vec<_>>().join(", "));
-    Some((check, format!("`{text}` is not satisfied by this `{name}`: {told}")))
+    let (text, name, values) = (&check.text, &element.name, values.collect::<Vec<_>>().join(", "));
+    Some((check, format!("`{text}` is not satisfied by this `{name}`: {values}")))
 }
 
 /// The message for a row that violates a CHECK.
 pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
-    let (text, name, told) = (&check.text, &table.name, row_in_words(table, row, check));
+    let (text, name, values) = (&check.text, &table.name, row_in_words(table, row, check));
     match fold::fold_at(&check.condition, row, Time(0)) {
         Err(FoldError::Fault(what, _)) => {
-            format!("`{text}` has no value for a row of `{name}`, {what}: {told}")
+            format!("`{text}` has no value for a row of `{name}`, {what}: {values}")
         }
-        _ => format!("`{text}` is not satisfied by a row of `{name}`: {told}"),
+        _ => format!("`{text}` is not satisfied by a row of `{name}`: {values}"),
     }
 }
 
@@ -180,11 +180,11 @@ pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
 fn row_in_words(table: &Table, values: &[Value], check: &Check) -> String {
     let about = check.condition.params();
     let key = (0..table.n_keys).filter(|at| !about.contains(at));
-    let told = about.iter().copied().chain(key).map(|at| {
+    let values = about.iter().copied().chain(key).map(|at| {
         let (column, value) = (&table.columns[at], &values[at]);
         format!("{} is {}", column.name, shown(column.ty, value))
     });
-    told.collect::<Vec<_>>().join(", ")
+    values.collect::<Vec<_>>().join(", ")
 }
 
 fn shown(ty: Type, value: &Value) -> String {

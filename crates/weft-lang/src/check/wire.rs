@@ -35,10 +35,10 @@ const NEXTS_MAX: usize = 16 * 1024;
 /// The maximum number of intervals for comparing the conditions after one header.
 const INTERVALS_MAX: usize = 16 * 1024;
 /// Reserved names of protocols.
-const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
+const RESERVED_NAMES: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
 
 /// The first protocols of frames: on Ethernet devices and captures, and on `tun`.
-pub(super) const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
+pub(super) const FIRST_PROTOCOLS: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
 
 /// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
 pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Unions) {
@@ -76,7 +76,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
 }
 
 fn check_name(cx: &mut Cx<'_>, name: &Ident) {
-    if TAKEN.contains(&name.name.to_ascii_lowercase().as_str()) {
+    if RESERVED_NAMES.contains(&name.name.to_ascii_lowercase().as_str()) {
         let message = format!("a protocol cannot be named `{}`", name.name);
         let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
             .at(name.span, "reserved name")
@@ -96,7 +96,7 @@ fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Protoco
     for (at, header) in headers.iter().enumerate() {
         let name = &header.ast.name;
         let is_used = carried.contains(&at) || !links[at].nexts.is_empty();
-        if is_used || FIRST.contains(&name.name.as_str()) {
+        if is_used || FIRST_PROTOCOLS.contains(&name.name.as_str()) {
             continue;
         }
         let diagnostic =

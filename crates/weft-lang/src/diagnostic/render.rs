@@ -63,10 +63,10 @@ const TAB_COLUMNS: usize = 4;
 const ELLIPSIS: &str = "...";
 
 /// The number of bytes of a line that are considered on each side of the label.
-const NEAR_BYTES: usize = 4096;
+const CONTEXT_BYTES: usize = 4096;
 
-/// The widest terminal that is used in full; four bytes per character fit [`NEAR_BYTES`].
-const WIDTH_MAX: usize = NEAR_BYTES / 8;
+/// The widest terminal that is used in full; four bytes per character fit [`CONTEXT_BYTES`].
+const WIDTH_MAX: usize = CONTEXT_BYTES / 8;
 
 struct Renderer<'a> {
     out: &'a mut String,
@@ -204,7 +204,7 @@ impl View {
             at
         };
         let (first, last) =
-            (near(from.saturating_sub(NEAR_BYTES)), near((from + NEAR_BYTES).min(source.len())));
+            (near(from.saturating_sub(CONTEXT_BYTES)), near((from + CONTEXT_BYTES).min(source.len())));
         let (is_cut_before, is_cut_after) = (first > 0, last < source.len());
         let (source, from, to) = (&source[first..last], from - first, to.min(last) - first);
 
@@ -399,7 +399,7 @@ mod tests {
         for start in [0, n_bytes / 2, n_bytes - 3, n_bytes] {
             let diagnostic = Diagnostic::error(code::UNEXPECTED, "m").at(Span::new(file, start, n_bytes), "");
             let out = render(&diagnostic, &sources, RenderOptions { colour: false, width: usize::MAX });
-            assert!(out.len() < 4 * NEAR_BYTES && out.contains('^'));
+            assert!(out.len() < 4 * CONTEXT_BYTES && out.contains('^'));
         }
     }
 

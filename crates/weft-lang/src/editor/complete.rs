@@ -142,7 +142,7 @@ impl Completer<'_> {
             let form = words::examples(keyword).first().copied().unwrap_or_default();
             self.add(keyword, CandidateKind::Keyword, form, doc);
         }
-        for thing in &expected.things {
+        for thing in &expected.descriptions {
             self.add_names_of(thing);
         }
     }
@@ -174,7 +174,7 @@ impl Completer<'_> {
                 }
                 self.expression();
             }
-            "what is said" => self.marks(),
+            "a field of MARK" => self.marks(),
             "a table" if thing.contains("chain.instance") => {
                 self.top(|kind| matches!(kind, K::Table | K::Chain))
             }
@@ -294,7 +294,8 @@ impl Completer<'_> {
     fn in_queue(&mut self, queue: SymbolId) {
         use SymbolKind as K;
         self.members(Some(queue), |kind| matches!(kind, K::Param | K::Var));
-        for (owner, name, ty, doc) in queues::SEEN.into_iter().filter(|(owner, ..)| *owner != "p") {
+        for (owner, name, ty, doc) in queues::PREDEFINED_NAMES.into_iter().filter(|(owner, ..)| *owner != "p")
+        {
             let label = if owner.is_empty() { name.to_owned() } else { format!("{owner}.{name}") };
             self.add(&label, CandidateKind::Value, ty, doc);
         }
@@ -572,7 +573,7 @@ impl Completer<'_> {
     /// Fields of the packet and of headers.
     fn after_dot_in_queue(&mut self, names: &[&str]) {
         let ([owner] | ["inner", owner]) = names else { return };
-        for (of, name, ty, doc) in queues::SEEN {
+        for (of, name, ty, doc) in queues::PREDEFINED_NAMES {
             if of == *owner && names.len() == 1 {
                 self.add(name, CandidateKind::Field, ty, doc);
             }

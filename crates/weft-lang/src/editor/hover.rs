@@ -224,7 +224,7 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
                 }
                 ColumnLocation::Header(name) => format!("header['{name}']"),
                 ColumnLocation::Meta(meta) => {
-                    match frame::USER_METADATA.iter().find(|(_, said)| said == meta) {
+                    match frame::USER_METADATA.iter().find(|(_, known)| known == meta) {
                         Some((name, _)) => format!("{}.{name}", frame::META),
                         None => format!("{meta:?}").to_lowercase(),
                     }

@@ -1106,11 +1106,12 @@ impl Indexer {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.own_column(column).then_some(()),
             [first, column] => {
-                let Some(sight) = self.visible_rows.iter().rfind(|sight| sight.alias == first.name) else {
+                let Some(visible) = self.visible_rows.iter().rfind(|visible| visible.alias == first.name)
+                else {
                     self.wire_path(path, None);
                     return None;
                 };
-                let (named, table) = (sight.named, sight.table);
+                let (named, table) = (visible.named, visible.table);
                 self.note(first.span, named);
                 self.note_member(Some(table), column, SymbolKind::TableColumn).map(drop)
             }
@@ -1128,7 +1129,7 @@ impl Indexer {
         }
         let is_column = |kind| kind == SymbolKind::TableColumn;
         let in_sight = self.visible_rows.iter().rev();
-        let joined = in_sight.map(|sight| self.index.member(Some(sight.table), &name.name, is_column));
+        let joined = in_sight.map(|visible| self.index.member(Some(visible.table), &name.name, is_column));
         if let Some(column) = joined.flatten().next() {
             self.note(name.span, column);
             return Some(());

@@ -3,7 +3,7 @@
 use crate::check::queue::expr::FUNCTIONS;
 
 /// A predefined name in a queue's handler: owner, name, type, and description.
-pub(super) const SEEN: [(&str, &str, &str, &str); 23] = [
+pub(super) const PREDEFINED_NAMES: [(&str, &str, &str, &str); 23] = [
     ("p", "len", "SIZE", "The length of the packet in bytes; for a call, the length of a full frame."),
     ("p", "net_len", "SIZE", "The length from the network layer on, without the link header."),
     ("p", "arrived", "TIMESTAMP", "The arrival time of the packet."),
@@ -36,7 +36,8 @@ pub(super) const SEEN: [(&str, &str, &str, &str); 23] = [
 
 /// The documentation of a name after an owner, or without one.
 pub(super) fn doc_of(owner: &str, name: &str) -> Option<String> {
-    let (of, name, ty, doc) = SEEN.iter().find(|(of, known, ..)| *of == owner && *known == name)?;
+    let (of, name, ty, doc) =
+        PREDEFINED_NAMES.iter().find(|(of, known, ..)| *of == owner && *known == name)?;
     let dot = if of.is_empty() { "" } else { "." };
     Some(format!("```weft\n{of}{dot}{name} {ty}\n```\n{doc}"))
 }
@@ -56,13 +57,18 @@ mod tests {
     /// If this fails, an editor offers names that do not exist, or misses some.
     #[test]
     fn packet_field_docs_match_checker() {
-        let told: Vec<(&str, &str)> =
-            SEEN.iter().filter(|(of, ..)| *of == "p").map(|(_, name, ty, _)| (*name, *ty)).collect();
-        assert_eq!(told.len(), PACKET_FIELDS.len() + 1);
+        let documented: Vec<(&str, &str)> = PREDEFINED_NAMES
+            .iter()
+            .filter(|(of, ..)| *of == "p")
+            .map(|(_, name, ty, _)| (*name, *ty))
+            .collect();
+        assert_eq!(documented.len(), PACKET_FIELDS.len() + 1);
         for (name, ty, can_be_set) in PACKET_FIELDS {
-            assert!(told.contains(&(name, ty.name())), "{name}");
-            let (.., doc) =
-                SEEN.iter().find(|(of, known, ..)| *of == "p" && *known == name).expect("it is there");
+            assert!(documented.contains(&(name, ty.name())), "{name}");
+            let (.., doc) = PREDEFINED_NAMES
+                .iter()
+                .find(|(of, known, ..)| *of == "p" && *known == name)
+                .expect("it is there");
             assert_eq!(doc.ends_with("can be set."), can_be_set, "{name}");
         }
     }

@@ -69,7 +69,7 @@ pub struct Expected {
     /// Keywords.
     pub keywords: Vec<&'static str>,
     /// Other expectations, in the words of a message: `a table`, `an expression`.
-    pub things: Vec<String>,
+    pub descriptions: Vec<String>,
     /// An example of the current construct, or empty.
     pub form: &'static str,
 }
@@ -89,7 +89,7 @@ pub(super) struct Parser<'a> {
     /// The number of errors so far, reported or not.
     pub(super) n_faults: usize,
     /// A limit was reached: the rest is neither parsed nor reported.
-    gave_up: bool,
+    reached_limit: bool,
     /// The expectations at the end of the text, up to the first error there.
     at_end: Expected,
     is_end_faulty: bool,
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
             form: "",
             n_faults: lexed.diagnostics.len(),
             diagnostics: lexed.diagnostics,
-            gave_up: false,
+            reached_limit: false,
             at_end: Expected::default(),
             is_end_faulty: false,
             depth: 0,
@@ -417,7 +417,7 @@ impl<'a> Parser<'a> {
         let token = self.token();
         if self.at_eof() && !self.is_end_faulty && !what.is_empty() {
             self.at_end.form = self.form;
-            self.at_end.things.push(what.to_owned());
+            self.at_end.descriptions.push(what.to_owned());
         }
         if let Some(failed) = self.stray_sign() {
             return failed;
@@ -496,9 +496,9 @@ impl<'a> Parser<'a> {
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Failed {
         self.n_faults += 1;
         self.is_end_faulty |= self.at_eof();
-        let is_told =
+        let is_reported =
             self.token().broken || self.at.checked_sub(1).is_some_and(|index| self.tokens[index].broken);
-        if self.gave_up || is_told {
+        if self.reached_limit || is_reported {
             return Failed(());
         }
         if self.diagnostics.len() >= DIAGNOSTICS_MAX {
@@ -554,7 +554,7 @@ impl<'a> Parser<'a> {
     }
 
     fn give_up(&mut self) {
-        self.gave_up = true;
+        self.reached_limit = true;
         self.at = self.tokens.len() - 1;
         self.tried.clear();
     }

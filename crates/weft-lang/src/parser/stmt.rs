@@ -72,7 +72,7 @@ const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
 pub(super) const SCAN_BOUND: &str = "a `SCAN` needs a row limit";
 
 /// Statements whose keywords can begin a line as a clause of another statement.
-const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
+const CLAUSE_STATEMENTS: &[&str] = &["SET", "SELECT", "INSERT"];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     let stmts = STATEMENTS.iter().map(|row| (row.keyword, row.form));
@@ -145,7 +145,7 @@ impl Parser<'_> {
                 return true;
             }
             let is_end = p.peek_keyword(0, "END") && p.peek(1) == TokenKind::Semicolon;
-            let is_clause = ALSO_CLAUSES.iter().any(|word| p.peek_keyword(0, word));
+            let is_clause = CLAUSE_STATEMENTS.iter().any(|word| p.peek_keyword(0, word));
             p.is_first_on_line() && (is_end || (p.at_statement() && !is_clause))
         });
         self.eat(TokenKind::Semicolon);
@@ -705,7 +705,7 @@ impl Parser<'_> {
             return Err(self.fail_at(span, code::UNEXPECTED, "the fields of MARK need parentheses", &help));
         }
         if self.at(TokenKind::LeftParen) && is_field(self, 1) {
-            return Ok(StmtKind::Mark { fields: self.assigns_in_parens("what is said")? });
+            return Ok(StmtKind::Mark { fields: self.assigns_in_parens("a field of MARK")? });
         }
         let value = self.expr()?;
         let (span, name) = (value.span, MARK_CLASS.to_owned());

@@ -12,7 +12,7 @@ fn parse_text(text: &str) -> (SourceMap, Ast, Vec<Diagnostic>) {
 #[track_caller]
 fn check(text: &str, expect: &[&str]) -> Ast {
     let (sources, ast, diagnostics) = parse_text(text);
-    let told: Vec<String> = diagnostics
+    let reported: Vec<String> = diagnostics
         .iter()
         .map(|diagnostic| {
             let span = diagnostic.span().unwrap();
@@ -20,7 +20,7 @@ fn check(text: &str, expect: &[&str]) -> Ast {
             format!("{}:{} {} {}", at.line, at.column, diagnostic.code.0, diagnostic.message)
         })
         .collect();
-    assert_eq!(told, expect);
+    assert_eq!(reported, expect);
     ast
 }
 

@@ -6,7 +6,7 @@ use crate::hir::{QueueLevel, QueueMoment as Moment, QueuePartitions};
 
 /// The maximum number of partition visits per second without a warning: at a few nanoseconds each, they take about a
 /// tenth of a core.
-const LOOKS_PER_SECOND_MAX: u64 = 20_000_000;
+const VISITS_PER_SECOND_MAX: u64 = 20_000_000;
 
 /// Warns of handlers that visit more partitions per second than a core can handle.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
@@ -15,11 +15,11 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     for handler in handlers {
         let Moment::Every { interval_ns, each_partition: true } = handler.moment else { continue };
         let per_second = u128::from(n) * 1_000_000_000 / u128::from(interval_ns.max(1));
-        if per_second <= LOOKS_PER_SECOND_MAX.into() {
+        if per_second <= VISITS_PER_SECOND_MAX.into() {
             continue;
         }
         let message = format!("{n} partitions cause {per_second} visits per second");
-        let least_ns = (u64::from(n) * 1_000_000_000).div_ceil(LOOKS_PER_SECOND_MAX);
+        let least_ns = (u64::from(n) * 1_000_000_000).div_ceil(VISITS_PER_SECOND_MAX);
         let help =
             format!("run it every '{} ms' or more, or have fewer partitions", least_ns.div_ceil(1_000_000));
         let diagnostic = Diagnostic::warning(code::QUEUE_CLOCK, message)

@@ -18,7 +18,7 @@ const NO_PAYLOAD: &str = "queues cannot read payloads";
 
 const IMPORT_PROTOCOL: &str = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
 /// The names that are available besides packet fields and headers.
-const BESIDE_PACKETS: [&str; 6] =
+const OTHER_NAMES: [&str; 6] =
     ["queue.packets", "queue.bytes", "partition.packets", "partition.bytes", "partition.index", "link.rate"];
 
 /// The fields of a packet: name, type, and whether a program may set it.
@@ -511,7 +511,7 @@ impl Checker<'_, '_> {
     fn unknown_layer(&mut self, path: &Path) {
         let fields = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]);
         let known: Vec<String> = fields.map(|field| format!("p.{field}")).collect();
-        let known = known.iter().map(String::as_str).chain(BESIDE_PACKETS);
+        let known = known.iter().map(String::as_str).chain(OTHER_NAMES);
         let first = &path.segments[0];
         let owners = ["p", "queue", "partition", "link"];
         let message = format!("unknown name `{}`", path.to_dotted());

@@ -95,18 +95,18 @@ impl Checker<'_, '_> {
 
     /// Reports a condition that is not satisfied by its parameters, which are those from this number on.
     fn broken(&mut self, item: &ast::Queue, condition: &ast::Expr, n_uses: usize) {
-        let mut told: Vec<String> = Vec::new();
+        let mut values: Vec<String> = Vec::new();
         for (name, _) in &self.param_uses[n_uses..] {
             let found = self.names.iter().find(|(known, _)| known == name);
             if let Some((_, QueueName::Param(value, ty))) = found {
                 let one = format!("{name} is {}", shown(*value, *ty));
-                if !told.contains(&one) {
-                    told.push(one);
+                if !values.contains(&one) {
+                    values.push(one);
                 }
             }
         }
-        let (text, told) = (self.cx.sources.slice(condition.span), told.join(", "));
-        let message = format!("`{text}` is not satisfied by this `{}`: {told}", item.name.name);
+        let (text, values) = (self.cx.sources.slice(condition.span), values.join(", "));
+        let message = format!("`{text}` is not satisfied by this `{}`: {values}", item.name.name);
         let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message);
         self.cx.report(diagnostic.at(condition.span, "condition on its parameters"));
     }

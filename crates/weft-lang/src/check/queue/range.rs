@@ -196,7 +196,7 @@ mod tests {
     ];
 
     /// The edge cases of the arithmetic: zeros, signs, shift widths and extremes.
-    const TURNS: [i64; 17] = [
+    const EDGE_CASES: [i64; 17] = [
         i64::MIN,
         i64::MIN + 1,
         -(1 << 40),
@@ -226,7 +226,7 @@ mod tests {
     /// The members of a range that are tested.
     fn members(range: Range) -> impl Iterator<Item = i64> + Clone {
         let near = [range.low, range.low.saturating_add(1), range.high, range.high.saturating_sub(1)];
-        TURNS.into_iter().chain(near).filter(move |n| Range::one(*n).is_within(range))
+        EDGE_CASES.into_iter().chain(near).filter(move |n| Range::one(*n).is_within(range))
     }
 
     /// If this fails, a rank that is out of range passes as valid: a result lies outside the promised range.

@@ -37,8 +37,8 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<Stri
     if let Some(least) = &level.least {
         level.handlers.iter().for_each(|handler| refuse_set(cx, &handler.body, least.span));
     }
-    for misfit in misfits(level, changed) {
-        let diagnostic = misfit.diagnostic(cx);
+    for overflow in rank_overflows(level, changed) {
+        let diagnostic = overflow.diagnostic(cx);
         cx.report(diagnostic);
     }
 }
@@ -155,20 +155,20 @@ fn greatest(bits: u8) -> i64 {
 }
 
 /// The expressions of a level whose ranks may not fit, each at most once.
-fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> {
-    let mut walk = RankAnalyzer { level, changed, n_visits: Cell::new(0), given: Vec::new() };
+fn rank_overflows(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> {
+    let mut analyzer = RankAnalyzer { level, changed, n_visits: Cell::new(0), overflows: Vec::new() };
     if let Some((rank, Some(bits))) = &level.packet_rank {
-        walk.give(&[State::default()], rank, *bits, true);
+        analyzer.report_overflows(&[State::default()], rank, *bits, true);
     }
     if let Some(bits) = level.rank_bits {
         if let Some(rank) = &level.least {
-            walk.give(&[State::default()], rank, bits, false);
+            analyzer.report_overflows(&[State::default()], rank, bits, false);
         }
         for handler in &level.handlers {
-            walk.stmts(&handler.body, vec![State::default()]);
+            analyzer.stmts(&handler.body, vec![State::default()]);
         }
     }
-    walk.given
+    analyzer.overflows
 }
 
 /// What is known of a value.
@@ -258,7 +258,7 @@ struct RankAnalyzer<'w> {
     changed: &'w BTreeSet<String>,
     /// The number of evaluation steps.
     n_visits: Cell<usize>,
-    given: Vec<RankOverflow>,
+    overflows: Vec<RankOverflow>,
 }
 
 impl RankAnalyzer<'_> {
@@ -276,10 +276,10 @@ impl RankAnalyzer<'_> {
                 }),
                 QueueStmtKind::Set { place, value } => {
                     if let (Operand::Rank, Some(bits)) = (place, self.level.rank_bits) {
-                        self.give(&states, value, bits, false);
+                        self.report_overflows(&states, value, bits, false);
                     }
-                    self.assign(&states, value, |walk, state, found| {
-                        let kept = walk.value_after_store(place, found);
+                    self.assign(&states, value, |analyzer, state, found| {
+                        let kept = analyzer.value_after_store(place, found);
                         state.put(Name::Operand(place.clone()), kept);
                     })
                 }
@@ -337,10 +337,10 @@ impl RankAnalyzer<'_> {
     }
 
     /// Notes a rank that does not fit.
-    fn give(&mut self, states: &[State], value: &QueueExpr, bits: u8, of_packets: bool) {
+    fn report_overflows(&mut self, states: &[State], value: &QueueExpr, bits: u8, of_packets: bool) {
         let fits = Range::up_to(greatest(bits));
         let all: Vec<_> = states.iter().flat_map(|state| self.outcomes(state, value)).collect();
-        let misfits = |range: Range, is_certain| match is_certain {
+        let overflows = |range: Range, is_certain| match is_certain {
             true => range.and(fits).is_none(),
             false => !range.is_within(fits),
         };
@@ -349,7 +349,7 @@ impl RankAnalyzer<'_> {
         }
         for is_certain in [true, false] {
             let mut wrong: Vec<_> =
-                all.iter().filter(|(_, found, _)| misfits(found.range(), is_certain)).collect();
+                all.iter().filter(|(_, found, _)| overflows(found.range(), is_certain)).collect();
             if is_certain && wrong.len() < all.len() {
                 wrong.retain(|(state, ..)| !state.is_unsure);
             }
@@ -363,7 +363,7 @@ impl RankAnalyzer<'_> {
                     span = if span == *at { span } else { value.span };
                 }
             }
-            self.given.push(RankOverflow { span, found, bits, is_certain, of_packets, path });
+            self.overflows.push(RankOverflow { span, found, bits, is_certain, of_packets, path });
             return;
         }
     }
