@@ -31,7 +31,7 @@ use weft_ir::program::ChainProgram;
 use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
 use weft_lang::check::fold::fold_at;
-use weft_lang::check::question::{Measure, StatementKind, statements};
+use weft_lang::check::table_statement::{Measure, StatementKind, statements};
 use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, format::format, lexer, parser};

@@ -1,4 +1,4 @@
-//! The syntax tree of a Weft file: what was written, before names and types.
+//! The syntax tree of a Weft file: the parsed text, before name resolution and type checking.
 //!
 //! Every node carries its [`Span`]. Names are kept as written; nothing here is resolved. Conventions:
 //!
@@ -38,10 +38,10 @@ pub use wire::{
 pub struct Ast {
     /// Where it came from.
     pub file: FileId,
-    /// Top-level items in source order. One with a fault is left out; elements and chains with a fault in their body
-    /// stay, without that part and marked `is_faulty`.
+    /// Top-level items in source order. Items with an error are omitted. Elements and chains with an error in their
+    /// body are kept without the faulty part, with `is_faulty` set.
     pub items: Vec<Item>,
-    /// Something is left out that an element may name.
+    /// An omitted item may declare a name that elements use.
     pub misses_declarations: bool,
 }
 
@@ -182,11 +182,11 @@ pub enum Kind {
     Protocol,
     /// Where frames come in and go out.
     Port,
-    /// Ports that stand together.
+    /// A group of ports.
     Group,
     /// A queue program.
     Queue,
-    /// A port's way out, with a rate and a queue.
+    /// The output queue of a port, or the queue of a cluster's calls, with an optional rate.
     Link,
 }
 
@@ -210,7 +210,7 @@ pub struct TypeItem {
     pub source: SchemaKind,
     /// The file.
     pub path: StrLit,
-    /// The folders from which a `.proto` file and its imports are named; empty if it does not say.
+    /// The root folders for the `.proto` file and its imports; empty if none are given.
     pub roots: Vec<StrLit>,
     /// The whole item.
     pub span: Span,
@@ -241,7 +241,7 @@ pub struct DropItem {
 pub struct InsertRows {
     /// `table`, or `chain.instance.table`.
     pub table: Path,
-    /// The columns named; empty if the list was left out, which means all in order.
+    /// The listed columns; empty if the list is omitted, which means all columns in order.
     pub columns: Vec<Ident>,
     /// The rows, at least one.
     pub rows: Vec<Row>,
@@ -282,7 +282,7 @@ pub struct Cluster {
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// `'host:port'` or `'unix:/path'`, at least one, each with what stands behind `WEIGHT`.
+    /// `'host:port'` or `'unix:/path'`, at least one, each with its optional `WEIGHT`.
     pub endpoints: Vec<(StrLit, Option<Expr>)>,
     /// `USING ...`.
     pub balance: Option<BalanceClause>,
@@ -361,11 +361,11 @@ pub struct Chain {
     pub name: Ident,
     /// The traffic it sees.
     pub on: ChainOn,
-    /// The stages in written order; empty for a chain that does nothing.
+    /// The stages in written order; empty for a chain without stages.
     pub stages: Vec<StageNode>,
     /// Options in written order.
     pub options: Vec<ChainOption>,
-    /// Some part of the body is left out because of a fault in it, so a name that is missing may well have been there.
+    /// Part of the body is omitted because of an error, so a missing name may be declared there.
     pub is_faulty: bool,
     /// The whole item.
     pub span: Span,
@@ -389,7 +389,7 @@ pub enum ChainOn {
     Port {
         /// The ports, at least one.
         ports: Vec<Ident>,
-        /// Where a frame leaves that nothing has sent elsewhere.
+        /// The output port or group of frames that no element redirects.
         to: Option<Ident>,
         /// `WHEN e`.
         when: Option<Expr>,
@@ -403,7 +403,7 @@ pub enum ChainOn {
 pub enum StageNode {
     /// One instance.
     One(Stage),
-    /// `{a, b, c}`: in whatever order policies and analysis allow.
+    /// `{a, b, c}`: in any order that policies and analysis allow.
     Group {
         /// The members.
         stages: Vec<Stage>,
@@ -440,7 +440,7 @@ pub enum StageArg {
     Bind {
         /// The element's column.
         column: Ident,
-        /// The field of the message, or what is computed from fields.
+        /// A field of the message, or an expression over fields.
         value: Expr,
         /// The argument.
         span: Span,
@@ -515,7 +515,7 @@ pub enum ChainOptionKind {
         /// The instance.
         instance: Ident,
     },
-    /// `det.suspect -> sandbox -> ...`: where tuples steered to an element's edge go on.
+    /// `det.suspect -> sandbox -> ...`: the stages after an element's edge.
     Branch {
         /// The instance and its edge.
         from: Path,
@@ -539,15 +539,15 @@ pub struct Element {
     pub checks: Vec<CheckClause>,
     /// `rpc`, `http`, `tcp`, ...; a word, not checked here.
     pub layer: Ident,
-    /// Columns of the request that it needs.
+    /// The request columns that the element uses.
     pub fields: Vec<Field>,
-    /// Columns of the response that it needs.
+    /// The response columns that the element uses.
     pub returns: Vec<Field>,
     /// Declarations in source order.
     pub decls: Vec<Decl>,
     /// Handlers in source order.
     pub handlers: Vec<Handler>,
-    /// Some part of the body is left out because of a fault in it, so a name that is missing may well have been there.
+    /// Part of the body is omitted because of an error, so a missing name may be declared there.
     pub is_faulty: bool,
     /// The whole item.
     pub span: Span,
@@ -558,9 +558,9 @@ pub struct Element {
 pub struct Param {
     /// Its name.
     pub name: Ident,
-    /// Its type; what it returns, if it stands for a function.
+    /// The type; for a function parameter, the type of its result.
     pub ty: TypeExpr,
-    /// `FUNCTION (types) RETURNS type`: it stands for a function.
+    /// `FUNCTION (types) RETURNS type`: the parameter takes a function.
     pub function: Option<FunctionType>,
     /// `= e`.
     pub default: Option<Expr>,
@@ -569,7 +569,7 @@ pub struct Param {
 }
 
 /// `CREATE FUNCTION name (types) RETURNS type AS NATIVE 'name' [WITH (options)]`, with `INVERSE OF f`, `EFFECT word`
-/// and `COST e` before or behind `AS NATIVE`.
+/// and `COST e` before or after `AS NATIVE`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FunctionItem {
     /// `OR REPLACE` was written.
@@ -737,7 +737,7 @@ pub struct Table {
     pub span: Span,
 }
 
-/// `CHECK (e)`: what holds of every row, or of the parameters of every stage.
+/// `CHECK (e)`: a condition on every row, or on the parameters of every stage.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CheckClause {
     /// The condition.
@@ -806,9 +806,9 @@ pub struct TableOption {
 pub enum Since {
     /// The last write.
     Write,
-    /// `ON ACCESS`: the last read or write.
+    /// `ON ACCESS`: counts from the last read or write.
     Access,
-    /// `ON INSERT`: its insertion, whatever is read and written.
+    /// `ON INSERT`: counts from the insertion, regardless of later reads and writes.
     Insert,
 }
 
@@ -829,22 +829,22 @@ pub enum TableOptionKind {
         /// `EVICT ...`.
         evict: Option<EvictClause>,
     },
-    /// `FILLED BY ...`; of `STAGE` the element.
+    /// `FILLED BY ...`; for `STAGE`, with the element.
     Filled(Filler, Option<Ident>),
     /// `PER WORKER`
     PerWorker,
 }
 
-/// Who fills a table that no handler writes.
+/// The source of a table's rows, if no handler writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filler {
-    /// `CONTROLLER`: the program, and whoever changes rows of a node that runs.
+    /// `CONTROLLER`: the program, and clients that change rows of a running node.
     Controller,
-    /// `CLUSTER`: its rows are the members of the cluster that the chain leads to.
+    /// `CLUSTER`: the members of the chain's cluster.
     Cluster,
-    /// `PORTS`: its rows are the ports of the program.
+    /// `PORTS`: the ports of the program.
     Ports,
-    /// `STAGE element`: it is the table of this name of another stage of the chain.
+    /// `STAGE element`: the table of the same name in another stage of the chain.
     Stage,
 }
 
@@ -860,7 +860,7 @@ impl Filler {
     }
 
     /// Who it is, in a sentence.
-    pub fn who(self) -> &'static str {
+    pub fn in_words(self) -> &'static str {
         match self {
             Self::Controller => "the controller",
             Self::Cluster => "the cluster",
@@ -879,7 +879,7 @@ pub struct EvictClause {
     pub span: Span,
 }
 
-/// What a full table does with one more row.
+/// The action of a full table on insertion of another row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evict {
     /// The row written longest ago goes.
@@ -942,7 +942,7 @@ pub enum SinkTarget {
     Table {
         /// The table.
         name: Ident,
-        /// Rows of their keys go, instead of being put there.
+        /// The rows with these keys are deleted, not inserted.
         deletes: bool,
     },
 }
@@ -972,7 +972,7 @@ pub struct Sketch {
     pub name: Ident,
     /// The key, at least one expression.
     pub key: Vec<Expr>,
-    /// What is summed for a key; `None` is `COUNT`.
+    /// The summed expression; `None` for `COUNT`.
     pub sum: Option<Expr>,
     /// `TOP k`.
     pub top: Option<Expr>,
@@ -1073,7 +1073,7 @@ pub enum StmtKind {
     /// `SET place = e;`
     Set {
         /// What changes.
-        target: Place,
+        target: AssignTarget,
         /// To what.
         value: Expr,
     },
@@ -1118,9 +1118,9 @@ pub enum StmtKind {
         /// Where the copy goes.
         to: Expr,
     },
-    /// `MARK (f = e, ...);`, or `MARK e;`, which says the class.
+    /// `MARK (f = e, ...);`, or `MARK e;`, which sets the class.
     Mark {
-        /// What is said, and its values.
+        /// The fields and their values.
         fields: Vec<Assign>,
     },
     /// `DELAY e;`
@@ -1135,21 +1135,21 @@ pub enum StmtKind {
         /// What it carries.
         args: Vec<Expr>,
     },
-    /// `MESSAGE [TO e] (f = e, ...);`: one more message.
+    /// `MESSAGE [TO e] (f = e, ...);`: sends an additional message.
     Message {
-        /// Where it goes; the tuple's own way if left out.
+        /// The destination; if omitted, that of the tuple.
         to: Option<Expr>,
         /// Its fields.
         fields: Vec<Assign>,
     },
     /// `PUSH p (f = e, ...), q, ...;`
     Push {
-        /// The headers put in front of the frame, in the order of the wire.
+        /// The headers to push, in wire order.
         headers: Vec<Pushed>,
     },
     /// `POP;`, `POP layer;` or `POP TO layer;`
     Pop {
-        /// It says `TO`.
+        /// `TO` is written.
         to: bool,
         /// The layer.
         layer: Option<Path>,
@@ -1170,7 +1170,7 @@ pub enum StmtKind {
     QueueVerdict(QueueVerdict),
 }
 
-/// What `MARK e;` says.
+/// The field that `MARK e;` sets.
 pub const MARK_CLASS: &str = "class";
 
 /// A header of a PUSH: `p (f = e, ...)`
@@ -1178,7 +1178,7 @@ pub const MARK_CLASS: &str = "class";
 pub struct Pushed {
     /// The protocol.
     pub protocol: Ident,
-    /// The fields that are said.
+    /// The fields that are set.
     pub fields: Vec<Assign>,
     /// The whole.
     pub span: Span,
@@ -1195,10 +1195,10 @@ pub struct IfArm {
     pub span: Span,
 }
 
-/// Something that `SET` and `WITH` can change.
+/// A target of `SET` and `WITH`.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Place {
-    /// A column of the message or the call's row, or a variable.
+pub enum AssignTarget {
+    /// A column of the message, a CALL column, or a variable.
     Path(Path),
     /// `header['key']`
     Header {
@@ -1216,7 +1216,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl AssignTarget {
     /// The whole place.
     pub fn span(&self) -> Span {
         match self {
@@ -1241,7 +1241,7 @@ pub struct Assign {
 #[derive(Clone, PartialEq, Debug)]
 pub struct WithItem {
     /// What is set.
-    pub target: Place,
+    pub target: AssignTarget,
     /// To what.
     pub value: Expr,
     /// The whole.
@@ -1303,7 +1303,7 @@ pub struct Join {
     pub span: Span,
 }
 
-/// `FIRST` and `BY c [ASC | DESC]`: of the rows that meet, the one with the best `c`.
+/// `FIRST` and `BY c [ASC | DESC]`: of the matching rows, the one with the best `c`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct First {
     /// The column.
@@ -1326,7 +1326,7 @@ pub enum JoinCondition {
 pub struct Insert {
     /// The table or sink.
     pub into: Ident,
-    /// The columns named; empty if the list was left out, which means all in order.
+    /// The listed columns; empty if the list is omitted, which means all columns in order.
     pub columns: Vec<Ident>,
     /// What goes in.
     pub source: InsertSource,
@@ -1363,7 +1363,7 @@ pub struct Update {
     pub filter: Option<Expr>,
     /// `RETURNING ...`.
     pub returning: Vec<Returning>,
-    /// What runs when no row changed: a verdict or one statement, or several as `ELSE DO ... END UPDATE`.
+    /// The statements that run if no row changed: a verdict or one statement, or several as `ELSE DO ... END UPDATE`.
     pub otherwise: Option<Vec<Stmt>>,
 }
 
@@ -1383,9 +1383,9 @@ pub struct Returning {
 pub struct Scan {
     /// The table, or a sketch with `TOP`.
     pub table: Ident,
-    /// The most rows looked at.
+    /// The maximum number of rows read.
     pub max: Expr,
-    /// `AS r`; without it columns are named by the table.
+    /// `AS r`; without it, columns are qualified by the table's name.
     pub alias: Option<Ident>,
     /// `WHERE e`.
     pub filter: Option<Expr>,
@@ -1415,7 +1415,7 @@ pub enum VerdictKind {
         status: Expr,
         /// The message.
         text: Option<Expr>,
-        /// Headers and trailers to send along.
+        /// Headers and trailers to send.
         with: Vec<WithItem>,
     },
     /// `REPLY (col = e, ...)`
@@ -1499,7 +1499,7 @@ pub enum ExprKind {
     },
     /// `a IS [NOT] NULL`
     IsNull {
-        /// What is looked at.
+        /// The tested operand.
         operand: Box<Expr>,
         /// `NOT`.
         negated: bool,
@@ -1533,7 +1533,7 @@ pub enum ExprKind {
     },
     /// `a [NOT] BETWEEN b AND c`
     Between {
-        /// What is looked at.
+        /// The tested operand.
         operand: Box<Expr>,
         /// The least.
         low: Box<Expr>,
@@ -1564,8 +1564,8 @@ pub enum ExprKind {
     Subselect(Box<Subselect>),
     /// `EXISTS (SELECT ...)`
     Exists(Box<Subselect>),
-    /// `ANY(l IN req.lines WHERE e MAX n)` and its kin.
-    List(Box<ListLook>),
+    /// `ANY(l IN req.lines WHERE e MAX n)`, `ALL(...)` or `COUNT(...)`.
+    List(Box<ListExpr>),
     /// `req.labels['key']`
     Entry {
         /// The map.
@@ -1636,7 +1636,7 @@ pub struct Subselect {
     pub item: SelectItem,
     /// The table.
     pub table: Ident,
-    /// `MAX n` of the `SCAN` form; `None` looks a row up by its key.
+    /// `MAX n` of the `SCAN` form; `None` for a lookup by key.
     pub scan_max: Option<Expr>,
     /// `WHERE e`.
     pub filter: Option<Expr>,
@@ -1644,12 +1644,12 @@ pub struct Subselect {
     pub span: Span,
 }
 
-/// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`; `contains(list, e MAX n)` is `ANY` of those that equal `e`.
+/// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`; `contains(list, e MAX n)` is `ANY` over the elements that equal `e`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ListLook {
-    /// What is asked of the elements.
+pub struct ListExpr {
+    /// The quantifier: ANY, ALL or COUNT.
     pub form: ListForm,
-    /// What an element is called in the condition.
+    /// The name of an element in the condition.
     pub item: Ident,
     /// The repeated field or map.
     pub list: Path,
@@ -1659,10 +1659,10 @@ pub struct ListLook {
     pub elements_max: Expr,
 }
 
-/// What is asked of the elements of a list.
+/// The quantifier of a list expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListForm {
-    /// `ANY`: whether the condition is true of one at least.
+    /// `ANY`: whether the condition is true for at least one element.
     Any,
     /// `ALL`: whether it is true of each.
     All,

@@ -1,4 +1,4 @@
-//! What the front end says about a program, as data, as text for a terminal, and as JSON.
+//! Diagnostics of the front end: as data, as text for a terminal, and as JSON.
 
 use std::fmt::Write as _;
 
@@ -29,7 +29,7 @@ impl Severity {
     }
 }
 
-/// The stable name of a kind of fault; the table is in [`code`].
+/// The stable name of a kind of error; the table is in [`code`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Code(pub &'static str);
 
@@ -40,11 +40,11 @@ pub struct Label {
     pub span: Span,
     /// What about it; may be empty.
     pub text: String,
-    /// True for the place at fault, false for places that explain it.
+    /// True for the location of the error, false for locations that explain it.
     pub primary: bool,
 }
 
-/// A change of the text that would put it right.
+/// An edit of the text that fixes the error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fix {
     /// What is replaced; empty to insert.
@@ -62,13 +62,13 @@ pub struct Diagnostic {
     pub code: Code,
     /// One sentence without a full stop.
     pub message: String,
-    /// Places; the first primary one is shown first. Empty if no text is at fault.
+    /// Locations; the first primary one is shown first. Empty if the error has no location.
     pub labels: Vec<Label>,
     /// Further facts.
     pub notes: Vec<String>,
     /// Changes that would work.
     pub help: Vec<String>,
-    /// The same as an edit, where one edit does it.
+    /// The help as an edit, if one edit is sufficient.
     pub fix: Option<Fix>,
 }
 
@@ -118,12 +118,12 @@ impl Diagnostic {
         self
     }
 
-    /// True if the program is refused for it.
+    /// True if the program is rejected because of it.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// The place at fault: the first primary label.
+    /// The location of the error: the first primary label.
     pub fn span(&self) -> Option<Span> {
         self.labels.iter().find(|label| label.primary).map(|label| label.span)
     }
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_escapes_what_would_break_a_reader() {
+    fn json_output_is_escaped() {
         let mut sources = SourceMap::new();
         let file = sources.add("a\"b.weft", "é\nx").unwrap();
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "tab\tquote\" back\\ bell\u{7} é")
@@ -248,6 +248,6 @@ mod tests {
     fn codes_are_unique_and_in_order() {
         // Two meanings under one code would make `--json` output and the book ambiguous.
         assert!(code::ALL.windows(2).all(|pair| pair[0].0.0 < pair[1].0.0));
-        assert_eq!(code::title(code::UNEXPECTED), Some("something else was expected here"));
+        assert_eq!(code::title(code::UNEXPECTED), Some("unexpected token"));
     }
 }

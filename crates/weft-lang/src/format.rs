@@ -1,12 +1,12 @@
 //! The house style, as a program.
 //!
-//! The formatter prints the tokens of the file again, in the same order; it chooses only the white space between them
-//! and the case of keywords. So it cannot change what a program means, and every comment survives. Where lines begin
-//! and may be broken is known from the parser.
+//! The formatter prints the tokens of the file in the same order; it changes only the white space between them and the
+//! case of keywords. So it cannot change the meaning of a program, and every comment survives. The parser provides the
+//! positions of line starts and possible line breaks.
 //!
 //! A statement takes one line if it fits in [`LINE_COLUMNS_MAX`]. If not, it is broken before its main clauses, and a
-//! clause that is still too long is filled line by line. Comments keep to the line or the place they are on; one empty
-//! line is kept where the author left one or more.
+//! clause that is still too long is filled line by line. Comments stay on their line or at their place. One empty line
+//! is kept where the author left one or more.
 
 use crate::lexer::{Comment, Token, TokenKind};
 use crate::parser::layout::{Break, Layout};
@@ -18,10 +18,9 @@ pub const LINE_COLUMNS_MAX: usize = 110;
 
 const INDENT_COLUMNS: usize = 2;
 
-/// The text of a file in house style; `None` if the file has a fault in its syntax, since a misread text must not be
-/// rewritten.
+/// The formatted text of a file; `None` if the file has a syntax error, because a misread text must not be rewritten.
 ///
-/// Formatting twice gives the same as formatting once, and the syntax tree stays the same.
+/// Formatting is idempotent and does not change the syntax tree.
 ///
 /// ```
 /// let mut sources = weft_lang::source::SourceMap::new();
@@ -45,18 +44,18 @@ pub fn format(sources: &SourceMap, file: FileId) -> Option<String> {
 struct Piece {
     text: String,
     n_columns: usize,
-    /// Put between this and the piece before, if they share a line.
+    /// A space before this piece, if the previous piece is on the same line.
     space: bool,
     before: PieceBreak,
     /// Parentheses open before it.
     depth: u32,
     /// An empty line was before it.
     after_blank: bool,
-    /// A comment that is not counted when asking whether a line fits, so that adding one moves nothing.
+    /// A comment; it is ignored when the width of a line is checked, so that adding one moves nothing.
     is_comment: bool,
 }
 
-/// Where a piece stands.
+/// The line break before a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PieceBreak {
     None,
@@ -64,7 +63,7 @@ enum PieceBreak {
     Strong {
         extra: usize,
     },
-    /// A new line in the middle of a statement, because a comment is in the way.
+    /// A forced line break within a statement, because of a comment.
     Forced,
     Line {
         indent: usize,
@@ -89,7 +88,7 @@ impl Pieces<'_> {
         let inline = self.tokens_kept_inline();
         for (index, token) in self.tokens.iter().enumerate() {
             let mut before = match self.layout.tokens[index].before {
-                // Where a clause could follow that is not there, its end is no place to break at.
+                // A line cannot break at the end of an absent clause.
                 _ if token.kind == TokenKind::Semicolon => PieceBreak::None,
                 Break::None => PieceBreak::None,
                 Break::Weak => PieceBreak::Weak,
@@ -170,7 +169,7 @@ impl Pieces<'_> {
         }
     }
 
-    /// Tokens inside an `IF` that the author wrote on one line and that fits one.
+    /// Tokens of `IF`s that the author wrote on one line and that fit on one.
     fn tokens_kept_inline(&self) -> Vec<bool> {
         let mut inline = vec![false; self.tokens.len()];
         for &(first, last) in &self.layout.short_ifs {
@@ -206,7 +205,7 @@ impl Pieces<'_> {
         use TokenKind::*;
         let (left, right) = (self.tokens[before].kind, self.tokens[after].kind);
         if left == Minus && right == Minus {
-            // Together they would begin a comment.
+            // Without a space, they would start a comment.
             return true;
         }
         let opens = matches!(left, LeftParen | LeftBracket | LeftBrace | Dot);
@@ -263,7 +262,7 @@ impl Printer {
         }
     }
 
-    /// One clause, over as many lines as it needs.
+    /// One clause, on as many lines as needed.
     fn fill(&mut self, clause: &[Piece], indent: usize) {
         let mut rest = clause;
         let mut level = indent;
@@ -292,8 +291,8 @@ fn n_columns(pieces: &[Piece]) -> usize {
     counted.map(|(index, piece)| piece.n_columns + usize::from(index > 0 && piece.space)).sum()
 }
 
-/// Where to break pieces that are too wide for one line: at the last place that fits among those in the fewest
-/// parentheses. `None` if they fit, or nothing can be done.
+/// Where to break pieces that are too wide for one line: at the last position that fits, with the lowest parenthesis
+/// depth. `None` if they fit, or if no break is possible.
 fn break_at(pieces: &[Piece], indent_columns: usize) -> Option<usize> {
     let mut column = indent_columns;
     let mut best: Option<(u32, usize)> = None;

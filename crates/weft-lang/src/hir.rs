@@ -1,7 +1,7 @@
-//! The typed program: every name resolved, every type known, every rule of the language checked.
+//! The typed program: all names resolved, all types known, all rules of the language checked.
 //!
-//! A [`Network`] exists only if the program has no error, so nothing here can be wrong or missing, and whoever
-//! lowers it need not check again. Conventions:
+//! A [`Network`] exists only if the program has no error. Nothing in it is wrong or missing, so lowering does not check
+//! it again. Conventions:
 //!
 //! - Things are named by their index in the list of their owner: a parameter, column, variable, call cell, table
 //!   or sink in its [`Element`]; a local or a row in its [`Handler`]; listeners, clusters, elements, shared tables
@@ -32,8 +32,8 @@ mod queue;
 pub use crate::ast::{Balance, Evict, Merge, OnFailure, Side, SinkFormat};
 pub use queue::{
     CallFlow, CallLink, CallsOf, Link, Queue, QueueBinary, QueueExpr, QueueExprKind, QueueHandler,
-    QueueHeader, QueueLevel, QueueLimit, QueueLiteral, QueueMoment, QueueOverflow, QueuePartitions,
-    QueuePlace, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
+    QueueHeader, QueueLevel, QueueLimit, QueueLiteral, QueueMoment, QueueOperand, QueueOverflow,
+    QueuePartitions, QueueStmt, QueueStmtKind, QueueType, QueueUnary, QueueVar, QueueVerdict, QueueVictim,
 };
 
 /// A checked program: all files together.
@@ -49,15 +49,15 @@ pub struct Network {
     pub routes: Vec<Route>,
     /// Where frames come in and go out.
     pub ports: Vec<Port>,
-    /// Ports that stand together.
+    /// Groups of ports.
     pub groups: Vec<Group>,
     /// Wire formats; [`wire::ProtocolId`] is an index into it.
     pub protocols: Vec<wire::Protocol>,
     /// Where they are, in their order.
     pub protocol_spans: Vec<Span>,
-    /// Names for one of several wire formats.
+    /// Unions: names for one of several wire formats.
     pub unions: Vec<wire::Union>,
-    /// Native functions: those that the program declares, and those that it gives to parameters by their own names.
+    /// Native functions: those that the program declares, and those that it passes to parameters under their own names.
     pub functions: Vec<NativeFunction>,
     /// Tables that elements of any chain may use.
     pub tables: Vec<Table>,
@@ -76,14 +76,14 @@ pub struct Network {
 }
 
 impl Network {
-    /// The elements as the program declares them, without those that a stage has for itself: what it binds to
-    /// expressions reads columns that the element does not name.
+    /// The elements that the program declares, without copies specialized for a stage whose bindings read additional
+    /// columns.
     pub fn declared_elements(&self) -> impl Iterator<Item = &Element> {
         let mut seen = BTreeSet::new();
         self.elements.iter().filter(move |element| seen.insert((element.span, &element.name)))
     }
 
-    /// The names of a chain's two ends, for people; the second is empty where a chain on ports has none.
+    /// The display names of a chain's two ends; the second is empty for a chain on ports without an output.
     pub fn ends(&self, chain: &Chain) -> (String, String) {
         match &chain.edge {
             Edge::Calls { from, to } => (self.listeners[*from].name.clone(), self.clusters[*to].name.clone()),
@@ -126,7 +126,7 @@ impl Network {
         format!("{level}{layer}.{}", column.map_or_else(own, |column| &column.name))
     }
 
-    /// A column that is that of the LAST of several layers, without its level.
+    /// The name of a column over the LAST of several layers, without its level.
     fn last_name(&self, field: &FieldRef) -> Option<String> {
         let is_it = |column: &&wire::UnionColumn| {
             column.last
@@ -150,8 +150,8 @@ pub struct Listener {
     pub name: String,
     /// What it binds.
     pub address: Address,
-    /// `WITH (...)`: the options that the program sets, each of the type that
-    /// [`weft_core::options::LISTENER_OPTIONS`] names.
+    /// `WITH (...)`: the options that the program sets, each with the type given in
+    /// [`weft_core::options::LISTENER_OPTIONS`].
     pub options: Vec<Setting>,
     /// The whole item.
     pub span: Span,
@@ -164,9 +164,9 @@ pub struct Cluster {
     pub name: String,
     /// Its endpoints, at least one.
     pub endpoints: Vec<Address>,
-    /// The share of the calls that each endpoint takes beside the others.
+    /// The weight of each endpoint: its share of the calls.
     pub weights: Vec<u32>,
-    /// How one is picked; round robin if the program does not say.
+    /// The balancing policy; round robin by default.
     pub balance: Balance,
     /// `WITH (...)`: as for a listener, from [`weft_core::options::CLUSTER_OPTIONS`].
     pub options: Vec<Setting>,
@@ -211,7 +211,7 @@ pub struct Port {
     pub name: String,
     /// What carries its frames.
     pub kind: PortKind,
-    /// The device or the file: `eth0`, `yesterday.pcap`; empty for memory.
+    /// The device or the file: `eth0`, `yesterday.pcap`; empty for `memory`.
     pub device: String,
     /// `WITH (...)`: as for a listener, from [`crate::check::network::PORT_OPTIONS`].
     pub options: Vec<Setting>,
@@ -219,7 +219,7 @@ pub struct Port {
     pub span: Span,
 }
 
-/// Ports that stand together: a frame that is sent to them leaves by one, or by all.
+/// A group of ports: a frame sent to the group leaves through one member, or through all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Its name, which no port has.
@@ -228,30 +228,30 @@ pub struct Group {
     pub choice: GroupChoice,
     /// `SELECT BY e`, where `e` is not `flow()`.
     pub key: Option<GroupKey>,
-    /// Indices into [`Network::ports`], at least one, each with its weight: 1 where the program does not say.
+    /// Indices into [`Network::ports`], at least one, each with its weight (default 1).
     pub members: Vec<(usize, u16)>,
     /// The whole item.
     pub span: Span,
 }
 
-/// What a group tells frames apart by.
+/// The expression by which a group selects a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupKey {
     /// As it is written.
     pub text: String,
-    /// The ON PACKET of an element of its own marks a frame with the hash of it; 0 where it is NULL. It is none of
-    /// [`Network::elements`], and [`Instance::element`] says nothing there.
+    /// The ON PACKET handler of this generated element marks a frame with the hash of the expression; 0 for NULL. The
+    /// element is not in [`Network::elements`], and [`Instance::element`] has no meaning here.
     pub element: Box<(Element, Instance)>,
 }
 
-/// Which port of a group takes a frame, of those whose link is up.
+/// How a group selects among its members whose link is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GroupChoice {
     /// `ALL`: a copy leaves by each.
     All,
-    /// `SELECT BY flow()`: the same for all frames of a flow, by weight.
+    /// `SELECT BY flow()`: the same port for all frames of a flow, by weight.
     Flow,
-    /// `SELECT BY e`: the same for all frames with the same value, by weight.
+    /// `SELECT BY e`: the same port for all frames with the same value, by weight.
     Key,
     /// `FAILOVER`: the first.
     First,
@@ -273,19 +273,19 @@ pub enum PortKind {
     Packet,
     /// `xdp 'eth0'`: an XDP socket on a network device (AF_XDP).
     Xdp,
-    /// `veth 'to_a'`: a packet socket on one end of a pair of network devices that the node makes.
+    /// `veth 'to_a'`: a packet socket on one end of a veth pair that the node creates.
     Veth,
-    /// `tun 'tun0'`: a device of IP packets that ends in this program.
+    /// `tun 'tun0'`: an IP packet device that ends in this program.
     Tun,
-    /// `tap 'tap0'`: a device of Ethernet frames that ends in this program.
+    /// `tap 'tap0'`: an Ethernet device that ends in this program.
     Tap,
-    /// `pcap 'file'`: a capture, read or written.
+    /// `pcap 'file'`: a capture file, read or written.
     Pcap,
-    /// `memory`: frames that benchmarks and tests make.
+    /// `memory`: frames generated by benchmarks and tests.
     Memory,
 }
 
-/// A route: calls of a listener that go to a cluster. The first route that fits decides.
+/// A route: sends calls of a listener to a cluster. The first matching route decides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// Its name.
@@ -294,7 +294,7 @@ pub struct Route {
     pub listener: usize,
     /// Which methods.
     pub method_set: MethodSet,
-    /// A condition on method, peer and request headers, looked at when the call opens.
+    /// A condition on method, peer and request headers, evaluated when the call opens.
     pub when: Option<Expr>,
     /// An index into [`Network::clusters`].
     pub cluster: usize,
@@ -309,28 +309,29 @@ pub struct Route {
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The traffic of the chain.
     pub edge: Edge,
     /// Which methods.
     pub method_set: MethodSet,
-    /// The methods of the schemas that the set has, at least one if any stage has columns of a message.
+    /// The methods of the schemas that the set matches; at least one if any stage has message columns.
     pub methods: Vec<Method>,
     /// The instances in the order of the request direction; at most [`weft_core::limits::ELEMENTS_MAX`].
     pub instances: Vec<Instance>,
     /// The filters between them, in the order of the request direction.
     pub filters: Vec<FilterInstance>,
-    /// What must stay the same under optimisation.
+    /// The equivalence that optimisation must preserve.
     pub equivalence: Equivalence,
-    /// `PIN STREAM DRAIN`: streams stay on their version this long at most.
+    /// `PIN STREAM DRAIN`: the maximum time that streams stay on their version.
     pub pin_stream_drain: Option<Interval>,
-    /// `ORDER a BEFORE b`, as indices into [`Chain::instances`], and what POSITION says; the written order keeps them.
+    /// `ORDER a BEFORE b`, as indices into [`Chain::instances`], and the pairs from POSITION; the written order
+    /// satisfies them.
     pub orders: Vec<(usize, usize)>,
     /// `PRIORITY a > b`, as indices into [`Chain::instances`].
     pub priorities: Vec<(usize, usize)>,
-    /// Ranges of [`Chain::instances`] that were written as `{a, b, c}`: any order within will do.
+    /// Ranges of [`Chain::instances`] that were written as `{a, b, c}`: any order within a range is allowed.
     pub unordered: Vec<std::ops::Range<usize>>,
-    /// Where frames go on that are steered: their stages are the last of [`Chain::instances`], branch by branch. What
-    /// is in front of the first stands on the way of all others.
+    /// The branches for steered frames. Their stages are at the end of [`Chain::instances`], branch by branch. The
+    /// stages before the first branch process all other frames.
     pub branches: Vec<Branch>,
     /// The whole item.
     pub span: Span,
@@ -339,9 +340,9 @@ pub struct Chain {
 /// `det.suspect -> sandbox -> log;`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
-    /// The stage that steers, an index into [`Chain::instances`], in front of those of the branch.
+    /// The steering stage, an index into [`Chain::instances`]; it precedes the branch's stages.
     pub from: usize,
-    /// By which of its edges, an index into [`Element::edges`].
+    /// The edge, an index into [`Element::edges`].
     pub edge: usize,
     /// The stages, a range of [`Chain::instances`].
     pub stages: std::ops::Range<usize>,
@@ -349,7 +350,7 @@ pub struct Branch {
     pub span: Span,
 }
 
-/// Where a chain stands.
+/// The traffic of a chain: calls on an edge, or frames on ports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edge {
     /// On calls from a listener to a cluster.
@@ -363,10 +364,10 @@ pub enum Edge {
     Packets {
         /// Indices into [`Network::ports`], at least one.
         ports: Vec<usize>,
-        /// Where a frame leaves that no element has sent elsewhere.
+        /// The output of frames that no element redirects.
         to: Option<Outlet>,
-        /// `WHEN`: which frames. The condition is the ON PACKET of an element of its own, which drops all others. It is
-        /// none of [`Network::elements`], and [`Instance::element`] says nothing there.
+        /// `WHEN`: selects frames. The condition is the ON PACKET handler of a generated element, which drops all other
+        /// frames. The element is not in [`Network::elements`], and [`Instance::element`] has no meaning here.
         when: Option<Box<(Element, Instance)>>,
     },
 }
@@ -384,7 +385,7 @@ impl Edge {
 /// A method that a chain carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
-    /// `shop.Cart/Add`; on the wire it has a leading slash.
+    /// `shop.Cart/Add`, without the leading slash of the wire format.
     pub path: String,
     /// The request message, an index into [`Schema::messages`].
     pub input: usize,
@@ -431,34 +432,34 @@ pub struct Instance {
     pub element: usize,
     /// The value of each of [`Element::params`], defaults filled in.
     pub params: Vec<Value>,
-    /// Where each of [`Element::columns`] is.
+    /// The location of each of [`Element::columns`].
     pub bindings: Vec<Binding>,
     /// The size and age of each of [`Element::tables`].
     pub tables: Vec<TableLimits>,
     /// The interval of each of [`Handlers::every`], positive.
     pub every: Vec<Interval>,
-    /// Where the rows of each of [`Element::sinks`] go.
+    /// The destination of each of [`Element::sinks`].
     pub sinks: Vec<SinkTarget>,
     /// `AT CLIENT|SERVER`.
     pub side: Option<Side>,
-    /// `MANDATORY`: it may not be bypassed nor fail open.
+    /// `MANDATORY`: the stage may not be bypassed or fail open.
     pub mandatory: bool,
     /// A failure lets the tuple pass (`FAIL OPEN`, `ON FAILURE OF ... BYPASS`).
     pub fail_open: bool,
-    /// `PER TRY`: its author wants it to run for each try of the filters before it, whatever it does.
+    /// `PER TRY`: runs for each try of the filters before it, whatever its effects.
     pub per_try: bool,
     /// The stage in the chain.
     pub span: Span,
 }
 
 impl Chain {
-    /// The filter whose keys an instance computes, if that is what the instance is for.
+    /// The filter whose keys an instance computes; None for an ordinary instance.
     pub fn keys_of(&self, instance: usize) -> Option<&FilterInstance> {
         self.filters.iter().find(|filter| filter.has_keys && filter.at == instance + 1)
     }
 }
 
-/// A filter in a chain. It wraps the instances from `at` on, and the filters behind it.
+/// A filter in a chain. It wraps the instances from `at` on, and the filters after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterInstance {
     /// Its name, unique in the chain among instances and filters; it identifies the state.
@@ -467,12 +468,12 @@ pub struct FilterInstance {
     pub filter: String,
     /// The whole FILTER.
     pub declared: Span,
-    /// It stands before the instance with this index in [`Chain::instances`], or at the end.
+    /// The position: before the instance with this index in [`Chain::instances`], or at the end.
     pub at: usize,
     /// What it does.
     pub policies: Policies,
-    /// Where its policies look at messages, an element computes their keys: it is `instances[at - 1]`, has the same
-    /// name, and does nothing but [`StmtKind::Key`].
+    /// If its policies read messages, an element computes their keys: `instances[at - 1]`, which has the same name and
+    /// contains only [`StmtKind::Key`].
     pub has_keys: bool,
     /// `AT CLIENT|SERVER`.
     pub side: Option<Side>,
@@ -482,51 +483,51 @@ pub struct FilterInstance {
     pub span: Span,
 }
 
-/// Where a column of an element is, in one instance.
+/// The location of an element's column in one instance.
 ///
-/// A value read from there is widened to the column's type where the field is narrower; a column that the element
-/// writes has a field that can hold the column's type.
+/// A value read from there is widened to the column's type if the field is narrower. A field bound to a written column
+/// can hold every value of the column's type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     /// The place.
-    pub place: BoundPlace,
-    /// It may be NULL there. If so, the column is declared `T?`.
+    pub place: ColumnLocation,
+    /// The value may be NULL. If so, the column is declared `T?`.
     pub nullable: bool,
 }
 
 /// A place outside an element.
 #[derive(Clone, Debug, PartialEq)]
-pub enum BoundPlace {
+pub enum ColumnLocation {
     /// A field of the message of the column's direction, by its path from the top.
     Body(Vec<String>),
     /// A header of the column's direction, by its lower-case name.
     Header(String),
     /// The value of an entry of a map: the path of the map, and the key.
     Entry(Vec<String>, EntryKey),
-    /// Whether a message in the message is there, by its path.
+    /// Whether a nested message is present, by its path.
     Present(Vec<String>),
     /// A list of the message.
-    List(ListPlace),
+    List(ListLocation),
     /// Something that the engine knows.
     Meta(Meta),
-    /// A field of a frame, or whether it has a layer.
+    /// A field of a frame, or whether the frame has a layer.
     Frame(FieldRef),
-    /// Nowhere: it is computed from other columns where it is read. It is never written.
+    /// No location: the value is computed from other columns when it is read. Never written.
     Computed(Box<Expr>),
 }
 
-/// A repeated field or a map, and what is read of its elements.
+/// A repeated field or a map, and the parts of its elements that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListPlace {
+pub struct ListLocation {
     /// The field, by its path from the top.
     pub path: Vec<String>,
-    /// What is read of each element, by paths within it; the empty path is the element itself.
+    /// The parts of each element that are read, as paths within it; the empty path is the element itself.
     pub members: Vec<Vec<String>>,
     /// How many elements are taken.
     pub elements_max: u64,
 }
 
-impl BoundPlace {
+impl ColumnLocation {
     /// The path of a part of the message.
     pub fn path(&self) -> Option<&[String]> {
         match self {
@@ -561,23 +562,23 @@ pub enum SinkTarget {
     Table {
         /// The table.
         table: TableRef,
-        /// Rows of their keys go, instead of being put there.
+        /// The rows with these keys are deleted, not inserted.
         deletes: bool,
     },
 }
 
-/// Rows of a table, given by the program.
+/// The rows of a table that the program inserts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fill {
     /// Whose rows.
     pub table: FillTarget,
-    /// A value for each of [`Table::columns`] (keys first); keys differ from row to row.
+    /// A value for each of [`Table::columns`] (keys first); no two rows have the same key.
     pub rows: Vec<Vec<Value>>,
     /// The first of the items that gave rows.
     pub span: Span,
 }
 
-/// A table that is filled by the program.
+/// A table that the program fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FillTarget {
     /// An index into [`Network::tables`].
@@ -604,11 +605,11 @@ pub struct NativeFunction {
     pub native: Native,
     /// What it takes and gives.
     pub ty: FunctionType,
-    /// The options that are set. They say where a key is, and never what it is.
+    /// The options that are set. They name the source of a key, never the key itself.
     pub options: Vec<Setting>,
-    /// What it depends on: what is declared, or what the native function does.
+    /// The effect: as declared, or that of the native function.
     pub effect: Effect,
-    /// What a call costs: what is declared, or what was measured.
+    /// The cost of a call: as declared, or as measured.
     pub cost: NativeCost,
     /// `INVERSE OF`: an index into [`Network::functions`].
     pub inverse: Option<usize>,
@@ -627,14 +628,14 @@ pub struct FunctionType {
     pub nullable: bool,
 }
 
-/// Which native function a call means.
+/// The native function that a call refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NativeRef {
     /// One by its own name.
     Own(Native),
     /// An index into [`Network::functions`].
     Declared(usize),
-    /// A parameter of the element that stands for one: its value is an index into [`Network::functions`].
+    /// A function parameter of the element: its value is an index into [`Network::functions`].
     Param(usize),
 }
 
@@ -649,9 +650,9 @@ pub struct Element {
     pub layer: Layer,
     /// Parameters; an instance gives each a value.
     pub params: Vec<Param>,
-    /// What holds of the parameters of every instance.
+    /// Conditions on the parameters of every instance.
     pub checks: Vec<Check>,
-    /// Columns of the messages: first those of the request, then those of `RETURNS`.
+    /// Columns of the messages: those of the request first, then those of `RETURNS`.
     pub columns: Vec<Column>,
     /// Its own tables.
     pub tables: Vec<Table>,
@@ -661,7 +662,7 @@ pub struct Element {
     pub call: Vec<CallCell>,
     /// Sinks.
     pub sinks: Vec<Sink>,
-    /// Ways out of it beside the next stage: their names, with their places.
+    /// The edges, in addition to the next stage: their names with their spans.
     pub edges: Vec<(String, Span)>,
     /// The handlers.
     pub handlers: Handlers,
@@ -670,7 +671,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// Whether it is no element of the program, but computes the keys of a filter.
+    /// Whether this is not an element of the program, but computes the keys of a filter.
     pub fn is_of_filter(&self) -> bool {
         let mut stmts = self.handlers.iter().flat_map(|handler| &handler.body);
         stmts.any(|stmt| matches!(stmt.kind, StmtKind::Key { .. }))
@@ -701,8 +702,8 @@ pub enum Layer {
     /// `ON rpc`: calls.
     #[default]
     Rpc,
-    /// `ON packet`: any frame. `ON tcp`, `ON ip`: frames that have such a layer; others pass it unseen. Its `ON PACKET`
-    /// is [`Handlers::request`], and its columns are those of the request.
+    /// `ON packet`: any frame. `ON tcp`, `ON ip`: frames with such a layer; other frames bypass the element. `ON
+    /// PACKET` is [`Handlers::request`], and the columns are request columns.
     Packet(Option<LayerRef>),
 }
 
@@ -715,9 +716,9 @@ pub struct Param {
     pub ty: Type,
     /// `T?`: its value may be NULL.
     pub nullable: bool,
-    /// It stands for a function of this type: its value is an index into [`Network::functions`].
+    /// The type of a function parameter: its value is an index into [`Network::functions`].
     pub function: Option<FunctionType>,
-    /// Its value where a stage gives none; the stage must if there is none here.
+    /// The default value; without it, every stage must give one.
     pub default: Option<Value>,
     /// Where it is declared.
     pub span: Span,
@@ -762,23 +763,23 @@ pub struct Table {
     pub columns: Vec<TableColumn>,
     /// How many of them are the primary key, at least one.
     pub n_keys: usize,
-    /// What holds of every row that comes from outside.
+    /// Conditions on every row that comes from outside.
     pub checks: Vec<Check>,
-    /// `FILLED BY ...`: no handler writes it. By the cluster: its key is an I64, the number of a member from 0, and it
-    /// has one other column, an ENDPOINT. By the ports: its key is the TEXT `port`, and it has `mtu`, a U16, and `mac`,
-    /// a MAC, or one of them, which may be NULL.
+    /// `FILLED BY ...`: no handler writes the table. CLUSTER: the key is an I64, the member's number from 0, and the
+    /// only other column is an ENDPOINT. PORTS: the key is the TEXT `port`, followed by `mtu`, a U16, or `mac`, a MAC,
+    /// or both; each may be NULL.
     pub filled: Option<Filler>,
-    /// `FILLED BY STAGE e`: the element whose table of this name it is, which has the same columns. In a chain, one
-    /// other stage is of it.
+    /// `FILLED BY STAGE e`: the element that owns the table of this name, with the same columns. The chain has exactly
+    /// one other stage of that element.
     pub stage: Option<String>,
     /// `PER WORKER`.
     pub per_worker: bool,
-    /// `EVICT ...`: there if some handler inserts.
+    /// `EVICT ...`: present if a handler inserts rows.
     pub evict: Option<Evict>,
-    /// `TTL ... ON ACCESS`: age counts from the last touch instead of the last write.
+    /// `TTL ... ON ACCESS`: the age counts from the last access instead of the last write.
     pub ttl_on_access: bool,
-    /// The size and age, if parameters are not needed to tell; always there for a shared table. An instance's own
-    /// are in [`Instance::tables`].
+    /// The size and age, if they do not depend on parameters; always present for a shared table. The limits of an
+    /// instance are in [`Instance::tables`].
     pub limits: Option<TableLimits>,
     /// The whole declaration.
     pub span: Span,
@@ -787,7 +788,7 @@ pub struct Table {
 /// `CHECK (condition)` of a table, or of the parameters of an element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// It sees the columns of a row as parameters, in the order of [`Table::columns`].
+    /// The condition; the columns of a row are its parameters, in the order of [`Table::columns`].
     pub condition: Expr,
     /// How it is written.
     pub text: String,
@@ -804,28 +805,28 @@ pub struct TableColumn {
     pub ty: Type,
     /// `T?`; never of a key.
     pub nullable: bool,
-    /// The value of a new row that is given none. Made of constants, parameters, `now()` and `rand()`; there for
-    /// every nullable column (NULL). Where there is none, whoever makes a row gives the value.
+    /// The default value of the column: constants, parameters, `now()` and `rand()`. Present for every nullable column
+    /// (NULL). Without a default, every new row must give the value.
     pub default: Option<Expr>,
-    /// `MERGE ...`: changed by its own operation alone (`c = c + e`, `c = greatest(c, e)`, `c = least(c, e)`) and
-    /// read in `ON EVERY` alone.
+    /// `MERGE ...`: changed only by its own operation (`c = c + e`, `c = greatest(c, e)`, `c = least(c, e)`), and read
+    /// only in `ON EVERY`.
     pub merge: Option<Merge>,
-    /// Its place in the written list of columns.
+    /// Its position in the written list of columns.
     pub written_at: usize,
     /// Where it is declared.
     pub span: Span,
 }
 
-/// A scalar variable, one for the node.
+/// A scalar variable, one per node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Var {
     /// Its name.
     pub name: String,
     /// Its type, held in one word.
     pub ty: Type,
-    /// Its value at the start: constants and parameters, foldable by [`crate::check::fold`]. Zero if None.
+    /// The initial value: constants and parameters, foldable by [`crate::check::fold`]. Zero if None.
     pub start: Option<Expr>,
-    /// `MERGE ...`: changed by ADD and RESET alone, read in `ON EVERY` alone.
+    /// `MERGE ...`: changed only by ADD and RESET, and read only in `ON EVERY`.
     pub merge: Option<Merge>,
     /// The whole declaration.
     pub span: Span,
@@ -838,7 +839,7 @@ pub struct CallCell {
     pub name: String,
     /// Its type; TEXT and BYTES have a length.
     pub ty: Type,
-    /// Its value when the call opens: constants, parameters and `now()`. The zero of its type if None.
+    /// The value when the call opens: constants, parameters and `now()`. The zero of its type if None.
     pub start: Option<Expr>,
     /// Where it is declared.
     pub span: Span,
@@ -877,19 +878,19 @@ pub struct Handlers {
     pub response: Option<Handler>,
     /// `ON CLOSE`
     pub close: Option<Handler>,
-    /// `ON ERROR`: run in place of the rest of OPEN, REQUEST, RESPONSE or CLOSE when that failed and was rolled
-    /// back. It reads no column, header or trailer, so it is the same in each. A fault in it fails closed; a
-    /// fault in EVERY is rolled back and counted.
+    /// `ON ERROR`: runs instead of the rest of OPEN, REQUEST, RESPONSE or CLOSE after that handler failed and was
+    /// rolled back. It reads no column, header or trailer, so it is the same for each of them. An error in it fails
+    /// closed; an error in EVERY is rolled back and counted.
     pub error: Option<Handler>,
     /// `ON EVERY interval`, in source order; the intervals are in [`Instance::every`].
     pub every: Vec<Handler>,
-    /// `ON TIMEOUT OF table` and `ON EVICT OF table`, of each table one at most. The row that expired or was evicted is
+    /// `ON TIMEOUT OF table` and `ON EVICT OF table`, at most one of each per table. The expired or evicted row is
     /// [`RowId::OLD`].
     pub timeouts: Vec<Handler>,
 }
 
 impl Handlers {
-    /// All that there are, in the order of a call's life; EVERY, TIMEOUT and EVICT last.
+    /// All handlers in the order of a call's life; EVERY, TIMEOUT and EVICT last.
     pub fn iter(&self) -> impl Iterator<Item = &Handler> {
         let once = [&self.open, &self.request, &self.response, &self.close, &self.error];
         once.into_iter().flatten().chain(&self.every).chain(&self.timeouts)
@@ -918,12 +919,12 @@ pub enum HandlerKind {
 }
 
 impl HandlerKind {
-    /// Whether nothing that a call or a frame does makes it run: there is no tuple, and it runs once a node.
+    /// Whether time or a table runs the handler, not a call or a frame: it has no tuple, and runs once per node.
     pub fn is_timed(self) -> bool {
         matches!(self, Self::Every) || self.is_departure()
     }
 
-    /// Whether it runs for a row that has left its table.
+    /// Whether it runs for a row that was removed from its table.
     pub fn is_departure(self) -> bool {
         matches!(self, Self::Timeout | Self::Evict)
     }
@@ -936,9 +937,9 @@ pub struct Handler {
     pub kind: HandlerKind,
     /// What it does.
     pub body: Vec<Stmt>,
-    /// What LETs name; assigned once, before any use.
+    /// The LETs; each is assigned once, before any use.
     pub locals: Vec<Local>,
-    /// Rows of tables that expressions look at.
+    /// The table rows that expressions read.
     pub rows: Vec<Row>,
     /// What it may do.
     pub effects: Effects,
@@ -961,19 +962,18 @@ pub struct Local {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalId(pub usize);
 
-/// A row that was found by a join, an `UPDATE`, a `SCAN`, ...
+/// A row found by a join, an `UPDATE`, a `SCAN`, ...
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Of which table.
     pub table: TableRef,
-    /// There may be none (`LEFT JOIN`); all its columns are NULL then.
+    /// The row may be absent (`LEFT JOIN`); then all its columns are NULL.
     pub optional: bool,
 }
 
 /// A row of its [`Handler`]: an index into [`Handler::rows`].
 ///
-/// Its columns have the values of the moment when the row was found: a later write to the table does not change
-/// what a joined column says.
+/// Its columns have the values from the time of the lookup: a later write to the table does not change a joined column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId(pub usize);
 
@@ -991,7 +991,7 @@ pub enum TableRef {
     Shared(usize),
 }
 
-/// What a handler may do, whichever way it goes. Lists are sorted and have no doubles.
+/// The possible effects of a handler, over all paths. Lists are sorted and contain no duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Columns read, indices into [`Element::columns`].
@@ -1006,9 +1006,9 @@ pub struct Effects {
     pub trailers_read: Vec<String>,
     /// Trailers changed.
     pub trailers_written: Vec<String>,
-    /// What is asked of the engine.
+    /// The metadata that is read.
     pub metas_read: Vec<Meta>,
-    /// Tables looked at.
+    /// Tables that are read.
     pub tables_read: Vec<TableRef>,
     /// Tables changed in any way.
     pub tables_written: Vec<TableRef>,
@@ -1034,7 +1034,7 @@ pub struct Effects {
     pub delays: bool,
     /// It may copy the tuple elsewhere.
     pub mirrors: bool,
-    /// It may put headers on a frame, take some off, or cut it.
+    /// It may push, pop or cut headers of a frame.
     pub reshapes: bool,
     /// It reads `now()` or `elapsed`.
     pub clock: bool,
@@ -1068,15 +1068,15 @@ pub enum StmtKind {
     /// `SET`
     Set {
         /// What changes.
-        target: Place,
-        /// Of the place's type; NULL only if the place takes it.
+        target: AssignTarget,
+        /// A value of the target's type; NULL only if the target allows it.
         value: Expr,
     },
-    /// The value of a key that a FILTER looks at; made of a filter's `PER` and `ID` alone.
+    /// The value of a FILTER's key; generated only from a filter's `PER` and `ID`.
     Key {
         /// Which.
         key: KeyId,
-        /// Its parts, of any type that a table's key may have.
+        /// Its parts, of any type that a table key may have.
         parts: Vec<Expr>,
     },
     /// `IF`: the first arm whose condition is true; NULL is not true.
@@ -1086,16 +1086,16 @@ pub enum StmtKind {
         /// `ELSE`.
         otherwise: Vec<Stmt>,
     },
-    /// The guard `SELECT`: goes on if the query has a row, else ends the handler.
+    /// The guard `SELECT`: continues if the query has a row, otherwise ends the handler.
     Guard {
-        /// The query; its joined rows stay visible behind the statement.
+        /// The query; its joined rows stay visible after the statement.
         query: Query,
-        /// What a match sets: all values are computed before any place changes.
-        set: Vec<(Place, Expr)>,
+        /// The assignments of a match: all values are computed before any target changes.
+        set: Vec<(AssignTarget, Expr)>,
         /// What happens without a row.
         otherwise: Verdict,
     },
-    /// `INSERT` into a table. A key that is there already is the fault "duplicate key".
+    /// `INSERT` into a table. Inserting an existing key is the error "duplicate key".
     Insert {
         /// The table.
         table: TableRef,
@@ -1113,16 +1113,16 @@ pub enum StmtKind {
         /// For each row a value for each of [`Sink::columns`]; any may be NULL.
         rows: Vec<Vec<Expr>>,
     },
-    /// `UPSERT`: finds the row or makes one with the defaults, then sets columns.
+    /// `UPSERT`: finds the row or inserts one with the defaults, then sets columns.
     Upsert {
         /// The table.
         table: TableRef,
-        /// The row, as it is before `set`: old values, or defaults.
+        /// The row before `set`: old values, or defaults.
         row: RowId,
         /// The key in its order.
         key: Vec<Expr>,
-        /// Columns (no keys) and values; all are computed before any column changes. Every column without a
-        /// default is here, and no value reads such a column.
+        /// Columns (no keys) and values; all values are computed before any column changes. Every column without a
+        /// default is included, and no value reads such a column.
         set: Vec<(usize, Expr)>,
     },
     /// `UPDATE` of the row with a key.
@@ -1135,11 +1135,11 @@ pub enum StmtKind {
         key: Vec<Expr>,
         /// What else must be true of the row.
         condition: Option<Expr>,
-        /// Columns (no keys) and values; all are computed before any column changes.
+        /// Columns (no keys) and values; all values are computed before any column changes.
         set: Vec<(usize, Expr)>,
-        /// Columns after the change and where their values go.
-        returning: Vec<(usize, Place)>,
-        /// `ELSE`: when no row changed. Behind it the handler goes on, if it has no verdict.
+        /// Columns after the change, and the targets for their values.
+        returning: Vec<(usize, AssignTarget)>,
+        /// `ELSE`: runs if no row changed. Afterwards the handler continues, unless a verdict ended it.
         otherwise: Vec<Stmt>,
     },
     /// `DELETE` of the row with a key.
@@ -1153,27 +1153,27 @@ pub enum StmtKind {
         /// What else must be true of the row.
         condition: Option<Expr>,
     },
-    /// `SCAN`: the body once for each row that passes the filter. The body makes no rows of this table.
+    /// `SCAN`: runs the body once for each row that passes the filter. The body inserts no rows into this table.
     Scan {
         /// The table.
         table: TableRef,
         /// The row.
         row: RowId,
-        /// Rows that are looked at, at most; 1 to [`weft_core::limits::SCAN_ROWS_MAX`].
+        /// The maximum number of rows read; 1 to [`weft_core::limits::SCAN_ROWS_MAX`].
         rows_max: u64,
         /// `WHERE`
         filter: Option<Expr>,
         /// What is done.
         body: Vec<Stmt>,
     },
-    /// `ADD` to a merged variable: adds, or takes the maximum or minimum, as it is declared.
+    /// `ADD` to a merged variable: adds, or takes the maximum or minimum, depending on its declaration.
     Add {
         /// An index into [`Element::vars`].
         var: usize,
         /// Of the variable's type.
         amount: Expr,
     },
-    /// `RESET` of a merged variable to its start.
+    /// `RESET` of a merged variable to its initial value.
     Reset {
         /// An index into [`Element::vars`].
         var: usize,
@@ -1185,9 +1185,9 @@ pub enum StmtKind {
     },
     /// `MARK`
     Mark {
-        /// What is said: a class is U32 (of a wider number its low half), what remains U64 or SIZE, a deadline
+        /// The fields: a class is U32 (the low half of a wider number), a remaining size U64 or SIZE, a deadline
         /// TIMESTAMP.
-        says: Vec<(Mark, Expr)>,
+        fields: Vec<(Mark, Expr)>,
     },
     /// `DELAY`
     Delay {
@@ -1196,12 +1196,12 @@ pub enum StmtKind {
     },
     /// `PUSH`
     Push {
-        /// The headers, in the order of the wire.
+        /// The headers in wire order.
         headers: Vec<Pushed>,
     },
     /// `POP`
     Pop {
-        /// The layer that says how far.
+        /// The layer to stop at.
         layer: LayerRef,
         /// How much goes.
         how: PopHow,
@@ -1213,7 +1213,7 @@ pub enum StmtKind {
     },
     /// `FRAGMENT TO`
     Fragment {
-        /// The most bytes of each packet, U32.
+        /// The maximum number of bytes of each packet, U32.
         bytes: Expr,
     },
     /// A verdict.
@@ -1225,24 +1225,24 @@ pub enum StmtKind {
 pub struct Pushed {
     /// Which.
     pub protocol: ProtocolId,
-    /// The fields that are said, with values of their types.
+    /// The fields that are set, with values of their types.
     pub fields: Vec<(FieldId, Expr)>,
-    /// Where it stands.
+    /// The span of the header.
     pub span: Span,
 }
 
 /// How much a POP takes off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PopHow {
-    /// `POP TO layer`: all in front of it.
+    /// `POP TO layer`: all headers in front of the layer.
     To,
-    /// `POP`: the element's layer and all in front of it.
+    /// `POP`: the element's layer and all headers in front of it.
     With,
     /// `POP layer`: it alone.
     Alone,
 }
 
-/// A query over `input`: of one row at most.
+/// A query over `input`: at most one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     /// Joins in order; a later key may use the rows of earlier ones.
@@ -1251,39 +1251,39 @@ pub struct Query {
     pub filter: Option<Expr>,
 }
 
-/// A join of `input` with the row of a table that has a key, or with the first of those that match.
+/// A join of `input` with the table row that has a key, or with the first matching row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Join {
     /// The table.
     pub table: TableRef,
     /// The row that is found.
     pub row: RowId,
-    /// `FIRST`: how rows match. The table is filled by the controller.
+    /// `FIRST`: the match specification. The controller fills the table.
     pub first: Option<MatchSpec>,
-    /// The key in its order; NULL in it finds no row. Of a match, the value of each part.
+    /// The key in its order; a NULL in it finds no row. For a match, the value of each part.
     pub key: Vec<Expr>,
     /// What else must be true of the row.
     pub condition: Option<Expr>,
-    /// `LEFT`: without a row, its columns are NULL and the query goes on.
+    /// `LEFT`: without a row, its columns are NULL and the query continues.
     pub left: bool,
     /// The whole clause.
     pub span: Span,
 }
 
-/// Something that changes.
+/// A target of SET, of a guard, or of RETURNING.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum AssignTarget {
     /// An index into [`Element::columns`].
     Column(usize),
     /// An index into [`Element::call`].
     Call(usize),
-    /// An index into [`Element::vars`], not a merged one.
+    /// An index into [`Element::vars`], not a merged variable.
     Var(usize),
-    /// A header by its lower-case name: of the request in OPEN and REQUEST, else of the response. NULL removes it.
+    /// A header by its lower-case name: of the request in OPEN and REQUEST, otherwise of the response. NULL removes it.
     Header(String),
     /// A trailer by its lower-case name. NULL removes it.
     Trailer(String),
-    /// Only as the target of RETURNING: a local that is made here.
+    /// A new local; only as a target of RETURNING.
     Local(LocalId),
 }
 
@@ -1292,7 +1292,7 @@ pub enum Place {
 pub struct Verdict {
     /// Which.
     pub kind: VerdictKind,
-    /// Where it is written; the guard where it is implied.
+    /// The span of the statement; that of the guard for an implied verdict.
     pub span: Span,
 }
 
@@ -1309,12 +1309,12 @@ pub enum VerdictKind {
         status: Expr,
         /// TEXT; NULL is no text.
         text: Option<Expr>,
-        /// Headers and trailers of the answer, TEXT; NULL is none.
-        with: Vec<(AnswerPlace, Expr)>,
+        /// Headers and trailers of the response, TEXT; a NULL value is omitted.
+        with: Vec<(AnswerTarget, Expr)>,
     },
     /// `REPLY`
     Reply {
-        /// Columns of the response (indices into [`Element::columns`]) and their values; NULL leaves one out.
+        /// Columns of the response (indices into [`Element::columns`]) and their values; a NULL value is omitted.
         fields: Vec<(usize, Expr)>,
     },
     /// `REPLY PAYLOAD`
@@ -1331,9 +1331,9 @@ pub enum VerdictKind {
     },
 }
 
-/// A header or trailer of an ABORT's answer, by its lower-case name.
+/// A header or trailer of an ABORT's response, by its lower-case name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AnswerPlace {
+pub enum AnswerTarget {
     /// A header.
     Header(String),
     /// A trailer.
@@ -1358,7 +1358,7 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// The parameters that it is made of, in the order in which they stand in it.
+    /// The parameters that the expression uses, in order of appearance.
     pub fn params(&self) -> Vec<usize> {
         let mut found: Vec<usize> = if let ExprKind::Param(at) = self.kind { vec![at] } else { Vec::new() };
         for at in self.children().into_iter().flat_map(Self::params) {
@@ -1369,7 +1369,7 @@ impl Expr {
         found
     }
 
-    /// The expressions directly within this one.
+    /// The direct subexpressions.
     pub fn children(&self) -> Vec<&Self> {
         match &self.kind {
             ExprKind::Const(_)
@@ -1429,7 +1429,7 @@ pub enum ExprKind {
     Local(LocalId),
     /// A cell of the call's row.
     Call(usize),
-    /// A variable; a merged one in EVERY only.
+    /// A variable; a merged one only in EVERY.
     Var(usize),
     /// A column of a row.
     RowColumn {
@@ -1438,25 +1438,25 @@ pub enum ExprKind {
         /// An index into [`Table::columns`].
         column: usize,
     },
-    /// A header by its lower-case name: of the request in OPEN and REQUEST, else of the response.
+    /// A header by its lower-case name: of the request in OPEN and REQUEST, otherwise of the response.
     Header(String),
     /// A trailer by its lower-case name, in CLOSE.
     Trailer(String),
-    /// What the engine knows of the tuple.
+    /// Metadata of the tuple, set by the engine.
     Meta(Meta),
-    /// `error`: the name of the fault, in ON ERROR.
+    /// `error`: the name of the error, in ON ERROR.
     FaultName,
-    /// `egress`: where the frame leaves as far as it is decided here, in ON PACKET; a TEXT?.
+    /// `egress`: the output decided so far for the frame, in ON PACKET; a TEXT?.
     Egress,
     /// A wider type of the same kind; never fails.
     Widen(Box<Expr>),
-    /// `CAST`, `int(x)`, `uint(x)`, `float(x)`, `text(x)`; what it does is told by the two types.
+    /// `CAST`, `int(x)`, `uint(x)`, `float(x)`, `text(x)`; the two types determine the conversion.
     Cast(Box<Expr>),
     /// `NOT`
     Not(Box<Expr>),
     /// `-a` on signed integers, F64 and INTERVAL.
     Neg(Box<Expr>),
-    /// `AND` (absorbing errors as DESIGN 2.3 says)
+    /// `AND` (errors are absorbed as in DESIGN 2.3)
     And(Box<Expr>, Box<Expr>),
     /// `OR`
     Or(Box<Expr>, Box<Expr>),
@@ -1486,16 +1486,16 @@ pub enum ExprKind {
     IsNull(Box<Expr>),
     /// `IS NOT DISTINCT FROM`: equal, with NULL equal to NULL; never NULL.
     SameAs(Box<Expr>, Box<Expr>),
-    /// `IN (...)`: three-valued as the OR of `=`.
+    /// `IN (...)`: three-valued like the OR of `=`.
     InList {
         /// What is looked for.
         operand: Box<Expr>,
         /// Values of its type.
         list: Vec<Expr>,
     },
-    /// `BETWEEN`: three-valued as `low <= operand AND operand <= high`, the operand evaluated once.
+    /// `BETWEEN`: three-valued like `low <= operand AND operand <= high`, with the operand evaluated once.
     Between {
-        /// What is looked at.
+        /// The tested operand.
         operand: Box<Expr>,
         /// The least.
         low: Box<Expr>,
@@ -1508,21 +1508,21 @@ pub enum ExprKind {
         operand: Option<Box<Expr>>,
         /// `WHEN ... THEN ...`
         arms: Vec<(Expr, Expr)>,
-        /// `ELSE`; a NULL constant if not written.
+        /// `ELSE`; a NULL constant if omitted.
         otherwise: Box<Expr>,
     },
     /// A function.
     Function {
         /// Which.
         function: Function,
-        /// The arguments, of the types that its signature says.
+        /// The arguments, of the types in the function's signature.
         args: Vec<Expr>,
     },
     /// `count(t)`: rows of a table, I64.
     CountRows(TableRef),
-    /// `(SELECT e FROM t WHERE key...)`: NULL without a row.
+    /// `(SELECT e FROM t WHERE key...)`: NULL if there is no row.
     Lookup {
-        /// The look at the table.
+        /// The lookup.
         find: Box<Find>,
         /// The value, over the row.
         value: Box<Expr>,
@@ -1535,43 +1535,43 @@ pub enum ExprKind {
         table: TableRef,
         /// The row.
         row: RowId,
-        /// Rows that are looked at, at most.
+        /// The maximum number of rows read.
         rows_max: u64,
         /// `WHERE`
         filter: Option<Box<Expr>>,
         /// Which aggregate.
         aggregate: Aggregate,
     },
-    /// `ANY(l IN list WHERE e MAX n)` and its kin, in what a column is bound to.
+    /// `ANY(l IN list WHERE e MAX n)`, `ALL` or `COUNT`, in a column's binding.
     List {
-        /// What is asked of the elements.
+        /// The quantifier: ANY, ALL or COUNT.
         form: ListForm,
         /// The column that is the list.
         list: usize,
-        /// Elements that are looked at, at most; more are an error.
+        /// The maximum number of elements; more are an error.
         elements_max: u64,
         /// `WHERE`
         filter: Option<Box<Expr>>,
     },
-    /// A member of the element that the list around looks at: an index into [`ListPlace::members`].
+    /// A member of the element of the surrounding list expression: an index into [`ListLocation::members`].
     Member(usize),
 }
 
-/// A look at a table by its key.
+/// A lookup in a table by its key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Find {
     /// The table.
     pub table: TableRef,
     /// The row.
     pub row: RowId,
-    /// The key in its order; NULL in it finds no row.
+    /// The key in its order; a NULL in it finds no row.
     pub key: Vec<Expr>,
     /// What else must be true of the row.
     pub condition: Option<Expr>,
 }
 
-/// An aggregate over the rows of a scan. Without rows `Count` is 0, `Any` is false and the others are NULL; NULL
-/// values are passed over.
+/// An aggregate over the rows of a scan. Without rows, `Count` is 0, `Any` is false and the others are NULL; NULL
+/// values are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Aggregate {
     /// `count(*)`, I64.
@@ -1586,7 +1586,7 @@ pub enum Aggregate {
     Max(Box<Expr>),
     /// `avg(e)` of a number, F64.
     Avg(Box<Expr>),
-    /// `argmin(result, by)`: the result of the row where `by` is least; the first such row wins.
+    /// `argmin(result, by)`: the result of the row with the smallest `by`; the first such row wins.
     ArgMin {
         /// The result.
         result: Box<Expr>,
@@ -1603,7 +1603,7 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// What it looks at in each row.
+    /// The subexpressions.
     pub fn parts(&self) -> Vec<&Expr> {
         match self {
             Self::Count | Self::Any => Vec::new(),
@@ -1644,15 +1644,15 @@ pub enum Meta {
     Method,
     /// `peer`, TEXT: the client's address.
     Peer,
-    /// `size`, SIZE: bytes of the message as it would be sent on from here; of a frame, as it arrived.
+    /// `size`, SIZE: bytes of the message if it were sent on from here; for a frame, as it arrived.
     Size,
-    /// `payload`, BYTES: the message as it is here, inflated and without its prefix; in REQUEST and RESPONSE.
+    /// `payload`, BYTES: the current message, decompressed and without its prefix; in REQUEST and RESPONSE.
     Payload,
-    /// `index`, U64: which message of its stream and direction this is, from 0.
+    /// `index`, U64: the number of this message in its stream and direction, from 0.
     Index,
     /// `call_id`, U64: unique on this node.
     CallId,
-    /// `version`, U64: of the program that handles this tuple.
+    /// `version`, U64: the version of the program that handles this tuple.
     Version,
     /// `status`, STATUS: how the call ended; in CLOSE.
     Status,
@@ -1662,26 +1662,25 @@ pub enum Meta {
     Upstream,
     /// `ended_by`, TEXT?: the element that ended the call; in CLOSE.
     EndedBy,
-    /// `port`, TEXT: the port at which the frame arrived; in PACKET. There, `size` is that of the frame, and `call_id`
-    /// is written `packet_id`.
+    /// `port`, TEXT: the arrival port of the frame; in PACKET. There, `size` is the frame's size, and `call_id` is
+    /// written `packet_id`.
     Port,
-    /// `flow`, U64: a hash of 32 bits of the frame's addresses, protocol and ports as it arrived; in PACKET.
+    /// `flow`, U64: a 32-bit hash of the frame's addresses, protocol and ports on arrival; in PACKET.
     Flow,
-    /// `packet_size`, U64: bytes of the longest packet that a frame stands for, without the header of the link; in
-    /// PACKET.
+    /// `packet_size`, U64: bytes of the longest packet in the frame, without the link header; in PACKET.
     PacketSize,
-    /// `is_icmp_error`, BOOL: whether the frame that arrived is one, about which nobody may be told; in PACKET.
-    IsIcmpError,
-    /// `is_intact`, BOOL: whether the checksum of the transport header of the frame that arrived comes out right; in
+    /// `is_icmp_error`, BOOL: whether the arrived frame is an ICMP error, which must not trigger another one; in
     /// PACKET.
+    IsIcmpError,
+    /// `is_intact`, BOOL: whether the checksum of the arrived frame's transport header is correct; in PACKET.
     IsIntact,
-    /// `tunnel_depth`, U64: in how many tunnels the innermost packet of the frame that arrived is; in PACKET.
+    /// `tunnel_depth`, U64: the number of tunnels around the innermost packet of the arrived frame; in PACKET.
     TunnelDepth,
-    /// `meta.tag`, U32: what elements say of a frame to those behind them; 0 until one does.
+    /// `meta.tag`, U32: user metadata of a frame, from one element to the elements after it; 0 until set.
     Tag,
-    /// `meta.label`, U32: likewise, the state of its flow.
+    /// `meta.label`, U32: likewise, for the state of the frame's flow.
     Label,
-    /// `meta.path`, U32: likewise, the way that it is to take.
+    /// `meta.path`, U32: likewise, for the path that the frame should take.
     Path,
 }
 
@@ -1712,9 +1711,9 @@ pub enum Function {
     Abs,
     /// `least(T, ...) T`; NULL if any is.
     Least,
-    /// `greatest(T, ...) T`; NULL if any is.
+    /// `greatest(T, ...) T`; NULL if any argument is NULL.
     Greatest,
-    /// `coalesce(T?, ...) T`: the first that is not NULL; later ones are not evaluated.
+    /// `coalesce(T?, ...) T`: the first value that is not NULL; later arguments are not evaluated.
     Coalesce,
     /// `nullif(T, T) T?`: NULL if both are equal.
     NullIf,
@@ -1738,19 +1737,19 @@ pub enum Function {
     Hash,
     /// `hash_slot(x, n I64) I64`: hash modulo n; `n <= 0` is division by zero.
     HashSlot,
-    /// `counted(BYTES, U64) BYTES`, as the whole value to which a column of a row is set: that is the first argument,
-    /// and only the second is here.
+    /// `counted(BYTES, U64) BYTES`, as the whole value of a SET of a row's column: the column is the first argument, so
+    /// only the second is stored here.
     Counted,
     /// `in_prefix(IPADDR, CIDR) BOOL`, also written `a IN net`.
     InPrefix,
     /// `is_group(MAC) BOOL`: whether its I/G bit is set.
     IsGroup,
-    /// `prefix_bits(CIDR) U8`: how many bits of the network are given.
+    /// `prefix_bits(CIDR) U8`: the prefix length of the network.
     PrefixBits,
-    /// `same_family(IPADDR, CIDR) BOOL`: whether both are of IPv4, or both of IPv6.
+    /// `same_family(IPADDR, CIDR) BOOL`: whether both are IPv4, or both IPv6.
     SameFamily,
-    /// `a & b`: the bits that both have, of two integers of one type.
+    /// `a & b`: bitwise AND of two integers of one type.
     BitAnd,
-    /// A native function. The number names the call site as for `rand()`; 0 for a function that is pure.
+    /// A native function. The number identifies the call site as for `rand()`; 0 for a pure function.
     Native(NativeRef, u32),
 }

@@ -83,7 +83,7 @@ pub enum TokenKind {
 pub struct Token {
     /// What it is.
     pub kind: TokenKind,
-    /// The lexer has already complained about it, or about what stands before it.
+    /// The lexer has already reported an error for this token, or for the text before it.
     pub broken: bool,
     /// Where.
     pub span: Span,
@@ -107,7 +107,7 @@ pub struct Lexed {
     pub tokens: Vec<Token>,
     /// The comments in order.
     pub comments: Vec<Comment>,
-    /// What could not be read, at most [`DIAGNOSTICS_MAX`].
+    /// Lexical errors, at most [`DIAGNOSTICS_MAX`].
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn unquoted(token: &str) -> String {
     inner.replace(&format!("{quote}{quote}"), &quote.to_string())
 }
 
-/// Characters of a word that a message shows.
+/// The maximum length of a word shown in a message.
 const WORD_CHARS_SHOWN: usize = 20;
 
 struct Lexer<'a> {
@@ -155,7 +155,7 @@ struct Lexer<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
-    /// Something before the next token could not be read.
+    /// The text before the next token could not be read.
     breaks_next: bool,
     out: Lexed,
 }
@@ -168,14 +168,14 @@ impl Lexer<'_> {
             b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
             b'-' if next == Some(b'-') => self.line_comment(),
             b'/' if next == Some(b'*') => self.block_comment(),
-            b'/' if next == Some(b'/') => self.foreign_comment(),
+            b'/' if next == Some(b'/') => self.slash_comment(),
             b'\'' => self.quoted('\'', Str),
             b'"' => self.quoted('"', QuotedWord),
             b'0'..=b'9' => self.number(),
             b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
                 let end = self.end_of_word(self.at);
                 if self.bytes.get(end).is_some_and(|byte| !byte.is_ascii()) {
-                    self.foreign_word()
+                    self.bad_word()
                 } else {
                     self.push(Word, end)
                 }
@@ -209,7 +209,7 @@ impl Lexer<'_> {
             b'*' => self.punctuation(Star, 1),
             b'/' => self.punctuation(Slash, 1),
             b'%' => self.punctuation(Percent, 1),
-            _ if self.text[self.at..].starts_with(char::is_alphabetic) => self.foreign_word(),
+            _ if self.text[self.at..].starts_with(char::is_alphabetic) => self.bad_word(),
             _ => self.bad_characters(),
         }
     }
@@ -263,11 +263,11 @@ impl Lexer<'_> {
     }
 
     /// `// ...`: nothing else begins so.
-    fn foreign_comment(&mut self) {
+    fn slash_comment(&mut self) {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`//` has no meaning here")
             .at(span, "")
-            .with_help("a comment begins with `--`")
+            .with_help("start a comment with `--`")
             .with_fix(span, "--");
         self.report(diagnostic);
         self.line_comment();
@@ -277,7 +277,7 @@ impl Lexer<'_> {
         match self.text[self.at + 2..].find("*/") {
             Some(n_bytes) => self.comment(self.at + 2 + n_bytes + 2, true),
             None => {
-                let diagnostic = Diagnostic::error(code::UNTERMINATED_COMMENT, "a comment without its end")
+                let diagnostic = Diagnostic::error(code::UNTERMINATED_COMMENT, "a comment has no end")
                     .at(self.span(self.at + 2), "opened here")
                     .with_help("close it with `*/`");
                 self.report(diagnostic);
@@ -292,10 +292,10 @@ impl Lexer<'_> {
         self.at = end;
     }
 
-    /// A string ends at the end of its line at the latest, or one forgotten quote would swallow the file.
+    /// A string ends at the end of its line at the latest; otherwise one missing quote would swallow the file.
     fn quoted(&mut self, quote: char, kind: TokenKind) {
         let mut end = self.at + 1;
-        // The end of the line is looked for where no quote is found: a line may have very many strings.
+        // The end of the line is searched only if no quote is found: a line may have very many strings.
         while let Some(byte) = self.bytes.get(end).filter(|byte| **byte != b'\n') {
             if *byte == quote as u8 {
                 if self.bytes.get(end + 1) == Some(&(quote as u8)) {
@@ -309,11 +309,9 @@ impl Lexer<'_> {
         let line_end = self.end_of_line();
         let what = if kind == TokenKind::Str { "string" } else { "quoted name" };
         let diagnostic =
-            Diagnostic::error(code::UNTERMINATED_STRING, format!("a {what} without its closing quote"))
-                .at(self.span(line_end), "opened here, still open at the end of the line")
-                .with_help(format!(
-                    "close it with `{quote}`; a quote inside is written twice: `{quote}{quote}`"
-                ));
+            Diagnostic::error(code::UNTERMINATED_STRING, format!("this {what} has no closing quote"))
+                .at(self.span(line_end), "opened here, not closed on this line")
+                .with_help(format!("close it with `{quote}`; write a quote inside twice: `{quote}{quote}`"));
         self.push_broken(kind, line_end, diagnostic);
     }
 
@@ -353,27 +351,27 @@ impl Lexer<'_> {
         if word_end > end {
             let (digits, unit) = (&self.text[self.at..end], &self.text[end..word_end]);
             return diagnostic
-                .at(self.span(word_end), "a number runs into a word")
-                .with_help(format!("an interval or a size is written in quotes: `'{digits} {unit}'`"));
+                .at(self.span(word_end), "a word directly after a number")
+                .with_help(format!("write an interval or a size in quotes: `'{digits} {unit}'`"));
         }
         if is_hex && let Some(wrong) = text.chars().skip(2).find(|c| !c.is_ascii_hexdigit() && *c != '_') {
             return diagnostic
-                .at(self.span(word_end), format!("`{wrong}` is no hexadecimal digit"))
-                .with_help("a number that begins with `0x` has the digits `0` to `9` and `a` to `f`");
+                .at(self.span(word_end), format!("`{wrong}` is not a hexadecimal digit"))
+                .with_help("hexadecimal digits are `0` to `9` and `a` to `f`");
         }
         if kind == TokenKind::Float {
             return diagnostic
                 .at(self.span(word_end), "does not fit an F64")
-                .with_help("the greatest F64 is about 1.8e308");
+                .with_help("the largest F64 is about 1.8e308");
         }
         let all_digits = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
         if kind == TokenKind::Int && !is_hex && all_digits && !text.ends_with('_') {
             return diagnostic
                 .at(self.span(word_end), "does not fit 64 bits")
-                .with_help(format!("the greatest integer is {}", u64::MAX));
+                .with_help(format!("the largest integer is {}", u64::MAX));
         }
         diagnostic
-            .at(self.span(word_end), "cannot be read")
+            .at(self.span(word_end), "not a valid number")
             .with_help("write `1000`, `1_000`, `0x3e8`, `1.5` or `1e3`")
     }
 
@@ -395,13 +393,13 @@ impl Lexer<'_> {
         let span = self.span(self.at + 2);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`==` is not an operator")
             .at(span, "")
-            .with_help("equality is `=`")
+            .with_help("write `=` for equality")
             .with_fix(span, "=");
         self.push_broken(TokenKind::Eq, self.at + 2, diagnostic);
     }
 
-    /// A word with letters that names are not made of: one fault, and a word all the same.
-    fn foreign_word(&mut self) {
+    /// A word with characters that names cannot have: one error, and the word is still a token.
+    fn bad_word(&mut self) {
         let rest = &self.text[self.at..];
         let n_bytes = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         let end = self.at + n_bytes;
@@ -411,16 +409,16 @@ impl Lexer<'_> {
         let shown: String = rest[..n_bytes].chars().take(WORD_CHARS_SHOWN).collect();
         let diagnostic = Diagnostic::error(
             code::BAD_CHARACTER,
-            format!("`{shown}` has letters that names do not"),
+            format!("`{shown}` contains characters that names cannot have"),
         )
         .at(self.span(end), "")
         .with_help(format!(
-            "names are made of `a` to `z`, digits and `_`; any other goes in double quotes: `\"{shown}\"`"
+            "names consist of `a` to `z`, digits and `_`; put other names in double quotes: `\"{shown}\"`"
         ));
         self.push_broken(TokenKind::Word, end, diagnostic);
     }
 
-    /// A run of characters that mean nothing is one fault.
+    /// A run of invalid characters is one error.
     fn bad_characters(&mut self) {
         let rest = &self.text[self.at..];
         let is_known = |c: char| c.is_ascii_alphanumeric() || " \t\r\n_'\"()[]{},;.?=<>+-*/%".contains(c);
@@ -431,13 +429,13 @@ impl Lexer<'_> {
         let (help, fix) = match run {
             "&" | "&&" => ("write `AND`", Some("AND")),
             "!" => ("write `NOT`, or `<>` for `not equal`", Some("NOT ")),
-            "::" => ("a column is bound with `:=`, a field is reached with `.`", None),
-            "#" => ("a comment begins with `--`", Some("--")),
+            "::" => ("use `:=` to bind a column, and `.` to select a field", None),
+            "#" => ("start a comment with `--`", Some("--")),
             "`" | "\u{2018}" | "\u{2019}" | "\u{201c}" | "\u{201d}" => {
-                ("text is in `'single quotes'`, a name in `\"double quotes\"`", None)
+                ("use `'single quotes'` for text and `\"double quotes\"` for names", None)
             }
-            "\0" => ("this is not text: is it the right file?", None),
-            _ => ("names are made of letters, digits and `_`; anything else goes in quotes", None),
+            "\0" => ("this is not text; is it the right file?", None),
+            _ => ("names consist of letters, digits and `_`; put anything else in quotes", None),
         };
         let span = self.span(end);
         let diagnostic = Diagnostic::error(code::BAD_CHARACTER, format!("`{shown}` has no meaning here"))
@@ -447,7 +445,7 @@ impl Lexer<'_> {
             Some(fix) => diagnostic.with_fix(span, fix),
             None => diagnostic,
         });
-        // What stood for an operator or a quote is missing now; that has been said.
+        // The missing operator or quote was already reported.
         self.breaks_next = true;
         self.at = end;
     }
@@ -485,11 +483,11 @@ mod tests {
     }
 
     #[test]
-    fn strings_end_with_their_line() {
-        // A forgotten quote must cost one line, not the file.
+    fn strings_end_at_end_of_line() {
+        // A missing quote must cost one line, not the file.
         check("'it''s' \"from\"", "Str:'it''s' QuotedWord:\"from\"");
-        check("'a\nb", "Str:'a Word:b !a string without its closing quote");
-        check("'a''\r\nb", "Str:'a'' Word:b !a string without its closing quote");
+        check("'a\nb", "Str:'a Word:b !this string has no closing quote");
+        check("'a''\r\nb", "Str:'a'' Word:b !this string has no closing quote");
         assert_eq!(unquoted("'it''s'"), "it's");
         assert_eq!(unquoted("''''"), "'");
         assert_eq!(unquoted("'"), "");
@@ -498,12 +496,12 @@ mod tests {
     #[test]
     fn comments_are_kept_and_counted() {
         check("a -- b\r\n/* c\n*/ d", "Word:a Word:d #-- b #/* c\n*/");
-        check("a /* b", "Word:a #/* b !a comment without its end");
+        check("a /* b", "Word:a #/* b !a comment has no end");
         check("a--b", "Word:a #--b");
     }
 
     #[test]
-    fn operators_take_the_longest_match() {
+    fn operators_take_longest_match() {
         check(
             "a:=b->c<>d!=e<=f||g&h",
             "Word:a Bind::= Word:b Arrow:-> Word:c Ne:<> Word:d Ne:!= Word:e Le:<= Word:f Concat:|| Word:g \

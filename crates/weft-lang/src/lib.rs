@@ -1,7 +1,7 @@
 //! The Weft language, from text to a checked program.
 //!
-//! Pure: no files, no clock, no threads. Every stage returns a result *and* its diagnostics, and goes on after an
-//! error, so that several faults are told in one go.
+//! Pure: no files, no clock, no threads. Every stage returns a result *and* its diagnostics, and continues after an
+//! error, so that one run reports several errors.
 
 pub mod ast;
 pub mod check;

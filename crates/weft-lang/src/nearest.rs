@@ -1,23 +1,23 @@
-//! The word that somebody probably meant.
+//! Suggestions for misspelled words.
 
 /// Longest word that is compared.
 const WORD_BYTES_MAX: usize = 64;
 
-/// Most words that one is compared with: a program with more names than that gets fewer suggestions, and soon.
+/// The maximum number of words that one is compared with; it bounds the time in programs with more names.
 const KNOWN_MAX: usize = 2000;
 
-/// Fewest letters that can be short for a word.
+/// The minimum length of an abbreviation.
 const SHORT_BYTES_MIN: usize = 4;
 
-/// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its
-/// letters at most. Else the only one that `name` is the beginning of.
+/// The word of `known` that is nearest to `name`, ignoring case, if at most a third of its letters differ; otherwise
+/// the only word that starts with `name`.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.into_iter().collect();
     slip(name, known.iter().copied()).or_else(|| completion(name, &known))
 }
 
-/// The nearest among keywords; none is short for another. Those of two letters are never meant: half of all short names
-/// are near to one.
+/// The nearest keyword; abbreviations are not considered. Keywords of two letters are never suggested: half of all
+/// short names are similar to one.
 pub(crate) fn nearest_keyword<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     slip(word, known.into_iter().filter(|keyword| keyword.len() > 2))
 }
@@ -31,7 +31,7 @@ fn slip<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a 
         .into_iter()
         .take(KNOWN_MAX)
         .filter(|candidate| candidate.len() <= WORD_BYTES_MAX && *candidate != name)
-        .map(|candidate| (n_slips(name, candidate), candidate))
+        .map(|candidate| (edit_distance(name, candidate), candidate))
         .filter(|(slips, candidate)| *slips <= slips_max && *slips < name.len().min(candidate.len() + 1))
         .min()
         .map(|(_, candidate)| candidate)
@@ -51,9 +51,9 @@ fn completion<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     completions.next().copied().filter(|_| completions.next().is_none())
 }
 
-/// Letters to insert, delete, replace or swap with a neighbour to get from one word to the other, case ignored (optimal
-/// string alignment distance).
-fn n_slips(from: &str, to: &str) -> usize {
+/// The number of insertions, deletions, replacements or swaps of neighbours from one word to the other, ignoring case
+/// (optimal string alignment distance).
+fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let is_same = |i: usize, j: usize| from[i].eq_ignore_ascii_case(&to[j]);
     let mut before_last: Vec<usize> = Vec::new();
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_slips_of_the_hand_are_suggested() {
+    fn only_typos_are_suggested() {
         // A wrong suggestion is worse than none.
         let known = ["user", "object_id", "quantity"];
         assert_eq!(nearest("usr", known), Some("user"));
@@ -93,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_cut_short_is_completed_if_it_can_be_one_word_alone() {
-        // A status is long and known by its beginning; of two that begin alike neither is a good guess.
+    fn unique_prefix_is_completed() {
+        // A status is long and recognizable by its prefix; if two share the prefix, neither is a good suggestion.
         let known = ["INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "UNAVAILABLE", "UNAUTHENTICATED", "user"];
         assert_eq!(nearest("INVALID_ARG", known), Some("INVALID_ARGUMENT"));
         assert_eq!(nearest("deadline", known), Some("DEADLINE_EXCEEDED"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_in_keywords_are_forgiven_but_other_words_are_not() {
+    fn keyword_typos_are_matched() {
         let known = ["SELECT", "SET", "IF", "WHERE", "UPDATE"];
         assert_eq!(nearest_keyword("selct", known), Some("SELECT"));
         assert_eq!(nearest_keyword("WEHRE", known), Some("WHERE"));

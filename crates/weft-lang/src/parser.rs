@@ -1,11 +1,11 @@
 //! Tokens to a syntax tree.
 //!
 //! Recursive descent, with operator precedence for expressions. Each kind of item, declaration, handler, statement and
-//! chain option is one row of a table: its keyword, the function that reads it, and how it is written, which is the
-//! help of every fault inside it. A new kind is a new module and a new row.
+//! chain option is one row of a table: its keyword, its parse function, and its syntax, which is the help of every
+//! error inside it. A new kind is a new module and a new row.
 //!
-//! After a fault, reading goes on at the next `;`, `END` or statement, so several faults are told in one go. A keyword
-//! with a slip in it (`SELCT`) is reported and read as what was meant.
+//! After an error, parsing continues at the next `;`, `END` or statement, so one run reports several errors. A
+//! misspelled keyword (`SELCT`) is reported and parsed as the intended one.
 
 use crate::ast::{Ast, DropItem, Import, InsertRows, Item, Kind};
 use crate::diagnostic::{Diagnostic, code};
@@ -21,10 +21,10 @@ mod expr;
 mod filter;
 mod function;
 pub(crate) mod layout;
-pub(crate) mod question;
 mod queue;
 mod stmt;
 mod table;
+pub(crate) mod table_statement;
 mod ty;
 mod wire;
 
@@ -32,7 +32,7 @@ pub use cursor::Expected;
 use cursor::{Parsed, Parser};
 use layout::Layout;
 
-/// Reads one file of `sources`. Never fails: what cannot be read is reported and left out of the tree.
+/// Parses one file of `sources`. Never fails: faulty parts are reported and omitted from the tree.
 ///
 /// ```
 /// use weft_lang::{ast::Item, parser::parse, source::SourceMap};
@@ -51,14 +51,14 @@ pub fn parse(sources: &SourceMap, file: FileId) -> (Ast, Vec<Diagnostic>) {
     (parse.ast, parse.diagnostics)
 }
 
-/// What could stand next, behind a text that is being written: the parser reads it, and tells what it looked for where
-/// the text ends. If the text is in the middle of a word, cut that word off.
+/// The tokens expected after a partial text: the parser reports what it expected at the end. If the text ends in the
+/// middle of a word, remove that word first.
 ///
 /// ```
-/// let expected = weft_lang::parser::what_could_follow("CREATE LISTENER front ON tcp '127.0.0.1:80'");
+/// let expected = weft_lang::parser::expected_after("CREATE LISTENER front ON tcp '127.0.0.1:80'");
 /// assert_eq!(expected.keywords, ["WITH"]);
 /// ```
-pub fn what_could_follow(text: &str) -> Expected {
+pub fn expected_after(text: &str) -> Expected {
     let mut parser = Parser::new(text, lex(FileId(0), text));
     parser.items();
     parser.into_expected()
@@ -82,14 +82,14 @@ pub fn type_names() -> impl Iterator<Item = &'static str> {
     ty::words()
 }
 
-/// The keywords of the parser's tables; clauses have more.
+/// The keywords of the parser's tables; clauses use additional ones.
 pub fn words() -> impl Iterator<Item = &'static str> {
-    let elsewhere = KINDS_ELSEWHERE.iter().chain(ITEMS_ELSEWHERE).copied();
+    let elsewhere = UNSUPPORTED_KINDS.iter().chain(RUNNING_ONLY_STATEMENTS).copied();
     let tables = element::words().chain(expr::words()).chain(ty::words()).chain(queue::words());
     forms().map(|(keyword, _)| keyword).chain(elsewhere).chain(tables).chain(cursor::RESERVED.iter().copied())
 }
 
-/// A parse with what the formatter needs besides.
+/// A parse result with the layout for the formatter.
 pub(crate) struct Parse {
     pub(crate) ast: Ast,
     pub(crate) tokens: Vec<Token>,
@@ -107,14 +107,14 @@ pub(crate) fn parse_with_layout(sources: &SourceMap, file: FileId) -> Parse {
     Parse { ast, tokens, layout, diagnostics }
 }
 
-/// How a construct is recognised, read and explained.
+/// How a construct is recognised, parsed and explained.
 struct Row<F> {
     keyword: &'static str,
     read: F,
     form: &'static str,
 }
 
-/// What stands before the name in `CREATE OR REPLACE kind name`.
+/// The tokens before the name in `CREATE OR REPLACE kind name`.
 #[derive(Clone, Copy)]
 struct Create {
     start: Span,
@@ -139,7 +139,7 @@ const ITEMS: &[Row<ReadItem>] = &[
     },
 ];
 
-/// The kinds of this version. `DROP` knows them by [`Kind`].
+/// The kinds of this version. `DROP` identifies them by [`Kind`].
 const KINDS: &[(Row<ReadKind>, Kind)] = &[
     (Row { keyword: "TYPE", read: |p, create| p.type_item(create), form: ty::TYPE_FORM }, Kind::Type),
     (
@@ -175,17 +175,17 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
     (Row { keyword: "LINK", read: |p, create| p.link(create), form: queue::LINK_FORM }, Kind::Link),
 ];
 
-/// Kinds of which no element names any, as first words of an item.
-const UNNAMED_KINDS: &[&str] = &["CHAIN", "ROUTE", "LISTENER", "QUEUE", "LINK"];
+/// Kinds that elements never refer to, as first words of an item.
+const UNREFERENCED_KINDS: &[&str] = &["CHAIN", "ROUTE", "LISTENER", "QUEUE", "LINK"];
 
-/// Kinds of the design that this version does not have.
-const KINDS_ELSEWHERE: &[&str] = &["STACK", "POLICY"];
+/// Kinds of the design that this version does not support.
+const UNSUPPORTED_KINDS: &[&str] = &["STACK", "POLICY"];
 
-/// Statements of the design on the running network.
-const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
+/// Statements of the design that work on a running network.
+const RUNNING_ONLY_STATEMENTS: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
 
 impl Parser<'_> {
-    /// The items, and whether something is left out that an element may name.
+    /// The items, and whether an omitted item may declare a name that elements use.
     fn items(&mut self) -> (Vec<Item>, bool) {
         let (mut items, mut misses) = (Vec::new(), false);
         while !self.at_eof() {
@@ -199,7 +199,7 @@ impl Parser<'_> {
                     misses |= self.may_be_named(before);
                 }
                 Err(_) => {
-                    self.skip_strangers();
+                    self.skip_unknown_items();
                     misses = true;
                 }
             }
@@ -208,7 +208,7 @@ impl Parser<'_> {
         (items, misses)
     }
 
-    /// Whether an element may name what was skipped from this token on.
+    /// Whether the skipped tokens from here on may declare a name that elements use.
     fn may_be_named(&self, first: usize) -> bool {
         let is = |word: &str, keyword: &str| word.eq_ignore_ascii_case(keyword);
         let mut words = self.words_since(first);
@@ -216,7 +216,7 @@ impl Parser<'_> {
             Some(word) if is(word, "INSERT") || is(word, "DROP") => true,
             Some(word) if is(word, "CREATE") => {
                 let kind = words.find(|word| !is(word, "OR") && !is(word, "REPLACE"));
-                kind.is_some_and(|kind| UNNAMED_KINDS.iter().any(|unnamed| is(kind, unnamed)))
+                kind.is_some_and(|kind| UNREFERENCED_KINDS.iter().any(|unnamed| is(kind, unnamed)))
             }
             _ => false,
         };
@@ -234,40 +234,40 @@ impl Parser<'_> {
             self.form = row.form;
             return (row.read)(self, start);
         }
-        if let Some(keyword) = ITEMS_ELSEWHERE.iter().find(|keyword| keyword.eq_ignore_ascii_case(word)) {
-            let message = format!("`{keyword}` on the running network is nothing for a file");
+        if let Some(keyword) =
+            RUNNING_ONLY_STATEMENTS.iter().find(|keyword| keyword.eq_ignore_ascii_case(word))
+        {
+            let message = format!("`{keyword}` works on a running network, not in a file");
             return Err(self.fail_at(
                 start,
                 code::KIND_NOT_IN_VERSION,
                 &message,
-                "a file may `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows; `weft query` is for running nodes",
+                "a file can `CREATE`, `DROP`, `IMPORT`, and `INSERT` rows; use `weft query` for running nodes",
             ));
         }
         let Some(meant) = nearest_keyword(word, ITEMS.iter().map(|row| row.keyword)) else {
             return Err(self.expected("`CREATE`, `IMPORT`, `DROP` or `INSERT`"));
         };
-        self.slip(word, meant, "a file");
+        self.misspelled(word, meant, "a file");
         let row = &ITEMS[ITEMS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
         self.bump_keyword();
         self.form = row.form;
         (row.read)(self, start)
     }
 
-    /// Reports a keyword with a slip in it; the caller goes on with what was meant.
-    fn slip(&mut self, word: &str, meant: &str, place: &str) {
-        self.slip_to(word, meant, place, &format!("did you mean `{meant}`?"));
+    /// Reports a misspelled keyword; the caller continues with the intended one.
+    fn misspelled(&mut self, word: &str, meant: &str, place: &str) {
+        self.misspelled_as(word, meant, place, &format!("did you mean `{meant}`?"));
     }
 
-    /// The same, with what is said of it.
-    fn slip_to(&mut self, word: &str, meant: &str, place: &str, help: &str) {
+    /// Like [`Self::misspelled`], with a help.
+    fn misspelled_as(&mut self, word: &str, meant: &str, place: &str, help: &str) {
         let span = self.token().span;
-        let diagnostic = Diagnostic::error(
-            code::UNKNOWN_STATEMENT,
-            format!("`{word}` does not begin anything in {place}"),
-        )
-        .at(span, "")
-        .with_help(help)
-        .with_fix(span, meant);
+        let diagnostic =
+            Diagnostic::error(code::UNKNOWN_STATEMENT, format!("unexpected `{word}` in {place}"))
+                .at(span, "")
+                .with_help(help)
+                .with_fix(span, meant);
         self.fail(diagnostic);
     }
 
@@ -281,12 +281,12 @@ impl Parser<'_> {
             self.form = row.form;
             return (row.read)(self, create);
         }
-        if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
+        if let Some(kind) = UNSUPPORTED_KINDS.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
             return Err(self.kind_elsewhere(kind));
         }
         let message = match word {
             "" => return Err(self.expected("the kind of thing to create, such as `ELEMENT` or `CHAIN`")),
-            _ => format!("there is no kind `{word}` to create"),
+            _ => format!("unknown kind `{word}`"),
         };
         let span = self.token().span;
         let diagnostic = Diagnostic::error(code::UNKNOWN_KIND, message).at(span, "");
@@ -304,21 +304,21 @@ impl Parser<'_> {
     fn kind_elsewhere(&mut self, kind: &str) -> cursor::Failed {
         let span = self.token().span;
         let kinds: Vec<&str> = KINDS.iter().map(|(row, _)| row.keyword).collect();
-        let message = format!("`{kind}` is not in this version");
+        let message = format!("`{kind}` is not supported in this version");
         let diagnostic = Diagnostic::error(code::KIND_NOT_IN_VERSION, message)
-            .at(span, "the design has this kind, this version cannot build it")
-            .with_help(format!("take it out; this version has {}", kinds.join(", ")));
+            .at(span, "planned, but not implemented")
+            .with_help(format!("remove it; this version supports {}", kinds.join(", ")));
         self.fail(diagnostic)
     }
 
     /// True if the word `ahead` begins an item, in this version or another.
     fn is_item_word(&self, ahead: usize) -> bool {
-        let keywords = ITEMS.iter().map(|row| row.keyword).chain(ITEMS_ELSEWHERE.iter().copied());
+        let keywords = ITEMS.iter().map(|row| row.keyword).chain(RUNNING_ONLY_STATEMENTS.iter().copied());
         keywords.into_iter().any(|keyword| self.peek_keyword(ahead, keyword))
     }
 
-    /// Skips what is no item up to a line that begins one: a run of strangers is one fault.
-    fn skip_strangers(&mut self) {
+    /// Skips to a line that begins an item: a run of unknown tokens is one error.
+    fn skip_unknown_items(&mut self) {
         self.bump();
         self.skip_until(|p| {
             let begins =
@@ -327,7 +327,7 @@ impl Parser<'_> {
         });
     }
 
-    /// Skips the rest of an item that could not be read: to its `END;` if it has a body, else to its `;`.
+    /// Skips the rest of an item with an error: to its `END;` if it has a body, otherwise to its `;`.
     fn skip_item(&mut self, first: usize) {
         if self.index() == first {
             self.bump();
@@ -373,7 +373,7 @@ impl Parser<'_> {
         self.offer(KINDS.iter().map(|(row, _)| row.keyword));
         let word = self.word().unwrap_or_default();
         let Some((_, kind)) = KINDS.iter().find(|(row, _)| row.keyword.eq_ignore_ascii_case(word)) else {
-            if let Some(kind) = KINDS_ELSEWHERE.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
+            if let Some(kind) = UNSUPPORTED_KINDS.iter().find(|kind| kind.eq_ignore_ascii_case(word)) {
                 return Err(self.kind_elsewhere(kind));
             }
             let kinds: Vec<String> = KINDS.iter().map(|(row, _)| format!("`{}`", row.keyword)).collect();
@@ -391,13 +391,13 @@ impl Parser<'_> {
         Ok(Item::Insert(InsertRows { span: self.span_from(start), ..rows }))
     }
 
-    /// `INTO t VALUES (...)`, up to what ends it.
+    /// `INTO t VALUES (...)`, up to its end.
     fn inserted(&mut self) -> Parsed<InsertRows> {
         let start = self.token().span;
         self.keyword("INTO")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
         let columns = self.optional_column_names()?;
-        self.clause("VALUES", "an `INSERT` says what the rows are")?;
+        self.clause("VALUES", "an `INSERT` needs rows")?;
         let rows = self.rows()?;
         Ok(InsertRows { table, columns, rows, span: self.span_from(start) })
     }

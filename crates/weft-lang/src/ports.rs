@@ -1,4 +1,4 @@
-//! Rows of tables that are `FILLED BY PORTS`.
+//! The rows of tables that are `FILLED BY PORTS`.
 
 use weft_core::{Type, Value};
 
@@ -6,21 +6,21 @@ use crate::hir::{Group, Port, Table};
 
 /// The column of the key.
 pub const NAME_COLUMN: &str = "port";
-/// What a table may tell of each port beside its name.
+/// The optional columns of such a table, in addition to the port's name.
 pub const KNOWN_COLUMNS: [(&str, Type); 2] = [("mtu", Type::Uint(16)), ("mac", Type::Mac)];
 
-/// What is known of the device of a port.
+/// Properties of a port's device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// The longest packet that it takes, in bytes without the header of the link.
+    /// The longest packet in bytes, without the link header.
     pub mtu: Option<u16>,
     /// Its address on the link.
     pub mac: Option<[u8; 6]>,
 }
 
-/// The rows of such a table: one for each port, with what its options say and else its device (by the index of the
-/// port, as far as there is one), and one for each group: it takes what each of its ports takes, and has no address. A
-/// name that is longer than the key has no row: nobody could find it.
+/// The rows of such a table: one for each port, with properties from its options or else from its device (by the port's
+/// index, if present), and one for each group: with the smallest MTU of its ports and without an address. A name longer
+/// than the key gets no row, because no lookup could find it.
 pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table) -> Vec<Vec<Value>> {
     let known = |at: usize| ports[at].device_or(devices.get(at).copied().unwrap_or_default());
     let of_ports = ports.iter().enumerate().map(|(at, port)| (&port.name, known(at)));
@@ -44,12 +44,12 @@ pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table)
 }
 
 impl Port {
-    /// What its options say of its device.
-    pub fn device_said(&self) -> Device {
+    /// The properties that the port's options set.
+    pub fn device_from_options(&self) -> Device {
         self.device_or(Device::default())
     }
 
-    /// What its options say of its device, and what `device` says of all else.
+    /// The properties from the port's options, completed by those of `device`.
     fn device_or(&self, device: Device) -> Device {
         let option = |name: &str| self.options.iter().find(|option| option.name == name);
         let mtu = option("mtu").and_then(|option| match option.value {

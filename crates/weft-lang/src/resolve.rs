@@ -1,4 +1,4 @@
-//! From a path to all the files of a program: imports, schemas, and the top-level names.
+//! Loads all files of a program from a path: imports, schemas, and the top-level names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::nearest::nearest;
 use crate::parser;
 use crate::source::{DIAGNOSTICS_MAX, FileId, SourceMap, Span};
 
-/// Where texts come from. It alone knows of files, so that the front end stays pure.
+/// Provides the texts. Only the resolver accesses files, so the front end stays pure.
 pub trait Resolver {
     /// The text of a Weft file. `path` is as written; `from` is the file that names it, None for the root.
     ///
@@ -19,18 +19,18 @@ pub trait Resolver {
     /// Why it cannot be read, as a clause: `there is no such file`.
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String>;
 
-    /// The schema that a file of another language makes, with its imports; paths as for [`Resolver::text`].
+    /// The schema that a file of another language defines, including its imports; paths as for [`Resolver::text`].
     ///
     /// # Errors
     /// Why there is none.
     fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault>;
 
-    /// The name of a file, by which it is known to be the same as another: `from` is a name that this gave.
+    /// The canonical name of a file, by which files are compared; `from` is a name returned by this method.
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
         relative(path, from)
     }
 
-    /// The paths of files that any program can import, `library/queues/codel.weft`: diagnostics name them.
+    /// The paths of files that any program can import, such as `library/queues/codel.weft`: for diagnostics.
     fn library(&self) -> Vec<String> {
         Vec::new()
     }
@@ -43,7 +43,7 @@ pub struct SchemaSource<'a> {
     pub kind: SchemaKind,
     /// Its path, as written.
     pub path: &'a str,
-    /// The folders from which it and its imports are named, as written; empty if the program does not say.
+    /// The root folders for the file and its imports, as written; empty if none are given.
     pub roots: Vec<&'a str>,
 }
 
@@ -63,19 +63,19 @@ pub struct SchemaFault {
     /// What would help.
     pub help: Option<String>,
     /// Where, if a text is at fault.
-    pub place: Option<Box<SchemaPlace>>,
+    pub place: Option<Box<SchemaLocation>>,
 }
 
-/// A place in a text of another language.
+/// A location in a text of another language.
 #[derive(Clone, Debug)]
-pub struct SchemaPlace {
+pub struct SchemaLocation {
     /// The name of the file.
     pub name: String,
     /// What is in it.
     pub text: String,
-    /// The bytes of the text that are at fault.
+    /// The byte range of the error in the text.
     pub range: Range<usize>,
-    /// Line and column of the first of them, from 1.
+    /// Line and column of its first byte, from 1.
     pub line_and_column: (usize, usize),
 }
 
@@ -85,7 +85,7 @@ impl From<String> for SchemaFault {
     }
 }
 
-/// The name of a file that another one names by this path: beside that one, unless the path begins at the root.
+/// The name of a file that another file imports by this path: relative to that file, unless the path is absolute.
 pub fn relative(path: &str, from: Option<&str>) -> String {
     let folder = from.and_then(|from| from.rsplit_once('/')).map(|(folder, _)| folder);
     match folder {
@@ -97,13 +97,13 @@ pub fn relative(path: &str, from: Option<&str>) -> String {
 /// All files of a program.
 #[derive(Debug, Default)]
 pub struct Program {
-    /// The items of all files: an import stands for the items of its file, where it is first met.
+    /// The items of all files: the items of an imported file are at its first import.
     pub items: Vec<Item>,
     /// The schemas of all `TYPE`s, merged.
     pub schema: Schema,
-    /// How many errors of the text leave all there that an element may name.
+    /// The number of syntax errors that do not hide declarations.
     pub n_errors_apart: usize,
-    /// The imports, each with the name of the file that it means, whether or not that could be read.
+    /// The imports, each with the name of the imported file, even if it could not be read.
     pub imports: Vec<(StrLit, String)>,
 }
 
@@ -127,14 +127,15 @@ pub fn load(
     loader.check_unique(&program.items);
     if diagnostics.len() > FILE_DIAGNOSTICS_MAX {
         diagnostics.truncate(FILE_DIAGNOSTICS_MAX);
-        let message =
-            format!("more than {FILE_DIAGNOSTICS_MAX} faults in the files of this program; no more are told");
+        let message = format!(
+            "more than {FILE_DIAGNOSTICS_MAX} errors in the files of this program; further errors are not shown"
+        );
         diagnostics.push(Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message));
     }
     program
 }
 
-/// A path in a message, cut where it is no path that anybody wrote.
+/// A path for a message; an overlong path is cut.
 fn shown(path: &str) -> String {
     match path.char_indices().nth(PATH_CHARS_SHOWN) {
         Some((end, _)) => format!("{}...", &path[..end]),
@@ -142,10 +143,10 @@ fn shown(path: &str) -> String {
     }
 }
 
-/// Characters of a path that a message shows.
+/// The maximum length of a path in a message.
 const PATH_CHARS_SHOWN: usize = 200;
 
-/// Most faults of files that are told for a program.
+/// The maximum number of file errors reported for a program.
 const FILE_DIAGNOSTICS_MAX: usize = 1000;
 
 /// Removes `.` and resolves `..` in a path with slashes.
@@ -174,11 +175,11 @@ struct Loader<'a> {
     sources: &'a mut SourceMap,
     diagnostics: &'a mut Vec<Diagnostic>,
     state: BTreeMap<String, Visit>,
-    /// The files that are open, each with the import that opened it.
+    /// The open files, each with the import that opened it.
     stack: Vec<(String, Option<Span>)>,
 }
 
-/// Deepest chain of imports; each level is a frame of the stack.
+/// The maximum import depth; each level uses a stack frame.
 const IMPORT_DEPTH_MAX: usize = 64;
 
 impl Loader<'_> {
@@ -227,10 +228,10 @@ impl Loader<'_> {
             Some(Visit::Done) => return,
             Some(Visit::Open) => return self.report_cycle(&name, *span),
             None if self.stack.len() >= IMPORT_DEPTH_MAX => {
-                let message = format!("imports nest deeper than {IMPORT_DEPTH_MAX} files");
+                let message = format!("imports are nested more than {IMPORT_DEPTH_MAX} files deep");
                 let help = "import the file from the root instead";
                 let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message);
-                self.diagnostics.push(diagnostic.at(*span, "one level too many").with_help(help));
+                self.diagnostics.push(diagnostic.at(*span, "one level too deep").with_help(help));
                 return;
             }
             None => {}
@@ -242,7 +243,7 @@ impl Loader<'_> {
                 self.stack.pop();
             }
             Err(why) => {
-                // A second import of the same file would only say the same again.
+                // A second import of the same file would only repeat the errors.
                 self.state.insert(name, Visit::Done);
                 let message = format!("cannot import `{}`: {why}", shown(path));
                 let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message).at(*span, "imported here");
@@ -258,7 +259,7 @@ impl Loader<'_> {
         }
     }
 
-    /// The file of the library whose name is that of this path, or near it.
+    /// The library file with the name of this path, or a similar name.
     fn near_in_library(&self, path: &str) -> Option<String> {
         fn name(path: &str) -> &str {
             let file = path.rsplit('/').next().unwrap_or(path);
@@ -273,13 +274,13 @@ impl Loader<'_> {
     fn report_cycle(&mut self, name: &str, span: Span) {
         let start = self.stack.iter().position(|(open, _)| open == name).unwrap_or(0);
         let names: Vec<&str> = self.stack[start..].iter().map(|(open, _)| open.as_str()).collect();
-        let message = format!("imports go in a circle: {} -> {name}", names.join(" -> "));
+        let message = format!("cyclic import: {} -> {name}", names.join(" -> "));
         let mut diagnostic =
-            Diagnostic::error(code::IMPORT_CYCLE, message).at(span, "this import closes the circle");
+            Diagnostic::error(code::IMPORT_CYCLE, message).at(span, "this import closes the cycle");
         for via in self.stack[start + 1..].iter().filter_map(|(_, via)| *via) {
-            diagnostic = diagnostic.with_label(via, "by way of this import");
+            diagnostic = diagnostic.with_label(via, "through this import");
         }
-        let help = "move what both files need into a third one, and import that from both";
+        let help = "move the shared part into a third file, and import it from both";
         self.diagnostics.push(diagnostic.with_help(help));
     }
 
@@ -291,7 +292,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Reports why a file gives no schema, in the text of that file if it can be shown.
+    /// Reports why a file gives no schema; the location is in that file if its text is available.
     fn report_schema(&mut self, source: &SchemaSource<'_>, span: Span, fault: SchemaFault) {
         let SchemaFault { why, help, place } = fault;
         let of = format!("cannot read the messages of `{}`", shown(source.path));
@@ -309,7 +310,7 @@ impl Loader<'_> {
                 Diagnostic::error(code, format!("{of}: {why}")).at(at, "here").with_label(span, "named here")
             }
             (None, Some(place)) => {
-                let (SchemaPlace { name, .. }, (line, column)) = (&**place, place.line_and_column);
+                let (SchemaLocation { name, .. }, (line, column)) = (&**place, place.line_and_column);
                 Diagnostic::error(code, format!("{of}: {name}:{line}:{column}: {why}")).at(span, "named here")
             }
             (None, None) => Diagnostic::error(code, format!("{of}: {why}")).at(span, "named here"),
@@ -320,8 +321,8 @@ impl Loader<'_> {
         });
     }
 
-    /// The text of a schema's file among the sources; None if it is too large for them.
-    fn schema_text(&mut self, place: &SchemaPlace) -> Option<FileId> {
+    /// The schema file's text in the source map; None if it is too large.
+    fn schema_text(&mut self, place: &SchemaLocation) -> Option<FileId> {
         let known = self.sources.files().find(|(_, file)| file.name() == place.name);
         match known.map(|(id, _)| id) {
             Some(id) => Some(id),
@@ -331,7 +332,7 @@ impl Loader<'_> {
 
     fn check_unique(&mut self, items: &[Item]) {
         let mut seen: BTreeMap<(u8, &str), (Kind, Span)> = BTreeMap::new();
-        let mut n_told = 0;
+        let mut n_reported = 0;
         for item in items {
             if let Item::Drop(drop) = item {
                 let slot = (namespace(drop.kind), drop.name.name.as_str());
@@ -345,19 +346,19 @@ impl Loader<'_> {
             if first == ident.span || (replaces && first_kind == kind) {
                 continue;
             }
-            n_told += 1;
-            if n_told > DIAGNOSTICS_MAX {
+            n_reported += 1;
+            if n_reported > DIAGNOSTICS_MAX {
                 break;
             }
             let (word, first_word) = (kind_word(kind), kind_word(first_kind));
             let (message, help) = match first_kind == kind {
                 true => (
-                    format!("there are two {word}s `{}`", ident.name),
+                    format!("two {word}s are named `{}`", ident.name),
                     format!("rename one, or write `CREATE OR REPLACE {}`", word.to_uppercase()),
                 ),
                 false => (
-                    format!("{first_word} and {word} have one name, `{}`", ident.name),
-                    "rename one: a stage of a chain must know which it is".to_owned(),
+                    format!("{first_word} and {word} have the same name, `{}`", ident.name),
+                    "rename one: a stage of a chain refers to it by this name".to_owned(),
                 ),
             };
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message).at(ident.span, "the second");
@@ -366,7 +367,7 @@ impl Loader<'_> {
     }
 }
 
-/// Kinds whose names must differ have the same number: stages are elements or filters.
+/// Kinds that share a namespace have the same number: stages are elements or filters.
 fn namespace(kind: Kind) -> u8 {
     match kind {
         Kind::Filter => Kind::Element as u8,
@@ -394,7 +395,7 @@ pub(crate) fn kind_word(kind: Kind) -> &'static str {
     }
 }
 
-/// Kind and name of an item that creates something, and whether it replaces.
+/// Kind and name of an item that creates something, and whether it replaces an existing one.
 pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
     Some(match item {
         Item::Type(item) => (Kind::Type, &item.name, item.or_replace),
@@ -416,7 +417,7 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
     })
 }
 
-/// Adds the messages, enums and services of `from` that are new; what both have is the same file imported twice.
+/// Adds the new messages, enums and services of `from`; those in both come from the same file, imported twice.
 fn merge(into: &mut Schema, from: Schema) {
     let messages = places(into.messages.iter().map(|m| &*m.name), from.messages.iter().map(|m| &*m.name));
     let enums = places(into.enums.iter().map(|e| &*e.name), from.enums.iter().map(|e| &*e.name));
@@ -448,7 +449,7 @@ fn merge(into: &mut Schema, from: Schema) {
     }
 }
 
-/// Where things with these names will be in a list that has the old ones: those that it has not are added to it.
+/// The indices of these names in a list that starts with the old names; new names are appended.
 fn places<'a>(old: impl Iterator<Item = &'a str>, new: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let mut known: BTreeMap<&str, usize> = old.zip(0..).collect();
     let mut next = known.len();
@@ -467,7 +468,7 @@ mod tests {
     use weft_core::schema::{Field, Message, Presence};
 
     #[test]
-    fn merged_schemas_keep_their_references() {
+    fn merged_schemas_keep_references() {
         // An index that is off by one would check a program against another message.
         let inner = |index| Field::new("inner", 1, FieldKind::Message(index), Presence::Explicit);
         let message =
@@ -486,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_the_same_file_however_they_are_written() {
+    fn equal_paths_are_one_file() {
         // A file imported under two spellings would define everything twice.
         assert_eq!(normalized("a/./b/../c.weft"), "a/c.weft");
         assert_eq!(normalized("../c.weft"), "../c.weft");

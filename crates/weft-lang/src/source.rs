@@ -1,7 +1,7 @@
 //! Source texts, positions in them, and the limits of what the front end reads.
 //!
-//! A [`Span`] is three numbers and means nothing without the [`SourceMap`] that gave its [`FileId`]; that keeps
-//! syntax trees small and free of lifetimes. Offsets are bytes into the text, so every file is bounded by
+//! A [`Span`] is three numbers and is only meaningful with the [`SourceMap`] that created its [`FileId`]. This keeps
+//! syntax trees small and free of lifetimes. Offsets are bytes into the text, so every file is limited to
 //! [`SOURCE_BYTES_MAX`], and a span never splits a character.
 
 use std::fmt;
@@ -14,8 +14,8 @@ pub const SOURCE_BYTES_MAX: usize = 4 << 20;
 /// Most files in one program, imports included.
 pub const SOURCE_FILES_MAX: usize = 4096;
 
-/// Most faults of syntax that are told for one file, and most faults of meaning that are told for a program; after that
-/// many, reading and checking stop.
+/// The maximum number of syntax errors reported per file, and of semantic errors reported per program; at the limit,
+/// parsing and checking stop.
 pub const DIAGNOSTICS_MAX: usize = 100;
 
 /// One file of a [`SourceMap`].
@@ -53,7 +53,7 @@ impl Span {
         Self { file: self.file, start: self.start, end: self.start }
     }
 
-    /// The empty span after the last byte: where something is missing.
+    /// The empty span after the last byte: the location of something missing.
     pub const fn after(self) -> Self {
         Self { file: self.file, start: self.end, end: self.end }
     }
@@ -111,7 +111,7 @@ impl SourceFile {
         &self.text
     }
 
-    /// Line and column of a byte offset; an offset past the end is taken as the end.
+    /// Line and column of a byte offset; an offset past the end counts as the end.
     pub fn position(&self, offset: u32) -> Position {
         let line = self.line_index(offset);
         let start = self.line_starts[line] as usize;
@@ -120,7 +120,7 @@ impl SourceFile {
         Position { line: line as u32 + 1, column: column as u32 + 1 }
     }
 
-    /// The text of a line counted from 1, without its line break; empty if there is no such line.
+    /// The text of a line counted from 1, without its line break; empty if the line does not exist.
     pub fn line(&self, line: u32) -> &str {
         let range = self.line_range(line);
         self.text[range].trim_end_matches(['\n', '\r'])
@@ -151,7 +151,7 @@ impl SourceFile {
     }
 }
 
-/// The files of one program. Grows only; a [`FileId`] stays valid.
+/// The files of one program. Append-only; a [`FileId`] stays valid.
 #[derive(Clone, Default, Debug)]
 pub struct SourceMap {
     files: Vec<SourceFile>,
@@ -163,7 +163,7 @@ impl SourceMap {
         Self::default()
     }
 
-    /// Takes a file in and indexes its lines.
+    /// Adds a file and indexes its lines.
     ///
     /// # Errors
     /// A diagnostic without a span if the text is over [`SOURCE_BYTES_MAX`] or the map holds [`SOURCE_FILES_MAX`]
@@ -176,8 +176,8 @@ impl SourceMap {
         let (name, text) = (name.into(), text.into());
         if text.len() > SOURCE_BYTES_MAX {
             let message =
-                format!("`{name}` is too large: {} bytes, the limit is {SOURCE_BYTES_MAX}", text.len());
-            let help = "split it and bring the parts in with `IMPORT 'part.weft';`";
+                format!("`{name}` is too large: {} bytes; the limit is {SOURCE_BYTES_MAX}", text.len());
+            let help = "split it and import the parts: `IMPORT 'part.weft';`";
             return Err(Box::new(Diagnostic::error(code::SOURCE_TOO_LARGE, message).with_help(help)));
         }
         if self.files.len() >= SOURCE_FILES_MAX {
@@ -198,7 +198,7 @@ impl SourceMap {
         &self.files[id.0 as usize]
     }
 
-    /// The text that a span covers; empty if the span is not of this map.
+    /// The text of a span; empty if the span does not belong to this map.
     pub fn slice(&self, span: Span) -> &str {
         self.files.get(span.file.0 as usize).and_then(|file| file.text.get(span.range())).unwrap_or("")
     }

@@ -1,4 +1,4 @@
-//! Types as they are written, what widens to what, and how literals are read.
+//! Types as written, widening rules, and parsing of literals.
 
 use std::net::IpAddr;
 
@@ -56,12 +56,12 @@ pub fn of_field(kind: FieldKind) -> Option<Type> {
     })
 }
 
-/// Whether two types are the same up to the length of TEXT and BYTES.
+/// Whether two types are equal except for the length of TEXT and BYTES.
 pub fn is_same(a: Type, b: Type) -> bool {
     without_length(a) == without_length(b)
 }
 
-/// TEXT(n) as TEXT, BYTES(n) as BYTES, any other type as it is.
+/// TEXT(n) as TEXT, BYTES(n) as BYTES, other types unchanged.
 pub fn without_length(ty: Type) -> Type {
     match ty {
         Type::Text(_) => Type::Text(None),
@@ -70,9 +70,9 @@ pub fn without_length(ty: Type) -> Type {
     }
 }
 
-/// Whether every value of `from` is one of `to`, and the language converts it unasked.
+/// Whether every value of `from` is a value of `to`, and the language converts it implicitly.
 ///
-/// Lengths of TEXT and BYTES do not matter here: text that is too long for its column is a fault when it is stored.
+/// Lengths of TEXT and BYTES are ignored: text that is too long for its column is an error when it is stored.
 pub fn widens(from: Type, to: Type) -> bool {
     match (from, to) {
         (Type::Int(a), Type::Int(b)) | (Type::Uint(a), Type::Uint(b)) => a <= b,
@@ -126,7 +126,7 @@ pub fn integer(n: i128, ty: Type) -> Option<Value> {
     (low..=high).contains(&n).then_some(Value::Int(n as i64))
 }
 
-/// The zero of a type: what a CALL cell or VAR holds that is given no value.
+/// The zero of a type: the initial value of a CALL column or VAR without `= ...`.
 pub fn zero(ty: Type) -> Value {
     use weft_core::types::Repr;
     match ty.repr() {
@@ -145,7 +145,7 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
     let value = match ty {
         Type::Text(n) | Type::Bytes(n) => {
             if let Some(n) = n.filter(|n| text.len() > *n as usize) {
-                return Err(format!("it has {} bytes, and {ty} takes {n}", text.len()));
+                return Err(format!("it has {} bytes, but {ty} holds at most {n}", text.len()));
             }
             Some(Value::text(text))
         }
@@ -162,10 +162,10 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
     };
     value.ok_or_else(|| match ty {
         Type::Interval if is_past_bounds(text) => {
-            "an INTERVAL is counted in nanoseconds with 63 bits: '106751 d', 292 years, at most".to_owned()
+            "an INTERVAL is a 63-bit number of nanoseconds: at most '106751 d' (292 years)".to_owned()
         }
         Type::Cidr if is_all_mapped(text) => {
-            "the network of all IPv4-mapped addresses is all of IPv4, and written '0.0.0.0/0'".to_owned()
+            "the network of all IPv4-mapped addresses is all of IPv4: write '0.0.0.0/0'".to_owned()
         }
         _ => expected_text(ty).to_owned(),
     })
@@ -176,7 +176,7 @@ fn is_all_mapped(text: &str) -> bool {
     parts.is_some_and(|(ip, bits)| ip.to_canonical() != ip && bits.parse() == Ok(MAPPED_BITS))
 }
 
-/// Whether a text is written as an interval is, with a number that is too large for one.
+/// Whether a text has the form of an interval, but its number is too large.
 fn is_past_bounds(text: &str) -> bool {
     let magnitude = text.trim().trim_start_matches('-');
     let Some((number, unit)) = split_unit(magnitude) else { return false };
@@ -202,7 +202,7 @@ fn expected_text(ty: Type) -> &'static str {
     }
 }
 
-/// Nanoseconds of `5 ms`, `1.5 s`, `-2 h`; None if it is none or does not fit.
+/// Nanoseconds of `5 ms`, `1.5 s`, `-2 h`; None if the text is not an interval or does not fit.
 pub fn interval(text: &str) -> Option<i64> {
     let text = text.trim();
     let (is_negative, magnitude) = match text.strip_prefix('-') {
@@ -224,7 +224,7 @@ pub fn interval(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -nanos } else { nanos }).ok()
 }
 
-/// Bytes of `36 KB`; None if it is none or does not fit.
+/// Bytes of `36 KB`; None if the text is not a size or does not fit.
 pub fn size(text: &str) -> Option<u64> {
     let (number, unit) = split_unit(text.trim())?;
     let bytes_per_unit: i128 = match unit {
@@ -245,10 +245,10 @@ fn split_unit(text: &str) -> Option<(&str, &str)> {
     (!number.is_empty()).then(|| (number, unit.trim_start()))
 }
 
-/// A decimal number times `scale`; None if it is no number, too large, or not whole after scaling.
+/// A decimal number times `scale`; None if it is not a number, too large, or not an integer after scaling.
 fn scaled(number: &str, scale: i128) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // More digits than this cannot be a multiple of a nanosecond, nor fit.
+    // A number with more digits is not a multiple of a nanosecond, or does not fit.
     if whole.len() > 20 || fraction.len() > 18 || whole.is_empty() {
         return None;
     }
@@ -286,8 +286,8 @@ fn timestamp(text: &str) -> Option<i64> {
     i64::try_from(i128::from(minutes) * 60_000_000_000 + second_nanos).ok()
 }
 
-/// A number of nanoseconds since the epoch as programs write it: `2026-05-01 12:30:00`, with what is left of a second.
-/// They write none of before.
+/// Nanoseconds since the epoch as a literal: `2026-05-01 12:30:00`, with fractional seconds if any. Times before the
+/// epoch have no literal.
 pub(crate) fn timestamp_of(ns: i64) -> String {
     if ns < 0 {
         return format!("{} before 1970", Interval(ns.saturating_neg()));
@@ -335,10 +335,10 @@ fn octets(ip: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The bits in front of the IPv4 address in `::ffff:10.0.0.1`.
+/// The number of bits before the IPv4 address in `::ffff:10.0.0.1`.
 const MAPPED_BITS: u8 = 96;
 
-/// An address, and how many bits of it are those of its network: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
+/// An address and its prefix length: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
 pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);
@@ -346,16 +346,16 @@ pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
     let is_mapped = address.to_canonical() != address;
     match bits {
         _ if bits > bits_max => None,
-        // Lists of what must not come from outside have the network of all mapped addresses and mean packets of IPv6;
-        // it would be all of IPv4.
+        // Deny lists contain the network of all mapped addresses and mean IPv6 packets; converted, it would be all of
+        // IPv4.
         MAPPED_BITS if is_mapped => None,
         _ if is_mapped && bits > MAPPED_BITS => Some((address.to_canonical(), bits - MAPPED_BITS)),
         _ => Some((address, bits)),
     }
 }
 
-/// Address and prefix length, with the bits of the host set to zero.
-/// The network that a text means which names an address in it; None if it names the network itself, or none.
+/// Address and prefix length, with the host bits set to zero: the network that a text with host bits means. None if the
+/// host bits are zero, or if the text is not a network.
 pub fn network_of(text: &str) -> Option<String> {
     let (address, length) = address_within(text)?;
     let (_, network) = cidr(text)?.split_last().map(|(length, bytes)| (*length, bytes.to_vec()))?;
@@ -387,7 +387,7 @@ fn mac(text: &str) -> Option<Vec<u8>> {
     bytes.filter(|bytes| bytes.len() == 6)
 }
 
-/// An endpoint is checked for its shape only; whether it can be reached is known when it is used.
+/// An endpoint is checked for its syntax only; whether it is reachable is known when it is used.
 fn endpoint(text: &str) -> Option<()> {
     let fits = !text.is_empty() && text.len() <= weft_core::limits::ENDPOINT_BYTES_MAX as usize;
     let is_clean = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(cidr("10.1.2.3/8"), Some(vec![10, 0, 0, 0, 8]));
         assert_eq!(cidr("10.255.2.3/12"), Some(vec![10, 240, 0, 0, 12]));
         assert_eq!(cidr("10.0.0.0/33"), None);
-        // The IPv4 addresses among those of IPv6 are the same nodes.
+        // IPv4 addresses in IPv6 notation are the same nodes.
         assert_eq!(cidr("::ffff:10.1.2.3/104"), Some(vec![10, 0, 0, 0, 8]));
         assert_eq!(cidr("::ffff:10.1.2.3/64"), Some([&[0; 16][..], &[64]].concat()));
         assert_eq!(network_of("::ffff:10.1.2.3/104").as_deref(), Some("10.0.0.0/8"));
@@ -438,8 +438,8 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_written_as_they_are_read() {
-        // Who is told of a time would look for another.
+    fn timestamps_round_trip() {
+        // A reader would search for the wrong time.
         for text in [
             "1970-01-01 00:00:00",
             "2000-02-29 23:59:59.5",
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn widening_never_loses_a_value() {
-        // Widening that lost a value would change what a program compares.
+        // Widening that loses a value would change the result of comparisons.
         assert!(widens(Type::Uint(32), Type::Int(64)) && !widens(Type::Uint(64), Type::Int(64)));
         assert!(!widens(Type::Int(8), Type::Uint(64)) && !widens(Type::Int(64), Type::F64));
         assert_eq!(common(Type::Uint(8), Type::Int(8)), Some(Type::Int(16)));

@@ -1,9 +1,10 @@
-//! What right programs mean: the typed program that they become.
+//! Typed programs: the HIR of valid programs.
 
 use weft_core::{Interval, Type, Value};
 use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::hir::{
-    BoundPlace, ExprKind, FillTarget, Instance, Network, Place, SinkTarget, StmtKind, TableRef, VerdictKind,
+    AssignTarget, ColumnLocation, ExprKind, FillTarget, Instance, Network, SinkTarget, StmtKind, TableRef,
+    VerdictKind,
 };
 use weft_lang::ports::Device;
 
@@ -20,20 +21,20 @@ fn texts(text: &str) -> Texts {
     Texts::of(&[("main.weft".to_owned(), text.to_owned())])
 }
 
-/// The network of a program without faults.
+/// The network of a valid program.
 fn network(text: &str) -> Network {
     let (network, diagnostics, sources) = weft_lang::check("main.weft", &mut texts(text));
-    let told = render_all(&diagnostics, &sources, RenderOptions::default());
-    network.unwrap_or_else(|| panic!("refused:\n{told}"))
+    let rendered = render_all(&diagnostics, &sources, RenderOptions::default());
+    network.unwrap_or_else(|| panic!("refused:\n{rendered}"))
 }
 
-/// The codes of what is said about a program.
+/// The codes of a program's diagnostics.
 fn codes(text: &str) -> Vec<&'static str> {
     let (_, diagnostics, _) = weft_lang::check("main.weft", &mut texts(text));
     diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
 }
 
-/// An element whose ON REQUEST has these statements, with one of each thing to name.
+/// An element with these statements in ON REQUEST, and one declaration of each kind.
 fn request(body: &str) -> String {
     format!(
         "CREATE ELEMENT e (p I64 = 3) ON rpc (user TEXT, id I64, small I32, coupon TEXT?, weight F64) AS
@@ -59,8 +60,8 @@ fn instance(network: &Network) -> &Instance {
 }
 
 #[test]
-fn the_acl_of_the_paper_is_a_join_by_key() {
-    // The main job: an ACL on a body field, in the design's form.
+fn paper_acl_is_a_join_by_key() {
+    // The main use case: an ACL on a body field, in the design's form.
     let text = format!(
         "{NETWORK}
 CREATE ELEMENT acl ON rpc (username TEXT) AS
@@ -85,7 +86,7 @@ INSERT INTO shop.acl.ac_tab VALUES ('W', 'alice'), ('R', 'bob');"
     assert!(query.joins[0].condition.is_none() && query.filter.is_some());
     assert!(matches!(otherwise.kind, VerdictKind::Abort { .. }));
     assert!(handler.effects.aborts && !handler.effects.redirects && acl.columns[0].read);
-    assert_eq!(instance(&network).bindings[0].place, BoundPlace::Body(vec!["user".to_owned()]));
+    assert_eq!(instance(&network).bindings[0].place, ColumnLocation::Body(vec!["user".to_owned()]));
     assert!(instance(&network).mandatory);
     assert_eq!(network.chains[0].methods.len(), 5);
     assert_eq!(network.fills[0].table, FillTarget::Own { chain: 0, instance: 0, table: 0 });
@@ -93,8 +94,8 @@ INSERT INTO shop.acl.ac_tab VALUES ('W', 'alice'), ('R', 'bob');"
 }
 
 #[test]
-fn ports_fill_the_rows_of_their_tables() {
-    // A row that a table has no room for would keep all others from it, too.
+fn ports_fill_table_rows() {
+    // If this fails, one row that does not fit keeps all others out of the table.
     let network = network(
         "CREATE PORT lan ON memory WITH (mtu = 1400, mac = '02:00:00:00:00:01');
 CREATE PORT wan ON memory WITH (mtu = 1300);
@@ -119,8 +120,8 @@ CREATE TABLE ports (mac MAC?, mtu U16?, port TEXT(4) PRIMARY KEY) MAX 9 ROWS FIL
 }
 
 #[test]
-fn the_paper_s_form_refuses_what_does_not_match() {
-    // On rpc nobody is left hanging: `INSERT INTO output` without ELSE gives a status.
+fn paper_insert_form_denies_nonmatches() {
+    // On rpc, every call gets an answer: `INSERT INTO output` without ELSE aborts with a status.
     let network = network(&request("INSERT INTO output SELECT * FROM input WHERE user = 'a';"));
     let handler = network.elements[0].handlers.request.as_ref().expect("it has one");
     let StmtKind::Guard { otherwise, .. } = &handler.body[0].kind else { panic!("a guard") };
@@ -130,8 +131,8 @@ fn the_paper_s_form_refuses_what_does_not_match() {
 }
 
 #[test]
-fn the_token_bucket_is_an_upsert_and_an_update() {
-    // Defaults that need parameters and the time, RETURNING into the call's row, and an answer's header.
+fn token_bucket_is_upsert_and_update() {
+    // Defaults that need parameters and the time, RETURNING into a CALL column, and a header of the response.
     let text = format!(
         "{NETWORK}
 CREATE ELEMENT token_bucket (rate F64 = 1000, burst F64 = 1000) ON rpc (tenant TEXT) AS
@@ -158,7 +159,7 @@ END;"
         panic!("an update")
     };
     assert!(condition.is_some(), "what is no key stays a condition");
-    assert_eq!(returning[0], (1, Place::Call(0)));
+    assert_eq!(returning[0], (1, AssignTarget::Call(0)));
     assert_eq!(otherwise.len(), 1);
     assert_eq!(handler.effects.headers_written, ["x-remaining"]);
     assert!(handler.effects.clock && handler.effects.fallible);
@@ -170,7 +171,7 @@ END;"
 }
 
 #[test]
-fn a_shard_is_chosen_by_a_look_at_a_table() {
+fn shard_lookup_uses_table_key() {
     // Routing by a field: a scalar subselect by key, over a table that the controller fills.
     let text = format!(
         "{NETWORK}
@@ -187,7 +188,7 @@ INSERT INTO shop.shard_lb.replica (slot, dst) VALUES (0, '127.0.0.1:6001'), (1, 
 }
 
 #[test]
-fn a_cache_answers_by_itself_and_faults_are_drawn() {
+fn reply_join_and_rand_sites_resolve() {
     // REPLY, a left join, ON ERROR, and a number for each call of rand().
     let text = format!(
         "{NETWORK}
@@ -219,8 +220,8 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Add' AS fault (p = 0.5) 
 }
 
 #[test]
-fn a_file_imported_twice_is_read_once() {
-    // Two elements files that both import the shop's types are no duplicates.
+fn file_imported_twice_reads_once() {
+    // Two element files that both import the shop's types are not duplicates.
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let mut files = Texts::of(&[
         file("main.weft", "IMPORT 'a.weft'; IMPORT 'b.weft';"),
@@ -234,8 +235,8 @@ fn a_file_imported_twice_is_read_once() {
 }
 
 #[test]
-fn sinks_and_merged_variables_are_for_counting() {
-    // A log line for each call, and a counter that every worker keeps for itself.
+fn sinks_and_merged_vars_check() {
+    // A log line for each call, and a counter with a value per worker.
     let text = format!(
         "{NETWORK}
 CREATE ELEMENT logging (path TEXT = '/tmp/log', period INTERVAL = '1 s') ON rpc (user TEXT) AS
@@ -262,8 +263,8 @@ CREATE CHAIN shop ON frontend -> cart AS logging (period = '5 s'); END;"
 }
 
 #[test]
-fn literals_take_the_type_of_their_place() {
-    // A literal that took its own type would make every mixed expression an error.
+fn literals_take_context_type() {
+    // If literals had a fixed type, every mixed expression would be an error.
     for (expr, ty) in [
         ("id + 1", "I64"),
         ("1 + small", "I32"),
@@ -291,8 +292,8 @@ fn literals_take_the_type_of_their_place() {
 }
 
 #[test]
-fn null_spreads_as_three_valued_logic_says() {
-    // A NULL that is lost in typing is an unexpected NULL at run time.
+fn null_follows_three_valued_logic() {
+    // A NULL that the types miss is an "unexpected null" error at run time.
     for (expr, ty) in [
         ("coupon = 'x'", "BOOL?"),
         ("coupon IS NULL", "BOOL"),
@@ -317,8 +318,8 @@ fn null_spreads_as_three_valued_logic_says() {
 }
 
 #[test]
-fn joined_columns_stay_under_their_alias() {
-    // Behind a guard the row is named by its alias; a left join makes its columns nullable.
+fn joined_columns_need_alias() {
+    // After a guard, the row is named by its alias; a left join makes its columns nullable.
     let body = "SELECT *, coalesce(r.n, 0) AS id FROM input LEFT JOIN t r ON r.k = input.id AND r.n > 0
       WHERE user <> '' ELSE ABORT NOT_FOUND;
     LET x = r.name;
@@ -327,7 +328,7 @@ fn joined_columns_stay_under_their_alias() {
     let handler = network.elements[0].handlers.request.as_ref().expect("it has one");
     let StmtKind::Guard { query, set, .. } = &handler.body[0].kind else { panic!("a guard") };
     assert!(query.joins[0].left && query.joins[0].condition.is_some());
-    assert_eq!(set[0].0, Place::Column(1));
+    assert_eq!(set[0].0, AssignTarget::Column(1));
     assert!(handler.rows[0].optional);
     assert_eq!(
         codes(&request("SELECT * FROM input JOIN t ON k = id ELSE ABORT INTERNAL; LET x = n;")),
@@ -336,8 +337,8 @@ fn joined_columns_stay_under_their_alias() {
 }
 
 #[test]
-fn one_fault_is_told_once() {
-    // What depends on a fault stays silent, or the first screen of output is noise.
+fn one_fault_reports_once() {
+    // Consequences of an error stay silent, or the first screen of output is noise.
     assert_eq!(
         codes(&request("LET a = nope; LET b = a + 1; SET c = b; IF a THEN SET v = b; END IF;")),
         ["W0205"]
@@ -353,8 +354,8 @@ fn one_fault_is_told_once() {
 }
 
 #[test]
-fn routing_by_body_is_refused_where_it_would_deadlock() {
-    // Chat streams both ways; Add does not; and OPEN has only headers to wait for.
+fn body_routing_that_deadlocks_errs() {
+    // Chat streams in both directions; Add does not; and OPEN waits for headers only.
     let text = |event: &str, method: &str| {
         format!(
             "{NETWORK}CREATE ELEMENT lb ON rpc AS ON {event} REDIRECT TO 'cart'; END;
@@ -367,8 +368,8 @@ CREATE CHAIN c ON frontend -> cart METHOD 'shop.Cart/{method}' AS lb; END;"
 }
 
 #[test]
-fn a_table_fills_up_or_says_so() {
-    // Rows that arrive by handlers need EVICT; scans of a table may change its rows but not add any.
+fn table_without_evict_warns() {
+    // Tables that handlers insert into need EVICT; scans may change rows but not insert any.
     assert!(
         codes(&request("SCAN t MAX 10 AS r WHERE r.n > 1 DO UPDATE t SET n = 0 WHERE k = r.k; END SCAN;"))
             .is_empty()
@@ -377,8 +378,8 @@ fn a_table_fills_up_or_says_so() {
 }
 
 #[test]
-fn routes_with_conditions_come_first_and_exclude_each_other() {
-    // Two routes for one call would be decided by their order in the text.
+fn conditional_routes_come_first() {
+    // If this fails, the order in the text decides between two routes for one call.
     let route = |name: &str, when: &str, to: &str| {
         format!("CREATE ROUTE {name} ON frontend {when} TO CLUSTER {to};\n")
     };
@@ -392,8 +393,8 @@ fn routes_with_conditions_come_first_and_exclude_each_other() {
 }
 
 #[test]
-fn replaced_and_dropped_things_are_gone() {
-    // OR REPLACE that kept both would run the old element.
+fn replaced_and_dropped_items_vanish() {
+    // If OR REPLACE kept both, the old element would run.
     let text = "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD; END;
 CREATE OR REPLACE ELEMENT e ON rpc AS ON RESPONSE FORWARD; END;
 CREATE ELEMENT f ON rpc AS ON REQUEST FORWARD; END;
@@ -408,8 +409,8 @@ CREATE ELEMENT f ON rpc AS ON CLOSE FORWARD; END;";
 }
 
 #[test]
-fn errors_have_a_handler_that_reads_no_message() {
-    // ON ERROR is the same for each event, so it cannot read what only one has.
+fn on_error_cannot_read_message() {
+    // ON ERROR is shared by all events, so it cannot read data of a single one.
     let text = |body: &str| {
         format!("CREATE ELEMENT e ON rpc (user TEXT) AS ON REQUEST FORWARD; ON ERROR {body} END;")
     };
@@ -419,8 +420,8 @@ fn errors_have_a_handler_that_reads_no_message() {
 }
 
 #[test]
-fn the_largest_expressions_fit_the_stack() {
-    // The checker walks trees by recursion; the parser bounds their height.
+fn largest_expression_fits_stack() {
+    // The checker is recursive; the parser limits the height of trees.
     for (operand, operator) in [("id", " + "), ("user = 'a'", " AND "), ("user", " || "), ("1", " * ")] {
         let expr = vec![operand; 250].join(operator);
         assert!(codes(&request(&format!("LET x = {expr};"))).is_empty(), "{operator}");
@@ -436,7 +437,7 @@ fn the_largest_expressions_fit_the_stack() {
 
 #[test]
 fn broken_programs_never_panic() {
-    // The front end reads what people type, half-written included.
+    // The front end must handle incomplete programs.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/errors");
     #[allow(clippy::disallowed_methods, reason = "tests read the programs that they break")]
     let programs: Vec<String> = std::fs::read_dir(folder)

@@ -1,7 +1,7 @@
-//! The TextMate grammar of the editors against the parser, on all programs of the repository.
+//! The editors' TextMate grammar compared with the parser, on all programs of the repository.
 //!
-//! The grammar is read as editors read it: line by line, from left to right; of all patterns the one that fits first
-//! counts, of those that fit at one place the first in the list.
+//! The grammar is applied as in editors: line by line, from left to right; the leftmost match counts, and of several
+//! matches at one place the first pattern in the list.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
 
@@ -24,7 +24,7 @@ use files::{programs, root};
 struct Pattern {
     name: String,
     begin: Regex,
-    /// Of a pattern that may go on over lines.
+    /// The end of a pattern that may span lines.
     end: Option<Regex>,
     /// Only the first group has the name.
     is_group: bool,
@@ -51,7 +51,7 @@ fn grammar() -> Vec<Pattern> {
         .collect()
 }
 
-/// The name of each byte's pattern; empty where none fits.
+/// The name of each byte's pattern; empty if none matches.
 fn names<'g>(grammar: &'g [Pattern], text: &str) -> Vec<&'g str> {
     let mut names = vec![""; text.len()];
     let mut open: Option<&Pattern> = None;
@@ -88,8 +88,8 @@ fn names<'g>(grammar: &'g [Pattern], text: &str) -> Vec<&'g str> {
 }
 
 #[test]
-fn editors_colour_what_the_parser_reads() {
-    // A keyword in the colour of a name, or a comment that never ends, is the first thing that somebody sees.
+fn editor_colours_match_parser() {
+    // If this fails, keywords have the colour of names, or a comment never ends.
     let grammar = grammar();
     let files = programs(&["examples", "tests/programs"]);
     assert!(files.len() > 20, "the library is there");
@@ -112,7 +112,7 @@ fn editors_colour_what_the_parser_reads() {
                 TokenClass::Comment => name.starts_with("comment."),
                 TokenClass::Text => name.starts_with("string."),
                 TokenClass::Number => name.starts_with("constant.numeric"),
-                // One that a program declares has the colour of a name.
+                // A word that the program declares has the colour of a name.
                 TokenClass::Function => {
                     find(word).is_none() || name.starts_with("support.function") || is_capital
                 }
@@ -129,7 +129,7 @@ fn editors_colour_what_the_parser_reads() {
 }
 
 #[test]
-fn comments_and_texts_end_where_the_lexer_says() {
+fn comments_and_strings_end_as_in_lexer() {
     let grammar = grammar();
     let shown = |text: &str| {
         let mut runs: Vec<(&str, String)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What an editor is told at a place of a program: the cursor is a `|`.
+//! Editor features at a position of a program; `|` is the cursor.
 
 #![allow(clippy::disallowed_methods, reason = "one test reads the parser's sources")]
 
@@ -25,7 +25,7 @@ CREATE ELEMENT only (name TEXT = 'alice') ON rpc (user TEXT) AS
 END;
 ";
 
-/// The program with its cursor taken out, and where that was.
+/// The program without its cursor, and the cursor's offset.
 fn program(text: &str) -> (Program, u32) {
     let (before, after) = text.split_once('|').expect("a cursor");
     let files = [("a.weft".to_owned(), format!("{before}{after}"))];
@@ -65,8 +65,8 @@ END;
 }
 
 #[test]
-fn what_is_offered_at_the_top_fits() {
-    // Whoever takes what is offered would have a fault otherwise.
+fn top_level_completion_fits() {
+    // If this fails, accepting a candidate causes an error.
     check("|", &["CREATE", "IMPORT"], &["SELECT", "ABORT"]);
     check("CREATE |", &["ELEMENT", "CHAIN", "OR"], &["CREATE"]);
     check("CREATE EL|", &["ELEMENT"], &[]);
@@ -95,7 +95,7 @@ fn what_is_offered_at_the_top_fits() {
 }
 
 #[test]
-fn what_is_offered_in_a_chain_fits() {
+fn chain_completion_fits() {
     check(&format!("{HEAD}CREATE CHAIN c ON |"), &["frontend"], &["cart"]);
     check(&format!("{HEAD}CREATE CHAIN c ON frontend -> |"), &["cart"], &["frontend"]);
     check(&chain("|"), &["only"], &["cart"]);
@@ -115,7 +115,7 @@ fn what_is_offered_in_a_chain_fits() {
 }
 
 #[test]
-fn what_is_offered_in_a_handler_fits() {
+fn handler_completion_fits() {
     check(&handler("|"), &["SELECT", "LET", "ABORT", "END"], &["CREATE", "user"]);
     check(&handler("SELECT * FROM input |"), &["JOIN", "WHERE", "ELSE"], &["SELECT"]);
     check(&handler("SELECT * FROM input JOIN |"), &["t"], &["seen", "user"]);
@@ -152,8 +152,8 @@ fn what_is_offered_in_a_handler_fits() {
 }
 
 #[test]
-fn what_is_offered_in_a_queue_fits() {
-    // What an element sees is not there, and what is there would have to be known by heart.
+fn queue_completion_fits() {
+    // If this fails, candidates are offered that do not exist, or existing ones are missing.
     let queue = |body: &str| {
         format!(
             "{HEAD}CREATE PROTOCOL vlan (id bit(12), rest_ bit(4), PAYLOAD bytes);
@@ -172,28 +172,31 @@ END;
     check(&queue("LET x = queue.|"), &["packets", "bytes"], &["index"]);
     check(&queue("LET x = vlan.|"), &["id"], &["len"]);
     check(&queue("LET x = inner.vlan.|"), &["id"], &["len"]);
-    let told = |body: &str| {
+    let hover_at = |body: &str| {
         let (program, offset) = program(&queue(body));
         hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
     };
-    assert!(told("IF p.|sojourn > target THEN DROP; END IF;").contains("How long the packet has waited."));
     assert!(
-        told("LET x = |send_time(p.len, 7);").contains("send_time(SIZE, bits a second [, rest]) INTERVAL")
+        hover_at("IF p.|sojourn > target THEN DROP; END IF;").contains("How long the packet has waited.")
     );
-    assert!(told("SET |rank = 1;").contains("the lowest goes first"));
-    assert!(told("SET |n = 1;").contains("variable of queue `q`"));
+    assert!(
+        hover_at("LET x = |send_time(p.len, 7);")
+            .contains("send_time(SIZE, bits a second [, rest]) INTERVAL")
+    );
+    assert!(hover_at("SET |rank = 1;").contains("the lowest goes first"));
+    assert!(hover_at("SET |n = 1;").contains("variable of queue `q`"));
 }
 
 #[test]
-fn what_is_told_says_what_it_is_and_does() {
-    // A window that says something else than the checker is worse than none.
-    let told = |text: &str| {
+fn hover_describes_symbols() {
+    // If this fails, a hover window contradicts the checker.
+    let hover_at = |text: &str| {
         let (program, offset) = program(text);
         hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
     };
     let body = "UPSERT t KEY (user) SET n = n + 1; -- counted\n    LET twice = length(user) * 2;\n    \
                 ABORT UNAVAILABLE text(twice);";
-    let at = |word: &str| told(&handler(&body.replacen(word, &format!("|{word}"), 1)));
+    let at = |word: &str| hover_at(&handler(&body.replacen(word, &format!("|{word}"), 1)));
     insta::assert_snapshot!(
         [
             at("UPSERT"),
@@ -203,20 +206,20 @@ fn what_is_told_says_what_it_is_and_does() {
             at("twice"),
             at("length"),
             at("UNAVAILABLE"),
-            told(&handler(body).replace("ELEMENT e (", "ELEMENT |e (")),
-            told(&handler(body).replace("limit I64", "|limit I64")),
-            told(&chain("only (user := req.item.|sku) AS first;")),
-            told(&chain("only (user := req.|item.sku) AS first;")),
-            told(&chain("|only;")),
-            told(&handler("SET kept = kept + 1|;")),
+            hover_at(&handler(body).replace("ELEMENT e (", "ELEMENT |e (")),
+            hover_at(&handler(body).replace("limit I64", "|limit I64")),
+            hover_at(&chain("only (user := req.item.|sku) AS first;")),
+            hover_at(&chain("only (user := req.|item.sku) AS first;")),
+            hover_at(&chain("|only;")),
+            hover_at(&handler("SET kept = kept + 1|;")),
         ]
         .join("\n--------\n")
     );
 }
 
 #[test]
-fn a_name_is_found_at_all_its_uses() {
-    // What an editor renames or highlights would be less than what is meant, or more.
+fn name_index_finds_all_uses() {
+    // If this fails, rename or highlight covers too few or too many names.
     let uses = |text: &str| {
         let (program, offset) = program(text);
         let at = program.index.at(FileId(0), offset).expect("a name");
@@ -250,7 +253,7 @@ fn a_name_is_found_at_all_its_uses() {
 }
 
 #[test]
-fn every_token_of_a_program_has_its_class() {
+fn every_token_has_its_class() {
     let (program, _) = program(&handler("LET x = length(user) + 2; -- |note\n"));
     let sources = &program.analysis.sources;
     let shown = classes(&program, FileId(0))
@@ -264,7 +267,7 @@ fn every_token_of_a_program_has_its_class() {
     );
 }
 
-/// The texts in capitals in the sources of the parser: they are its keywords.
+/// The upper-case texts in the parser's sources: the keywords.
 fn keywords_of_the_parser() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let parts = std::fs::read_dir(folder.join("parser")).expect("the parser has parts");
@@ -282,8 +285,8 @@ fn keywords_of_the_parser() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_keyword_is_explained_and_no_other_word() {
-    // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are made
+fn hover_explains_keywords_only() {
+    // A keyword that the table lacks shows an empty window in editors, and has no colour: their grammars are generated
     // from the same table.
     let table: BTreeSet<String> = words::KEYWORDS.iter().map(|known| known.word.to_owned()).collect();
     assert_eq!(table, keywords_of_the_parser());

@@ -1,4 +1,4 @@
-//! What right filters mean: the policies, keys and places that they become.
+//! The HIR of valid filters: policies, keys and positions.
 
 use weft_core::filter::{
     BACKOFF_FIRST_DEFAULT, Backoff, Budget, Circuit, Congestion, CongestionLaw, ErrorRatio, Hedge,
@@ -7,12 +7,12 @@ use weft_core::filter::{
 };
 use weft_core::{Interval, Status};
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_lang::hir::{BoundPlace, Chain, Network, StmtKind};
+use weft_lang::hir::{Chain, ColumnLocation, Network, StmtKind};
 
 mod support;
 use support::Texts;
 
-/// The network of a program without faults or warnings: these filters and stages, on a method that does not stream.
+/// The network of a program without diagnostics: these filters and stages, on a method that does not stream.
 fn network(filters: &str, stages: &str) -> Network {
     let text = format!(
         "CREATE TYPE shop FROM PROTO 'shop.proto';
@@ -24,12 +24,12 @@ CREATE CHAIN c ON frontend -> cart METHOD 'shop.Cart/Get' AS {stages} END;"
     );
     let (network, diagnostics, sources) =
         weft_lang::check("main.weft", &mut Texts::of(&[("main.weft".to_owned(), text)]));
-    let told = render_all(&diagnostics, &sources, RenderOptions::default());
-    assert!(diagnostics.is_empty(), "{told}");
-    network.unwrap_or_else(|| panic!("refused:\n{told}"))
+    let rendered = render_all(&diagnostics, &sources, RenderOptions::default());
+    assert!(diagnostics.is_empty(), "{rendered}");
+    network.unwrap_or_else(|| panic!("refused:\n{rendered}"))
 }
 
-/// The policies of a filter of one policy, `f`, with `coupon TEXT?` and `user TEXT`.
+/// The policies of filter `f` with one policy, and columns `coupon TEXT?` and `user TEXT`.
 fn policies(text: &str) -> Policies {
     let columns = if text.contains("user") { " (user TEXT)" } else { "" };
     let network = network(&format!("CREATE FILTER f ON rpc{columns} AS {text} END;"), "f;");
@@ -45,8 +45,8 @@ fn set(statuses: &[Status]) -> StatusSet {
 }
 
 #[test]
-fn policies_say_what_is_written() {
-    // A number in another place would let calls wait, or fail, that should not.
+fn policies_match_source() {
+    // If this fails, a number is stored in the wrong field, and calls wait or fail.
     let ms = Interval::from_millis;
     assert_eq!(
         policies("TIMEOUT PROPAGATE LESS '2 ms'; TIMEOUT TRY '50 ms'; TIMEOUT TOTAL '1 s';").timeouts,
@@ -116,8 +116,8 @@ fn policies_say_what_is_written() {
 }
 
 #[test]
-fn what_is_not_written_has_its_default() {
-    // The defaults are in the book; people rely on them.
+fn unwritten_policies_get_defaults() {
+    // The book documents the defaults; users rely on them.
     let retry = policies("RETRY UP TO 1 WHEN status = UNAVAILABLE;").retry.expect("it has one");
     assert_eq!((retry.backoff.first, retry.budget), (BACKOFF_FIRST_DEFAULT, None));
     assert_eq!(retry.backoff.jitter_percent, JITTER_PERCENT_DEFAULT);
@@ -141,8 +141,8 @@ fn what_is_not_written_has_its_default() {
 }
 
 #[test]
-fn conditions_are_folded_for_each_status() {
-    // A condition that was read another way would repeat calls that took effect.
+fn conditions_fold_per_status() {
+    // If this fails, calls that took effect are retried.
     let when = |condition: &str| {
         let retry = policies(&format!("RETRY UP TO 1 WHEN {condition};")).retry;
         retry.expect("it has one").when
@@ -157,7 +157,7 @@ fn conditions_are_folded_for_each_status() {
 
 #[test]
 fn parameters_decide_at_the_stage() {
-    // One filter serves many chains; a stage that got another's numbers would be worse than none.
+    // If this fails, a stage gets another stage's parameters.
     let text =
         "CREATE FILTER f (n INT = 2, d INTERVAL = '50 ms', first STATUS = ABORTED, p F64 = 5) ON rpc AS
   TIMEOUT TRY d * 2;
@@ -177,8 +177,8 @@ END;";
 }
 
 #[test]
-fn keys_stand_directly_before_their_filter() {
-    // The engine takes the keys from the pass of the elements before the filter.
+fn key_element_precedes_its_filter() {
+    // The engine reads the keys from the elements before the filter.
     let text = "CREATE FILTER by_user (salt TEXT = 'x') ON rpc (user TEXT, id I64) AS
   ORDER PER user || salt, id;
   RELIABILITY AT LEAST ONCE ID COALESCE(header['x-id'], user) WINDOW '1 s';
@@ -197,7 +197,7 @@ CREATE FILTER plain ON rpc AS TIMEOUT TOTAL '1 s'; END;";
         chain.filters.iter().map(|filter| (filter.at, filter.has_keys)).collect();
     assert_eq!(places, [(2, true), (4, true), (4, false)]);
     let by_user = &chain.instances[1];
-    assert_eq!(by_user.bindings[0].place, BoundPlace::Body(vec!["item".to_owned(), "sku".to_owned()]));
+    assert_eq!(by_user.bindings[0].place, ColumnLocation::Body(vec!["item".to_owned(), "sku".to_owned()]));
     assert!(by_user.mandatory && !by_user.fail_open);
     let keys = |at: usize| {
         let handlers = &network.elements[chain.instances[at].element].handlers;
@@ -217,8 +217,8 @@ CREATE FILTER plain ON rpc AS TIMEOUT TOTAL '1 s'; END;";
 }
 
 #[test]
-fn keys_of_headers_are_known_when_the_call_opens() {
-    // A stream would wait for its first message before it is let on.
+fn header_keys_are_known_at_open() {
+    // If this fails, a stream waits for its first message before it opens.
     let text = "CREATE FILTER by ON rpc (tenant TEXT?) AS
   RATE 1 PER SECOND PER COALESCE(tenant, peer);
 END;
@@ -238,8 +238,8 @@ CREATE FILTER sized ON rpc (tenant TEXT?) AS RATE 1 PER SECOND PER COALESCE(tena
 }
 
 #[test]
-fn elements_may_ask_to_run_for_each_try() {
-    // Without the mark an element that must not repeat is refused behind a RETRY.
+fn per_try_elements_are_marked() {
+    // Without PER TRY, an element that must not repeat is rejected after a RETRY.
     let text = "CREATE FILTER retry ON rpc AS RETRY UP TO 1 WHEN status = UNAVAILABLE; END;";
     let network = network(text, "pass -> retry -> pass AS again PER TRY;");
     let marks: Vec<bool> = chain(&network).instances.iter().map(|instance| instance.per_try).collect();
@@ -247,8 +247,8 @@ fn elements_may_ask_to_run_for_each_try() {
 }
 
 #[test]
-fn filters_are_replaced_and_dropped() {
-    // An update of a running network is written like this.
+fn filters_replace_and_drop() {
+    // Updates of a running network are written like this.
     let text = "CREATE FILTER f ON rpc AS TIMEOUT TOTAL '1 s'; END;
 CREATE OR REPLACE FILTER f ON rpc AS TIMEOUT TOTAL '2 s'; END;
 CREATE FILTER g ON rpc AS OVER tcp; END;

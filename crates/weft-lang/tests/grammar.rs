@@ -1,7 +1,7 @@
-//! The grammar of the reference, `docs/src/reference/grammar.md`, against the parser, both ways.
+//! The grammar in the reference, `docs/src/reference/grammar.md`, compared with the parser in both directions.
 //!
-//! Random programs are made from the page, and the parser must take them; the programs of the repository must be found
-//! in the page; the examples of the page must be what it says that they are.
+//! The parser must accept random programs generated from the page, the page must match the programs of the repository,
+//! and the examples of the page must be valid.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
 
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use weft_core::rng::Rng;
-use weft_lang::check::question::statements;
+use weft_lang::check::table_statement::statements;
 use weft_lang::editor::words;
 use weft_lang::hir::Network;
 use weft_lang::lexer::{Token, TokenKind, lex};
@@ -20,13 +20,13 @@ use weft_lang::source::{FileId, SourceMap};
 mod files;
 use files::{programs, root};
 
-/// Keywords of the design that a program of this version cannot use.
+/// Keywords of the design that programs of this version cannot use.
 const ELSEWHERE: &[&str] = &["ALTER", "POLICY", "STACK"];
 
-/// Random programs of a run of the test, at least.
+/// The minimum number of random programs.
 const N_PROGRAMS: usize = 800;
 
-/// Deepest tree of rules before the shortest way out is taken.
+/// The maximum depth of a tree before the generator takes the shortest alternatives.
 const DEPTH_MAX: usize = 20;
 
 // ---- the page --------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ enum Node {
     /// A rule, or `name`, `any_name`, `string`, `int`, `float`.
     Rule(String),
     All(Vec<Self>),
-    /// With the number of the choice, by which it is told whether it was made.
+    /// The number identifies the choice, to record whether it was used.
     One(usize, Vec<Self>),
     Optional(usize, Box<Self>),
     Many(usize, Box<Self>),
@@ -46,11 +46,11 @@ enum Node {
 
 struct Page {
     rules: BTreeMap<String, Node>,
-    /// Behind the last way of each rule: the rule.
+    /// For the last alternative of each rule: the rule.
     ends: BTreeMap<usize, String>,
-    /// Rule, an example of it, and what is none.
+    /// A rule, an example, and a counterexample.
     examples: Vec<(String, String, String)>,
-    /// Ways to go on at all choices: alternatives, and the two of what may be left out.
+    /// The number of alternatives in all choices; an optional part has two.
     n_ways: usize,
 }
 
@@ -147,7 +147,7 @@ fn sequence(symbols: &mut Symbols, n_ways: &mut usize) -> Node {
 /// Makes random programs.
 struct Maker<'p> {
     page: &'p Page,
-    /// How deep the shallowest tree of each rule is.
+    /// The height of the lowest tree of each rule.
     heights: BTreeMap<&'p str, usize>,
     rng: Rng,
     /// Ways that were taken.
@@ -213,7 +213,7 @@ impl<'p> Maker<'p> {
                 } else {
                     self.below(n_max + 1)
                 };
-                // A program of a page or so: one in three of what may be left out is there, further down.
+                // A program of about a page; deeper optional parts are generated with a probability of one third.
                 let n = if depth > DEPTH_MAX / 3 && !is_new && self.below(2) == 0 { 0 } else { n };
                 self.taken.insert(way + n.min(1));
                 (0..n).for_each(|_| self.make(inner, depth, out));
@@ -237,7 +237,7 @@ fn height(node: &Node, heights: &BTreeMap<&str, usize>) -> usize {
     }
 }
 
-/// A program with a text where its rule may stand.
+/// A program that contains a text at a place for its rule.
 fn around(rule: &str, text: &str) -> String {
     match rule {
         "program" | "item" | "question" => text.to_owned(),
@@ -254,12 +254,12 @@ fn around(rule: &str, text: &str) -> String {
     }
 }
 
-/// What the parser says against a program, or a question; empty if it takes it.
+/// The errors of the parser for a program or a table statement; empty if it is valid.
 fn faults(rule: &str, text: &str) -> String {
     let mut sources = SourceMap::new();
     let faults = if rule == "question" {
         let (_, faults, _) = statements(&Network::default(), &sources, text, weft_core::Time(0));
-        // There is no table that it could be about.
+        // The statement needs a table that does not exist.
         faults.into_iter().filter(|fault| fault.code.0 < "W02").collect()
     } else {
         let file = sources.add("page.weft", text).expect("it is small");
@@ -273,8 +273,8 @@ fn faults(rule: &str, text: &str) -> String {
 }
 
 #[test]
-fn random_programs_of_the_page_are_read() {
-    // The reference would promise what the parser refuses.
+fn random_grammar_programs_parse() {
+    // If this fails, the reference promises programs that the parser rejects.
     let page = page();
     let mut maker = Maker::new(&page);
     let starts = [
@@ -296,19 +296,19 @@ fn random_programs_of_the_page_are_read() {
         "question",
         "expr",
     ];
-    // As many as it is meant to be, and more until every way was taken.
+    // At least the minimum, and more until every alternative was used.
     for n in 0..20 * N_PROGRAMS {
         if n >= N_PROGRAMS && maker.taken.len() == page.n_ways {
             break;
         }
-        // Each rule comes up near the root of some trees, where there is room for all of its parts.
+        // Each rule is the root of some trees, with room for all of its parts.
         let start = starts[n % starts.len()];
         let mut words = Vec::new();
         maker.make(&page.rules[start], 0, &mut words);
         let text = around(start, &words.join(" "));
-        // Nests deeper than the limit may be drawn, and are refused as such.
-        let said = faults(start, &text);
-        assert!(said.is_empty() || said.contains("W0003"), "{text}\n{said}");
+        // Some programs nest deeper than the limit, and are rejected for that.
+        let errors = faults(start, &text);
+        assert!(errors.is_empty() || errors.contains("W0003"), "{text}\n{errors}");
     }
     let missed = (0..page.n_ways).filter(|way| !maker.taken.contains(way));
     let missed: Vec<(usize, &String)> = missed
@@ -326,12 +326,12 @@ struct Finder<'p> {
     reserved: BTreeSet<String>,
     text: &'p str,
     tokens: Vec<Token>,
-    /// Where each rule can end that begins at a token.
+    /// The possible ends of each rule from a token.
     known: BTreeMap<(&'p str, usize), BTreeSet<usize>>,
 }
 
 impl<'p> Finder<'p> {
-    /// Whether a text is one `rule`; else the last token that something could stand before.
+    /// Whether a text matches `rule`; otherwise the last token that could be followed by more.
     fn find(page: &'p Page, rule: &'p str, text: &'p str) -> Result<(), String> {
         let mut tokens = lex(FileId(0), text).tokens;
         tokens.pop();
@@ -397,7 +397,7 @@ impl<'p> Finder<'p> {
     }
 }
 
-/// The words that are no names, from the parser's source.
+/// The reserved words, from the parser's source.
 fn reserved() -> BTreeSet<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/parser/cursor.rs");
     let source = std::fs::read_to_string(source).expect("it is part of the repository");
@@ -407,8 +407,8 @@ fn reserved() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_program_is_found_in_the_page() {
-    // The parser would take what the reference does not tell.
+fn grammar_page_covers_every_program() {
+    // If this fails, the parser accepts programs that the reference does not describe.
     let page = page();
     let files = programs(&["examples", "tests"]);
     let (mut n_found, mut missing) = (0, Vec::new());
@@ -426,7 +426,7 @@ fn every_program_is_found_in_the_page() {
 }
 
 #[test]
-fn examples_on_the_page_are_what_they_say() {
+fn grammar_page_examples_parse() {
     let page = page();
     assert!(page.examples.len() > 30, "the page has examples");
     for (rule, example, counter) in &page.examples {
@@ -438,8 +438,8 @@ fn examples_on_the_page_are_what_they_say() {
 }
 
 #[test]
-fn the_words_of_the_page_are_the_keywords() {
-    // A new clause would be missing from the reference, or an old one still in it.
+fn grammar_page_lists_all_keywords() {
+    // If this fails, the reference lacks a new clause, or still has an old one.
     fn collect(node: &Node, found: &mut BTreeSet<String>) {
         match node {
             Node::Word(word) => drop(found.insert(word.clone())),

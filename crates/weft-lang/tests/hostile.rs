@@ -1,7 +1,7 @@
-//! Input that nobody writes: it is refused with a diagnostic or taken, within a time that grows with its length.
+//! Hostile input: it is accepted, or rejected with a diagnostic, in linear time.
 //!
-//! The bounds are those of an unoptimised build on a busy machine, some twenty times what a quiet one needs. What takes
-//! a time that grows with the square of its input takes minutes at these sizes.
+//! The time limits are for an unoptimised build on a busy machine, about twenty times the time on an idle one.
+//! Quadratic algorithms take minutes at these sizes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,13 +23,13 @@ use support::Texts;
 #[path = "support/large.rs"]
 mod large;
 
-/// How long a check of one program may take.
+/// The maximum time of checking one program.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Things of each kind.
 const N: usize = 100_000;
 
-/// Checks a text, formats it and shows what is said of it; gives the codes of the diagnostics.
+/// Checks, formats and renders a text; returns the codes of the diagnostics.
 fn check(what: &str, text: &str) -> Vec<&'static str> {
     check_files(what, &[("a.weft".to_owned(), text.to_owned())])
 }
@@ -69,7 +69,7 @@ fn element(decls: &str, body: &str) -> String {
 }
 
 #[test]
-fn many_names_take_no_longer_than_their_text() {
+fn many_names_check_in_linear_time() {
     check("elements", &list(N / 4, "\n", |n| format!("CREATE ELEMENT e{n} ON rpc AS END;")));
     check("replaced", &list(N / 4, "\n", |_| "CREATE OR REPLACE ELEMENT e ON rpc AS END;".to_owned()));
     check(
@@ -133,9 +133,9 @@ fn many_names_take_no_longer_than_their_text() {
     check("endpoints", &format!("CREATE CLUSTER k TO {};", list(N / 10, ", ", |n| format!("\'b{n}:1\'"))));
 }
 
-/// A walk that is as deep as a list is long overflows the stack of some thread, and ends the process.
+/// If this fails, a recursion over a long list overflows the stack of a thread and ends the process.
 #[test]
-fn large_programs_end_in_a_limit_at_worst() {
+fn large_programs_hit_a_limit() {
     let mut faults = Vec::new();
     for large in large::ALL {
         let what = large.what;
@@ -157,10 +157,10 @@ fn large_programs_end_in_a_limit_at_worst() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// What programs are refused for that are too large: files, nesting, height, faults, lists and names.
+/// The diagnostics of programs that are too large: files, nesting, height, errors, lists and names.
 const LIMITS: [&str; 7] = ["W0001", "W0003", "W0004", "W0005", "W0314", "W0413", "W0604"];
 
-/// Checks, formats and completes a text; gives the codes of the errors.
+/// Checks, formats and completes a text; returns the codes of the errors.
 fn errors(text: &str) -> Vec<&'static str> {
     let mut texts = Texts::of(&[("a.weft".to_owned(), text.to_owned())]);
     let (_, diagnostics, sources) = weft_lang::check("a.weft", &mut texts);
@@ -172,15 +172,15 @@ fn errors(text: &str) -> Vec<&'static str> {
     diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).map(|d| d.code.0).collect()
 }
 
-/// Runs on a thread with the stack that a node gives to such work; None if it panics.
+/// Runs on a thread with the stack size that a node uses for such work; None if it panics.
 fn on_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
     thread.spawn(work).expect("there are threads").join().ok()
 }
 
 #[test]
-fn ranks_on_many_paths_take_no_longer_than_their_text() {
-    // The paths through a handler are told apart, each with all that is known: a queue of a few lines would take hours.
+fn many_rank_paths_check_in_linear_time() {
+    // Separate paths through a handler multiply: without a limit, a queue of a few lines would take hours.
     let queue = |body: &str| {
         format!(
             "CREATE QUEUE q AS\n  PARTITION BY flow();\n  ORDER PARTITIONS BY rank BITS 3;\n  \
@@ -204,7 +204,7 @@ fn ranks_on_many_paths_take_no_longer_than_their_text() {
 }
 
 #[test]
-fn many_faults_take_no_longer_than_their_text() {
+fn many_faults_check_in_linear_time() {
     check("unknown names", &element("", &list(N, "\n", |n| format!("SET w{n} = u{n};"))));
     check(
         "near names",
@@ -230,7 +230,7 @@ fn many_faults_take_no_longer_than_their_text() {
 }
 
 #[test]
-fn what_is_no_text_of_a_person_is_refused() {
+fn absurd_texts_are_rejected() {
     let faulty = |what: &str, text: &str, code: &str| {
         let codes = check(what, text);
         assert!(codes.contains(&code), "{what}: {codes:?}");
@@ -257,8 +257,8 @@ fn what_is_no_text_of_a_person_is_refused() {
 }
 
 #[test]
-fn marks_of_other_systems_change_nothing() {
-    // A file that comes from Windows means what it says.
+fn bom_and_crlf_change_nothing() {
+    // A file from Windows must have the same meaning.
     let text = element("", "SET n = n + 1; -- so\n/* and\nso */ FORWARD;");
     assert_eq!(check("as it is", &text), [""; 0]);
     assert_eq!(check("with a mark of order", &format!("\u{feff}{text}")), [""; 0]);
@@ -266,7 +266,7 @@ fn marks_of_other_systems_change_nothing() {
 }
 
 #[test]
-fn imports_that_go_in_circles_end() {
+fn import_cycle_terminates() {
     let ring = |n: usize, next: fn(usize, usize) -> usize| -> Vec<(String, String)> {
         let name = |at: usize| if at == 0 { "a.weft".to_owned() } else { format!("f{at}.weft") };
         (0..n).map(|at| (name(at), format!("IMPORT '{}';\nIMPORT 'a.weft';\n", name(next(at, n))))).collect()
@@ -274,7 +274,7 @@ fn imports_that_go_in_circles_end() {
     assert!(check_files("a ring", &ring(50, |at, n| (at + 1) % n)).contains(&"W0202"));
     assert!(check_files("itself", &ring(1, |_, _| 0)).contains(&"W0202"));
     assert!(check_files("too deep a ring", &ring(2000, |at, n| (at + 1) % n)).contains(&"W0201"));
-    // Each file imports two: read each time anew, that would be 2^60 files.
+    // Each file imports two others: without a cache, that would be 2^60 files.
     let diamond: Vec<(String, String)> = (0..60)
         .map(|at| {
             let name = if at == 0 { "a.weft".to_owned() } else { format!("f{at}.weft") };

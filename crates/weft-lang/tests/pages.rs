@@ -1,12 +1,11 @@
-//! The examples of the book are read by the parser, fragments as well: each stands in something that it could be a part
-//! of.
+//! The parser accepts the examples of the book; fragments are embedded in a suitable context.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
 
 use std::path::Path;
 
 use weft_core::Time;
-use weft_lang::check::question::statements;
+use weft_lang::check::table_statement::statements;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::parser::parse;
@@ -16,7 +15,7 @@ use weft_lang::source::SourceMap;
 mod files;
 use files::{programs, root};
 
-/// What a fragment may be a part of: what stands before it, and behind it.
+/// The contexts of fragments: the text before and after.
 const AROUND: [(&str, &str); 7] = [
     ("", ""),
     ("CREATE ELEMENT e ON rpc AS ON REQUEST ", " END;"),
@@ -27,7 +26,7 @@ const AROUND: [(&str, &str); 7] = [
     ("CREATE CHAIN c ON l -> k AS a; ", " END;"),
 ];
 
-/// Folders of the book that people write; the pages of the library are made of its files.
+/// The hand-written folders of the book; the library's pages are generated from its files.
 const FOLDERS: [&str; 3] = ["docs/src/reference", "docs/src/guide", "docs/src/concepts"];
 
 fn is_read(text: &str) -> bool {
@@ -37,13 +36,13 @@ fn is_read(text: &str) -> bool {
         !parse(&sources, file).1.iter().any(Diagnostic::is_error)
     });
     let (_, faults, _) = statements(&Network::default(), &sources, text, Time(0));
-    // There is no table that it could be about.
+    // The statement needs a table that does not exist.
     is_program || faults.iter().all(|fault| fault.code.0 >= "W02")
 }
 
 #[test]
-fn book_examples_are_read_by_the_parser() {
-    // What is copied from a page would be refused at its first word.
+fn book_examples_parse() {
+    // If this fails, an example copied from a page is rejected at its first word.
     assert!(!programs(&[]).is_empty(), "the library is where the tests look for it");
     let (mut n_blocks, mut wrong) = (0, Vec::new());
     for folder in FOLDERS {

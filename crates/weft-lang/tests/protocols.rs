@@ -1,4 +1,4 @@
-//! The protocols of the library: each file is sound by itself, and all together.
+//! The library's protocols: each file is valid by itself, and all together.
 
 #![allow(clippy::disallowed_methods, reason = "the library is read from disk")]
 
@@ -8,7 +8,7 @@ use weft_core::schema::Schema;
 use weft_core::wire::{HEADER_BYTES_MAX, Protocol};
 use weft_lang::diagnostic::{RenderOptions, code, render_all};
 use weft_lang::format::format;
-use weft_lang::hir::{BoundPlace, Edge, Network, Outlet};
+use weft_lang::hir::{ColumnLocation, Edge, Network, Outlet};
 use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, check};
@@ -16,7 +16,7 @@ use weft_lang::{Resolver, check};
 #[path = "support/files.rs"]
 mod files;
 
-/// One text, which may import files of the library.
+/// A text that can import files of the library.
 struct Library(String);
 
 impl Resolver for Library {
@@ -38,14 +38,14 @@ impl Resolver for Library {
 
 fn checked(text: String) -> Network {
     let (network, mut diagnostics, sources) = check("root.weft", &mut Library(text));
-    // The pieces of a page stand for programs of their own; put together, a chain may take the frames of a later one.
-    diagnostics.retain(|diagnostic| diagnostic.code != code::CHAIN_UNREACHED);
-    let told = render_all(&diagnostics, &sources, RenderOptions::default());
-    assert!(diagnostics.is_empty(), "{told}");
+    // The pieces of a page are separate programs; combined, a chain could match the frames of a later one.
+    diagnostics.retain(|diagnostic| diagnostic.code != code::CHAIN_UNREACHABLE);
+    let rendered = render_all(&diagnostics, &sources, RenderOptions::default());
+    assert!(diagnostics.is_empty(), "{rendered}");
     network.expect("there is no error")
 }
 
-/// The files of the library's protocols, as an `IMPORT` has them.
+/// The files of the library's protocols, as IMPORT paths.
 fn imports() -> Vec<String> {
     let mut found: Vec<String> = files::programs(&[])
         .into_iter()
@@ -57,8 +57,8 @@ fn imports() -> Vec<String> {
 }
 
 #[test]
-fn library_and_examples_are_in_house_style() {
-    // What `weft fmt` would change is not what a reader should learn from.
+fn library_and_examples_are_formatted() {
+    // Examples for readers must be formatted.
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
     for file in files::programs(&["examples"]) {
         let path = file.display().to_string();
@@ -74,9 +74,9 @@ fn library_and_examples_are_in_house_style() {
     }
 }
 
-/// Who copies the example of a page would be told that something in it does not exist.
+/// If this fails, an example copied from a page refers to a missing name.
 #[test]
-fn examples_of_pages_are_programs() {
+fn page_examples_check() {
     for import in imports() {
         let text = std::fs::read_to_string(files::root().join(&import)).expect("it is text");
         let lines = text.lines().skip_while(|line| *line != "-- EXAMPLE").skip(1);
@@ -94,8 +94,8 @@ fn all() -> Network {
 }
 
 #[test]
-fn each_file_is_sound_by_itself_and_with_all_others() {
-    // A program that imports one protocol would be told of faults that are not its own.
+fn library_files_check_alone_and_together() {
+    // If this fails, a program that imports one protocol gets errors of the library.
     for path in imports() {
         checked(format!("IMPORT '{path}';"));
     }
@@ -108,8 +108,8 @@ fn each_file_is_sound_by_itself_and_with_all_others() {
 }
 
 #[test]
-fn the_programs_of_the_book_are_sound() {
-    // A reader would copy a fault. `acl` and other elements that the page names are made up here.
+fn book_programs_check() {
+    // Readers copy these programs. `acl` and other elements that the page uses are defined here.
     let page =
         std::fs::read_to_string(files::root().join("docs/src/reference/protocols.md")).expect("it is there");
     let blocks = page.split("```sql\n").skip(1).map(|block| block.split("```").next().expect("a block ends"));
@@ -117,14 +117,14 @@ fn the_programs_of_the_book_are_sound() {
     for name in ["firewall", "monitor"] {
         program += &format!("CREATE ELEMENT {name} ON packet AS ON PACKET FORWARD; END;\n");
     }
-    // The page shows one of the library's own.
+    // The page shows a library file.
     program.extend(blocks.map(|block| block.replace("CREATE PROTOCOL", "CREATE OR REPLACE PROTOCOL")));
     checked(program);
 }
 
 #[test]
-fn headers_are_as_long_as_their_rfcs_say() {
-    // A field that is too wide or missing shifts all behind it.
+fn header_lengths_match_rfcs() {
+    // A field that is too wide or missing shifts all fields after it.
     let network = all();
     let sizes: Vec<(&str, u32, u32)> =
         network.protocols.iter().map(|p| (p.name.as_str(), p.header_min, p.header_max)).collect();
@@ -164,8 +164,8 @@ END;
 CREATE CHAIN c ON PORT lan -> wan WHEN ip.dst IN '10.0.0.0/8' AS syns (user := ip.dst); END;";
 
 #[test]
-fn an_element_on_frames_names_what_it_looks_at() {
-    // Whoever lowers it would look for a column in another place, or take what may be missing for what is there.
+fn frame_element_declares_its_columns() {
+    // If this fails, lowering looks for a column at the wrong location, or treats a missing field as present.
     let network = checked(PROGRAM.to_owned());
     let element = &network.elements[0];
     let columns: Vec<(&str, bool)> =
@@ -177,7 +177,7 @@ fn an_element_on_frames_names_what_it_looks_at() {
         ("inner.ip.src", true),
         // A frame may begin with IP.
         ("ethernet.type", true),
-        // What carries TCP is IP, with extension headers or without.
+        // IP carries TCP, with or without extension headers.
         ("ip.src", false),
         ("ip.ttl", false),
         ("present(vlan)", false),
@@ -188,7 +188,7 @@ fn an_element_on_frames_names_what_it_looks_at() {
         .bindings
         .iter()
         .map(|binding| match &binding.place {
-            BoundPlace::Frame(field) => network.field_name(field),
+            ColumnLocation::Frame(field) => network.field_name(field),
             other => panic!("{other:?} is no place of a frame"),
         })
         .collect();

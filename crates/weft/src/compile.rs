@@ -444,7 +444,7 @@ fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &StateMismatch
     let table = tables.find(|table| table.name == unfit.name).map(|table| table.span);
     let declared = table.or_else(|| vars.iter().find(|var| var.name == unfit.name).map(|var| var.span));
     let message = format!("the running state of `{whose}` cannot be taken over");
-    let diagnostic = Diagnostic::error(code::STATE_UNFIT, message)
+    let diagnostic = Diagnostic::error(code::STATE_MISMATCH, message)
         .at(declared.unwrap_or(chain.span), unfit.reason.clone())
         .with_help(unfit.help.clone());
     match instance {
@@ -531,7 +531,7 @@ fn bound_address(address: &hir::Address, span: Span) -> Result<Address, Vec<Diag
 
 fn code_of(error: &ChainError) -> weft_lang::diagnostic::Code {
     match error {
-        ChainError::State(_) => code::STATE_UNFIT,
+        ChainError::State(_) => code::STATE_MISMATCH,
         ChainError::Unsupported(_) | ChainError::Column { .. } => code::BACKEND_UNSUPPORTED,
     }
 }

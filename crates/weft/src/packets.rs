@@ -89,7 +89,7 @@ fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
         PortKind::Pcap => Driver::Read(Pace::Full),
         PortKind::Memory => return Err(Box::new(without_device(port))),
     };
-    let Device { mtu, mac } = port.device_said();
+    let Device { mtu, mac } = port.device_from_options();
     let peer = text("peer").map(|name| Peer {
         name,
         namespace: text("peer_namespace"),

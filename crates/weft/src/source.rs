@@ -10,7 +10,7 @@ use weft_api::{AtFault, Binary, Bundle};
 use weft_core::schema::Schema;
 use weft_io::file;
 use weft_lang::ast::SchemaKind;
-use weft_lang::resolve::{Resolver, SchemaFault, SchemaPlace, SchemaSource, relative};
+use weft_lang::resolve::{Resolver, SchemaFault, SchemaLocation, SchemaSource, relative};
 use weft_schema::{Found, Source};
 
 /// Bytes of one file of a program.
@@ -213,7 +213,7 @@ impl Files {
             let place = fault.place.map(|place| {
                 let line_and_column = place.line_and_column();
                 let weft_schema::Place { source: Source { name, text }, range } = place;
-                Box::new(SchemaPlace { name, text: text.to_string(), range, line_and_column })
+                Box::new(SchemaLocation { name, text: text.to_string(), range, line_and_column })
             });
             SchemaFault { why: fault.why, help, place }
         })

@@ -1,4 +1,4 @@
-//! Filters: what is done to calls in time.
+//! Filters: timeouts, retries, rate limits and other policies of calls.
 
 use super::{Expr, Field, Ident, Param};
 use crate::source::Span;
@@ -14,11 +14,11 @@ pub struct Filter {
     pub params: Vec<Param>,
     /// `rpc`; a word, not checked here.
     pub layer: Ident,
-    /// Columns of the request that keys are made of.
+    /// Request columns that keys use.
     pub fields: Vec<Field>,
     /// Policies in source order, repetitions included.
     pub policies: Vec<Policy>,
-    /// Some part of the body is left out because of a fault in it.
+    /// Part of the body is omitted because of an error.
     pub is_faulty: bool,
     /// The whole item.
     pub span: Span,
@@ -38,7 +38,7 @@ pub struct Policy {
 pub enum PolicyKind {
     /// `TIMEOUT TOTAL d`
     TimeoutTotal {
-        /// How long all tries together may take.
+        /// The maximum time of all tries together.
         after: Expr,
     },
     /// `TIMEOUT TRY d`
@@ -48,7 +48,7 @@ pub enum PolicyKind {
     },
     /// `TIMEOUT PROPAGATE [LESS d]`
     TimeoutPropagate {
-        /// How much less the server is told than is left.
+        /// The margin between the remaining time and the time announced to the server.
         less: Option<Expr>,
     },
     /// `RETRY ...`
@@ -61,11 +61,11 @@ pub enum PolicyKind {
     Rate(RatePolicy),
     /// `ORDER PER key, ... [QUEUE n] [KEYS n]`
     Order {
-        /// What tells one line of calls from another, at least one.
+        /// The key that separates sequences of calls, at least one part.
         key: Vec<Expr>,
         /// Calls that may wait.
         queue: Option<Expr>,
-        /// Keys that are told apart.
+        /// The maximum number of distinct keys.
         keys: Option<Expr>,
     },
     /// `CIRCUIT ...`
@@ -78,13 +78,13 @@ pub enum PolicyKind {
     AtMostOnce,
     /// `RELIABILITY AT LEAST ONCE ID key, ... WINDOW d [CALLS n] [ANSWERS UP TO s]`
     AtLeastOnce {
-        /// What tells one call of a method from another, at least one.
+        /// The key that identifies a call of a method, at least one part.
         id: Vec<Expr>,
         /// How long an answer is kept.
         window: Expr,
         /// How many answers are kept.
         calls: Option<Expr>,
-        /// How long an answer may be to be kept.
+        /// The maximum length of a stored response.
         answers: Option<Expr>,
     },
     /// `OVER tcp | unix`
@@ -114,7 +114,7 @@ pub struct RetryPolicy {
 pub struct BackoffClause {
     /// Before the first retry.
     pub first: Expr,
-    /// The longest wait; None for a constant one.
+    /// The maximum wait; None for a constant one.
     pub max: Option<Expr>,
     /// The clause.
     pub span: Span,
@@ -149,7 +149,7 @@ pub struct HedgePolicy {
 pub struct RatePolicy {
     /// Calls a second.
     pub per_second: Expr,
-    /// Calls at once after a silence; never of `PACE`.
+    /// The number of calls allowed at once after idle time; never for `PACE`.
     pub burst: Option<Expr>,
     /// `PER key, ...`; empty if left out.
     pub key: Vec<Expr>,
@@ -157,7 +157,7 @@ pub struct RatePolicy {
     pub queue: Option<Expr>,
     /// How long a call may wait.
     pub wait: Option<Expr>,
-    /// Keys that are told apart.
+    /// The maximum number of distinct keys.
     pub keys: Option<Expr>,
 }
 
@@ -174,7 +174,7 @@ pub struct CircuitPolicy {
     pub when: Option<Expr>,
     /// How long it stays open.
     pub open_for: Option<Expr>,
-    /// Calls that must succeed before it closes.
+    /// The number of successful calls before the circuit closes.
     pub probes: Option<Expr>,
 }
 
@@ -198,7 +198,7 @@ pub struct OutlierPolicy {
     pub errors: Expr,
     /// What is an error.
     pub when: Option<Expr>,
-    /// How long an endpoint is left out for the first time.
+    /// The duration of an endpoint's first ejection.
     pub eject_for: Expr,
     /// Of 100 endpoints.
     pub up_to: Option<Expr>,
@@ -215,21 +215,21 @@ pub struct CongestionPolicy {
     pub min: Option<Expr>,
     /// The greatest limit.
     pub max: Expr,
-    /// A call that takes longer is a sign of congestion.
+    /// A slower call is a sign of congestion.
     pub latency: Option<Expr>,
-    /// The limit times this after a sign of congestion.
+    /// The factor for the limit after a sign of congestion.
     pub backoff: Option<Expr>,
-    /// How much longer than usual a call may take.
+    /// How much slower than the baseline a call may be.
     pub tolerance: Option<Expr>,
-    /// Which statuses are a sign of congestion.
+    /// The statuses that are a sign of congestion.
     pub when: Option<Expr>,
 }
 
-/// How a limit on calls under way follows what happens.
+/// The control law for the limit on calls in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CongestionLaw {
-    /// One more a round, times a factor after a sign of congestion.
+    /// Additive increase per round, multiplicative decrease after a sign of congestion.
     Aimd,
-    /// By how much longer than usual calls take.
+    /// Follows the ratio of call time to the baseline.
     Gradient,
 }

@@ -14,13 +14,13 @@ pub struct Queue {
     pub params: Vec<Param>,
     /// What holds of them.
     pub checks: Vec<CheckClause>,
-    /// `a EACH USING b EACH USING c;`: what it is made of, from the root on. Empty if it says itself what it does.
+    /// `a EACH USING b EACH USING c;`: the nested queues, from the root on. Empty for a queue with handlers of its own.
     pub uses: Vec<QueueUse>,
     /// Its declarations.
     pub decls: Vec<QueueDecl>,
     /// Its handlers.
     pub handlers: Vec<QueueHandler>,
-    /// Some part of the body is left out because of a fault in it.
+    /// Part of the body is omitted because of an error.
     pub is_faulty: bool,
     /// The whole item.
     pub span: Span,
@@ -146,7 +146,7 @@ pub enum QueueEvent {
     Every {
         /// How often.
         interval: Expr,
-        /// `EACH PARTITION`, if it says so.
+        /// `EACH PARTITION`, if written.
         each_partition: Option<Span>,
     },
 }
@@ -158,15 +158,15 @@ pub enum QueueVerdict {
     Accept,
     /// `SEND`
     Send,
-    /// `ROTATE`: sends, and the partition goes behind those of its rank.
+    /// `ROTATE`: sends, and moves the partition behind those of equal rank.
     Rotate,
-    /// `NEXT`: the partition goes behind those of its rank.
+    /// `NEXT`: moves the partition behind those of equal rank.
     Next,
     /// `STAY`
     Stay,
     /// `SERVE`: the partition is served.
     Serve,
-    /// `LEAVE`: the partition leaves the order.
+    /// `LEAVE`: removes the partition from the order.
     Leave,
     /// `HOLD UNTIL e`, `HOLD FOR e`
     Hold {
@@ -209,21 +209,21 @@ pub enum LinkOn {
     Port {
         /// The port.
         port: Ident,
-        /// It shapes what comes in and not what goes out.
+        /// It shapes arriving packets, not departing ones.
         ingress: Option<Span>,
     },
-    /// Calls that come by a listener, or go to a cluster.
+    /// Calls from a listener or to a cluster.
     Calls(Box<LinkCalls>),
 }
 
-/// `CLUSTER cluster [CONCURRENCY n] [KEY e] [CLASS e]`, or `LISTENER listener` with the same behind it
+/// `CLUSTER cluster [CONCURRENCY n] [KEY e] [CLASS e]`, or `LISTENER listener` with the same clauses
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkCalls {
     /// It is on a listener.
     pub is_listener: bool,
     /// The listener or cluster.
     pub on: Ident,
-    /// How many calls are under way at most.
+    /// The maximum number of calls in flight.
     pub concurrency: Option<Expr>,
     /// `KEY`: what tells flows apart.
     pub key: Option<Expr>,
@@ -231,10 +231,10 @@ pub struct LinkCalls {
     pub class: Option<Expr>,
 }
 
-/// What a link does while its port has no device.
+/// The behaviour of a link while its port has no device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
-    /// Packets wait until it is back, as many as the queue holds.
+    /// Packets wait until the device is back, up to the queue's limit.
     Hold,
     /// Packets go as they come.
     Drop,

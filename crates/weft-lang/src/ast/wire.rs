@@ -10,7 +10,7 @@ pub struct Protocol {
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// Its header, in the order of the wire.
+    /// The header's items in wire order.
     pub items: Vec<WireItem>,
     /// `PAYLOAD ...`.
     pub payload: Option<Payload>,
@@ -106,7 +106,7 @@ pub enum WireWidth {
     },
 }
 
-/// What a field holds beside what programs set.
+/// A field's value, if programs do not set it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WireRule {
     /// Which.
@@ -131,11 +131,11 @@ pub enum WireRuleKind {
 /// `PAYLOAD choice [LENGTH [OF LAYER] e] [WHEN (e)]`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Payload {
-    /// What stands behind the header.
+    /// The protocol of the payload.
     pub choice: PayloadChoice,
     /// `LENGTH e`.
     pub length: Option<PayloadLength>,
-    /// `WHEN (e)`: only then is it anything but bytes.
+    /// `WHEN (e)`: otherwise the payload is only bytes.
     pub when: Option<Expr>,
     /// The whole.
     pub span: Span,
@@ -150,7 +150,7 @@ pub struct PayloadLength {
     pub value: Expr,
 }
 
-/// What stands behind a header.
+/// The choice of the payload's protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PayloadChoice {
     /// `bytes`
@@ -161,12 +161,12 @@ pub enum PayloadChoice {
         inner: Option<Span>,
         /// Which.
         name: Ident,
-        /// `OR bytes`: a header that breaks a rule is none.
+        /// `OR bytes`: a header that violates a rule is treated as bytes.
         or_bytes: bool,
     },
     /// `SWITCH (e) ( n: choice, n, m: choice, ELSE choice )`
     Switch {
-        /// What is looked at.
+        /// The switched expression.
         on: Expr,
         /// The arms, at least one.
         arms: Vec<SwitchArm>,
@@ -180,13 +180,13 @@ pub enum PayloadChoice {
 /// `n, m: choice`
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwitchArm {
-    /// The values, at least one, each with its place.
+    /// The values, at least one, each with its span.
     pub labels: Vec<(u64, Span)>,
-    /// What stands there then.
+    /// The payload for these values.
     pub choice: PayloadChoice,
 }
 
-/// A clause behind the parentheses of a protocol.
+/// A clause after the parentheses of a protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ProtocolClause {
     /// `BIND lower [INNER] WHERE e [OTHERWISE e]`
@@ -197,7 +197,7 @@ pub enum ProtocolClause {
         inner: Option<Span>,
         /// When.
         condition: Expr,
-        /// When besides, of what no other protocol claims.
+        /// The additional condition, for payloads that no other protocol matches.
         otherwise: Option<Box<Expr>>,
         /// The clause.
         span: Span,
@@ -261,7 +261,7 @@ pub struct ProtocolUnion {
 pub struct UnionColumn {
     /// Its name.
     pub name: Ident,
-    /// The fields, one of each member; empty if all have this name.
+    /// The fields, one per member; empty if all have this name.
     pub fields: Vec<Path>,
     /// `LAST` was written.
     pub last: bool,
@@ -276,7 +276,7 @@ pub struct Group {
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// Its ports, each with what stands behind `WEIGHT`.
+    /// Its ports, each with its optional `WEIGHT`.
     pub members: Vec<(Ident, Option<Expr>)>,
     /// Which of them takes a frame.
     pub choice: GroupChoice,
@@ -284,7 +284,7 @@ pub struct Group {
     pub span: Span,
 }
 
-/// Which port of a group takes a frame.
+/// How a group selects a port for a frame.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GroupChoice {
     /// `ALL`

@@ -1,7 +1,7 @@
-//! What a stage binds a column to where that is more than a field: `tenant := coalesce(header.tenant, user)`.
+//! Column bindings to expressions instead of fields: `tenant := coalesce(header.tenant, user)`.
 //!
-//! The names in it are those of the chain's messages, not of the element. What it reads of a message is declared as
-//! columns that the element does not name: they follow its own, and the stage has an element of its own with them.
+//! Names are resolved in the chain's messages, not in the element. Message fields that the expression reads become
+//! additional columns after the element's own, and the stage gets a specialised copy of the element with them.
 
 use std::collections::BTreeSet;
 
@@ -18,40 +18,40 @@ use super::scope::{Scope, View, leaf};
 use super::{effects, header};
 use crate::ast::{self, ListForm, Path};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{BoundPlace, Column, Direction, Element, Expr, ExprKind, HandlerKind, ListPlace};
+use crate::hir::{Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, ListLocation};
 use crate::source::Span;
 use crate::types;
 
-/// Where the expression of a binding stands.
+/// The context of a binding's expression.
 #[derive(Clone, Copy)]
-pub(super) struct Bound<'a> {
+pub(super) struct BindingContext<'a> {
     pub(super) edge: &'a Edge<'a>,
     /// The column that is bound.
     pub(super) column: &'a Column,
-    /// How many columns the element has: those that the expression declares follow them.
+    /// The number of the element's columns; columns that the expression declares follow them.
     pub(super) n_columns: usize,
 }
 
-/// The element of the list that is looked at.
-pub(super) struct Item {
+/// The element of a list expression.
+pub(super) struct ListElement {
     /// What it is called.
     name: String,
-    /// What it is in each message: the method, and what the elements are.
+    /// For each message: the method, and the type of the list's elements.
     lists: Vec<(usize, FieldKind)>,
     /// What is read of it.
     members: Vec<(Vec<String>, Type, bool)>,
 }
 
-/// What an expression is, and the columns that it reads.
-pub(super) type Computed = (Expr, Vec<(Column, BoundPlace)>);
+/// An expression and the columns that it reads.
+pub(super) type Computed = (Expr, Vec<(Column, ColumnLocation)>);
 
-/// The expression that a column is bound to; `known` are the columns that other bindings of the stage have declared.
+/// The expression bound to a column; `known` are the columns that other bindings of the stage have declared.
 pub(super) fn computed(
     cx: &mut Cx<'_>,
     checked: &Checked,
     edge: &Edge<'_>,
     (column, value): (&Column, &ast::Expr),
-    known: Vec<(Column, BoundPlace)>,
+    known: Vec<(Column, ColumnLocation)>,
 ) -> Option<Computed> {
     let mut element = Element::empty("", value.span);
     element.layer = checked.element.layer.clone();
@@ -59,7 +59,7 @@ pub(super) fn computed(
         Direction::Request => HandlerKind::Request,
         Direction::Response => HandlerKind::Response,
     };
-    let bound = Bound { edge, column, n_columns: checked.element.columns.len() };
+    let bound = BindingContext { edge, column, n_columns: checked.element.columns.len() };
     let mut n_rand = 0;
     let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
     scope.frames = known;
@@ -70,17 +70,17 @@ pub(super) fn computed(
     if column.written || column.replied {
         let message = format!("column `{}` cannot be bound to this", column.name);
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-            .at(value.span, "is computed, and the element changes the column")
+            .at(value.span, "computed, but the element writes the column")
             .with_label(column.span, "declared here")
-            .with_help("bind a field alone: `column := req.field`");
+            .with_help("bind the column to a single field: `column := req.field`");
         cx.report(diagnostic);
         return None;
     }
     Some((expr, columns))
 }
 
-/// The element of a stage whose bindings have these columns besides, in the place of `checked`: `computed` are the
-/// columns that it binds to expressions.
+/// The specialised copy of `checked` for a stage whose bindings declare these additional columns; `computed` are the
+/// columns bound to expressions.
 pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(usize, &Expr)]) -> Checked {
     let mut checked = checked.clone();
     checked.element.columns.extend(columns);
@@ -96,8 +96,8 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
 }
 
 impl<'c> Scope<'_, 'c> {
-    /// What a path means in a binding of a chain on calls; None if it stands elsewhere. The inner None is a fault that
-    /// was reported.
+    /// The value of a path in a binding of a chain on calls; None in other contexts. The inner None is a reported
+    /// error.
     pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if let Some(item) = &self.item
             && item.name == path.segments[0].name
@@ -126,27 +126,27 @@ impl<'c> Scope<'_, 'c> {
     }
 
     /// A field of the message.
-    fn bound_field(&mut self, bound: Bound<'_>, path: &Path) -> Option<Expr> {
+    fn bound_field(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Expr> {
         let names = self.names_of(bound, path)?;
         let found = self.each_message(bound, path.span, |scope, method, message| {
             let field = scope.field_at(bound, (method, message), &names, path.span)?;
             scope.value_of(field, &names.join("."), path.span)
         })?;
-        let (ty, nullable) = self.agreed(&found, path.span)?;
-        let at = self.declare(bound, &path.to_dotted(), (ty, nullable), BoundPlace::Body(names));
+        let (ty, nullable) = self.common_type(&found, path.span)?;
+        let at = self.declare(bound, &path.to_dotted(), (ty, nullable), ColumnLocation::Body(names));
         Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
     }
 
-    /// `present(req.filter)` in a binding; None if it stands elsewhere.
+    /// `present(req.filter)` in a binding; None in other contexts.
     pub(super) fn bound_present(&mut self, path: &Path, span: Span) -> Option<Option<Expr>> {
         let bound = self.bound.filter(|bound| !bound.edge.is_packet)?;
         Some(self.presence(bound, path, span))
     }
 
-    fn presence(&mut self, bound: Bound<'_>, path: &Path, span: Span) -> Option<Expr> {
+    fn presence(&mut self, bound: BindingContext<'_>, path: &Path, span: Span) -> Option<Expr> {
         if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
             let value = self.member(&path.segments[1..], path.span)?;
-            return self.is_there(value, path, span);
+            return self.is_not_null(value, path, span);
         }
         let names = self.names_of(bound, path)?;
         let are_messages = self.each_message(bound, path.span, |scope, method, message| {
@@ -158,20 +158,22 @@ impl<'c> Scope<'_, 'c> {
         })?;
         if are_messages.iter().all(|is_message| *is_message) {
             let name = format!("present({})", path.to_dotted());
-            let at = self.declare(bound, &name, (Type::Bool, false), BoundPlace::Present(names));
+            let at = self.declare(bound, &name, (Type::Bool, false), ColumnLocation::Present(names));
             return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
         }
         let value = self.bound_field(bound, path)?;
-        self.is_there(value, path, span)
+        self.is_not_null(value, path, span)
     }
 
-    /// Whether a value is not NULL, which it must be able to be.
-    fn is_there(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
+    /// Whether a value is not NULL; the value must be nullable.
+    fn is_not_null(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
         if !value.nullable {
-            let message = format!("nobody can tell whether `{}` is there", path.to_dotted());
+            let message = format!("the message does not record whether `{}` is set", path.to_dotted());
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(path.span, "has its default where it is absent")
-                .with_help("declare the field `optional` in the .proto file, or compare it with its default");
+                .at(path.span, "reads as its default when absent")
+                .with_help(
+                    "declare the field `optional` in the .proto file, or compare it with its default value",
+                );
             self.cx.report(diagnostic);
             return None;
         }
@@ -196,14 +198,15 @@ impl<'c> Scope<'_, 'c> {
                 _ => None,
             };
             let Some(entry) = entry.filter(|entry| entry.is_map_entry) else {
-                return scope.is_no_list(&names.join("."), "no map", path.span);
+                return scope.is_no_list(&names.join("."), "not a map", path.span);
             };
             let (of_key, of_value) = (entry.field("key")?, entry.field("value")?);
             let (ty, _) = scope.value_of(of_value, &format!("{}[...]", names.join(".")), path.span)?;
             Some(((ty, true), (types::of_field(of_key.kind)?, false)))
         })?;
         let (values, keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let ((ty, _), (of_key, _)) = (self.agreed(&values, path.span)?, self.agreed(&keys, path.span)?);
+        let ((ty, _), (of_key, _)) =
+            (self.common_type(&values, path.span)?, self.common_type(&keys, path.span)?);
         let wanted = match self.typed(key, of_key)?.kind {
             ExprKind::Const(Value::Bytes(text)) => {
                 EntryKey::Text(String::from_utf8_lossy(&text).into_owned())
@@ -211,23 +214,27 @@ impl<'c> Scope<'_, 'c> {
             ExprKind::Const(Value::Int(n)) => EntryKey::Number(n as u64),
             ExprKind::Const(Value::Bool(b)) => EntryKey::Number(b.into()),
             _ => {
-                return self.not_constant(key.span, "the key of an entry is a literal: `req.labels['team']`");
+                return self.not_constant(
+                    key.span,
+                    "write the key of a map entry as a literal: `req.labels['team']`",
+                );
             }
         };
         let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
-        let at = self.declare(bound, &name, (ty, true), BoundPlace::Entry(names, wanted));
+        let at = self.declare(bound, &name, (ty, true), ColumnLocation::Entry(names, wanted));
         Some(leaf(ExprKind::Column(at), ty, true, span))
     }
 
-    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)` and its kin.
-    pub(super) fn list_look(&mut self, look: &ast::ListLook, span: Span) -> Option<Expr> {
+    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)`, `ALL` or `COUNT`.
+    pub(super) fn list_expr(&mut self, look: &ast::ListExpr, span: Span) -> Option<Expr> {
         let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
             return self.no_list_here(look.list.span);
         };
         if self.item.is_some() {
-            let diagnostic = Diagnostic::error(code::LIST_IN_LIST, "a list is looked at within another")
-                .at(span, "for each element of the other")
-                .with_help("bind it to a column of its own, and let the element join both");
+            let diagnostic =
+                Diagnostic::error(code::LIST_IN_LIST, "a list expression cannot be nested in another")
+                    .at(span, "runs for each element of the outer list")
+                    .with_help("bind it to a column of its own, and combine the two columns in the element");
             self.cx.report(diagnostic);
             return None;
         }
@@ -237,25 +244,25 @@ impl<'c> Scope<'_, 'c> {
             let field = scope.field_at(bound, (method, message), &names, path.span)?;
             match field.presence {
                 Presence::Repeated => Some((method, field.kind)),
-                _ => scope.is_no_list(&names.join("."), "is there once", path.span),
+                _ => scope.is_no_list(&names.join("."), "not repeated", path.span),
             }
         })?;
         let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
-        self.item = Some(Item { name: look.item.name.clone(), lists, members: Vec::new() });
+        self.item = Some(ListElement { name: look.item.name.clone(), lists, members: Vec::new() });
         let filter = look.filter.as_ref().map(|filter| self.condition(filter));
         let item = self.item.take()?;
         let (filter, elements_max) = (filter.map_or(Some(None), |filter| filter.map(Some))?, max?);
         let members: Vec<Vec<String>> = item.members.iter().map(|(path, ..)| path.clone()).collect();
         let shown: Vec<String> = members.iter().map(|member| member.join(".")).collect();
         let name = format!("{} ({}) MAX {elements_max}", path.to_dotted(), shown.join(", "));
-        let place = BoundPlace::List(ListPlace { path: names, members, elements_max });
+        let place = ColumnLocation::List(ListLocation { path: names, members, elements_max });
         let list = self.declare(bound, &name, (Type::Bytes(None), false), place);
         let ty = if look.form == ListForm::Count { Type::Int(64) } else { Type::Bool };
         let kind = ExprKind::List { form: look.form, list, elements_max, filter: filter.map(Box::new) };
         Some(Expr { kind, ty, nullable: false, fallible: true, span })
     }
 
-    /// What is read of the element that is looked at.
+    /// A field of the list element.
     fn member(&mut self, path: &[ast::Ident], span: Span) -> Option<Expr> {
         let (bound, item) = (self.bound?, self.item.as_ref()?);
         let (names, lists) =
@@ -266,7 +273,7 @@ impl<'c> Scope<'_, 'c> {
                 (FieldKind::Message(message), [_, ..]) => {
                     let field = self.field_at(bound, (method, message), &names, span)?;
                     let (ty, nullable) = self.value_of(field, &names.join("."), span)?;
-                    // An entry that does not say its key or its value has the default.
+                    // A map entry without a key or a value has the default.
                     let is_of_entry = self.cx.schema.messages[message].is_map_entry && names.len() == 1;
                     (ty, nullable && !is_of_entry)
                 }
@@ -275,16 +282,16 @@ impl<'c> Scope<'_, 'c> {
                     None => return self.is_a_message("an element of the list", span),
                 },
                 _ => {
-                    let message = "an element of the list is a value, and has no fields";
+                    let message = "the elements of this list are plain values without fields";
                     let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
                         .at(span, "not a message")
-                        .with_help("write its name alone");
+                        .with_help("write the element's name alone");
                     self.cx.report(diagnostic);
                     return None;
                 }
             });
         }
-        let (ty, nullable) = self.agreed(&found, span)?;
+        let (ty, nullable) = self.common_type(&found, span)?;
         let members = &mut self.item.as_mut()?.members;
         let at = members.iter().position(|(known, ..)| *known == names).unwrap_or_else(|| {
             members.push((names, ty, nullable));
@@ -293,7 +300,7 @@ impl<'c> Scope<'_, 'c> {
         Some(leaf(ExprKind::Member(at), ty, nullable, span))
     }
 
-    /// The type of a field that is one value, and whether it may be absent.
+    /// The type of a non-repeated field, and whether it may be absent.
     fn value_of(&mut self, field: &Field, dotted: &str, span: Span) -> Option<(Type, bool)> {
         match (field.presence, types::of_field(field.kind)) {
             (Presence::Repeated, _) => self.is_a_list(dotted, span),
@@ -304,8 +311,8 @@ impl<'c> Scope<'_, 'c> {
 
     // ---- messages ----------------------------------------------------------------------------------------------
 
-    /// The path within the message, without `req` or `resp`; reports one of the other direction.
-    fn names_of(&mut self, bound: Bound<'_>, path: &Path) -> Option<Vec<String>> {
+    /// The path within the message, without `req` or `resp`; reports a path into the other direction's message.
+    fn names_of(&mut self, bound: BindingContext<'_>, path: &Path) -> Option<Vec<String>> {
         let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
         let direction = match names[0].as_str() {
             "req" if names.len() > 1 => Some(Direction::Request),
@@ -315,13 +322,13 @@ impl<'c> Scope<'_, 'c> {
         let Some(direction) = direction else { return Some(names) };
         if direction != bound.column.direction {
             let (this, message) = match bound.column.direction {
-                Direction::Request => ("request", "`resp` has no value where a request is handled"),
-                Direction::Response => ("response", "`req` has no value where a response is handled"),
+                Direction::Request => ("request", "`resp` is not available while a request is handled"),
+                Direction::Response => ("response", "`req` is not available while a response is handled"),
             };
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(path.span, "of the other message")
+                .at(path.span, "belongs to the other message")
                 .with_label(bound.column.span, format!("a column of the {this}"))
-                .with_help("keep it in a CALL column of the element");
+                .with_help("save it in a CALL column of the element");
             self.cx.report(diagnostic);
             return None;
         }
@@ -329,20 +336,22 @@ impl<'c> Scope<'_, 'c> {
         Some(names)
     }
 
-    /// What is found in the messages of the methods, each message once.
+    /// Calls `find` for the messages of all methods, once per message.
     fn each_message<T>(
         &mut self,
-        bound: Bound<'_>,
+        bound: BindingContext<'_>,
         span: Span,
         mut find: impl FnMut(&mut Self, usize, usize) -> Option<T>,
     ) -> Option<Vec<T>> {
         if bound.edge.methods.is_empty() {
-            let message =
-                format!("column `{}` is bound to a field, and no message is known", bound.column.name);
+            let message = format!(
+                "column `{}` is bound to a field, but the message type is unknown",
+                bound.column.name
+            );
             let diagnostic = Diagnostic::error(code::NO_METHOD, message)
-                .at(span, "a field of which message?")
-                .with_label(bound.edge.span, "this chain carries no known method")
-                .with_help("say what the messages are: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+                .at(span, "message type unknown")
+                .with_label(bound.edge.span, "no method of this chain is declared")
+                .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
             self.cx.report_missing(diagnostic);
             return None;
         }
@@ -356,13 +365,12 @@ impl<'c> Scope<'_, 'c> {
         Some(found)
     }
 
-    /// The one type that all messages have at a place, which may be NULL if it may in one.
-    fn agreed(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
+    /// The common type in all messages; nullable if it is nullable in one.
+    fn common_type(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
         let (ty, _) = *found.first()?;
         if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
-            let message = "this is not the same in the messages of all methods of the chain";
-            let help =
-                "give the methods of each message a chain of their own: `METHOD 'package.Service/Method'`";
+            let message = "this field has different types in the messages of the chain's methods";
+            let help = "write one chain per message type: `METHOD 'package.Service/Method'`";
             let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
                 .at(span, format!("{ty} in one, {other} in another"))
                 .with_help(help);
@@ -372,10 +380,10 @@ impl<'c> Scope<'_, 'c> {
         Some((ty, found.iter().any(|(_, nullable)| *nullable)))
     }
 
-    /// The field at a path of a message; the messages on the way are there once. Reports what is in the way.
+    /// The field at a path of a message; messages along the path must not be repeated. Reports an invalid path.
     fn field_at(
         &mut self,
-        bound: Bound<'_>,
+        bound: BindingContext<'_>,
         (method, message): (usize, usize),
         names: &[String],
         span: Span,
@@ -396,10 +404,10 @@ impl<'c> Scope<'_, 'c> {
                 _ if field.presence == Presence::Repeated => return self.is_a_list(&dotted, span),
                 FieldKind::Message(inner) => inner,
                 _ => {
-                    let message = format!("`{dotted}` is no message and has no fields");
+                    let message = format!("`{dotted}` is not a message and has no fields");
                     let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                        .at(span, "goes on behind it")
-                        .with_help("end the path there");
+                        .at(span, "the path continues here")
+                        .with_help("end the path at that field");
                     self.cx.report(diagnostic);
                     return None;
                 }
@@ -408,17 +416,17 @@ impl<'c> Scope<'_, 'c> {
         None
     }
 
-    /// The column of a place, which is declared if it is new.
+    /// The column for a location; declares it if it is new.
     fn declare(
         &mut self,
-        bound: Bound<'_>,
+        bound: BindingContext<'_>,
         name: &str,
         (ty, nullable): (Type, bool),
-        place: BoundPlace,
+        place: ColumnLocation,
     ) -> usize {
         let direction = bound.column.direction;
         let is_same =
-            |(column, known): &(Column, BoundPlace)| column.direction == direction && *known == place;
+            |(column, known): &(Column, ColumnLocation)| column.direction == direction && *known == place;
         if let Some(at) = self.frames.iter().position(is_same) {
             return bound.n_columns + at;
         }
@@ -436,11 +444,11 @@ impl<'c> Scope<'_, 'c> {
         bound.n_columns + self.frames.len() - 1
     }
 
-    /// Refuses a function that gives another value each time.
+    /// Rejects a function that returns a new value on each call.
     pub(super) fn draws<T>(&mut self, name: &str, span: Span) -> Option<T> {
-        let message = format!("`{name}` is another each time, and a column has one value");
+        let message = format!("`{name}` returns a new value on each call, but a column has one value");
         let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)
-            .at(span, "not in a binding")
+            .at(span, "not allowed in a binding")
             .with_help("call it in the element");
         self.cx.report(diagnostic);
         None
@@ -449,9 +457,9 @@ impl<'c> Scope<'_, 'c> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
-        let message = "lists are read where a stage binds a column";
+        let message = "a list can only be read in a stage's binding";
         let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
-            .at(span, "no message is known here")
+            .at(span, "no message is available here")
             .with_help(
                 "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 9 MAX 99))`",
             );
@@ -460,32 +468,33 @@ impl<'c> Scope<'_, 'c> {
     }
 
     fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
-        let message = format!("`{dotted}` is a list, and one value is needed here");
+        let message = format!("`{dotted}` is a list, but a single value is expected here");
         let help = match self.item {
-            Some(_) => "of an element of a list, what is there once is read".to_owned(),
-            None => format!("ask it: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"),
+            Some(_) => "only fields that are not repeated can be read from a list element".to_owned(),
+            None => format!(
+                "use a list expression: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"
+            ),
         };
-        let diagnostic = Diagnostic::error(code::NOT_A_LIST, message)
-            .at(span, "may be there any number of times")
-            .with_help(help);
+        let diagnostic =
+            Diagnostic::error(code::NOT_A_LIST, message).at(span, "repeated field").with_help(help);
         self.cx.report(diagnostic);
         None
     }
 
     fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
         let diagnostic =
-            Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list that can be asked so"))
+            Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list of this kind"))
                 .at(span, label)
-                .with_help("ANY, ALL and COUNT take a repeated field or a map, and `['key']` a map");
+                .with_help("ANY, ALL and COUNT take a repeated field or a map; `['key']` takes a map");
         self.cx.report(diagnostic);
         None
     }
 
     fn is_a_message<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
-        let message = format!("`{dotted}` is a message, and one value is needed here");
+        let message = format!("`{dotted}` is a message, but a single value is expected here");
         let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-            .at(span, "has fields")
-            .with_help("name a field of it, or ask whether it is there: `present(...)`");
+            .at(span, "a message with fields")
+            .with_help("name one of its fields, or test whether it is set: `present(...)`");
         self.cx.report(diagnostic);
         None
     }

@@ -1,4 +1,4 @@
-//! Chains: instances with their parameters and bindings, options, and what the traffic allows.
+//! Chains: instances with their parameters and bindings, options, and checks that depend on the traffic.
 
 mod options;
 
@@ -9,15 +9,15 @@ use weft_core::methods::MethodSet;
 use weft_core::schema::{FieldKind, Message, Presence};
 use weft_core::{Type, Value};
 
-use super::element::{Checked, Target};
+use super::element::{Checked, SinkDestination};
 use super::filter::{self, Filter, Placed};
 use super::network::{self, find, find_cluster, find_listener, overlap};
 use super::scope::{METAS, Scope, View, is_nullable_in_response, with_nearest, with_nearest_or_import};
-use super::{Cx, binding, effects, element, frame, header, native, nothing, table, walk};
+use super::{Cx, binding, effects, element, empty_element, frame, header, native, table, walk};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
+    Binding, Chain, Column, ColumnLocation, Direction, Effects, Element, Equivalence, Expr, ExprKind,
     FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind,
     Query, Route, SinkTarget, Stmt, StmtKind, Table, TableColumn, Verdict, VerdictKind,
 };
@@ -26,7 +26,7 @@ use crate::source::Span;
 use crate::types;
 use options::mandatory_may_fail;
 
-/// Checks a chain; None if it has a fault.
+/// Checks a chain; None if it has an error.
 pub(super) fn chain(
     cx: &mut Cx<'_>,
     network: &Network,
@@ -62,7 +62,7 @@ pub(super) fn chain(
     let mut chain = Chain {
         name: ast.name.name.clone(),
         edge: on.clone().unwrap_or(crate::hir::Edge::Calls { from: 0, to: 0 }),
-        // One that selects no method contradicts no other chain.
+        // An empty method set overlaps with no other chain.
         method_set: method_set.unwrap_or_else(|| MethodSet::of([])),
         methods: Vec::new(),
         instances: placed.instances,
@@ -91,8 +91,8 @@ pub(super) fn chain(
     on.is_some().then_some(chain)
 }
 
-/// Tables that are those of another stage: the chain has one stage of that element, whose table takes the controller's
-/// rows and has the same columns.
+/// Checks tables that belong to another stage: the chain must have exactly one stage of that element, with a table that
+/// the controller fills and that has the same columns.
 fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
     let of = |instance: &Instance| &elements[instance.element].element;
     for instance in &chain.instances {
@@ -100,12 +100,12 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
         for (table, stage) in tables {
             let stages: Vec<&Instance> =
                 chain.instances.iter().filter(|other| of(other).name == *stage).collect();
-            let one = format!("put one `{stage}` into the chain");
+            let one = format!("add one `{stage}` stage to the chain");
             let (why, help) = match stages[..] {
-                [] => (format!("no stage of chain `{}` is a `{stage}`", chain.name), one),
+                [] => (format!("chain `{}` has no `{stage}` stage", chain.name), one),
                 [one] if one.name == instance.name => (
                     format!("`{stage}` cannot fill its own table"),
-                    "name the element of another stage".to_owned(),
+                    "name another stage's element".to_owned(),
                 ),
                 [one] => match of(one).tables.iter().find(|other| other.name == table.name) {
                     None => (
@@ -113,16 +113,18 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
                         "name one of its tables".to_owned(),
                     ),
                     Some(other) if !is_same(table, other) => (
-                        format!("the table of `{stage}` has other columns, or is not FILLED BY CONTROLLER"),
-                        "declare it with the columns of that table".to_owned(),
+                        format!(
+                            "the table of `{stage}` has different columns, or is not FILLED BY CONTROLLER"
+                        ),
+                        "declare it with the same columns as that table".to_owned(),
                     ),
                     Some(_) => continue,
                 },
-                _ => (format!("{} stages of chain `{}` are a `{stage}`", stages.len(), chain.name), one),
+                _ => (format!("chain `{1}` has {0} `{stage}` stages", stages.len(), chain.name), one),
             };
             let message = format!("`{}` of `{}` is a table of `{stage}`: {why}", table.name, instance.name);
             let diagnostic = Diagnostic::error(code::NO_SUCH_STAGE, message)
-                .at(instance.span, "looks at the table of another stage")
+                .at(instance.span, "reads the table of another stage")
                 .with_label(table.span, "declared here")
                 .with_help(help);
             cx.report(diagnostic);
@@ -130,7 +132,7 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
     }
 }
 
-/// Whether rows of one table are rows of the other.
+/// Whether two tables have the same row format.
 fn is_same(table: &Table, other: &Table) -> bool {
     let column = |column: &TableColumn| (column.name.clone(), column.ty, column.nullable);
     let columns = |table: &Table| table.columns.iter().map(column).collect::<Vec<_>>();
@@ -141,7 +143,7 @@ fn is_same(table: &Table, other: &Table) -> bool {
 
 // ---- chains on ports -------------------------------------------------------------------------------------------
 
-/// Where a chain on frames stands; None if it has a fault.
+/// The ports of a chain on frames; None if there is an error.
 fn packet_edge(
     cx: &mut Cx<'_>,
     (all, groups): (&[Port], &[Group]),
@@ -151,7 +153,7 @@ fn packet_edge(
 ) -> Option<crate::hir::Edge> {
     let example = "ON packet 'eth0'";
     let group = to.and_then(|to| groups.iter().position(|group| group.name == to.name));
-    // One with a fault is no group, and its name is known all the same.
+    // A group with an error is not in the list, but its name is known.
     let is_faulty = |to: &Ident| cx.ports.contains(&to.name) && !all.iter().any(|port| port.name == to.name);
     let is_faulty_group = group.is_none() && to.is_some_and(is_faulty);
     let mut find_port = |name: &Ident| find(cx, name, all, |port: &Port| &port.name, "port", example);
@@ -168,25 +170,25 @@ fn packet_edge(
     }
     let is_read = |at: &usize| !writes_capture(&all[*at]);
     if let Some((at, name)) = found.iter().flatten().zip(ports).find(|(at, _)| !is_read(at)) {
-        let message = format!("no frame arrives at `{}`", name.name);
+        let message = format!("port `{}` receives no frames", name.name);
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(name.span, "a capture that is written")
+            .at(name.span, "a capture file opened for writing")
             .with_label(all[*at].span, "declared here")
-            .with_help(format!("let frames leave there: `ON PORT ... -> {}`", name.name));
+            .with_help(format!("use it as the output port: `ON PORT ... -> {}`", name.name));
         cx.report(diagnostic);
     }
     if let Some(Some(Outlet::Port(at))) = to
         && all[at].kind == PortKind::Pcap
         && is_read(&at)
     {
-        let message = format!("no frame leaves at `{}`", all[at].name);
+        let message = format!("port `{}` sends no frames", all[at].name);
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(all[at].span, "a capture that is read")
-            .with_help("write the capture: `WITH (write = TRUE)`");
+            .at(all[at].span, "a capture file opened for reading")
+            .with_help("open it for writing: `WITH (write = TRUE)`");
         cx.report(diagnostic);
     }
     let when = match when {
-        Some(when) => Some(Box::new(which_frames(cx, ast, when)?)),
+        Some(when) => Some(Box::new(when_element(cx, ast, when)?)),
         None => None,
     };
     let ports = found.into_iter().collect::<Option<Vec<usize>>>()?;
@@ -201,8 +203,8 @@ pub(super) fn writes_capture(port: &Port) -> bool {
     port.options.iter().any(|option| option.name == "write" && option.value == Value::Bool(true))
 }
 
-/// `WHEN` of a chain on frames: an element of its own, which drops the others.
-fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
+/// `WHEN` of a chain on frames: a generated element that drops all other frames.
+fn when_element(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(Element, Instance)> {
     alone_on_frames(cx, &ast.name.name, when.span, |scope| {
         let otherwise = Verdict { kind: VerdictKind::Drop, span: when.span };
         let query = Query { joins: Vec::new(), filter: Some(scope.condition(when)?) };
@@ -210,7 +212,7 @@ fn which_frames(cx: &mut Cx<'_>, ast: &ast::Chain, when: &ast::Expr) -> Option<(
     })
 }
 
-/// An element whose ON PACKET is one statement, and which stands in no chain.
+/// A generated element with a single statement in ON PACKET; it is not a stage of a chain.
 pub(super) fn alone_on_frames(
     cx: &mut Cx<'_>,
     name: &str,
@@ -225,11 +227,11 @@ pub(super) fn alone_on_frames(
     let made = make(&mut scope);
     let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
     let body = vec![Stmt { kind: made?, span }];
-    if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, BoundPlace::Meta(_))) {
-        let message = format!("`{}` is what elements say of a frame, and none has seen it yet", column.name);
+    if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, ColumnLocation::Meta(_))) {
+        let message = format!("`{}` is set by elements, and no element has run yet", column.name);
         let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-            .at(column.span, "always 0 here")
-            .with_help("ask for it in an element, behind the one that sets it");
+            .at(column.span, "always 0 at this point")
+            .with_help("read it in an element behind the one that sets it");
         cx.report(diagnostic);
         return None;
     }
@@ -261,22 +263,23 @@ pub(super) fn alone_on_frames(
     Some((element, instance))
 }
 
-/// Refuses what a stage of a chain on frames cannot have.
+/// Rejects clauses that a stage of a chain on frames cannot have.
 fn check_packet_stage(cx: &mut Cx<'_>, stage: &Stage) {
     let clauses = [
-        (stage.side.map(|clause| clause.span), "AT", "frames have no caller and no callee"),
-        (stage.per_try, "PER TRY", "frames are not tried again"),
+        (stage.side.map(|clause| clause.span), "AT", "frames have no client and no server side"),
+        (stage.per_try, "PER TRY", "frames are not retried"),
     ];
     for (span, what, why) in clauses {
         let Some(span) = span else { continue };
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on frames"))
-            .at(span, "not on a PORT")
-            .with_help(format!("take it out: {why}"));
+        let diagnostic =
+            Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
+                .at(span, "not on a PORT")
+                .with_help(format!("remove it: {why}"));
         cx.report(diagnostic);
     }
 }
 
-/// Refuses an element of calls in a chain on frames, and the other way round.
+/// Rejects an element for calls in a chain on frames, and vice versa.
 fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) -> Option<()> {
     let is_packet = checked.element.layer != Layer::Rpc;
     if is_packet == edge.is_packet {
@@ -285,14 +288,14 @@ fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage:
     let name = &checked.element.name;
     let (message, label, help) = match is_packet {
         true => (
-            format!("`{name}` is for frames, and this chain carries calls"),
-            "sees no frame here",
-            "put it into a chain ON PORT",
+            format!("`{name}` processes frames, but this chain carries calls"),
+            "no frames in this chain",
+            "use it in a chain ON PORT",
         ),
         false => (
-            format!("`{name}` is for calls, and this chain carries frames"),
-            "sees no call here",
-            "put it into a chain ON listener -> cluster",
+            format!("`{name}` processes calls, but this chain carries frames"),
+            "no calls in this chain",
+            "use it in a chain ON listener -> cluster",
         ),
     };
     let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
@@ -302,7 +305,7 @@ fn check_stage_layer(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage:
     None
 }
 
-/// Where a column of a frame is: as a stage binds it, `user := ip.src`.
+/// The location of a frame column that a stage binds: `user := ip.src`.
 fn frame_binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -311,7 +314,7 @@ fn frame_binding(
     path: Option<&ast::Path>,
 ) -> Option<Binding> {
     let Some(path) = path else {
-        let message = format!("`{}` does not say what `{}` is", stage.element.name, column.name);
+        let message = format!("stage `{}` does not bind column `{}`", stage.element.name, column.name);
         let diagnostic = Diagnostic::error(code::MISSING_PARAM, message)
             .at(stage.span, "not bound here")
             .with_label(column.span, "the element needs it")
@@ -326,10 +329,10 @@ fn frame_binding(
         && let Some(&(_, meta, ty, nullable)) = frame::METAS.iter().find(|(known, ..)| *known == name.name)
     {
         cx.check_declared(meta, path.span);
-        return bound(cx, column, path.span, BoundPlace::Meta(meta), ty, nullable, None);
+        return bound(cx, column, path.span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {
-        let (element, mut n_rand) = (nothing(), 0);
+        let (element, mut n_rand) = (empty_element(), 0);
         Scope::new(cx, &element, &[], View::Constant, &mut n_rand).unknown_layer(path);
         return None;
     };
@@ -338,14 +341,14 @@ fn frame_binding(
     if changes {
         cx.check_settable(&found.field, &path.to_dotted(), path.span)?;
     }
-    let place = BoundPlace::Frame(found.field);
+    let place = ColumnLocation::Frame(found.field);
     bound(cx, column, path.span, place, found.ty, found.nullable, Some(found.ty))
 }
 
 /// The traffic of a chain, for its stages.
 pub(super) struct Edge<'a> {
     pub(super) methods: &'a [Method],
-    /// False if the METHOD had a fault: then columns are not looked for.
+    /// False if the METHOD has an error: then columns are not resolved.
     pub(super) is_known: bool,
     /// It is on ports, and carries frames.
     pub(super) is_packet: bool,
@@ -365,16 +368,16 @@ fn methods(cx: &Cx<'_>, set: &MethodSet) -> Vec<Method> {
     .collect()
 }
 
-/// The stages of a chain, as far as they are without fault.
+/// The stages of a chain that have no error.
 #[derive(Default)]
 struct Stages {
     instances: Vec<Instance>,
     filters: Vec<FilterInstance>,
-    /// Ranges of `instances` that were written in braces.
+    /// Ranges of `instances` that are written in braces.
     unordered: Vec<std::ops::Range<usize>>,
-    /// Where the stages of each branch are, in the order of the options.
+    /// The range of each branch's stages, in the order of the options.
     branches: Vec<std::ops::Range<usize>>,
-    /// Elements of stages that bind columns to more than fields: they follow those of the program.
+    /// Specialised elements of stages with bindings to expressions; they follow the program's elements.
     specialised: Vec<Checked>,
     /// No stage is missing.
     is_whole: bool,
@@ -399,14 +402,14 @@ fn stages_of(
     }
     let n_stages: usize = done.instances.len();
     if n_stages > ELEMENTS_MAX {
-        let message = format!("a chain has {ELEMENTS_MAX} elements at most, and this has {n_stages}");
+        let message = format!("this chain has {n_stages} elements; at most {ELEMENTS_MAX} are allowed");
         let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(ast.name.span, "too long");
-        cx.report(diagnostic.with_help("split it over two listeners, or join elements"));
+        cx.report(diagnostic.with_help("split the chain over two listeners, or merge elements"));
     }
     done
 }
 
-/// Puts stages behind those that are there.
+/// Appends stages.
 fn place_nodes<'a>(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
@@ -426,7 +429,7 @@ fn place_nodes<'a>(
             }
             let name = stage.instance.as_ref().unwrap_or(&stage.element);
             if let Some(first) = names.placed.get(name.name.as_str()).copied() {
-                let free = names.free(&name.name);
+                let free = names.unused_name(&name.name);
                 two_stages(cx, stage, (name, &free), first);
             }
             let found = filters.iter().find(|filter| filter.ast.name.name == stage.element.name);
@@ -463,7 +466,7 @@ fn place_nodes<'a>(
 }
 
 impl Stages {
-    /// Puts a filter behind what is there, its keys before it.
+    /// Appends a filter; its key element comes before it.
     fn place(&mut self, placed: Placed, n_elements: usize) -> bool {
         if let Some((keys, specialised)) = placed.keys {
             self.add(keys, specialised, n_elements);
@@ -472,7 +475,7 @@ impl Stages {
         true
     }
 
-    /// Puts an instance behind what is there, with the element that it alone has.
+    /// Appends an instance with its specialised element.
     fn add(&mut self, mut instance: Instance, specialised: Option<Checked>, n_elements: usize) {
         if let Some(checked) = specialised {
             instance.element = n_elements + self.specialised.len();
@@ -484,23 +487,23 @@ impl Stages {
 
 /// The names of the stages of a chain.
 struct StageNames<'a> {
-    /// Those of the stages so far, with the first stage of each.
+    /// The names of the stages so far, each with its first stage.
     placed: BTreeMap<&'a str, Span>,
-    /// Those of all stages, and those that a diagnostic has proposed.
+    /// The names of all stages, and the names that a diagnostic has suggested.
     taken: BTreeSet<String>,
-    /// The number at which the search for a free name goes on.
+    /// The next number to try for an unused name.
     numbers: BTreeMap<&'a str, u32>,
 }
 
 impl<'a> StageNames<'a> {
     fn of(ast: &'a ast::Chain) -> Self {
-        let all = options::ways(ast).flat_map(options::stages);
+        let all = options::chain_paths(ast).flat_map(options::stages);
         let taken = all.map(|stage| options::name_of(stage).to_owned()).collect();
         Self { placed: BTreeMap::new(), taken, numbers: BTreeMap::new() }
     }
 
-    /// A name that no stage has, made of one that several have.
-    fn free(&mut self, name: &'a str) -> String {
+    /// An unused name, derived from a name that several stages have.
+    fn unused_name(&mut self, name: &'a str) -> String {
         let number = self.numbers.entry(name).or_insert(1);
         loop {
             *number += 1;
@@ -514,27 +517,27 @@ impl<'a> StageNames<'a> {
 
 fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), first: Span) {
     let args = if stage.args.is_empty() { "" } else { " (...)" };
-    let diagnostic =
-        Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
-            .at(name.span, "the second")
-            .with_label(first, "the first")
-            .with_help(format!("name this one: `{}{args} AS {free}`", stage.element.name));
+    let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are named `{}`", name.name))
+        .at(name.span, "the second")
+        .with_label(first, "the first")
+        .with_help(format!("give this stage another name: `{}{args} AS {free}`", stage.element.name));
     cx.report(diagnostic);
 }
 
 fn filter_on_frames(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
-    let message = format!("`{}` is a filter of calls, and this chain carries frames", filter.ast.name.name);
+    let message = format!("filter `{}` works on calls, but this chain carries frames", filter.ast.name.name);
     let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
         .at(stage.span, "not on a PORT")
-        .with_help("take it out: frames are not tried again, and they wait in queues alone");
+        .with_help("remove it: frames are not retried, and wait only in queues");
     cx.report(diagnostic);
 }
 
 fn filter_in_group(cx: &mut Cx<'_>, filter: &Filter<'_>, stage: &Stage) {
-    let message = format!("`{}` is a filter, and its place decides what it does", filter.ast.name.name);
-    let diagnostic = Diagnostic::error(code::FILTER_IN_GROUP, message)
-        .at(stage.span, "has no place in braces")
-        .with_help("a filter wraps what stands to its right: take it out, `a -> filter -> {b, c}`");
+    let message = format!("filter `{}` needs a fixed position in the chain", filter.ast.name.name);
+    let diagnostic =
+        Diagnostic::error(code::FILTER_IN_GROUP, message).at(stage.span, "not allowed in braces").with_help(
+            "a filter wraps the stages to its right: move it out of the braces, `a -> filter -> {b, c}`",
+        );
     cx.report(diagnostic);
 }
 
@@ -612,19 +615,21 @@ fn instance(
     Some((instance, specialised))
 }
 
-fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<SinkTarget> {
+fn sink_target(cx: &mut Cx<'_>, target: &SinkDestination, params: &[Value]) -> Option<SinkTarget> {
     match target {
-        Target::Stdout => Some(SinkTarget::Stdout),
-        Target::Metrics => Some(SinkTarget::Metrics),
-        Target::Table { table, deletes } => table.map(|table| SinkTarget::Table { table, deletes: *deletes }),
-        Target::File(path) => match cx.folded(path.as_ref()?, params)? {
+        SinkDestination::Stdout => Some(SinkTarget::Stdout),
+        SinkDestination::Metrics => Some(SinkTarget::Metrics),
+        SinkDestination::Table { table, deletes } => {
+            table.map(|table| SinkTarget::Table { table, deletes: *deletes })
+        }
+        SinkDestination::File(path) => match cx.folded(path.as_ref()?, params)? {
             Value::Bytes(path) => Some(SinkTarget::File(String::from_utf8_lossy(&path).into_owned())),
             _ => None,
         },
     }
 }
 
-/// The value of each parameter of a stage; None if one has a fault.
+/// The value of each parameter of a stage; None if one has an error.
 pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Option<Vec<Value>> {
     let element = &checked.element;
     let mut values: Vec<Option<Value>> = element.params.iter().map(|param| param.default.clone()).collect();
@@ -650,7 +655,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             ok &= values[at].is_some();
             continue;
         }
-        let (nothing, mut n_rand) = (nothing(), 0);
+        let (nothing, mut n_rand) = (empty_element(), 0);
         let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
         let whose = format!("parameter `{}`", param.name);
         let expr = scope.value_for(&assign.value, param.ty, param.nullable, &whose);
@@ -658,7 +663,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
         ok &= values[at].is_some();
     }
     for (at, param) in element.params.iter().enumerate() {
-        // An unknown name was meant to be the missing one, most likely.
+        // An unknown name is most likely a misspelling of the missing one.
         if values[at].is_none() && given[at].is_none() && !has_unknown {
             ok = false;
             let message = format!("`{}` needs a value for `{}`", element.name, param.name);
@@ -677,16 +682,16 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             cx.report_unless_broken(param.span, diagnostic);
         }
     }
-    ok &= !cx.report_strange_ports(element, &values, &given);
+    ok &= !cx.report_unknown_ports(element, &values, &given);
     let values: Vec<Value> = values.into_iter().collect::<Option<_>>().filter(|_| ok)?;
     let Some((check, message)) = table::broken_by_params(element, &values) else { return Some(values) };
     let (at, what) = match check.condition.params().into_iter().find_map(|at| given[at]) {
         Some(given) => (given, "this value"),
-        None => (stage.span, "as it is without parameters"),
+        None => (stage.span, "with default parameters"),
     };
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message)
         .at(at, what)
-        .with_label(check.span, "holds of its parameters");
+        .with_label(check.span, "condition on its parameters");
     cx.report(diagnostic);
     None
 }
@@ -696,7 +701,7 @@ fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
     let message = format!("`{}` has no parameter `{}`", element.name, name.name);
     let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(name.span, "unknown");
     if element.columns.iter().any(|column| column.name == name.name) {
-        let help = format!("it is a column; columns are bound with `:=`: `{0} := req.{0}`", name.name);
+        let help = format!("`{0}` is a column; bind a column with `:=`: `{0} := req.{0}`", name.name);
         return cx.report(diagnostic.with_help(help));
     }
     let names: Vec<&str> = element.params.iter().map(|param| param.name.as_str()).collect();
@@ -709,45 +714,47 @@ fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
 
 // ---- bindings --------------------------------------------------------------------------------------------------
 
-/// What the columns of a stage are bound to.
+/// The bindings of a stage's columns.
 pub(super) struct Bindings {
-    /// Where each column is, those of `columns` behind those of the element.
+    /// The location of each column; those of `columns` follow those of the element.
     pub(super) places: Vec<Binding>,
-    /// Columns that expressions read, and that the element does not name.
+    /// Columns that expressions read, and that the element does not declare.
     columns: Vec<Column>,
 }
 
 impl Bindings {
-    /// The element with what the expressions read; None if there are none.
+    /// The element with the additional columns; None if there are none.
     pub(super) fn specialise(&self, checked: &Checked) -> Option<Checked> {
         let computed: Vec<(usize, &Expr)> = self
             .places
             .iter()
             .enumerate()
             .filter_map(|(at, binding)| match &binding.place {
-                BoundPlace::Computed(expr) => Some((at, &**expr)),
+                ColumnLocation::Computed(expr) => Some((at, &**expr)),
                 _ => None,
             })
             .collect();
         (!computed.is_empty()).then(|| binding::specialised(checked, self.columns.clone(), &computed))
     }
 
-    /// Whether all that columns are bound to is known when the call opens.
-    pub(super) fn are_early(&self) -> bool {
-        self.places.iter().all(|binding| is_early(&binding.place, &self.places))
+    /// Whether all columns are bound to values that are known when the call opens.
+    pub(super) fn all_known_at_open(&self) -> bool {
+        self.places.iter().all(|binding| is_known_at_open(&binding.place, &self.places))
     }
 }
 
-/// Whether a place has its value when the call opens.
-fn is_early(place: &BoundPlace, all: &[Binding]) -> bool {
+/// Whether a location has its value when the call opens.
+fn is_known_at_open(place: &ColumnLocation, all: &[Binding]) -> bool {
     match place {
-        BoundPlace::Header(_) => true,
-        BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
-        BoundPlace::Computed(expr) => {
+        ColumnLocation::Header(_) => true,
+        ColumnLocation::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
+        ColumnLocation::Computed(expr) => {
             let mut is_known = true;
             walk::each_expr(expr, &mut |part| {
                 is_known &= match part.kind {
-                    ExprKind::Column(at) | ExprKind::List { list: at, .. } => is_early(&all[at].place, all),
+                    ExprKind::Column(at) | ExprKind::List { list: at, .. } => {
+                        is_known_at_open(&all[at].place, all)
+                    }
                     ExprKind::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(meta),
                     _ => true,
                 };
@@ -758,7 +765,7 @@ fn is_early(place: &BoundPlace, all: &[Binding]) -> bool {
     }
 }
 
-/// What a binding names alone: a field, a header, or what the engine knows. None is an expression of such.
+/// The name, if a binding consists of a single field, header or metadata; None for an expression.
 fn named(value: &ast::Expr) -> Option<ast::Path> {
     match &value.kind {
         ast::ExprKind::Path(path) => Some(path.clone()),
@@ -774,7 +781,7 @@ fn named(value: &ast::Expr) -> Option<ast::Path> {
     }
 }
 
-/// The direction whose message an expression names first, if it names one.
+/// The direction of the first message field in an expression, if any.
 fn direction_of(value: &ast::Expr) -> Option<Direction> {
     let mut found = None;
     value.each_path(&mut |path| {
@@ -788,7 +795,7 @@ fn direction_of(value: &ast::Expr) -> Option<Direction> {
     found
 }
 
-/// What the columns of a stage are bound to; None if one has a fault.
+/// The bindings of a stage's columns; None if one has an error.
 pub(super) fn bindings(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -804,7 +811,7 @@ pub(super) fn bindings(
         let is_meant = |known: &Column| {
             known.name == column.name && direction.is_none_or(|direction| direction == known.direction)
         };
-        // What is computed from the other message is told so, by its names.
+        // An expression over the other direction's message is reported with the names that it uses.
         let is_called = |known: &Column| known.name == column.name && named(value).is_none();
         let find = |is_it: &dyn Fn(&Column) -> bool| element.columns.iter().position(is_it);
         let Some(at) = find(&is_meant).or_else(|| find(&is_called)) else {
@@ -827,7 +834,7 @@ pub(super) fn bindings(
         return None;
     }
     let mut places: Vec<Option<Binding>> = Vec::new();
-    let mut columns: Vec<(Column, BoundPlace)> = Vec::new();
+    let mut columns: Vec<(Column, ColumnLocation)> = Vec::new();
     for (at, (column, value)) in element.columns.iter().zip(written).enumerate() {
         if let Some((_, place)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
             places.push(Some(Binding { place: place.clone(), nullable: column.nullable }));
@@ -845,7 +852,7 @@ pub(super) fn bindings(
                 found.map(|(expr, declared)| {
                     columns = declared;
                     let nullable = expr.nullable;
-                    Binding { place: BoundPlace::Computed(Box::new(expr)), nullable }
+                    Binding { place: ColumnLocation::Computed(Box::new(expr)), nullable }
                 })
             }
             (_, path) => binding(cx, checked, edge, stage, column, path.flatten().as_ref()),
@@ -861,7 +868,7 @@ pub(super) fn bindings(
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
 
-/// Where a column is: a header, something the engine knows, or a field of every method's message.
+/// The location of a column: a header, metadata, or a field in the messages of all methods.
 fn binding(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -884,10 +891,10 @@ fn binding(
     } else if path.is_some() && names.len() == 2 && names[0] == "header" {
         let name = header::name(cx, &names[1], path.map_or(span, |path| path.segments[1].span))?;
         if let (true, Some(help)) = (column.written || column.replied, header::instead_of_writing(&name)) {
-            not_bindable(cx, column, span, "belongs to the protocol, and the element changes it", help);
+            not_bindable(cx, column, span, "set by the protocol, but the element writes it", help);
             return None;
         }
-        let place = BoundPlace::Header(name);
+        let place = ColumnLocation::Header(name);
         return bound(cx, column, span, place, Type::Text(None), true, Some(Type::Text(None)));
     } else if path.is_some()
         && names.len() == 1
@@ -895,14 +902,15 @@ fn binding(
         && !in_all_messages(cx, edge, column.direction, &names[0])
     {
         let nullable = nullable || column.direction == Direction::Response && is_nullable_in_response(meta);
-        return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
+        return bound(cx, column, span, ColumnLocation::Meta(meta), ty, nullable, None);
     }
     if edge.methods.is_empty() {
-        let message = format!("column `{}` is a field of a message, and no message is known", column.name);
+        let message =
+            format!("column `{}` needs a field of a message, but the message type is unknown", column.name);
         let diagnostic = Diagnostic::error(code::NO_METHOD, message)
-            .at(span, format!("`{}` reads or writes it", checked.element.name))
-            .with_label(edge.span, "this chain carries no known method")
-            .with_help("say what the messages are: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+            .at(span, format!("used by `{}`", checked.element.name))
+            .with_label(edge.span, "no method of this chain is declared")
+            .with_help("declare the messages: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
         cx.report_missing(diagnostic);
         return None;
     }
@@ -923,7 +931,7 @@ fn binding(
             return None;
         };
         let holds = (kind != FieldKind::Float).then_some(ty);
-        let binding = bound(cx, column, span, BoundPlace::Body(names.clone()), ty, nullable, holds)?;
+        let binding = bound(cx, column, span, ColumnLocation::Body(names.clone()), ty, nullable, holds)?;
         let was_nullable = found.as_ref().is_some_and(|found| found.nullable);
         found = Some(Binding { nullable: binding.nullable || was_nullable, ..binding });
     }
@@ -936,7 +944,7 @@ pub(super) fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction
     !edge.methods.is_empty() && edge.methods.iter().all(has)
 }
 
-/// Whether a path goes into a wrapper, in all messages: it is the same place as the wrapper's.
+/// Whether a path goes into a wrapper message, in all messages: its location is the wrapper's.
 fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names: &[String]) -> bool {
     let Some((last, around)) = names.split_last() else { return false };
     let is_wrapper = |method: &Method| {
@@ -950,7 +958,7 @@ fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names
     !edge.methods.is_empty() && edge.methods.iter().all(is_wrapper)
 }
 
-/// The field at a path of a message, and whether it may be absent; reports what is in the way.
+/// The field at a path of a message, and whether it may be absent; reports an invalid path.
 fn field(
     cx: &mut Cx<'_>,
     method: &Method,
@@ -968,10 +976,11 @@ fn field(
             return None;
         };
         if field.presence == Presence::Repeated {
-            let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
+            let label = format!("`{}` is a repeated field", names[..=depth].join("."));
             let list = names[..=depth].join(".");
             let help = format!(
-                "bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
+                "bind a field that is not repeated, or use a list expression: `{} := ANY(e IN {list} WHERE \
+                 ... MAX 100)`",
                 column.name
             );
             not_bindable(cx, column, span, &label, &help);
@@ -980,14 +989,14 @@ fn field(
         let is_last = depth + 1 == names.len();
         match field.kind {
             FieldKind::Message(inner) if !is_last => at = inner,
-            // Behind an absent sub-message stands the leaf's default, so only the leaf's own presence counts.
+            // An absent sub-message reads as the leaf's default, so only the leaf's own presence matters.
             kind if is_last => {
                 let (kind, presence) = schema.scalar(field).unwrap_or((kind, field.presence));
                 return Some((kind, presence == Presence::Explicit));
             }
             _ => {
-                let label = format!("`{}` is no message and has no fields", names[..=depth].join("."));
-                not_bindable(cx, column, span, &label, "end the path there");
+                let label = format!("`{}` is not a message and has no fields", names[..=depth].join("."));
+                not_bindable(cx, column, span, &label, "end the path at that field");
                 return None;
             }
         }
@@ -1044,18 +1053,18 @@ fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
     format!("{} {ty}{suffix}", field.name)
 }
 
-/// A binding, if the place's type fits the column. `holds` is the type that can be written there.
+/// A binding, if the location's type matches the column. `holds` is the type that can be written there.
 fn bound(
     cx: &mut Cx<'_>,
     column: &Column,
     span: Span,
-    place: BoundPlace,
+    place: ColumnLocation,
     ty: Type,
     nullable: bool,
     holds: Option<Type>,
 ) -> Option<Binding> {
     if !types::widens(ty, column.ty) {
-        let label = format!("this is {ty}, and column `{}` is {}", column.name, column.ty);
+        let label = format!("this is {ty}, but column `{}` is {}", column.name, column.ty);
         not_bindable(
             cx,
             column,
@@ -1066,9 +1075,9 @@ fn bound(
         return None;
     }
     if nullable && !column.nullable && column.read {
-        let label = format!("this may be absent, and column `{}` cannot be NULL", column.name);
+        let label = format!("this field may be absent, but column `{}` cannot be NULL", column.name);
         let help = format!(
-            "declare it `{} {}?`, and say in the element what it is then: `COALESCE(...)`",
+            "declare it `{} {}?`, and handle NULL in the element: `COALESCE(...)`",
             column.name, column.ty
         );
         not_bindable(cx, column, span, &label, &help);
@@ -1078,12 +1087,17 @@ fn bound(
     if changes && !holds.is_some_and(|holds| types::widens(column.ty, holds)) {
         let (label, help) = match holds {
             None if ty == Type::F64 => {
-                let label = "a `float` cannot hold every F64 that the element may give it";
-                (label.to_owned(), "make the field a `double`, or bind a column that is only read".to_owned())
+                let label = "a `float` field cannot hold every F64 that the element may write";
+                (
+                    label.to_owned(),
+                    "make the field a `double`, or bind a column that the element only reads".to_owned(),
+                )
             }
-            None => ("this cannot be changed".to_owned(), "bind a column that is only read".to_owned()),
+            None => {
+                ("this cannot be changed".to_owned(), "bind a column that the element only reads".to_owned())
+            }
             Some(holds) => (
-                format!("the element changes it as {}, and the field holds {holds}", column.ty),
+                format!("the element writes {}, but the field holds {holds}", column.ty),
                 format!("declare the column as {holds}, and convert the value"),
             ),
         };
@@ -1102,19 +1116,19 @@ fn not_bindable(cx: &mut Cx<'_>, column: &Column, span: Span, label: &str, help:
     cx.report(diagnostic.with_help(help));
 }
 
-/// Refuses columns that ON OPEN uses and that are not known by then: fields of a message, and what is known of one.
+/// Rejects columns that ON OPEN uses before they are known: fields and metadata of a message.
 fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &Stage) {
     let element = &checked.element;
     let Some(open) = &element.handlers.open else { return };
     let used = open.effects.columns_read.iter().chain(&open.effects.columns_written);
     for at in used.copied().collect::<BTreeSet<usize>>() {
-        if !is_early(&bindings[at].place, bindings) {
+        if !is_known_at_open(&bindings[at].place, bindings) {
             let column = &element.columns[at];
             let message =
-                format!("`{}` uses column `{}` before there is a message", element.name, column.name);
+                format!("`{}` uses column `{}` before the message arrives", element.name, column.name);
             let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
-                .at(stage.span, "bound to something of a message")
-                .with_label(open.span, "runs when the call opens")
+                .at(stage.span, "bound to a field of a message")
+                .with_label(open.span, "runs ON OPEN")
                 .with_help(format!("bind it to a header: `{} := header.\"x-name\"`", column.name));
             cx.report(diagnostic);
         }
@@ -1125,16 +1139,18 @@ fn check_redirect(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &S
     let Some(request) = &checked.element.handlers.request else { return };
     let streams = edge.methods.iter().find(|method| method.client_streaming && method.server_streaming);
     let (true, Some(method)) = (request.effects.redirects, streams) else { return };
-    let message =
-        format!("`{}` routes by the body, and `{}` streams both ways", checked.element.name, method.path);
+    let message = format!(
+        "`{}` redirects by message content, but `{}` streams in both directions",
+        checked.element.name, method.path
+    );
     let diagnostic = Diagnostic::error(code::REDIRECT_WOULD_DEADLOCK, message)
-        .at(stage.span, "would wait for a message that may never come")
+        .at(stage.span, "would wait for a message that may never arrive")
         .with_label(request.span, "redirects in ON REQUEST")
-        .with_help("redirect in ON OPEN, by headers; or narrow the METHOD of the chain");
+        .with_help("redirect by headers in ON OPEN, or narrow the METHOD of the chain");
     cx.report(diagnostic);
 }
 
-/// Refuses MIRROR where a request is not one message: a copy of a call is made when its message is there.
+/// Rejects MIRROR if the request is a stream: the copy of a call is made after its first message.
 fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Stage) {
     // A frame is whole when it is there.
     if edge.is_packet {
@@ -1146,12 +1162,12 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
     let name = &checked.element.name;
     let (message, label) = match edge.methods.iter().find(|method| method.client_streaming) {
         Some(method) => (
-            format!("`{name}` mirrors calls, and requests of `{}` are streams", method.path),
-            "a copy would have one message of many",
+            format!("`{name}` mirrors calls, but the requests of `{}` are streams", method.path),
+            "the copy would contain only one message",
         ),
         None if edge.is_known && edge.methods.is_empty() => (
-            format!("`{name}` mirrors calls, and no method is known"),
-            "a request may be a stream, of which a copy would have one message",
+            format!("`{name}` mirrors calls, but no method is declared"),
+            "a request may be a stream; the copy would contain only one message",
         ),
         None => return,
     };
@@ -1159,8 +1175,10 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
         .at(stage.span, label)
         .with_label(handler.span, "mirrors here");
     cx.report(match edge.methods.is_empty() {
-        true => diagnostic.with_help("say what the methods are: `CREATE TYPE shop FROM PROTO 'shop.proto';`"),
-        false => diagnostic.with_help("narrow the METHOD of the chain to methods that take one message"),
+        true => diagnostic.with_help("declare the methods: `CREATE TYPE shop FROM PROTO 'shop.proto';`"),
+        false => {
+            diagnostic.with_help("narrow the METHOD of the chain to methods with a single request message")
+        }
     });
 }
 /// Reports mandatory stages whose ON ERROR lets a call pass.
@@ -1208,7 +1226,7 @@ fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast:
         }
         if places.len() > INPUTS_MAX {
             let message = format!(
-                "chain `{}` touches {} fields and headers one way, and the limit is {INPUTS_MAX}",
+                "chain `{}` uses {} fields and headers in one direction; the limit is {INPUTS_MAX}",
                 chain.name,
                 places.len()
             );
@@ -1219,10 +1237,10 @@ fn check_inputs(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain, ast: &ast:
     }
 }
 
-/// Reports chains that claim the same calls.
+/// Reports chains that match the same calls.
 ///
-/// Of two chains on one edge only one can run. Two chains from one listener to different clusters need routes that tell
-/// which calls go where; a chain whose edge no route names takes what its METHOD selects.
+/// Only one of two chains on an edge can run. Two chains from one listener to different clusters need routes to
+/// separate the calls; a chain without a route on its edge matches all calls of its METHOD.
 pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route], items: &[&ast::Chain]) {
     let is_routed = |chain: &Chain| {
         routes.iter().any(|route| chain.edge.calls() == Some((route.listener, route.cluster)))
@@ -1243,11 +1261,12 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
             if !contradict {
                 continue;
             }
-            let message = format!("chains `{}` and `{}` claim the same calls", first.name, chain.name);
+            let message = format!("chains `{}` and `{}` match the same calls", first.name, chain.name);
             let help = match same_edge {
-                true => "join the stages into one chain, or narrow the METHOD of one",
+                true => "merge the stages into one chain, or narrow the METHOD of one",
                 false => {
-                    "narrow the METHOD of one, or say which calls go where: `CREATE ROUTE ... WHEN ... TO CLUSTER ...`"
+                    "narrow the METHOD of one, or separate the calls by routes: `CREATE ROUTE ... WHEN ... TO \
+                     CLUSTER ...`"
                 }
             };
             let diagnostic = Diagnostic::error(code::OVERLAP, message)
@@ -1259,11 +1278,11 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
     }
 }
 
-/// Tells of chains on ports to which no frame gets, since earlier ones take all that arrive there.
-pub(super) fn warn_of_unreached(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port], items: &[&ast::Chain]) {
+/// Warns of chains on ports that receive no frames, because an earlier chain matches all of them.
+pub(super) fn warn_of_unreachable(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port], items: &[&ast::Chain]) {
     let name_of =
         |chain: &Chain| items.iter().find(|item| item.span == chain.span).map(|item| item.name.span);
-    // The first chain that takes all frames of a port, by the port.
+    // For each port, the first chain that matches all of its frames.
     let mut takes_all: Vec<Option<&Chain>> = vec![None; ports.len()];
     for chain in chains {
         let crate::hir::Edge::Packets { ports: on, when, .. } = &chain.edge else { continue };
@@ -1271,19 +1290,19 @@ pub(super) fn warn_of_unreached(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port
             on.iter().map(|port| Some((*port, takes_all[*port]?))).collect();
         match (earlier, name_of(chain)) {
             (Some(earlier), Some(name)) if !earlier.is_empty() => {
-                let message = format!("no frame gets to the chain `{}`", chain.name);
-                let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHED, message)
-                    .at(name, "a frame passes the first chain on its port that takes it");
-                let mut told: Vec<&str> = Vec::new();
+                let message = format!("chain `{}` receives no frames", chain.name);
+                let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHABLE, message)
+                    .at(name, "a frame goes through the first matching chain on its port only");
+                let mut listed: Vec<&str> = Vec::new();
                 for (port, first) in earlier {
-                    if !told.contains(&&*first.name) {
-                        let label = format!("takes all frames of `{}`", ports[port].name);
+                    if !listed.contains(&&*first.name) {
+                        let label = format!("matches all frames of `{}`", ports[port].name);
                         diagnostic = diagnostic.with_label(name_of(first).unwrap_or(first.span), label);
-                        told.push(&first.name);
+                        listed.push(&first.name);
                     }
                 }
                 cx.report(diagnostic.with_help(
-                    "give the earlier chain a WHEN, put this one in front of it, or join their stages",
+                    "add a WHEN to the earlier chain, declare this chain before it, or merge their stages",
                 ));
             }
             _ => {}

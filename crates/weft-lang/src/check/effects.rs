@@ -1,11 +1,11 @@
-//! What a handler may do, gathered from its typed body.
+//! The effects of a handler, collected from its typed body.
 
 use weft_core::types::Repr;
 
 use super::walk::{each_expr, each_stmt, exprs_of};
 use crate::hir::{
-    AnswerPlace, Effects, Expr, ExprKind, Function, Handler, Meta, Place, Query, Stmt, StmtKind, Verdict,
-    VerdictKind,
+    AnswerTarget, AssignTarget, Effects, Expr, ExprKind, Function, Handler, Meta, Query, Stmt, StmtKind,
+    Verdict, VerdictKind,
 };
 
 /// The effects of a handler.
@@ -22,7 +22,7 @@ pub(super) fn of(handler: &Handler) -> Effects {
     effects
 }
 
-/// Adds what the columns of a handler that are computed read, in the place of the columns.
+/// Replaces computed columns in a handler's effects by the columns that they read.
 pub(super) fn add_computed(handler: &mut Handler, computed: &[(usize, &Expr)]) {
     let mut effects = core::mem::take(&mut handler.effects);
     for (column, expr) in computed {
@@ -40,11 +40,11 @@ pub(super) fn add_computed(handler: &mut Handler, computed: &[(usize, &Expr)]) {
 fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
     match &stmt.kind {
         StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
-        // The engine takes any length, but the room of a pass is bounded.
+        // The engine takes any length, but the memory of a pass is limited.
         StmtKind::Key { .. } => effects.fallible = true,
         StmtKind::Set { target, value } => {
             of_place(target, effects);
-            effects.fallible |= matches!(target, Place::Call(_)) && may_be_too_long(value);
+            effects.fallible |= matches!(target, AssignTarget::Call(_)) && may_be_too_long(value);
         }
         StmtKind::Guard { query, set, otherwise } => {
             of_query(query, effects);
@@ -55,7 +55,7 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
             query.iter().for_each(|query| of_query(query, effects));
             effects.tables_written.push(*table);
             effects.tables_inserted.push(*table);
-            // A key that is there already, a full table, text that is too long.
+            // Inserts fail for an existing key, a full table, or text that is too long.
             effects.fallible = true;
         }
         StmtKind::Emit { sink, query, .. } => {
@@ -84,25 +84,25 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
         StmtKind::Delay { .. } => effects.delays = true,
         StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } | StmtKind::Fragment { .. } => {
             effects.reshapes = true;
-            // A layer that the frame does not have, an address of the other kind.
+            // A missing layer, or an address of the other family.
             effects.fallible = true;
         }
         StmtKind::Verdict(verdict) => of_verdict(verdict, effects),
     }
 }
 
-/// Whether a value may be longer than the TEXT(n) or BYTES(n) that it is stored in.
+/// Whether a value may be longer than the TEXT(n) or BYTES(n) that stores it.
 fn may_be_too_long(value: &Expr) -> bool {
     value.ty.repr() == Repr::Bytes
 }
 
-fn of_place(place: &Place, effects: &mut Effects) {
+fn of_place(place: &AssignTarget, effects: &mut Effects) {
     match place {
-        Place::Column(at) => effects.columns_written.push(*at),
-        Place::Var(at) => effects.vars_written.push(*at),
-        Place::Header(name) => effects.headers_written.push(name.clone()),
-        Place::Trailer(name) => effects.trailers_written.push(name.clone()),
-        Place::Call(_) | Place::Local(_) => {}
+        AssignTarget::Column(at) => effects.columns_written.push(*at),
+        AssignTarget::Var(at) => effects.vars_written.push(*at),
+        AssignTarget::Header(name) => effects.headers_written.push(name.clone()),
+        AssignTarget::Trailer(name) => effects.trailers_written.push(name.clone()),
+        AssignTarget::Call(_) | AssignTarget::Local(_) => {}
     }
 }
 
@@ -118,8 +118,8 @@ fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
             effects.aborts = true;
             for (place, _) in with {
                 match place {
-                    AnswerPlace::Header(name) => effects.headers_written.push(name.clone()),
-                    AnswerPlace::Trailer(name) => effects.trailers_written.push(name.clone()),
+                    AnswerTarget::Header(name) => effects.headers_written.push(name.clone()),
+                    AnswerTarget::Trailer(name) => effects.trailers_written.push(name.clone()),
                 }
             }
         }

@@ -5,14 +5,14 @@ use weft_core::{Type, Value};
 
 use super::expr::article;
 use super::fold::fold;
-use super::scope::{Bare, Scope, Sight, View, with_length};
+use super::scope::{ColumnVisibility, Scope, View, VisibleRow, with_length};
 use super::table::{self, Bounds};
 use super::walk::{each_expr, each_stmt, exprs_of};
-use super::{Cx, effects, frame, native, reshape};
+use super::{Cx, effects, frame, header_changes, native};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
+    CallCell, Column, ColumnLocation, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
     HandlerKind, Layer, LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableColumn, TableRef, Var,
     VerdictKind,
 };
@@ -22,7 +22,7 @@ use crate::types;
 /// What a row that expired is called.
 pub(super) const OLD: &str = "OLD";
 
-/// An element, and what an instance's parameters decide.
+/// An element, and the parts that depend on an instance's parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) element: Element,
@@ -31,10 +31,9 @@ pub(super) struct Checked {
     /// Of each `ON EVERY`.
     pub(super) every: Vec<Option<Expr>>,
     /// Of each sink.
-    pub(super) targets: Vec<Target>,
-    /// Columns that are a place in the frame, or beside it, wherever the element stands: index into
-    /// [`Element::columns`], and the place.
-    pub(super) frames: Vec<(usize, BoundPlace)>,
+    pub(super) targets: Vec<SinkDestination>,
+    /// Columns that have a fixed location in or beside the frame: index into [`Element::columns`], and the location.
+    pub(super) frames: Vec<(usize, ColumnLocation)>,
 }
 
 impl Checked {
@@ -45,9 +44,9 @@ impl Checked {
     }
 }
 
-/// Where the rows of a sink go, as it is written.
+/// The destination of a sink's rows, as written.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum SinkDestination {
     Stdout,
     Metrics,
     /// None had a fault.
@@ -59,7 +58,7 @@ pub(super) enum Target {
     },
 }
 
-/// Checks an element; None if its layer is not in this version.
+/// Checks an element; None if this version does not support its layer.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {
     let layer = frame::layer(cx, &ast.layer);
     let is_known = layer.is_ok();
@@ -79,8 +78,8 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     columns(cx, &mut checked.element, &ast.fields, Direction::Request);
     match ast.returns.first() {
         Some(first) if is_packet => {
-            let help = "a frame has no answer: name all columns behind the layer";
-            not_in_version(cx, first.span, "RETURNS is not for frames", help);
+            let help = "a frame has no response: name all columns after the layer";
+            not_in_version(cx, first.span, "RETURNS does not apply to frames", help);
         }
         _ => columns(cx, &mut checked.element, &ast.returns, Direction::Response),
     }
@@ -94,7 +93,7 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     is_known.then_some(checked)
 }
 
-/// Whether filters of this layer are in this version.
+/// Whether this version supports filters of this layer.
 pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<()> {
     const LATER: [&str; 11] =
         ["http", "ws", "tcp", "udp", "ip", "eth", "ethernet", "icmp", "quic", "tls", "packet"];
@@ -103,12 +102,12 @@ pub(super) fn check_filter_layer(cx: &mut Cx<'_>, layer: &ast::Ident) -> Option<
         return Some(());
     }
     let message = match LATER.contains(&name.as_str()) || cx.formats.layer(&layer.name, 0).is_some() {
-        true => format!("filters on `{name}` are not in this version"),
+        true => format!("filters on `{name}` are not supported in this version"),
         false => format!("there is no layer `{}`", layer.name),
     };
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(layer.span, "the filter is not looked at further")
-        .with_help("filters are `ON rpc` in this version");
+        .at(layer.span, "the rest of the filter is not checked")
+        .with_help("this version supports filters `ON rpc` only");
     cx.report(diagnostic);
     None
 }
@@ -132,7 +131,7 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
             let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
             let whose = format!("parameter `{}`", param.name.name);
             let value = scope.value_for(default, ty, param.ty.nullable, &whose)?;
-            // A stage may give another parameter another value, so a default cannot rest on one.
+            // A stage may set another parameter, so a default cannot depend on one.
             cx.folded(&value, &[])
         });
         if param.default.is_some() && default.is_none() {
@@ -143,7 +142,7 @@ pub(super) fn params(cx: &mut Cx<'_>, element: &mut Element, params: &[ast::Para
     }
 }
 
-/// A parameter that stands for a function.
+/// A parameter that takes a function.
 fn function_param(cx: &mut Cx<'_>, param: &ast::Param, function: &ast::FunctionType) -> Param {
     let name = param.name.name.clone();
     let ty = native::function_type(cx, function);
@@ -173,7 +172,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, element: &mut Element, fields: &[ast::Fie
         }
         if types::without_length(ty) != ty {
             let bare = types::without_length(ty);
-            let message = format!("a column of a message has no length: `{}` is {bare}", field.name.name);
+            let message = format!("a message column takes no length: `{}` is {bare}", field.name.name);
             let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
                 .at(field.ty.span, "the sender decides how long it is")
                 .with_help(format!("write `{} {bare}`", field.name.name));
@@ -197,7 +196,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
     let element = &mut checked.element;
     match decl {
         Decl::Table(decl) => {
-            let taken = taken(element, &decl.name.name);
+            let taken = declared_at(element, &decl.name.name);
             if let Some(first) = taken {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
@@ -209,20 +208,20 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
             checked.bounds.push(bounds);
         }
         Decl::Var(decl) => {
-            if let Some(first) = taken(element, &decl.name.name) {
+            if let Some(first) = declared_at(element, &decl.name.name) {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
             let var = var(cx, element, decl, n_rand);
             element.vars.push(var);
         }
         Decl::Call(decl) if element.layer != Layer::Rpc => {
-            let help = "a frame passes once: use LET, or keep it in a TABLE";
-            not_in_version(cx, decl.span, "a CALL row is not for frames", help);
+            let help = "a frame has no later events: use LET, or a TABLE";
+            not_in_version(cx, decl.span, "CALL columns do not apply to frames", help);
             cx.has_gaps = true;
         }
         Decl::Call(decl) => {
             for column in &decl.columns {
-                if let Some(first) = taken(element, &column.name.name) {
+                if let Some(first) = declared_at(element, &column.name.name) {
                     cx.report_duplicate("declaration", &column.name, first);
                     continue;
                 }
@@ -231,7 +230,7 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
             }
         }
         Decl::Sink(decl) => {
-            if let Some(first) = taken(element, &decl.name.name) {
+            if let Some(first) = declared_at(element, &decl.name.name) {
                 return cx.report_duplicate("declaration", &decl.name, first);
             }
             let (sink, target) = sink(cx, element, shared, decl, n_rand);
@@ -240,12 +239,12 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
         }
         Decl::Sketch(decl) => {
             let help = "count in a `TABLE`, or in a `VAR ... MERGE SUM`";
-            not_in_version(cx, decl.span, "sketches are not in this version", help);
+            not_in_version(cx, decl.span, "sketches are not supported in this version", help);
             cx.has_gaps = true;
         }
         Decl::Edge(decl) if element.layer == Layer::Rpc => {
-            let help = "`REDIRECT TO` chooses where a call goes";
-            not_in_version(cx, decl.span, "edges are for frames", help);
+            let help = "use `REDIRECT TO` to choose the destination of a call";
+            not_in_version(cx, decl.span, "edges are for frames only", help);
             cx.has_gaps = true;
         }
         Decl::Edge(decl) => {
@@ -258,8 +257,8 @@ fn declare(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], decl: &Decl
     }
 }
 
-/// Where a name is declared already. Tables, sinks, variables and call columns share one space of names.
-fn taken(element: &Element, name: &str) -> Option<Span> {
+/// The declaration of a name, if any. Tables, sinks, variables and call columns share one namespace.
+fn declared_at(element: &Element, name: &str) -> Option<Span> {
     let tables = element.tables.iter().map(|table| (&table.name, table.span));
     let vars = element.vars.iter().map(|var| (&var.name, var.span));
     let cells = element.call.iter().map(|cell| (&cell.name, cell.span));
@@ -274,13 +273,13 @@ fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) ->
     let fault = match known {
         None => None,
         Some(ty) if ty.repr() == Repr::Bytes => {
-            Some((format!("a variable is held in one word, and {ty} is not"), "keep it in a TABLE"))
+            Some((format!("a variable holds one machine word, but {ty} is larger"), "keep it in a TABLE"))
         }
         Some(_) if decl.ty.nullable => {
-            Some(("a variable always has a value".to_owned(), "drop the `?`, or keep it in a TABLE"))
+            Some(("a variable cannot be NULL".to_owned(), "remove the `?`, or keep it in a TABLE"))
         }
         Some(ty) if decl.merge.is_some() && !types::is_integer(ty) => Some((
-            format!("only integers merge, and this is {}", article(ty)),
+            format!("only integers can be merged; this is {}", article(ty)),
             "count in whole units (bytes, microseconds)",
         )),
         Some(_) => None,
@@ -288,7 +287,9 @@ fn var(cx: &mut Cx<'_>, element: &Element, decl: &ast::Var, n_rand: &mut u32) ->
     if let Some((message, help)) = &fault {
         let code = if decl.merge.is_some() { code::MERGE_MISUSE } else { code::TYPE_MISMATCH };
         cx.report(
-            Diagnostic::error(code, message.clone()).at(decl.ty.span, "not this type").with_help(*help),
+            Diagnostic::error(code, message.clone())
+                .at(decl.ty.span, "type cannot be merged")
+                .with_help(*help),
         );
     }
     if known.is_none() || fault.is_some() {
@@ -308,9 +309,9 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     let ty = cx.stored_type(&column.ty, column.span, &name);
     if column.ty.nullable {
         let diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` always has a value"))
+            Diagnostic::error(code::TYPE_MISMATCH, format!("CALL column `{name}` cannot be NULL"))
                 .at(column.ty.span, "cannot be NULL")
-                .with_help("drop the `?`; without `= ...` it starts as 0, FALSE or ''");
+                .with_help("remove the `?`; the initial value is 0, FALSE or '' unless `= ...` sets one");
         cx.report(diagnostic);
     }
     let start = column.default.as_ref().filter(|_| !cx.is_broken(column.span)).and_then(|default| {
@@ -321,9 +322,9 @@ fn call_cell(cx: &mut Cx<'_>, element: &Element, column: &ast::Param, n_rand: &m
     CallCell { name, ty, start, span: column.span }
 }
 
-/// Whether a table takes the rows of a sink: it is filled by the controller, and the sink has the columns of its key
-/// and, where it puts rows there, all that have no constant default. Reports it if not.
-fn takes_rows(
+/// Whether a table accepts the rows of a sink: the controller fills it, and the sink has the key columns and, if it
+/// inserts rows, all columns without a constant default. Reports an error otherwise.
+fn accepts_rows(
     cx: &mut Cx<'_>,
     table: &Table,
     name: &ast::Ident,
@@ -332,14 +333,15 @@ fn takes_rows(
     deletes: bool,
 ) -> bool {
     let wrong = |message: String, at: Span, label: &str, help: String| {
-        Diagnostic::error(code::SINK_MISFIT, message)
+        Diagnostic::error(code::SINK_MISMATCH, message)
             .at(at, label)
             .with_label(table.span, "declared here")
             .with_help(help)
     };
     if table.filled != Some(ast::Filler::Controller) {
         let help = "write it in the handler: `INSERT INTO`, `UPSERT`, `DELETE FROM`".to_owned();
-        let message = format!("`{}` is not filled by the controller, to which a sink sends rows", table.name);
+        let message =
+            format!("a sink sends rows to the controller, but the controller does not fill `{}`", table.name);
         let diagnostic = wrong(message, name.span, "not FILLED BY CONTROLLER", help);
         cx.report_unless_broken(table.span, diagnostic);
         return false;
@@ -348,8 +350,8 @@ fn takes_rows(
     let names = || taken.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
     for (column, written) in columns.iter().zip(&decl.columns) {
         let Some(known) = taken.iter().find(|known| known.name == column.name) else {
-            let what = if deletes { "a column of the key" } else { "a column" };
-            let message = format!("`{}` is not {what} of `{}`", column.name, table.name);
+            let what = if deletes { "key column" } else { "column" };
+            let message = format!("`{}` has no {what} `{}`", table.name, column.name);
             let diagnostic =
                 wrong(message, written.name.span, "no such column there", format!("it has: {}", names()));
             cx.report_unless_broken(table.span, diagnostic);
@@ -388,7 +390,7 @@ fn sink(
     shared: &[Table],
     decl: &ast::Sink,
     n_rand: &mut u32,
-) -> (Sink, Target) {
+) -> (Sink, SinkDestination) {
     let mut columns: Vec<SinkColumn> = Vec::new();
     for column in &decl.columns {
         if columns.iter().any(|known| known.name == column.name.name) {
@@ -403,11 +405,11 @@ fn sink(
         columns.push(SinkColumn { name: column.name.name.clone(), ty: ty.unwrap_or(Type::Text(None)) });
     }
     let target = match &decl.target {
-        ast::SinkTarget::Stdout => Target::Stdout,
-        ast::SinkTarget::Metrics => Target::Metrics,
+        ast::SinkTarget::Stdout => SinkDestination::Stdout,
+        ast::SinkTarget::Metrics => SinkDestination::Metrics,
         ast::SinkTarget::File(path) => {
             let mut scope = Scope::new(cx, element, &[], View::Constant, n_rand);
-            Target::File(scope.value_for(path, Type::Text(None), false, "a file's path"))
+            SinkDestination::File(scope.value_for(path, Type::Text(None), false, "a file's path"))
         }
         ast::SinkTarget::Table { name, deletes } => {
             let mut scope = Scope::new(cx, element, shared, View::Constant, n_rand);
@@ -417,9 +419,9 @@ fn sink(
                     TableRef::Own(at) => &element.tables[*at],
                     TableRef::Shared(at) => &shared[*at],
                 };
-                takes_rows(cx, table, name, decl, &columns, *deletes)
+                accepts_rows(cx, table, name, decl, &columns, *deletes)
             });
-            Target::Table { table, deletes: *deletes }
+            SinkDestination::Table { table, deletes: *deletes }
         }
     };
     let format = decl.format.map_or(ast::SinkFormat::Json, |clause| clause.format);
@@ -433,8 +435,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Packet if is_packet => HandlerKind::Request,
             Event::Open | Event::Request | Event::Response | Event::Close if is_packet => {
                 let help =
-                    "for frames there are ON PACKET, ERROR, EVERY, TIMEOUT and EVICT: write `ON PACKET`";
-                not_in_version(cx, handler.event_span, "this handler is not for frames", help);
+                    "an element on frames has ON PACKET, ERROR, EVERY, TIMEOUT and EVICT: write `ON PACKET`";
+                not_in_version(cx, handler.event_span, "this handler does not apply to frames", help);
                 continue;
             }
             Event::Open => HandlerKind::Open,
@@ -448,12 +450,12 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             Event::Message | Event::Packet | Event::Signal { .. } => {
                 let (message, help) = match is_packet {
                     true => (
-                        "this handler is not for frames in this version",
-                        "for frames there are ON PACKET, ERROR, EVERY, TIMEOUT and EVICT",
+                        "this handler is not supported for frames in this version",
+                        "an element on frames has ON PACKET, ERROR, EVERY, TIMEOUT and EVICT",
                     ),
                     false => (
-                        "this handler is not for rpc in this version",
-                        "on rpc there are ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY, TIMEOUT and EVICT",
+                        "this handler is not supported for rpc in this version",
+                        "an element on rpc has ON OPEN, REQUEST, RESPONSE, CLOSE, ERROR, EVERY, TIMEOUT and EVICT",
                     ),
                 };
                 not_in_version(cx, handler.event_span, message, help);
@@ -494,11 +496,11 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
         if let Some(first) = slot {
             let diagnostic = Diagnostic::error(
                 code::REPEATED_HANDLER,
-                format!("{} is handled twice", View::Handler(kind).words()),
+                format!("there are two {} handlers", View::Handler(kind).words()),
             )
             .at(handler.event_span, "the second")
             .with_label(Span { end: first.span.start + handler.event_span.len(), ..first.span }, "the first")
-            .with_help("put all into one handler");
+            .with_help("merge the two handlers");
             cx.report(diagnostic);
             continue;
         }
@@ -506,8 +508,8 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
     }
 }
 
-/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports it if its rows do not leave it so here, or do so for
-/// another handler.
+/// The table of an `ON TIMEOUT OF` or `ON EVICT OF`; reports a table whose rows are not removed that way, and a second
+/// handler.
 fn left(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -522,42 +524,42 @@ fn left(
         let mut scope = Scope::new(cx, element, shared, View::Handler(kind), &mut n_rand);
         scope.table_ref(name)?;
         let help = "declare the table in the element";
-        let message = format!("{words} is for the element's own tables in this version");
+        let message = format!("{words} supports only the element's own tables in this version");
         not_in_version(cx, name.span, &message, help);
         return None;
     };
     let (table, old) = (&element.tables[at], TableRef::Own(at));
     let of_old = |other: &&Handler| other.kind == kind && other.rows[RowId::OLD.0].table == old;
     if let Some(first) = element.handlers.timeouts.iter().find(of_old) {
-        let message = format!("{words} OF `{}` is handled twice", table.name);
+        let message = format!("there are two {words} OF `{}` handlers", table.name);
         let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, message)
             .at(event_span, "the second")
             .with_label(Span { end: first.span.start + event_span.len(), ..first.span }, "the first")
-            .with_help("put all into one handler");
+            .with_help("merge the two handlers");
         cx.report(diagnostic);
         return None;
     }
     if table.per_worker {
-        let help = "drop PER WORKER";
-        let message = format!("{words} is not for tables PER WORKER in this version");
+        let help = "remove PER WORKER";
+        let message = format!("{words} does not support PER WORKER tables in this version");
         not_in_version(cx, name.span, &message, help);
         return None;
     }
     if let Some(filler) = table.filled.filter(|_| checked.bounds[at].expires()) {
-        let message = format!("{words} is not for tables {} in this version", filler.clause());
-        not_in_version(cx, name.span, &message, "keep what is to be told of in a table that handlers write");
+        let message = format!("{words} does not support tables {} in this version", filler.clause());
+        not_in_version(cx, name.span, &message, "use a table that handlers write");
         return None;
     }
     let never = match kind {
         HandlerKind::Evict => matches!(table.evict, None | Some(ast::Evict::Reject)).then_some((
             "are never evicted",
-            "keeps its rows",
-            "say which row makes room: `EVICT OLDEST`",
+            "rows never leave",
+            "add an eviction policy: `EVICT OLDEST`",
         )),
         _ => (!checked.bounds[at].expires()).then_some((
             "never expire",
             "has no TTL",
-            "say how long a row lives: `TTL '60 s'`",
+            "add a lifetime: `TTL '60 s'`",
         )),
     };
     if let Some((never, what, help)) = never {
@@ -571,7 +573,7 @@ fn left(
     Some(old)
 }
 
-/// Checks a handler; with its kind comes the table that a row has left.
+/// Checks a handler; its kind comes with the table of the removed row.
 fn handler(
     cx: &mut Cx<'_>,
     checked: &Checked,
@@ -579,23 +581,27 @@ fn handler(
     (kind, old): (HandlerKind, Option<TableRef>),
     ast: &ast::Handler,
     n_rand: &mut u32,
-) -> (Handler, Vec<(Column, BoundPlace)>) {
+) -> (Handler, Vec<(Column, ColumnLocation)>) {
     let element = &checked.element;
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
         let row = scope.add_row(old, false);
-        scope.sights.push(Sight { alias: OLD.to_owned(), row, bare: Bare::Hidden });
+        scope.visible_rows.push(VisibleRow {
+            alias: OLD.to_owned(),
+            row,
+            visibility: ColumnVisibility::Hidden,
+        });
     }
     let body = scope.block(&ast.body);
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
-    reshape::check_looks(cx, checked, &frames, &handler.body);
+    header_changes::check_stale_reads(cx, checked, &frames, &handler.body);
     check_returned(cx, element, &handler);
     (handler, frames)
 }
 
-/// A name that RETURNING makes and nothing reads is a misspelt CALL column, most likely.
+/// An unused name from RETURNING is most likely a misspelled CALL column.
 fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
     let returned = std::mem::take(&mut cx.returned);
     for (local, name) in returned {
@@ -605,8 +611,11 @@ fn check_returned(cx: &mut Cx<'_>, element: &Element, handler: &Handler) {
         let ty = with_length(handler.locals[local.0].ty);
         let message = format!("nothing reads `{}`", name.name);
         let diagnostic = Diagnostic::warning(code::UNUSED_NAME, message)
-            .at(name.span, "a new name, gone at the end of the handler")
-            .with_help(format!("to keep it for ON RESPONSE, declare it: `CALL ({} {ty})`", name.name));
+            .at(name.span, "this name ends with the handler")
+            .with_help(format!(
+                "to keep the value for ON RESPONSE, declare a CALL column: `CALL ({} {ty})`",
+                name.name
+            ));
         let known = element.call.iter().map(|cell| cell.name.as_str());
         cx.report(super::scope::with_nearest(diagnostic, &name, known));
     }
@@ -622,7 +631,7 @@ fn reads_local(handler: &Handler, local: LocalId) -> bool {
     found
 }
 
-/// Notes which columns are read, changed and replied by some handler.
+/// Records the columns that handlers read, write and reply.
 pub(super) fn note_uses(element: &mut Element) {
     let mut replied = Vec::new();
     for handler in element.handlers.iter() {
@@ -646,11 +655,11 @@ pub(super) fn note_uses(element: &mut Element) {
 pub(super) fn interval(expr: &Expr, params: &[Value]) -> Result<weft_core::Interval, String> {
     match fold(expr, params) {
         Ok(Value::Int(nanos)) if nanos > 0 => Ok(weft_core::Interval(nanos)),
-        Ok(_) => Err("an interval is more than no time at all".to_owned()),
-        Err(_) => Err("this interval is not known before the program runs".to_owned()),
+        Ok(_) => Err("an interval must be greater than zero".to_owned()),
+        Err(_) => Err("this interval is not a constant".to_owned()),
     }
 }
 
 fn not_in_version(cx: &mut Cx<'_>, span: Span, message: &str, help: &str) {
-    cx.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "not looked at").with_help(help));
+    cx.report(Diagnostic::error(code::NOT_IN_VERSION, message).at(span, "ignored").with_help(help));
 }

@@ -1,7 +1,7 @@
-//! Types of expressions, with nullability and the chance of an error.
+//! Type checking of expressions, including nullability and fallibility.
 //!
-//! Every function gives None for an expression with a fault, which is reported then and there; whoever gets None
-//! stays silent. Literals take the type that their place asks for (`want`), where they can.
+//! Every function returns None for an expression with an error, which is reported at once; callers stay silent then.
+//! Literals take the type of their context (`want`), if possible.
 
 use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::native::NATIVES;
@@ -17,14 +17,14 @@ use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
-/// What is wrong with `counted` in another place.
-const HOW_TO_COUNT: &str = "it is the whole of what a row's column is set to: `SET m = counted(m, bin)`";
+/// The message for `counted` in a wrong place.
+const HOW_TO_COUNT: &str = "use it as the whole value of a column: `SET m = counted(m, bin)`";
 
 impl Scope<'_, '_> {
     /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
     ///
-    /// This only hands out the work: trees are as high as [`weft_core::limits::EXPR_HEIGHT_MAX`], so what recursion
-    /// passes through keeps its frames small.
+    /// It only dispatches: trees are up to [`weft_core::limits::EXPR_HEIGHT_MAX`] high, so recursive functions need
+    /// small stack frames.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -46,13 +46,13 @@ impl Scope<'_, '_> {
             Ast::Subselect(select) => self.subselect(select, want, span),
             Ast::Exists(select) => self.exists(select, span),
             Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
-            Ast::List(look) => self.list_look(look, span),
+            Ast::List(look) => self.list_expr(look, span),
             Ast::Entry { map, key } => self.entry(map, key, span),
             _ => self.predicate(ast),
         }
     }
 
-    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and their kin.
+    /// `IS NULL`, `IN`, `BETWEEN`, `LIKE` and similar predicates.
     fn predicate(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
@@ -124,7 +124,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// The pattern of LIKE. Its length is known, so that peers do not choose how long a look takes.
+    /// The pattern of LIKE. Its length is limited, so that peers cannot choose the cost of a match.
     fn like_pattern(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let pattern = self.typed(ast, Type::Text(None))?;
         let is_constant = matches!(pattern.kind, ExprKind::Const(_) | ExprKind::Param(_));
@@ -136,12 +136,12 @@ impl Scope<'_, '_> {
         let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
         let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
             .at(ast.span, format!("this is {}", pattern.ty))
-            .with_help("take a literal, a parameter, or a column of a row that is not longer");
+            .with_help("use a literal, a parameter, or a table column of at most that length");
         self.cx.report(diagnostic);
         None
     }
 
-    /// Whether these are networks, in one of which an address may be.
+    /// Whether the list contains networks to test an address against.
     fn are_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
         let is_network = |item: &ast::Expr| match &item.kind {
             Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
@@ -173,7 +173,7 @@ impl Scope<'_, '_> {
         self.typed(ast, Type::Bool)
     }
 
-    /// The hash of a value; 0 where it is NULL.
+    /// The hash of a value; 0 for NULL.
     pub(super) fn hash_or_zero(&self, value: Expr) -> Expr {
         let (span, ty) = (value.span, Type::Uint(64));
         let hash = function(Function::Hash, vec![value], ty, false, span);
@@ -184,7 +184,7 @@ impl Scope<'_, '_> {
         Expr { nullable: false, ..function(Function::Coalesce, vec![hash, zero], ty, false, span) }
     }
 
-    /// An expression as a value of type `ty` that is not NULL; `whose` says for what: `column `c``.
+    /// An expression as a non-NULL value of type `ty`; `whose` names the target in messages: `column `c``.
     pub(super) fn value_for(
         &mut self,
         ast: &ast::Expr,
@@ -196,14 +196,14 @@ impl Scope<'_, '_> {
         if nullable { Some(expr) } else { self.never_null(expr, ty, whose) }
     }
 
-    /// The expression, if it is never NULL; `whose` says what cannot be, and `ty` is its type.
+    /// The expression, if it is never NULL; `whose` names the target in messages, and `ty` is its type.
     pub(super) fn never_null(&mut self, expr: Expr, ty: Type, whose: &str) -> Option<Expr> {
         if !expr.nullable {
             return Some(expr);
         }
         let text = self.cx.sources.slice(expr.span).to_owned();
         let diagnostic =
-            Diagnostic::error(code::MAY_BE_NULL, format!("this may be NULL, and {whose} cannot"))
+            Diagnostic::error(code::MAY_BE_NULL, format!("this may be NULL, but {whose} cannot be NULL"))
                 .at(expr.span, format!("may be NULL: {ty}?"));
         let stand_in = match ty {
             Type::Text(_) => "''",
@@ -215,15 +215,15 @@ impl Scope<'_, '_> {
         };
         let diagnostic = match text.len() {
             0..=60 => diagnostic
-                .with_help(format!("say what it is then: `COALESCE({text}, {stand_in})`"))
+                .with_help(format!("give a default: `COALESCE({text}, {stand_in})`"))
                 .with_fix(expr.span, format!("COALESCE({text}, {stand_in})")),
-            _ => diagnostic.with_help(format!("say what it is then: `COALESCE(..., {stand_in})`")),
+            _ => diagnostic.with_help(format!("give a default: `COALESCE(..., {stand_in})`")),
         };
         self.cx.report(diagnostic);
         None
     }
 
-    /// Widens an expression to `ty`, or reports that it cannot be one.
+    /// Widens an expression to `ty`, or reports a type mismatch.
     pub(super) fn coerce(&mut self, expr: Expr, ty: Type) -> Option<Expr> {
         if let Some(n) = constant_integer(&expr) {
             if let Some(value) = types::integer(n, ty) {
@@ -244,7 +244,7 @@ impl Scope<'_, '_> {
             && types::is_same(expr.ty, ty)
             && bytes.len() > max as usize
         {
-            let message = format!("this text has {} bytes, and {ty} takes {max}", bytes.len());
+            let message = format!("this text has {} bytes, but {ty} holds at most {max}", bytes.len());
             self.report_at(expr.span, code::BAD_LITERAL, message, "too long");
             return None;
         }
@@ -261,14 +261,14 @@ impl Scope<'_, '_> {
     fn mismatch<T>(&mut self, expr: &Expr, ty: Type) -> Option<T> {
         let text = self.cx.sources.slice(expr.span).to_owned();
         let shown = if text.len() <= 40 { text.as_str() } else { "..." };
-        let message = format!("{} is needed here, and this is {}", article(ty), article(expr.ty));
+        let message = format!("expected {}, found {}", article(ty), article(expr.ty));
         let mut diagnostic =
             Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
         let is_literal = shown.parse::<f64>().is_ok();
         let conversion = match ty {
             Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
             Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
-            // Milliseconds for one reader are seconds for another.
+            // The unit of a plain number would be ambiguous.
             Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
             Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
             Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
@@ -319,10 +319,10 @@ impl Scope<'_, '_> {
                 if ty == Type::Cidr
                     && let Some(network) = types::network_of(text)
                 {
-                    let message = format!("`{text}` is an address and a length, and no network");
+                    let message = format!("`{text}` is not a network: host bits are set");
                     let diagnostic = Diagnostic::warning(code::HOST_BITS, message)
-                        .at(span, format!("is taken for '{network}'"))
-                        .with_help(format!("write '{network}', or all bits for the address alone"))
+                        .at(span, format!("read as '{network}'"))
+                        .with_help(format!("write '{network}', or the full length for a single address"))
                         .with_fix(span, format!("'{network}'"));
                     self.cx.report(diagnostic);
                 }
@@ -331,11 +331,11 @@ impl Scope<'_, '_> {
             Err(expected) => {
                 let message = format!("`{text}` is not {}", article(ty));
                 let diagnostic =
-                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("{ty} is needed here"));
+                    Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("expected {ty}"));
                 let is_network = ty == Type::IpAddr && types::read_text(text, Type::Cidr).is_ok();
                 let help = if is_network {
                     format!(
-                        "a network is asked for by IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
+                        "test for a network with IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
                     )
                 } else {
                     expected
@@ -348,7 +348,7 @@ impl Scope<'_, '_> {
 
     fn null(&mut self, want: Option<Type>, span: Span) -> Option<Expr> {
         let Some(ty) = want else {
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "NULL has no type of its own")
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "the type of this NULL is unknown")
                 .at(span, "NULL of which type?")
                 .with_help("write `CAST(NULL AS TEXT)`, or give the LET a type: `LET x TEXT? = NULL`");
             self.cx.report(diagnostic);
@@ -367,7 +367,7 @@ impl Scope<'_, '_> {
         }
         if !matches!(operand.ty, Type::Int(_) | Type::F64 | Type::Interval) {
             let message =
-                format!("`-` takes a signed number or an INTERVAL, and this is {}", article(operand.ty));
+                format!("`-` takes a signed number or an INTERVAL, but this is {}", article(operand.ty));
             self.report_at(operand.span, code::TYPE_MISMATCH, message, &operand.ty.to_string());
             return None;
         }
@@ -375,41 +375,42 @@ impl Scope<'_, '_> {
         Some(Expr { fallible, ..over(ExprKind::Neg, operand, ty, span) })
     }
 
-    /// The lower-case name that a header or trailer key says; reports what is none.
+    /// The lower-case name of a header or trailer key; reports an invalid one.
     pub(super) fn header_name(&mut self, key: &ast::Expr) -> Option<String> {
         let Ast::Str(text) = &key.kind else {
-            return self.not_constant(key.span, "the name of a header is a literal text: `header['x-user']`");
+            return self
+                .not_constant(key.span, "write a header's name as a literal text: `header['x-user']`");
         };
         header::name(self.cx, text, key.span)
     }
 
     fn header(&mut self, key: &ast::Expr, is_trailer: bool, span: Span) -> Option<Expr> {
-        if self.view == View::Ending {
-            return self.not_an_ending(if is_trailer { "a trailer" } else { "a header" }, span);
+        if self.view == View::StatusCondition {
+            return self.not_in_status_condition(if is_trailer { "a trailer" } else { "a header" }, span);
         }
         if self.is_packet() {
-            let message = format!("headers are not there in {}", self.words());
+            let message = format!("headers are not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "a frame has none by name")
-                .with_help("name a protocol and its field: `tcp.dst_port`");
+                .at(span, "frames have no named headers")
+                .with_help("use a protocol's field: `tcp.dst_port`");
             self.cx.report(diagnostic);
             return None;
         }
         let name = self.header_name(key)?;
         let is_close = self.view == View::Handler(HandlerKind::Close);
         if is_trailer && !is_close {
-            let message = format!("trailers are not there in {}", self.words());
+            let message = format!("trailers are not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "comes with the end of the call")
+                .at(span, "arrives at the end of the call")
                 .with_help("read it in ON CLOSE");
             self.cx.report(diagnostic);
             return None;
         }
         if !is_trailer && !self.view.has_headers() {
-            let message = format!("headers are not there in {}", self.words());
+            let message = format!("headers are not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no message is at hand")
-                .with_help("save it in a CALL column in ON OPEN or ON REQUEST");
+                .at(span, "no message here")
+                .with_help("save the value in a CALL column in ON OPEN or ON REQUEST");
             self.cx.report(diagnostic);
             return None;
         }
@@ -494,8 +495,8 @@ impl Scope<'_, '_> {
                 .with_label(left.span, ty.to_string())
                 .with_label(right.span, right.ty.to_string());
             self.cx.report(match ty {
-                Type::Bool => diagnostic.with_help("conditions are joined by AND"),
-                Type::Text(_) => diagnostic.with_help("texts are joined by `||`"),
+                Type::Bool => diagnostic.with_help("join conditions with AND"),
+                Type::Text(_) => diagnostic.with_help("join texts with `||`"),
                 _ => diagnostic,
             });
             return None;
@@ -545,7 +546,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
     }
 
-    /// Tells of an unsigned difference that is to be below zero: it is never, and one that would be fails.
+    /// Warns of an unsigned difference compared with 0: it is never negative, but fails instead.
     fn warn_of_difference(&mut self, op: CompareOp, difference: &Expr, other: &Expr) {
         let ExprKind::Arith { op: ArithOp::Sub, left, right } = &difference.kind else { return };
         let is_below = match (op, constant_integer(other)) {
@@ -559,7 +560,7 @@ impl Scope<'_, '_> {
         let (a, b) = (self.cx.sources.slice(left.span), self.cx.sources.slice(right.span));
         let help = format!("compare the two: `{a} < {b}`");
         let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "an unsigned difference is never below 0")
-            .at(difference.span, format!("a {}; where it would be less, it fails", difference.ty))
+            .at(difference.span, format!("type {}; a negative result is an error", difference.ty))
             .with_help(help);
         self.cx.report(diagnostic);
     }
@@ -569,20 +570,21 @@ impl Scope<'_, '_> {
             return Some(());
         }
         let message = format!("values of type {} have no order", expr.ty);
-        self.report_at(expr.span, code::TYPE_MISMATCH, message, "cannot be put in order");
+        self.report_at(expr.span, code::TYPE_MISMATCH, message, "has no order");
         None
     }
 
-    /// Tells of a BETWEEN whose lower bound is above the upper one.
+    /// Warns of a BETWEEN whose lower bound is greater than the upper one.
     fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
         match (constant_integer(low), constant_integer(high)) {
             (Some(low), Some(high)) if low > high => {}
             _ => return,
         }
         let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("nothing is BETWEEN {from} AND {to}"))
-            .at(low.span.to(high.span), "the lower bound comes first")
-            .with_help(format!("write `BETWEEN {to} AND {from}`"));
+        let diagnostic =
+            Diagnostic::warning(code::NEVER_TRUE, format!("no value is BETWEEN {from} AND {to}"))
+                .at(low.span.to(high.span), "the lower bound must come first")
+                .with_help(format!("write `BETWEEN {to} AND {from}`"));
         self.cx.report(diagnostic);
     }
 
@@ -612,15 +614,15 @@ impl Scope<'_, '_> {
         want: Option<Type>,
         span: Span,
     ) -> Option<Expr> {
-        let (left, right) = match (is_adaptive(left), !is_adaptive(right) || has_point(right)) {
+        let (left, right) = match (is_adaptive(left), !is_adaptive(right) || is_decimal(right)) {
             (true, true) => {
                 let right = self.expr(right, want.filter(|_| is_adaptive(right)));
-                let hint = right.as_ref().and_then(|right| partner(op, right.ty, left));
+                let hint = right.as_ref().and_then(|right| literal_type(op, right.ty, left));
                 (self.expr(left, hint), right)
             }
             (is_literal, _) => {
                 let left = self.expr(left, want.filter(|_| is_literal));
-                let hint = left.as_ref().and_then(|left| partner(op, left.ty, right));
+                let hint = left.as_ref().and_then(|left| literal_type(op, left.ty, right));
                 (left, self.expr(right, hint))
             }
         };
@@ -659,13 +661,13 @@ impl Scope<'_, '_> {
                 match (a, b) {
                     (Type::F64, Type::F64) => diagnostic.with_help("`%` is for integers and intervals"),
                     (Type::F64, _) | (_, Type::F64) => diagnostic
-                        .with_note(format!("{whole} and F64 never mix unasked"))
+                        .with_note(format!("{whole} and F64 cannot be mixed without a conversion"))
                         .with_help(format!("write `float({text})`")),
                     _ => diagnostic.with_help(format!("write `int({text})`")),
                 }
             }
             (a, b) if op == ArithOp::Add && (is_text(a) || is_text(b)) => {
-                diagnostic.with_help("texts are joined by `||`")
+                diagnostic.with_help("join texts with `||`")
             }
             _ => diagnostic,
         };
@@ -679,7 +681,7 @@ impl Scope<'_, '_> {
         Some((left, right))
     }
 
-    /// Several expressions as values of one type: what is no literal decides, and literals follow.
+    /// Several expressions as values of one type: the expressions that are not literals determine it.
     pub(super) fn unify(&mut self, asts: &[&ast::Expr], want: Option<Type>) -> Option<Vec<Expr>> {
         let mut typed: Vec<Option<Expr>> = vec![None; asts.len()];
         let mut ty: Option<Type> = None;
@@ -688,8 +690,8 @@ impl Scope<'_, '_> {
         let order = |pass: u8| {
             let is_in = move |ast: &ast::Expr| match (&ast.kind, is_adaptive(ast)) {
                 (Ast::Null, _) => pass == 3,
-                // `1` beside `2.5` is an F64, whichever comes first.
-                (_, true) => pass == if has_point(ast) { 1 } else { 2 },
+                // `1` next to `2.5` is an F64, in any order.
+                (_, true) => pass == if is_decimal(ast) { 1 } else { 2 },
                 _ => pass == 0,
             };
             asts.iter().enumerate().filter(move |(_, ast)| is_in(ast))
@@ -799,7 +801,8 @@ impl Scope<'_, '_> {
             let mut diagnostic =
                 Diagnostic::error(code::TYPE_MISMATCH, message).at(operand.span, operand.ty.to_string());
             if operand.ty == Type::Interval {
-                diagnostic = diagnostic.with_help("take its length first: `seconds(...)`, `millis(...)`");
+                diagnostic =
+                    diagnostic.with_help("convert it to a number first: `seconds(...)`, `millis(...)`");
             } else if to == Type::Interval {
                 diagnostic = diagnostic.with_help("write `interval(seconds)`");
             }
@@ -840,7 +843,7 @@ impl Scope<'_, '_> {
             return self.unknown_function(name, &lower);
         };
         if self.is_drawn(signature) {
-            return self.not_constant(span, "it differs from call to call");
+            return self.not_constant(span, "it changes from call to call");
         }
         if self.bound.is_some() && matches!(signature.function, Some(Function::Now | Function::Rand(_))) {
             return self.draws(&lower, span);
@@ -851,7 +854,7 @@ impl Scope<'_, '_> {
         self.apply(signature, args, want, span)
     }
 
-    /// Whether a function has no value here, for it has another one each time.
+    /// Whether a function is rejected here because it returns a new value on each call.
     fn is_drawn(&self, signature: &Signature) -> bool {
         match signature.function {
             Some(Function::Now) => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
@@ -981,11 +984,11 @@ impl Scope<'_, '_> {
         let diagnostic = if functions::AGGREGATES.contains(&lower) {
             let help = match self.view {
                 View::Row => format!(
-                    "`{lower}` is over rows, and by itself in the list of a SELECT: `SELECT {lower}(c) FROM t`"
+                    "`{lower}` is an aggregate and must be a whole item of a SELECT: `SELECT {lower}(c) FROM t`"
                 ),
-                _ => format!(
-                    "`{lower}` is over the rows of a table: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`"
-                ),
+                _ => {
+                    format!("`{lower}` is an aggregate over rows: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`")
+                }
             };
             let diagnostic = diagnostic.with_help(help);
             match lower {
@@ -994,7 +997,7 @@ impl Scope<'_, '_> {
                 _ => diagnostic,
             }
         } else if lower == "estimate" {
-            diagnostic.with_help("sketches are not in this version; count in a TABLE")
+            diagnostic.with_help("sketches are not supported in this version; count in a TABLE")
         } else {
             match nearest(lower, names) {
                 Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(name.span, near),
@@ -1008,7 +1011,7 @@ impl Scope<'_, '_> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     pub(super) fn not_constant<T>(&mut self, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
             .at(span, "not a constant")
             .with_help(help);
         self.cx.report(diagnostic);
@@ -1033,7 +1036,7 @@ pub(super) fn constant(value: Value, ty: Type, span: Span) -> Expr {
     leaf(ExprKind::Const(value), ty, false, span)
 }
 
-/// An operation on one operand, with the operand's chances of NULL and error.
+/// A unary operation, with its operand's nullability and fallibility.
 pub(super) fn over(make: impl FnOnce(Box<Expr>) -> ExprKind, operand: Expr, ty: Type, span: Span) -> Expr {
     let (nullable, fallible) = (operand.nullable, operand.fallible);
     Expr { kind: make(Box::new(operand)), ty, nullable, fallible, span }
@@ -1052,7 +1055,7 @@ pub(super) fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: 
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
 }
 
-/// The number that an expression is, if it is a constant integer.
+/// The value of a constant integer expression.
 pub(super) fn constant_integer(expr: &Expr) -> Option<i128> {
     match expr.kind {
         ExprKind::Const(Value::Int(n)) if types::is_integer(expr.ty) => {
@@ -1067,7 +1070,7 @@ fn negate_if(negated: bool, expr: Expr) -> Expr {
     if negated { over(ExprKind::Not, expr, Type::Bool, span) } else { expr }
 }
 
-/// The same comparison with its sides changed.
+/// The same comparison with swapped operands.
 fn mirrored(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Lt => CompareOp::Gt,
@@ -1078,7 +1081,7 @@ fn mirrored(op: CompareOp) -> CompareOp {
     }
 }
 
-/// Conditions with OR between them, as a tree that is as low as may be: lists are long, and trees are not high.
+/// The OR of conditions as a balanced tree: lists are long, but the height of trees is limited.
 fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
     while conditions.len() > 1 {
         let pairs = conditions.chunks(2).map(|pair| match pair {
@@ -1094,12 +1097,12 @@ fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
     conditions.pop()
 }
 
-/// Whether one of several may be NULL, and whether one may fail.
+/// Whether one of several expressions is nullable, and whether one is fallible.
 fn flags(exprs: &[Expr]) -> (bool, bool) {
     (exprs.iter().any(|expr| expr.nullable), exprs.iter().any(|expr| expr.fallible))
 }
 
-/// Whether an expression is made of literals alone, and so takes the type of what stands beside it.
+/// Whether an expression consists of literals, and so takes the type of the other operand.
 fn is_adaptive(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Int(_) | Ast::Float(_) | Ast::Str(_) | Ast::Null => true,
@@ -1113,18 +1116,18 @@ fn is_adaptive(ast: &ast::Expr) -> bool {
     }
 }
 
-/// Whether one of the literals has a point.
-fn has_point(ast: &ast::Expr) -> bool {
+/// Whether one of the literals has a decimal point.
+fn is_decimal(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Float(_) => true,
-        Ast::Unary { operand, .. } => has_point(operand),
-        Ast::Binary { left, right, .. } => has_point(left) || has_point(right),
+        Ast::Unary { operand, .. } => is_decimal(operand),
+        Ast::Binary { left, right, .. } => is_decimal(left) || is_decimal(right),
         _ => false,
     }
 }
 
-/// The type that a literal takes beside an operand of type `known`.
-fn partner(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
+/// The type of a literal next to an operand of type `known`.
+fn literal_type(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
     match known {
         Type::Interval if matches!(op, ArithOp::Mul | ArithOp::Div) => {
             matches!(literal.kind, Ast::Str(_)).then_some(Type::Interval)
@@ -1135,7 +1138,7 @@ fn partner(op: ArithOp, known: Type, literal: &ast::Expr) -> Option<Type> {
     }
 }
 
-/// The result's type and those of both operands.
+/// The result type and both operand types.
 fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type)> {
     use ArithOp as A;
     use Type as T;
@@ -1158,7 +1161,7 @@ fn arith_types(op: ArithOp, left: Type, right: Type) -> Option<(Type, Type, Type
     }
 }
 
-/// Whether CAST goes from one type to the other.
+/// Whether CAST can convert one type to the other.
 fn can_cast(from: Type, to: Type) -> bool {
     let is_text = |ty: Type| matches!(ty, Type::Text(_));
     match (from, to) {
@@ -1173,7 +1176,7 @@ fn can_cast(from: Type, to: Type) -> bool {
     }
 }
 
-/// The type with its article, for a sentence.
+/// The type with its article, for messages.
 pub(super) fn article(ty: Type) -> String {
     let text = ty.to_string();
     let article = match ty {

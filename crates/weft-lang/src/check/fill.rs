@@ -1,4 +1,4 @@
-//! Rows that a program gives to tables filled by the controller.
+//! Rows that a program inserts into tables filled by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use weft_core::{Type, Value, round_robin};
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::{breaks, broken, written_order};
-use super::{Cx, nothing};
+use super::{Cx, empty_element};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Network, Table, TableRef};
 use crate::ports;
 use crate::source::Span;
 
-/// The rows of all tables, as the items come.
+/// The rows of all tables, in the order of the items.
 #[derive(Debug, Default)]
 pub(super) struct Fills {
     fills: Vec<Fill>,
@@ -57,7 +57,7 @@ impl Fills {
         }
     }
 
-    /// Adds the members of a chain's cluster to those tables of its stages that hold them.
+    /// Adds the members of a chain's cluster to the tables of its stages that hold them.
     pub(super) fn add_members(
         &mut self,
         cx: &mut Cx<'_>,
@@ -66,7 +66,7 @@ impl Fills {
         elements: &[&Element],
     ) {
         let cluster = chain.edge.calls().and_then(|(_, to)| clusters.get(to));
-        // A member of twice the weight has two slots, so that balancers which choose a slot give it twice as much.
+        // A member of double weight has two slots, so balancers that choose a slot give it twice as much.
         let turns = cluster.map(|cluster| round_robin::by_weight(&cluster.weights)).unwrap_or_default();
         let members: Vec<&Address> = cluster
             .iter()
@@ -81,14 +81,14 @@ impl Fills {
                 tables.filter(|(_, (table, _))| table.filled == Some(Filler::Cluster))
             {
                 let held = ("the cluster", "member", "this chain's cluster");
-                check_room(cx, (table, limits.rows_max), members.len(), held, instance.span);
+                check_capacity(cx, (table, limits.rows_max), members.len(), held, instance.span);
                 let target = FillTarget::Own { chain: at, instance: instance_at, table: table_at };
                 self.extend(target, members.iter().enumerate().map(row).collect(), instance.span);
             }
         }
     }
 
-    /// Adds the ports of a program to those tables that hold them, of elements or of none.
+    /// Adds the ports of a program to the element tables and shared tables that hold them.
     pub(super) fn add_ports(&mut self, cx: &mut Cx<'_>, network: &Network, elements: &[&Element]) {
         let holds_ports = |table: &Table| table.filled == Some(Filler::Ports);
         let mut found = Vec::new();
@@ -108,13 +108,13 @@ impl Fills {
             let rows = ports::rows(&network.ports, &network.groups, &[], table);
             if let Some(limits) = limits {
                 let held = ("the program", "port", "this program");
-                check_room(cx, (table, limits.rows_max), rows.len(), held, span);
+                check_capacity(cx, (table, limits.rows_max), rows.len(), held, span);
             }
             self.extend(target, rows, table.span);
         }
     }
 
-    /// Notes the key of a row; false, and reported, if another row has it.
+    /// Records the key of a row; false, and an error, if another row has it.
     fn claim_key(
         &mut self,
         cx: &mut Cx<'_>,
@@ -134,7 +134,7 @@ impl Fills {
         false
     }
 
-    /// Adds rows to those of a table, and gives their number.
+    /// Appends rows to a table; returns their number.
     fn extend(&mut self, target: FillTarget, rows: Vec<Vec<Value>>, span: Span) -> usize {
         match self.fills.iter_mut().find(|fill| fill.table == target) {
             Some(fill) => {
@@ -155,7 +155,7 @@ impl Fills {
     }
 }
 
-/// The columns of a table to whose values elements send frames.
+/// The columns of a table whose values elements use as output ports.
 pub(super) fn port_columns_of(
     target: FillTarget,
     (chains, elements): (&[Chain], &[&Element]),
@@ -178,39 +178,41 @@ pub(super) fn port_columns_of(
 fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
     let (by, label, help) = match table.filled {
         Some(Filler::Cluster) => (
-            "with the members of the chain's cluster",
+            "from the members of the chain's cluster",
             "FILLED BY CLUSTER",
-            "drop the rows, and give the cluster its members",
+            "remove the rows, and give the cluster its members",
         ),
         Some(Filler::Ports) => (
-            "with the ports of the program",
+            "from the ports of the program",
             "FILLED BY PORTS",
-            "drop the rows; a port says what its device does not: `WITH (mtu = 1500)`",
+            "remove the rows; set properties on the port: `WITH (mtu = 1500)`",
         ),
-        Some(Filler::Stage) => {
-            ("by another stage", "FILLED BY STAGE", "give the rows to the table of the stage that it names")
-        }
+        Some(Filler::Stage) => (
+            "by another stage",
+            "FILLED BY STAGE",
+            "insert the rows into the table of the stage that it names",
+        ),
         _ => ("by handlers", "not FILLED BY CONTROLLER", "declare it `FILLED BY CONTROLLER`"),
     };
-    let message = format!("`{}` is filled {by}, not by the rows of a program", table.name);
+    let message = format!("`{}` is filled {by}, not by INSERT in a program", table.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-        .at(item.table.span, "gets rows here")
+        .at(item.table.span, "rows inserted here")
         .with_label(table.span, label)
         .with_help(help);
     cx.report(diagnostic);
 }
 
 fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, item: &InsertRows) {
-    let message = format!("`{}` gets {n_rows} rows, and takes {rows_max}", table.name);
+    let message = format!("`{}` gets {n_rows} rows, but holds at most {rows_max}", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
         .at(item.table.span, "too many rows")
-        .with_label(table.span, "bounded here")
-        .with_help(format!("raise its bound: `MAX {n_rows} ROWS`"));
+        .with_label(table.span, "limit declared here")
+        .with_help(format!("raise the limit: `MAX {n_rows} ROWS`"));
     cx.report(diagnostic);
 }
 
-/// Reports a table that is too small for what it holds: of whom, what, and both in words.
-fn check_room(
+/// Reports a table that is too small: owner, contents, and both in words.
+fn check_capacity(
     cx: &mut Cx<'_>,
     (table, rows_max): (&Table, u64),
     n: usize,
@@ -220,15 +222,15 @@ fn check_room(
     if n as u64 <= rows_max {
         return;
     }
-    let message = format!("{whose} has {n} {what}s, and `{}` takes {rows_max} rows", table.name);
+    let message = format!("{whose} has {n} {what}s, but `{}` holds at most {rows_max} rows", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
         .at(at, format!("holds the {what}s of {held}"))
-        .with_label(table.span, "bounded here")
-        .with_help(format!("raise its bound: `MAX {n} ROWS`"));
+        .with_label(table.span, "limit declared here")
+        .with_help(format!("raise the limit: `MAX {n} ROWS`"));
     cx.report(diagnostic);
 }
 
-/// The table that a path names; reports it if there is none.
+/// The table that a path names; reports an unknown table.
 pub(super) fn target(
     cx: &mut Cx<'_>,
     shared: &[Table],
@@ -278,7 +280,7 @@ pub(super) fn target(
         _ => {
             let message = format!("`{}` does not name a table", path.to_dotted());
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-                .at(path.span, "whose table?")
+                .at(path.span, "table of which stage?")
                 .with_help("write `chain.stage.table`, or the name of a shared table");
             cx.report(diagnostic);
             None
@@ -286,7 +288,7 @@ pub(super) fn target(
     }
 }
 
-/// The columns that rows give, by their places in the table.
+/// The columns that rows set, as indices into the table's columns.
 pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Option<Vec<usize>> {
     if item.columns.is_empty() {
         return Some(written_order(table));
@@ -313,7 +315,7 @@ pub(super) fn columns(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) -> Opti
     found.into_iter().collect()
 }
 
-/// The values of all rows, each with its place; None if one was reported.
+/// The values of all rows, each with its span; None after an error.
 pub(super) fn rows_of(
     cx: &mut Cx<'_>,
     table: &Table,
@@ -332,7 +334,7 @@ fn values(
     item: &InsertRows,
     row: &Row,
 ) -> Option<Vec<Value>> {
-    // Without names the last ones may be left out, so that a table can get more columns.
+    // Without names, trailing columns may be omitted, so that a table can get more columns.
     let least = if item.columns.is_empty() { 0 } else { columns.len() };
     if !(least..=columns.len()).contains(&row.values.len()) {
         let message = values_for_columns(row.values.len(), columns.len());
@@ -345,7 +347,7 @@ fn values(
     let mut ok = true;
     for (&at, value) in columns.iter().zip(&row.values) {
         let column = &table.columns[at];
-        let (nothing, mut n_rand) = (nothing(), 0);
+        let (nothing, mut n_rand) = (empty_element(), 0);
         let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
         let whose = format!("column `{}`", column.name);
         let expr = if scope.cx.is_broken(column.span) {
@@ -360,14 +362,14 @@ fn values(
         if !ok || values[at].is_some() {
             continue;
         }
-        // A default that needs parameters is not known here, and one that needs the time in statements alone.
+        // A default that needs parameters is unknown here; one that needs the time is known in statements only.
         let default = column.default.as_ref().and_then(|default| cx.value_of(default, &[]).ok());
         if default.is_none() {
             let message = format!("a row of `{}` has no value for `{}`", table.name, column.name);
             let diagnostic = Diagnostic::error(code::NO_VALUE, message)
-                .at(row.span, format!("`{}` is not given", column.name))
+                .at(row.span, format!("`{}` has no value", column.name))
                 .with_label(column.span, "has no constant default")
-                .with_help(format!("give it one here, of type {}", type_words(column.ty)));
+                .with_help(format!("give it a value of type {}", type_words(column.ty)));
             cx.report(diagnostic);
             ok = false;
         }
@@ -386,7 +388,7 @@ fn values(
 fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &Check, row: Span) {
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, breaks(table, check, values))
         .at(row, "this row")
-        .with_label(check.span, "holds of every row");
+        .with_label(check.span, "condition on every row");
     cx.report(diagnostic);
 }
 

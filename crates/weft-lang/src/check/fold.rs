@@ -1,4 +1,4 @@
-//! The value of an expression that needs no tuple: literals, parameters, and what is computed from them.
+//! Constant folding: the value of an expression over literals and parameters.
 
 use weft_core::{Status, Time, Type, Value};
 
@@ -9,45 +9,45 @@ use crate::types;
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoldError {
-    /// This part is not known before the program runs.
+    /// The expression is not a constant.
     NotConstant(Span),
-    /// It is an error value: `overflow`, `division by zero`.
+    /// The value is an error: `overflow`, `division by zero`.
     Fault(&'static str, Span),
 }
 
 /// The value of an expression, given the values of the element's parameters.
 ///
 /// # Errors
-/// If it reads anything but parameters, or is an error value.
+/// If it reads anything other than parameters, or is an error value.
 pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: None, now: None })
+    value_of(expr, FoldInputs { params, status: None, now: None })
 }
 
-/// The value of an expression on a row that is asked about at a time; as [`fold`] besides.
+/// The value of an expression over a row's columns at a given time; otherwise like [`fold`].
 ///
 /// # Errors
-/// If it reads anything but parameters and `now()`, or is an error value.
+/// If it reads anything other than parameters and `now()`, or is an error value.
 pub fn fold_at(expr: &Expr, params: &[Value], now: Time) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: None, now: Some(now) })
+    value_of(expr, FoldInputs { params, status: None, now: Some(now) })
 }
 
-/// The value of a condition on how a call ended, for one status; as [`fold`] besides.
+/// The value of a condition on the status of a call, for one status; otherwise like [`fold`].
 ///
 /// # Errors
-/// If it reads anything but parameters and `status`, or is an error value.
+/// If it reads anything other than parameters and `status`, or is an error value.
 pub fn fold_for_status(expr: &Expr, params: &[Value], status: Status) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: Some(status), now: None })
+    value_of(expr, FoldInputs { params, status: Some(status), now: None })
 }
 
-/// What is known before a program runs.
+/// The inputs of constant folding.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct FoldInputs<'a> {
     params: &'a [Value],
     status: Option<Status>,
     now: Option<Time>,
 }
 
-fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
+fn value_of(expr: &Expr, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let not_constant = Err(FoldError::NotConstant(expr.span));
     match &expr.kind {
         ExprKind::Const(value) => Ok(value.clone()),
@@ -111,7 +111,7 @@ fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
     }
 }
 
-/// Between numbers; fractions are not cut off.
+/// Conversion between numbers; a fraction is an error.
 fn cast(operand: &Expr, value: Value, expr: &Expr) -> Result<Value, FoldError> {
     match value {
         Value::Null => Ok(Value::Null),
@@ -125,8 +125,8 @@ fn cast(operand: &Expr, value: Value, expr: &Expr) -> Result<Value, FoldError> {
     }
 }
 
-/// `AND` and `OR`, three-valued. `absorbing` is the side's value that decides alone.
-fn logic(left: &Expr, right: &Expr, absorbing: bool, known: Known<'_>) -> Result<Value, FoldError> {
+/// `AND` and `OR`, three-valued. `absorbing` is the value that decides the result alone.
+fn logic(left: &Expr, right: &Expr, absorbing: bool, known: FoldInputs<'_>) -> Result<Value, FoldError> {
     let sides = (value_of(left, known), value_of(right, known));
     if [&sides.0, &sides.1].contains(&&Ok(Value::Bool(absorbing))) {
         return Ok(Value::Bool(absorbing));
@@ -137,7 +137,7 @@ fn logic(left: &Expr, right: &Expr, absorbing: bool, known: Known<'_>) -> Result
     }
 }
 
-/// None if values of this type are not compared before the program runs.
+/// None if values of this type cannot be compared at compile time.
 fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option<Value> {
     if left.1 == Value::Null || right.1 == Value::Null {
         return Some(Value::Null);
@@ -151,7 +151,7 @@ fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
         (Value::Float(a), Value::Float(b)) => match a.partial_cmp(b) {
             Some(order) => order,
-            // NaN is neither equal to anything, nor less, nor greater.
+            // NaN is neither equal to, nor less, nor greater than any number.
             None => return Some(Value::Bool(op == CompareOp::Ne)),
         },
         _ => return None,
@@ -166,7 +166,7 @@ fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option
     }))
 }
 
-fn in_list(operand: &Expr, list: &[Expr], known: Known<'_>, expr: &Expr) -> Result<Value, FoldError> {
+fn in_list(operand: &Expr, list: &[Expr], known: FoldInputs<'_>, expr: &Expr) -> Result<Value, FoldError> {
     let value = value_of(operand, known)?;
     let mut is_null = false;
     for other in list {
@@ -197,7 +197,7 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
         let overflow = FoldError::Fault("overflow", expr.span);
         return match expr.ty {
             Type::F64 => Ok(Value::Float(x)),
-            // The bound is a power of two, hence exact; everything below it in magnitude fits.
+            // The bound is a power of two, hence exact; every smaller magnitude fits.
             _ => (x.abs() < 9_223_372_036_854_775_808.0).then_some(Value::Int(x as i64)).ok_or(overflow),
         };
     }
@@ -215,7 +215,12 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     in_type(n, expr)
 }
 
-fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr) -> Result<Value, FoldError> {
+fn function_of(
+    function: Function,
+    args: &[Expr],
+    known: FoldInputs<'_>,
+    expr: &Expr,
+) -> Result<Value, FoldError> {
     let values: Vec<Value> = args.iter().map(|arg| value_of(arg, known)).collect::<Result<_, _>>()?;
     match (function, values.as_slice()) {
         (Function::Coalesce, values) => {
@@ -257,7 +262,7 @@ fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr)
     }
 }
 
-/// Whether an address is in a network: its bytes, and one of its length.
+/// Whether a network (address and prefix length) contains an address.
 fn is_in_net(address: &[u8], net: &[u8]) -> bool {
     let Some((&len, net)) = net.split_last() else { return false };
     let (whole, rest) = (usize::from(len / 8), len % 8);

@@ -1,4 +1,4 @@
-//! Columns of frames: what `tcp.syn`, `inner.ip.src` and `present(vlan)` mean, and how they are declared by being used.
+//! Columns of frames: the meaning of `tcp.syn`, `inner.ip.src` and `present(vlan)`, and their declaration by use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +7,20 @@ use weft_core::{Type, Value};
 
 use super::expr::{constant_integer, function};
 use super::named_ports::NoPort;
+use super::null_narrowing::NonNull;
 use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
-use super::sure::Sure;
-use super::wire::{FIRST, Unions, fixed};
+use super::wire::{FIRST_PROTOCOLS, Unions, read_only_rule};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
-    Place,
+    AssignTarget, Column, ColumnLocation, CompareOp, Direction, Element, Expr, ExprKind, Function,
+    HandlerKind, Layer, Meta,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
 
-/// What the engine knows of a frame: name, type, nullable.
+/// The engine's metadata of a frame: name, type, nullable.
 pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("flow", Meta::Flow, Type::Uint(64), false),
     ("index", Meta::Index, Type::Uint(64), false),
@@ -34,7 +34,7 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
-/// What other tools and standards call fields, and what they are called here where a header has such a one.
+/// Field names of other tools and standards, with the names used here.
 const OTHER_NAMES: [(&str, &str); 14] = [
     ("daddr", "dst"),
     ("destination", "dst"),
@@ -51,25 +51,26 @@ const OTHER_NAMES: [(&str, &str); 14] = [
     ("srcport", "src_port"),
     ("tos", "dscp"),
 ];
-/// What others have as one field of flags.
+/// Flags that other tools combine into one field.
 const FLAGS: [&str; 8] = ["syn", "ack", "fin", "rst", "psh", "urg", "df", "mf"];
 
-/// Where a frame leaves, as far as it is decided.
+/// The output of a frame, as decided so far.
 pub(crate) const EGRESS: &str = "egress";
 
-/// What stands in front of what elements say of a frame to those behind them.
+/// The prefix of user metadata: values that elements attach to a frame for later elements.
 pub(crate) const META: &str = "meta";
-/// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
-pub(crate) const SAID: &[(&str, Meta)] = &[("label", Meta::Label), ("path", Meta::Path), ("tag", Meta::Tag)];
+/// The user metadata: each is a U32, 0 until set, and not part of the frame.
+pub(crate) const USER_METADATA: &[(&str, Meta)] =
+    &[("label", Meta::Label), ("path", Meta::Path), ("tag", Meta::Tag)];
 
 /// The wire formats of a program.
 #[derive(Debug, Default)]
 pub(super) struct Formats {
     pub(super) protocols: Vec<Protocol>,
     pub(super) unions: Vec<Union>,
-    /// Columns of unions with a fault that is told, by union and column.
+    /// Columns of unions with a reported error, by union and column.
     broken: Vec<(String, String)>,
-    /// See [`Formats::stands_on`].
+    /// See [`Formats::is_always_on`].
     standing: BTreeMap<(ProtocolId, Vec<ProtocolId>), bool>,
 }
 
@@ -80,7 +81,7 @@ impl From<(Vec<Protocol>, Unions)> for Formats {
 }
 
 impl Formats {
-    /// The protocols that a name stands for.
+    /// The protocols that a name refers to.
     pub(super) fn layer(&self, name: &str, level: u8) -> Option<LayerRef> {
         let own = self.protocols.iter().position(|protocol| protocol.name == name);
         let own = own.map(|at| vec![ProtocolId(at as u16)]);
@@ -97,7 +98,7 @@ impl Formats {
         &self.protocols[usize::from(protocol.0)].fields[usize::from(field.0)]
     }
 
-    /// The field or column of a layer, with its type; None if there is none.
+    /// The field or column of a layer, with its type; None if unknown.
     fn column(&self, layer: &str, of: LayerRef, name: &str) -> Option<(FieldRef, Type)> {
         if let [only] = of.protocols[..]
             && self.protocols[usize::from(only.0)].name == layer
@@ -121,7 +122,7 @@ impl Formats {
             .unwrap_or_default()
     }
 
-    /// How a column of a layer is written, by its name alone.
+    /// The written form of a layer's column, by its name only.
     pub(super) fn path_of(&self, layer: &LayerRef, column: &str) -> Option<String> {
         let protocols = self.protocols.iter().map(|protocol| &protocol.name);
         let mut names = protocols.chain(self.unions.iter().map(|union| &union.name));
@@ -131,24 +132,24 @@ impl Formats {
         Some(format!("{inner}{name}.{column}"))
     }
 
-    /// Whether a field is there in every frame that an element of this layer sees.
+    /// Whether every frame in an element on this layer has the field.
     fn is_always_there(&mut self, layer: &Layer, field: &FieldRef) -> bool {
         let Layer::Packet(Some(own)) = layer else { return false };
         let of = &field.layer;
         if own.level != of.level || self.may_lack(field) {
             return false;
         }
-        own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
+        own.protocols.iter().all(|own| self.is_always_on(*own, &of.protocols))
     }
 
-    /// Whether a layer may be there without this field.
+    /// Whether a layer may be present without this field.
     pub(super) fn may_lack(&self, field: &FieldRef) -> bool {
         let mut fields = field.layer.protocols.iter().zip(field.fields.iter().flatten());
         fields.any(|(protocol, id)| self.field(*protocol, *id).optional)
     }
 
-    /// The fields of the `SESSION KEY` of a layer, in their order; None if one of its protocols has none, or another
-    /// number of them.
+    /// The fields of the `SESSION KEY` of a layer, in order; None if one of its protocols has none, or a different
+    /// number of fields.
     fn session_key(&self, layer: &LayerRef) -> Option<Vec<FieldRef>> {
         let key = |of: &ProtocolId| &self.protocols[usize::from(of.0)].session_key;
         let n = key(layer.protocols.first()?).len();
@@ -162,15 +163,15 @@ impl Formats {
         Some((0..n).map(nth).collect())
     }
 
-    /// The type of a column: that of its field in the first of its protocols.
+    /// The type of a column: that of the field in its first protocol.
     fn type_of(&self, field: &FieldRef) -> Type {
         let first = field.layer.protocols.iter().zip(field.fields.iter().flatten()).next();
         first.map_or(Type::Bool, |(protocol, id)| self.field(*protocol, *id).ty)
     }
 
-    /// Whether a header of one protocol always comes with one of others: it is one of them, or whatever carries it in
-    /// the same level stands on one of them.
-    fn stands_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
+    /// Whether a header of one protocol always follows a header of others: it is one of them, or every protocol that
+    /// carries it on the same level follows one of them.
+    fn is_always_on(&mut self, own: ProtocolId, others: &[ProtocolId]) -> bool {
         let key = (own, others.to_vec());
         if let Some(known) = self.standing.get(&key) {
             return *known;
@@ -185,9 +186,9 @@ impl Formats {
             let carries = |lower: &Protocol| lower.next.iter().any(|next| next.to == at && !next.inner);
             let lower = self.protocols.iter().enumerate().filter(|(_, lower)| carries(lower));
             let lower: Vec<ProtocolId> = lower.map(|(lower, _)| ProtocolId(lower as u16)).collect();
-            // What nothing carries may be the first header of a frame, and so may IP: on a TUN device.
+            // A protocol that no other carries may be the first header of a frame; so may IP, on a TUN device.
             stands = lower.iter().any(|lower| *lower != at)
-                && !FIRST.contains(&self.protocols[usize::from(at.0)].name.as_str());
+                && !FIRST_PROTOCOLS.contains(&self.protocols[usize::from(at.0)].name.as_str());
             open.extend(lower.into_iter().filter(|lower| seen.insert(*lower)));
         }
         self.standing.insert(key, stands);
@@ -195,36 +196,36 @@ impl Formats {
     }
 }
 
-/// A column of a frame, as a program names it.
+/// A column of a frame, as named in a program.
 pub(super) struct FrameColumn {
     pub(super) field: FieldRef,
     pub(super) ty: Type,
     pub(super) nullable: bool,
 }
 
-/// A place in a frame, or beside it, as a program names it.
-struct Found {
-    place: BoundPlace,
+/// The location of a name in or beside a frame.
+struct ResolvedField {
+    place: ColumnLocation,
     ty: Type,
     nullable: bool,
 }
 
-impl From<FrameColumn> for Found {
+impl From<FrameColumn> for ResolvedField {
     fn from(FrameColumn { field, ty, nullable }: FrameColumn) -> Self {
-        Self { place: BoundPlace::Frame(field), ty, nullable }
+        Self { place: ColumnLocation::Frame(field), ty, nullable }
     }
 }
 
 /// Why nothing may set a field.
-enum Fixed {
+enum ReadOnlyReason {
     /// It is that.
     As(&'static str),
-    /// In a header of this protocol, this other field is computed from it.
+    /// In a header of this protocol, another field is computed from it.
     For(String, String),
 }
 
 impl Cx<'_> {
-    /// The layer that `layer` or `inner.layer` names; None if it names none.
+    /// The layer that `layer` or `inner.layer` names; None if unknown.
     pub(super) fn layer_of<'p>(&self, segments: &'p [Ident]) -> Option<(LayerRef, &'p Ident, &'p [Ident])> {
         let (level, rest) = match segments {
             [inner, rest @ ..] if inner.name == "inner" && !rest.is_empty() => (1, rest),
@@ -234,14 +235,14 @@ impl Cx<'_> {
         Some((self.formats.layer(&name.name, level)?, name, rest))
     }
 
-    /// The column that a path names in an element of this layer; None if its first part names no layer. The inner None
-    /// is a fault that was reported.
+    /// The column that a path names in an element of this layer; None if its first part is not a layer. The inner None
+    /// is a reported error.
     pub(super) fn frame_column(&mut self, layer: &Layer, path: &Path) -> Option<Option<FrameColumn>> {
         let (of, name, rest) = self.layer_of(&path.segments)?;
         let [field] = rest else {
             let fields = self.formats.column_names(&name.name);
             let example = fields.first().copied().unwrap_or("field").to_owned();
-            let message = format!("`{}` is a layer of a frame, and no value", path.to_dotted());
+            let message = format!("`{}` is a layer of a frame, not a value", path.to_dotted());
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
                 .at(path.span, "which field of it?")
                 .with_help(format!("write `{}.{example}`, or `present({0})`", path.to_dotted()));
@@ -273,7 +274,7 @@ impl Cx<'_> {
             FLAGS.into_iter().filter(|flag| names.iter().any(|name| name == flag)).collect();
         if field.name.eq_ignore_ascii_case("flags") && !flags.is_empty() {
             let help = format!(
-                "each flag is a field: `{}.{}`",
+                "use the flag's field: `{}.{}`",
                 layer.name,
                 flags.join(&format!("`, `{}.", layer.name))
             );
@@ -288,24 +289,24 @@ impl Cx<'_> {
         self.report_missing(diagnostic);
     }
 
-    /// Why nothing may set a column, if nothing may.
-    fn why_fixed(&self, field: &FieldRef) -> Option<Fixed> {
-        let Some(fields) = &field.fields else { return Some(Fixed::As("a layer, and no field")) };
+    /// Why a column is read-only; None if it can be set.
+    fn read_only_reason(&self, field: &FieldRef) -> Option<ReadOnlyReason> {
+        let Some(fields) = &field.fields else { return Some(ReadOnlyReason::As("a layer, not a field")) };
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
-                // Bytes are set to as many others: the frame says how many.
+                // A value of bytes must have the length of the field in the frame.
                 Width::Bits { .. } | Width::Bytes { .. } => false,
                 Width::Rounds { .. } => true,
             };
-            let own = fixed(&field.rule).or(is_variable.then_some("as long as the frame says"));
+            let own = read_only_rule(&field.rule).or(is_variable.then_some("of variable length"));
             let of = &self.formats.protocols[usize::from(protocol.0)];
-            own.map(Fixed::As)
-                .or_else(|| Some(Fixed::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
+            own.map(ReadOnlyReason::As)
+                .or_else(|| Some(ReadOnlyReason::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
         })
     }
 
-    /// Tells of what the protocols of the program say of no frame.
+    /// Warns of metadata that no protocol of the program declares.
     pub(super) fn check_declared(&mut self, meta: Meta, span: Span) {
         let mut all = self.formats.protocols.iter();
         let (is_declared, name, always, clause, of) = match meta {
@@ -334,34 +335,39 @@ impl Cx<'_> {
         };
         if !is_declared {
             let diagnostic =
-                Diagnostic::warning(code::NOT_DECLARED, format!("`{name}` is {always} for all frames"))
-                    .at(span, format!("no protocol of the program has {clause}"))
-                    .with_help(format!("import those that have: `IMPORT 'library/protocols/{of}.weft';`"));
+                Diagnostic::warning(code::NOT_DECLARED, format!("`{name}` is {always} for every frame"))
+                    .at(span, format!("no protocol in the program has {clause}"))
+                    .with_help(format!(
+                        "import the protocols that have it: `IMPORT 'library/protocols/{of}.weft';`"
+                    ));
             self.report(diagnostic);
         }
     }
 
-    /// Refuses to change a column whose header does not let it.
+    /// Rejects a SET of a column that the header does not allow.
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
-        let Some(why) = self.why_fixed(field) else { return Some(()) };
+        let Some(why) = self.read_only_reason(field) else { return Some(()) };
         let (label, help) = match why {
-            Fixed::As(why @ "computed when the frame is written") => {
-                (format!("is {why}"), "set what it is computed from; it follows by itself".to_owned())
+            ReadOnlyReason::As(why @ "computed when the frame is written") => (
+                format!("is {why}"),
+                "set the fields that it is computed from; it is updated automatically".to_owned(),
+            ),
+            ReadOnlyReason::As(why) => {
+                (format!("is {why}"), "this field is read-only; set other fields".to_owned())
             }
-            Fixed::As(why) => (format!("is {why}"), "it can be read; set other fields".to_owned()),
-            Fixed::For(of, other) => (
-                format!("`{other}` is computed from it, when the header is put on"),
-                format!("take the header off and put it on anew: `POP {of}`, and a PUSH of what it is to be"),
+            ReadOnlyReason::For(of, other) => (
+                format!("`{other}` is computed from it when the header is pushed"),
+                format!("replace the header: `POP {of}`, then PUSH the new one"),
             ),
         };
-        let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be set"))
+        let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
             .at(span, label)
             .with_help(help);
         self.report(diagnostic);
         None
     }
 
-    /// The greatest number that a column may have in some frame; None for bytes.
+    /// The maximum of a column in any frame; None for bytes.
     fn greatest_of(&self, field: &FieldRef) -> Option<u64> {
         let fields = field.layer.protocols.iter().zip(field.fields.as_ref()?);
         let bits = fields.map(|(protocol, id)| match self.formats.field(*protocol, *id).width {
@@ -371,8 +377,8 @@ impl Cx<'_> {
         bits.collect::<Option<Vec<u8>>>()?.into_iter().max().map(bits_max)
     }
 
-    /// The bits of a column; 64 for bytes.
-    fn most_of(&self, field: &FieldRef) -> u64 {
+    /// The maximum of a column by its width; 64 bits for bytes.
+    fn max_value_of(&self, field: &FieldRef) -> u64 {
         let fields = field.fields.iter().flatten();
         let bits = field.layer.protocols.iter().zip(fields).map(|(protocol, id)| {
             match self.formats.field(*protocol, *id).width {
@@ -384,8 +390,8 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a number from 0 to `most` may compare so with another.
-pub(super) fn is_ever(op: CompareOp, other: i128, most: u64) -> bool {
+/// Whether a comparison of a number from 0 to `most` with another can be true.
+pub(super) fn can_compare(op: CompareOp, other: i128, most: u64) -> bool {
     let most = i128::from(most);
     match op {
         CompareOp::Eq => (0..=most).contains(&other),
@@ -411,7 +417,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// What the engine knows by this name here.
+    /// The metadata with this name, if available here.
     pub(super) fn meta(&self, name: &str) -> Option<(Meta, Type, bool)> {
         let all = if self.is_packet() { METAS } else { super::scope::METAS };
         let (_, meta, ty, nullable) = all.iter().find(|(known, ..)| *known == name)?;
@@ -424,24 +430,24 @@ impl Scope<'_, '_> {
         is_here.then_some((*meta, *ty, nullable))
     }
 
-    /// What the engine knows by this name here, as an expression.
+    /// The metadata with this name as an expression, if available here.
     pub(super) fn read_meta(&mut self, name: &Ident) -> Option<Expr> {
         let (meta, ty, nullable) = self.meta(&name.name)?;
         self.cx.check_declared(meta, name.span);
         Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span))
     }
 
-    /// Whether there is a frame to look at.
+    /// Whether a frame is available.
     pub(super) fn is_frame_here(&self) -> bool {
         self.is_packet() && self.view == View::Handler(HandlerKind::Request)
     }
 
-    /// The value of a path that begins with a layer; None if it does not. The inner None is a reported fault.
+    /// The value of a path that begins with a layer; None for other paths. The inner None is a reported error.
     pub(super) fn frame_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if !self.is_packet() {
             return None;
         }
-        let found = match self.said_of_frame(path) {
+        let found = match self.user_metadata(path) {
             Some(meta) => meta?,
             None => match self.cx.frame_column(&self.element.layer, path)? {
                 Some(found) => found.into(),
@@ -451,25 +457,25 @@ impl Scope<'_, '_> {
         Some(self.frame_value(found, &path.to_dotted(), path.span))
     }
 
-    /// What elements say of a frame by this name; None if it does not begin so. The inner None is a reported fault.
-    fn said_of_frame(&mut self, path: &Path) -> Option<Option<Found>> {
+    /// The user metadata with this name; None for other paths. The inner None is a reported error.
+    fn user_metadata(&mut self, path: &Path) -> Option<Option<ResolvedField>> {
         let [first, name] = path.segments.as_slice() else { return None };
         if first.name != META || self.cx.formats.layer(META, 0).is_some() {
             return None;
         }
-        let Some((_, meta)) = SAID.iter().find(|(known, _)| *known == name.name) else {
-            let names: Vec<String> = SAID.iter().map(|(name, _)| (*name).to_owned()).collect();
-            let message = format!("there is no `{}`", path.to_dotted());
+        let Some((_, meta)) = USER_METADATA.iter().find(|(known, _)| *known == name.name) else {
+            let names: Vec<String> = USER_METADATA.iter().map(|(name, _)| (*name).to_owned()).collect();
+            let message = format!("unknown name `{}`", path.to_dotted());
             let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
-                .at(name.span, "nothing is said of a frame by this name")
+                .at(name.span, "not user metadata of a frame")
                 .with_note(format!("there is: {}", quoted_list(&names)));
-            self.cx.report(with_nearest(diagnostic, name, SAID.iter().map(|(name, _)| *name)));
+            self.cx.report(with_nearest(diagnostic, name, USER_METADATA.iter().map(|(name, _)| *name)));
             return Some(None);
         };
-        Some(Some(Found { place: BoundPlace::Meta(*meta), ty: Type::Uint(32), nullable: false }))
+        Some(Some(ResolvedField { place: ColumnLocation::Meta(*meta), ty: Type::Uint(32), nullable: false }))
     }
 
-    /// `present(layer)`, of a layer that the program knows; None if it is no call of that.
+    /// `present(layer)` for a known layer; None for other calls.
     pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
             && let Some(found) = self.bound_present(path, span)
@@ -508,7 +514,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// `session_key(layer)`: a hash of the fields by which its definition tells sessions apart. None: it is none.
+    /// `session_key(layer)`: a hash of the layer's session key fields; None for other calls.
     pub(super) fn session_key(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
         if name != "session_key" || !self.is_packet() {
             return None;
@@ -534,10 +540,10 @@ impl Scope<'_, '_> {
             }
         };
         let Some(fields) = self.cx.formats.session_key(&layer) else {
-            let message = format!("sessions of `{}` have no key", path.to_dotted());
+            let message = format!("`{}` has no session key", path.to_dotted());
             let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                .at(path.span, "its definition does not say by which fields they are told apart")
-                .with_help("add `SESSION KEY (field, ...)` to it, or write `hash(field, ...)`");
+                .at(path.span, "its definition has no SESSION KEY")
+                .with_help("add `SESSION KEY (field, ...)` to the protocol, or write `hash(field, ...)`");
             self.cx.report(diagnostic);
             return Some(None);
         };
@@ -555,46 +561,49 @@ impl Scope<'_, '_> {
         Some(function(Function::Hash, parts, Type::Uint(64), false, span))
     }
 
-    /// Reports a path whose first part names no layer.
+    /// Reports a path whose first part is not a layer.
     pub(super) fn unknown_layer(&mut self, path: &Path) {
         let first = match path.segments.as_slice() {
             [inner, name, ..] if inner.name == "inner" => name,
             [name, ..] => name,
             [] => return,
         };
-        let message = format!("there is no protocol `{}`", first.name);
+        let message = format!("unknown protocol `{}`", first.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
         let diagnostic = match nearest(&first.name, self.cx.formats.names()) {
             Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
-            None if first.name.eq_ignore_ascii_case("old") => diagnostic
-                .with_help("OLD is the row that goes, in ON TIMEOUT and ON EVICT; others are read by SELECT"),
-            None => diagnostic.with_help("import the usual ones: `IMPORT 'library/protocols/all.weft';`"),
+            None if first.name.eq_ignore_ascii_case("old") => diagnostic.with_help(
+                "OLD is the expired or evicted row in ON TIMEOUT and ON EVICT; read other rows with SELECT",
+            ),
+            None => {
+                diagnostic.with_help("import the library's protocols: `IMPORT 'library/protocols/all.weft';`")
+            }
         };
         self.cx.report_missing(diagnostic);
     }
 
-    fn frame_value(&mut self, found: Found, name: &str, span: Span) -> Option<Expr> {
-        let is_there = matches!(&found.place, BoundPlace::Frame(field) if self.is_of_sure_layer(field));
+    fn frame_value(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<Expr> {
+        let is_there = matches!(&found.place, ColumnLocation::Frame(field) if self.is_in_known_layer(field));
         let (ty, nullable) = (found.ty, found.nullable && !is_there);
         let at = self.frame_at(found, name, span)?;
-        let nullable = nullable && !self.is_sure(Sure::Column(at));
+        let nullable = nullable && !self.is_non_null(NonNull::Column(at));
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
-    /// The column of a place in the frame, which is declared if it is new.
-    fn frame_at(&mut self, found: Found, name: &str, span: Span) -> Option<usize> {
+    /// The column for a location in the frame; declares it if it is new.
+    fn frame_at(&mut self, found: ResolvedField, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
-            let message = format!("`{name}` has no value in {}", self.words());
+            let message = format!("`{name}` is not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
-                .at(span, "no frame is at hand")
-                .with_help("read it in ON PACKET, and keep it in a TABLE or a VAR");
+                .at(span, "no frame here")
+                .with_help("read it in ON PACKET, and save it in a TABLE or a VAR");
             self.cx.report(diagnostic);
             return None;
         }
-        let is_presence = matches!(&found.place, BoundPlace::Frame(field) if field.fields.is_none());
+        let is_presence = matches!(&found.place, ColumnLocation::Frame(field) if field.fields.is_none());
         let name = if is_presence { format!("present({name})") } else { name.to_owned() };
         let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
-        // Those of a binding follow the columns of the element that is bound.
+        // Columns of a binding follow the columns of the bound element.
         let first = self.bound.map_or(0, |bound| bound.n_columns);
         if let Some(at) = known.into_iter().position(|known| known.name == name) {
             return Some(first + at);
@@ -615,13 +624,13 @@ impl Scope<'_, '_> {
         Some(first + self.element.columns.len() + self.frames.len() - 1)
     }
 
-    /// The place that a SET names, if it is one of a frame; the inner None is a reported fault.
-    pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(Place, Type, bool, String)>> {
+    /// The frame column that a SET names; None for other paths. The inner None is a reported error.
+    pub(super) fn frame_place(&mut self, path: &Path) -> Option<Option<(AssignTarget, Type, bool, String)>> {
         if !self.is_packet() {
             return None;
         }
         let name = path.to_dotted();
-        let found = match self.said_of_frame(path) {
+        let found = match self.user_metadata(path) {
             Some(meta) => meta?,
             None => {
                 let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
@@ -633,27 +642,27 @@ impl Scope<'_, '_> {
         };
         let ty = found.ty;
         let at = self.frame_at(found, &name, path.span)?;
-        Some(Some((Place::Column(at), ty, false, format!("`{name}`"))))
+        Some(Some((AssignTarget::Column(at), ty, false, format!("`{name}`"))))
     }
 
-    /// Tells of a comparison of a field with a number that is true of no frame, since no header holds such a number.
+    /// Warns of a comparison of a field with a number that the field cannot hold.
     pub(super) fn warn_of_number(&mut self, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
         let (ast::ExprKind::Path(path), Some(n)) = (&field.kind, constant_integer(other)) else { return };
         let found = self.is_packet().then(|| self.cx.frame_column(&self.element.layer, path));
         let Some(most) = found.flatten().flatten().and_then(|found| self.cx.greatest_of(&found.field)) else {
             return;
         };
-        if is_ever(op, n, most) {
+        if can_compare(op, n, most) {
             return;
         }
         let name = path.to_dotted();
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("no frame has such a `{name}`"))
-            .at(other.span, format!("it is 0 to {most}"))
-            .with_help("compare it with a number that the header can hold, or take the condition out");
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("`{name}` never has this value"))
+            .at(other.span, format!("its range is 0 to {most}"))
+            .with_help("compare it with a value in its range, or remove the condition");
         self.cx.report(diagnostic);
     }
 
-    /// Tells of a comparison of the port of a frame with a name that none has.
+    /// Warns of a comparison of a frame's port with an unknown port name.
     pub(super) fn warn_of_port(&mut self, port: &Expr, other: &Expr) {
         let (ExprKind::Meta(Meta::Port), ExprKind::Const(Value::Bytes(name))) = (&port.kind, &other.kind)
         else {
@@ -668,14 +677,13 @@ impl Scope<'_, '_> {
         let strange = NoPort {
             name,
             literal: Some(other.span),
-            otherwise: "name a PORT of the program, or take the condition out",
+            otherwise: "name a PORT of the program, or remove the condition",
         };
-        let diagnostic =
-            self.cx.no_port(Diagnostic::warning, strange).at(other.span, "no frame arrives there");
+        let diagnostic = self.cx.no_port(Diagnostic::warning, strange).at(other.span, "no such port");
         self.cx.report_missing(diagnostic);
     }
 
-    /// Refuses a number that has more bits than the field that it is for.
+    /// Rejects a number that is too large for its field.
     pub(super) fn check_fits(&mut self, path: &Path, value: &Expr) -> Option<()> {
         let ExprKind::Const(Value::Int(n)) = value.kind else { return Some(()) };
         let (Some(Some(found)), true) = (
@@ -684,21 +692,21 @@ impl Scope<'_, '_> {
         ) else {
             return Some(());
         };
-        let most = self.cx.most_of(&found.field);
+        let most = self.cx.max_value_of(&found.field);
         if n as u64 <= most {
             return Some(());
         }
-        let message = format!("{} does not fit `{}`", n as u64, path.to_dotted());
+        let message = format!("{} is too large for `{}`", n as u64, path.to_dotted());
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(value.span, format!("{most} is the most"))
-            .with_help("a header has so many bits for it");
+            .at(value.span, format!("the maximum is {most}"))
+            .with_help("the header field is that wide");
         self.cx.report(diagnostic);
         None
     }
 }
 
-/// Checks the layer of an element. The error is the layer that the rest of an element is checked for, where this
-/// version does not have its own.
+/// Checks the layer of an element. The error is the layer used for checking the rest of the element if this version
+/// does not support its own.
 pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
     const LATER: [&str; 6] = ["http", "ws", "websocket", "sip", "quic", "tls"];
     let name = ast.name.to_ascii_lowercase();
@@ -711,16 +719,18 @@ pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
         return Ok(Layer::Packet(Some(found)));
     }
     if LATER.contains(&name.as_str()) {
-        let diagnostic =
-            Diagnostic::error(code::LAYER_NOT_IN_VERSION, format!("layer `{name}` is not in this version"))
-                .at(ast.span, "only the rest of the element is checked")
-                .with_help("elements are ON rpc, ON packet, or ON a protocol in this version");
+        let diagnostic = Diagnostic::error(
+            code::LAYER_NOT_IN_VERSION,
+            format!("layer `{name}` is not supported in this version"),
+        )
+        .at(ast.span, "the rest of the element is checked")
+        .with_help("an element works ON rpc, ON packet, or ON a protocol in this version");
         cx.report(diagnostic);
         return Err(Layer::Rpc);
     }
     let message = format!("there is no layer `{}`", ast.name);
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(ast.span, "only the rest of the element is checked");
+        .at(ast.span, "the rest of the element is checked");
     let known = cx.formats.names().chain(["rpc", "packet"]);
     let near = nearest(&ast.name, known);
     let stand_in = if near == Some("rpc") { Layer::Rpc } else { Layer::Packet(None) };
@@ -733,11 +743,11 @@ pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
     Err(stand_in)
 }
 
-/// The columns that a handler has declared by using them join those of its element.
+/// Adds the columns that a handler declared by use to those of its element.
 pub(super) fn declare(
     element: &mut Element,
-    frames: &mut Vec<(usize, BoundPlace)>,
-    new: Vec<(Column, BoundPlace)>,
+    frames: &mut Vec<(usize, ColumnLocation)>,
+    new: Vec<(Column, ColumnLocation)>,
 ) {
     for (column, place) in new {
         frames.push((element.columns.len(), place));

@@ -1,4 +1,4 @@
-//! Names of headers and trailers: which there can be, and which a program may change.
+//! Names of headers and trailers: valid names, and names that a program may set.
 
 use super::Cx;
 use crate::diagnostic::{Diagnostic, code};
@@ -19,35 +19,40 @@ const OF_PROTOCOL: [&str; 11] = [
     "grpc-status",
 ];
 
-/// The name in lower case; reports what is none, and what has no TEXT.
+/// The name in lower case; reports an invalid name, and a name of binary headers.
 pub(super) fn name(cx: &mut Cx<'_>, text: &str, span: Span) -> Option<String> {
     let name = text.to_ascii_lowercase();
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    // A colon would make it a pseudo-header (RFC 9113 section 8.3), which is no header.
+    // A colon would make it a pseudo-header (RFC 9113 section 8.3).
     if name.is_empty() || !name.bytes().all(is_token) {
-        let message = format!("`{text}` cannot be the name of a header");
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-            .at(span, "not a header")
-            .with_help("letters, digits and `-`; the path of the call is `method`, the client is `peer`");
+        let message = format!("`{text}` is not a valid header name");
+        let diagnostic =
+            Diagnostic::error(code::BAD_LITERAL, message).at(span, "not a valid name").with_help(
+                "use letters, digits and `-`; for the call's path read `method`, for the client's \
+                address `peer`",
+            );
         cx.report(diagnostic);
         return None;
     }
-    // gRPC gives applications the bytes and sends them in base64 (doc/PROTOCOL-HTTP2.md, Binary-Header): what stands in
-    // such a header is neither TEXT that a program means nor TEXT that a peer could read.
+    // gRPC gives applications the bytes and sends them in base64 (doc/PROTOCOL-HTTP2.md, Binary-Header): such a value
+    // is neither TEXT for a program nor TEXT for a peer.
     if let Some(plain) = name.strip_suffix("-bin") {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "`-bin` headers are not in this version")
-            .at(span, "carries bytes in base64, not TEXT")
-            .with_note("those that no element names pass as they are");
+        let diagnostic =
+            Diagnostic::error(code::NOT_IN_VERSION, "`-bin` headers are not supported in this version")
+                .at(span, "carries bytes in base64, not TEXT")
+                .with_note("`-bin` headers that no element names are forwarded unchanged");
         cx.report(match plain {
             "" => diagnostic,
-            plain => diagnostic.with_help(format!("a name without `-bin` carries TEXT: `{plain}`")),
+            plain => {
+                diagnostic.with_help(format!("use a name without `-bin`, which carries TEXT: `{plain}`"))
+            }
         });
         return None;
     }
     Some(name)
 }
 
-/// What to do instead of changing a header that belongs to the protocol; None for all others.
+/// The alternative to setting a protocol-owned header; None for other headers.
 pub(super) fn instead_of_writing(name: &str) -> Option<&'static str> {
     match name {
         "grpc-status" | "grpc-message" => Some("end the call with `ABORT status 'text'`"),

@@ -1,4 +1,4 @@
-//! MARK: what an element says of a tuple to the queues behind it.
+//! MARK: values that an element passes with a tuple to the queues.
 
 use weft_core::Type;
 use weft_core::marks::Mark;
@@ -9,41 +9,40 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, Expr, ExprKind, Function, HandlerKind, StmtKind};
 use crate::source::Span;
 
-/// What can be said, by the names that queues have for it.
+/// The fields of MARK, with the names that queues use for them.
 #[derive(Clone, Copy)]
-enum Said {
+enum MarkField {
     Class,
     Remaining,
     Slack,
     Deadline,
 }
 
-const SAID: &[(&str, Said, Type)] = &[
-    (ast::MARK_CLASS, Said::Class, Type::Uint(32)),
-    ("remaining", Said::Remaining, Type::Size),
-    ("slack", Said::Slack, Type::Interval),
-    ("deadline", Said::Deadline, Type::Timestamp),
+const MARK_FIELDS: &[(&str, MarkField, Type)] = &[
+    (ast::MARK_CLASS, MarkField::Class, Type::Uint(32)),
+    ("remaining", MarkField::Remaining, Type::Size),
+    ("slack", MarkField::Slack, Type::Interval),
+    ("deadline", MarkField::Deadline, Type::Timestamp),
 ];
 
 /// The names, with what each takes.
 pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
-    SAID.iter().map(|(name, _, ty)| (*name, *ty))
+    MARK_FIELDS.iter().map(|(name, _, ty)| (*name, *ty))
 }
 
 impl Scope<'_, '_> {
     pub(super) fn mark(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
         self.check_mark(span)?;
-        let says: Vec<Option<(Mark, Expr)>> =
+        let values: Vec<Option<(Mark, Expr)>> =
             fields.iter().enumerate().map(|(at, field)| self.mark_field(field, &fields[..at])).collect();
-        Some(StmtKind::Mark { says: says.into_iter().collect::<Option<_>>()? })
+        Some(StmtKind::Mark { fields: values.into_iter().collect::<Option<_>>()? })
     }
 
     fn check_mark(&mut self, span: Span) -> Option<()> {
         if self.view == View::Handler(HandlerKind::Response) {
-            let diagnostic =
-                Diagnostic::error(code::ACTION_NOT_HERE, "MARK has nobody to tell in ON RESPONSE")
-                    .at(span, "no link is behind it: queues are on the way of requests")
-                    .with_help("say it in ON OPEN or ON REQUEST");
+            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "MARK has no effect in ON RESPONSE")
+                .at(span, "only requests pass through links and queues")
+                .with_help("use MARK in ON OPEN or ON REQUEST");
             self.cx.report(diagnostic);
             return None;
         }
@@ -52,11 +51,11 @@ impl Scope<'_, '_> {
 
     fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
         let name = &field.name;
-        let Some((_, said, ty)) = SAID.iter().find(|(known, ..)| *known == name.name) else {
-            let message = format!("MARK cannot say `{}` of a message", name.name);
+        let Some((_, mark_field, ty)) = MARK_FIELDS.iter().find(|(known, ..)| *known == name.name) else {
+            let message = format!("MARK has no field `{}`", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
-                .at(name.span, "queues ask for nothing of this name")
-                .with_help("it says class, remaining, slack or deadline");
+                .at(name.span, "not a field of MARK")
+                .with_help("its fields are class, remaining, slack and deadline");
             self.cx.report(with_nearest(diagnostic, name, names().map(|(known, _)| known)));
             self.expr(&field.value, None);
             return None;
@@ -67,26 +66,26 @@ impl Scope<'_, '_> {
         };
         if let Some(first) = before.iter().find(is_same) {
             let message = match first.name.name == name.name {
-                true => format!("`{}` is said twice", name.name),
-                false => "a slack is a deadline from now on: both say the same".to_owned(),
+                true => format!("`{}` is set twice", name.name),
+                false => "slack and deadline set the same value".to_owned(),
             };
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                 .at(name.span, "the second")
                 .with_label(first.name.span, "the first")
-                .with_help("leave one of them out");
+                .with_help("remove one of them");
             self.cx.report(diagnostic);
             return None;
         }
-        self.said(*said, *ty, &field.value)
+        self.mark_value(*mark_field, *ty, &field.value)
     }
 
-    fn said(&mut self, said: Said, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
+    fn mark_value(&mut self, mark_field: MarkField, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
         let mut value_for = |whose| self.value_for(value, ty, false, whose);
-        match said {
-            Said::Class => Some((Mark::Class, value_for("a mark")?)),
-            Said::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
-            Said::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),
-            Said::Slack => Some((Mark::Deadline, from_now(value_for("a slack")?))),
+        match mark_field {
+            MarkField::Class => Some((Mark::Class, value_for("a mark")?)),
+            MarkField::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
+            MarkField::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),
+            MarkField::Slack => Some((Mark::Deadline, deadline_from_slack(value_for("a slack")?))),
         }
     }
 
@@ -101,7 +100,7 @@ impl Scope<'_, '_> {
 }
 
 /// `now() + slack`
-fn from_now(slack: Expr) -> Expr {
+fn deadline_from_slack(slack: Expr) -> Expr {
     let span = slack.span;
     let of = |kind, fallible| Expr { kind, ty: Type::Timestamp, nullable: false, fallible, span };
     let now = of(ExprKind::Function { function: Function::Now, args: Vec::new() }, false);

@@ -1,4 +1,4 @@
-//! `JOIN FIRST`: a condition that is made of tests of columns, from which rules can be compiled.
+//! `JOIN FIRST`: a condition of tests on columns that can be compiled to rules.
 
 use weft_core::Type;
 use weft_core::matching::{MATCH_PARTS_MAX, MatchPart, MatchSpec, Test};
@@ -6,31 +6,31 @@ use weft_core::types::Repr;
 
 use super::expr::article;
 use super::query::{conjuncts, mentions};
-use super::scope::{Bare, Scope, Sight};
+use super::scope::{ColumnVisibility, Scope, VisibleRow};
 use crate::ast;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{CompareOp, Expr, ExprKind, Function, Join, RowId, TableRef};
 
-/// A test of the row, and the value that it is held against.
-struct Part {
+/// A test of a row's column, and the value that it is compared with.
+struct RowTest {
     test: MatchPart,
     value: Expr,
 }
 
-/// Why a part of a condition is no test.
-enum Misfit {
-    /// It does not look at the row.
+/// Why a part of a condition is not a test.
+enum MatchError {
+    /// It does not read the row.
     Elsewhere,
-    /// The value looks at the row as well.
+    /// The value reads the row too.
     BothSides,
     /// It is none of the shapes.
     Shape,
-    /// Values of this type are not matched so.
+    /// The test does not support values of this type.
     Type(Type),
 }
 
 impl Scope<'_, '_> {
-    /// The join of `input` with the first row that matches, the condition being `on`.
+    /// The join of `input` with the first row that satisfies `on`.
     pub(super) fn join_first(
         &mut self,
         join: &ast::Join,
@@ -40,7 +40,11 @@ impl Scope<'_, '_> {
     ) -> Option<Join> {
         let row = self.add_row(table, false);
         let alias = join.alias.as_ref().unwrap_or(&join.table).name.clone();
-        self.sights.push(Sight { alias: alias.clone(), row, bare: Bare::Joined(Vec::new()) });
+        self.visible_rows.push(VisibleRow {
+            alias: alias.clone(),
+            row,
+            visibility: ColumnVisibility::Joined(Vec::new()),
+        });
         let by = self.order_of(table, row, first);
         let condition = self.condition(on);
         self.rows[row.0].optional = join.left.is_some();
@@ -50,13 +54,13 @@ impl Scope<'_, '_> {
         let (tests, key) = parts.into_iter().map(|part| (part.test, part.value)).unzip();
         let spec = MatchSpec { by, descending: first.descending, parts: tests };
         if spec.parts.len() > MATCH_PARTS_MAX || !spec.fits() {
-            let message = format!("a rule of `{alias}` would have too many tests");
+            let message = format!("the rules of `{alias}` have too many tests");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(on.span, format!("{} tests", spec.parts.len()))
                 .with_note(format!(
-                    "it may have {MATCH_PARTS_MAX}, 3 of them of networks and fewer beside long numbers"
+                    "at most {MATCH_PARTS_MAX} tests fit, at most 3 of them on networks, and fewer next to long numbers"
                 ))
-                .with_help("leave some of them to WHERE");
+                .with_help("move some of them to WHERE");
             self.cx.report(diagnostic);
             return None;
         }
@@ -71,7 +75,7 @@ impl Scope<'_, '_> {
             return Some(at as u16);
         }
         let message =
-            format!("rules are in the order of a number, and `{}` is {}", first.by.name, article(column.ty));
+            format!("rules are ordered by a number, but `{}` is {}", first.by.name, article(column.ty));
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
             .at(first.by.span, format!("{}", column.ty))
             .with_help("order them by an integer, a TIMESTAMP or an INTERVAL");
@@ -85,23 +89,23 @@ impl Scope<'_, '_> {
             return Some(());
         }
         let message =
-            format!("JOIN FIRST looks at rules of the controller, and handlers write `{}`", table.name);
+            format!("JOIN FIRST needs a table filled by the controller, but handlers write `{}`", table.name);
         let diagnostic = Diagnostic::error(code::NOT_MATCHABLE, message)
             .at(join.table.span, "not FILLED BY CONTROLLER")
             .with_label(table.span, "declared here")
             .with_help("declare it `FILLED BY CONTROLLER`")
             .with_help(format!(
-                "or look through its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
+                "or scan its rows: `(SELECT argmin(a, b) FROM SCAN {} MAX 1000 ...)`",
                 table.name
             ));
         self.cx.report_unless_broken(table.span, diagnostic);
         None
     }
 
-    fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<Part>> {
+    fn parts(&mut self, row: RowId, alias: &str, condition: Expr) -> Option<Vec<RowTest>> {
         let mut conditions = Vec::new();
         conjuncts(condition, &mut conditions);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<RowTest> = Vec::new();
         let mut is_whole = true;
         for condition in conditions {
             match part(row, &condition) {
@@ -115,36 +119,36 @@ impl Scope<'_, '_> {
         is_whole.then_some(parts)
     }
 
-    fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &Misfit) {
+    fn report_misfit(&mut self, alias: &str, condition: &Expr, misfit: &MatchError) {
         let label = match misfit {
-            Misfit::Elsewhere => format!("does not look at `{alias}`"),
-            Misfit::BothSides => format!("both sides look at `{alias}`"),
-            Misfit::Shape => "none of these tests".to_owned(),
-            Misfit::Type(ty) => format!("{} is not matched like this", article(*ty)),
+            MatchError::Elsewhere => format!("does not read `{alias}`"),
+            MatchError::BothSides => format!("both sides read `{alias}`"),
+            MatchError::Shape => "not one of the supported tests".to_owned(),
+            MatchError::Type(ty) => format!("this test does not support {}", article(*ty)),
         };
-        let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "rules cannot be compiled from this condition")
+        let diagnostic = Diagnostic::error(code::NOT_A_MATCH, "this condition cannot be compiled to rules")
             .at(condition.span, label)
             .with_note(format!(
                 "it is made of tests, with AND between them: `e = {alias}.c`, `e IN {alias}.c`, \
                  `e BETWEEN {alias}.a AND {alias}.b`, `{alias}.c <= e`, `e <= {alias}.c`, `e & {alias}.m = {alias}.c`"
             ))
             .with_note(format!(
-                "any of them may be `({alias}.c IS NULL OR ...)`; `e` does not look at `{alias}`"
+                "any test may be `({alias}.c IS NULL OR ...)`; `e` must not read `{alias}`"
             ))
-            .with_help("what is no such test goes to WHERE, which is asked of the row that comes first");
+            .with_help("move other tests to WHERE, which is evaluated on the first matching row");
         self.cx.report(match misfit {
-            Misfit::BothSides => {
-                diagnostic.with_help(format!("a bare name that `{alias}` has is its column"))
+            MatchError::BothSides => {
+                diagnostic.with_help(format!("an unqualified name that `{alias}` has is its column"))
             }
             _ => diagnostic,
         });
     }
 }
 
-/// Puts a part behind the others, or makes one range of it and the other side of it.
-fn add(parts: &mut Vec<Part>, part: Part) {
-    let is_other_side = |known: &&mut Part| {
-        // The alternate form leaves spans out.
+/// Appends a test, or merges it with the other bound of the same range.
+fn add(parts: &mut Vec<RowTest>, part: RowTest) {
+    let is_other_side = |known: &&mut RowTest| {
+        // The alternate form omits spans.
         known.test.wildcard.is_none() && format!("{:#?}", known.value) == format!("{:#?}", part.value)
     };
     if let (Test::Range { low, high }, None) = (part.test.test, part.test.wildcard) {
@@ -161,22 +165,22 @@ fn add(parts: &mut Vec<Part>, part: Part) {
     parts.push(part);
 }
 
-/// One test, perhaps with a wildcard before or behind it.
-fn part(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
+/// A test, optionally with a wildcard before or after it.
+fn part(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     let ExprKind::Or(left, right) = &condition.kind else { return test(row, condition) };
     let (wildcard, tested) = match (null_column(row, left), null_column(row, right)) {
         (Some(column), _) => (column, right),
         (None, Some(column)) => (column, left),
-        (None, None) => return Err(Misfit::Shape),
+        (None, None) => return Err(MatchError::Shape),
     };
     let mut part = test(row, tested)?;
     part.test.wildcard = Some(wildcard);
-    if part.test.is_sound() { Ok(part) } else { Err(Misfit::Shape) }
+    if part.test.is_sound() { Ok(part) } else { Err(MatchError::Shape) }
 }
 
-fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
+fn test(row: RowId, condition: &Expr) -> Result<RowTest, MatchError> {
     if !mentions(condition, row) {
-        return Err(Misfit::Elsewhere);
+        return Err(MatchError::Elsewhere);
     }
     let (test, value): (Test, &Expr) = match &condition.kind {
         ExprKind::Compare { op: CompareOp::Eq, left, right } => match (column(row, left), column(row, right))
@@ -185,54 +189,54 @@ fn test(row: RowId, condition: &Expr) -> Result<Part, Misfit> {
             (None, Some(bits)) if mentions(left, row) => masked(row, left, bits)?,
             (Some(column), _) => (Test::Equal(column), right),
             (None, Some(column)) => (Test::Equal(column), left),
-            (None, None) => return Err(Misfit::Shape),
+            (None, None) => return Err(MatchError::Shape),
         },
         ExprKind::Compare { op: CompareOp::Le, left, right } => at_most(row, left, right)?,
         ExprKind::Compare { op: CompareOp::Ge, left, right } => at_most(row, right, left)?,
         ExprKind::Between { operand, low, high } => match (column(row, low), column(row, high)) {
             (Some(low), Some(high)) => (Test::Range { low: Some(low), high: Some(high) }, operand),
-            _ => return Err(Misfit::Shape),
+            _ => return Err(MatchError::Shape),
         },
         ExprKind::Function { function: Function::InPrefix, args } => match args.as_slice() {
-            [address, net] => (Test::Within(column(row, net).ok_or(Misfit::Shape)?), address),
-            _ => return Err(Misfit::Shape),
+            [address, net] => (Test::Within(column(row, net).ok_or(MatchError::Shape)?), address),
+            _ => return Err(MatchError::Shape),
         },
-        _ => return Err(Misfit::Shape),
+        _ => return Err(MatchError::Shape),
     };
     if mentions(value, row) {
-        return Err(Misfit::BothSides);
+        return Err(MatchError::BothSides);
     }
     let test = MatchPart { test, wildcard: None, ty: value.ty, nullable: value.nullable };
     match test.is_sound() {
-        true => Ok(Part { test, value: Expr::clone(value) }),
-        false => Err(Misfit::Type(value.ty)),
+        true => Ok(RowTest { test, value: Expr::clone(value) }),
+        false => Err(MatchError::Type(value.ty)),
     }
 }
 
-/// `e & mask`, either way round, where the column `bits` is to be what comes of it.
-fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), Misfit> {
+/// `e & mask` in either order, compared with the column `bits`.
+fn masked(row: RowId, masked: &Expr, bits: u16) -> Result<(Test, &Expr), MatchError> {
     let inner = if let ExprKind::Widen(inner) = &masked.kind { inner } else { masked };
     let ExprKind::Function { function: Function::BitAnd, args } = &inner.kind else {
-        return Err(Misfit::BothSides);
+        return Err(MatchError::BothSides);
     };
-    let [left, right] = args.as_slice() else { return Err(Misfit::Shape) };
+    let [left, right] = args.as_slice() else { return Err(MatchError::Shape) };
     match (column(row, left), column(row, right)) {
         (None, Some(mask)) => Ok((Test::Masked { mask, bits }, left)),
         (Some(mask), None) => Ok((Test::Masked { mask, bits }, right)),
-        _ => Err(Misfit::BothSides),
+        _ => Err(MatchError::BothSides),
     }
 }
 
-/// `low <= high`, one of which is a column.
-fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e Expr), Misfit> {
+/// `low <= high`, where one side is a column.
+fn at_most<'e>(row: RowId, low: &'e Expr, high: &'e Expr) -> Result<(Test, &'e Expr), MatchError> {
     match (column(row, low), column(row, high)) {
         (low @ Some(_), _) => Ok((Test::Range { low, high: None }, high)),
         (None, high @ Some(_)) => Ok((Test::Range { low: None, high }, low)),
-        (None, None) => Err(Misfit::Shape),
+        (None, None) => Err(MatchError::Shape),
     }
 }
 
-/// The column of the row that this is, perhaps as a wider number.
+/// The row's column in an expression, possibly widened.
 fn column(row: RowId, expr: &Expr) -> Option<u16> {
     let inner = if let ExprKind::Widen(inner) = &expr.kind { inner } else { expr };
     match inner.kind {

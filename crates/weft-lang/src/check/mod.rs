@@ -1,8 +1,8 @@
-//! Names, types and meaning: from syntax trees to a typed program.
+//! Name resolution, type checking and semantic checks: from syntax trees to a typed program.
 //!
-//! One module for each kind of thing. A fault is reported once, where it is; what depends on it stays silent: an
-//! expression with a fault is None, and a declaration with one keeps its place with a stand-in type, its span noted as
-//! broken.
+//! There is one module for each kind of item. An error is reported once, at its origin; dependent checks stay silent.
+//! An expression with an error is None. A declaration with an error is kept with a placeholder type, and its span is
+//! recorded as broken.
 
 use std::collections::BTreeSet;
 
@@ -28,40 +28,40 @@ pub mod fold;
 pub(crate) mod frame;
 pub mod functions;
 mod header;
+mod header_changes;
 pub(crate) mod mark;
 mod matching;
 mod named_ports;
 pub mod native;
 pub mod network;
+mod null_narrowing;
 mod query;
-pub mod question;
 pub mod queue;
-mod reshape;
 pub(crate) mod scope;
 pub mod size;
 mod stmt;
-mod sure;
 pub mod table;
+pub mod table_statement;
 pub(crate) mod walk;
 mod wire;
 
 /// Checks the program at `root_path` and all that it imports.
 ///
-/// Gives the typed program if there is no error, all errors and warnings in the order of the text, and the texts that
-/// their spans refer to.
+/// Returns the typed program if there is no error, all errors and warnings in source order, and the texts that their
+/// spans refer to.
 pub fn check(root_path: &str, resolver: &mut dyn Resolver) -> (Option<Network>, Vec<Diagnostic>, SourceMap) {
     let Analysis { network, diagnostics, sources, .. } = analyse(root_path, resolver);
     let is_good = !diagnostics.iter().any(Diagnostic::is_error);
     (is_good.then_some(network), diagnostics, sources)
 }
 
-/// What an editor wants of a program that is being written: all that [`check`] finds out, right or wrong.
+/// The result of a check for an editor: everything that [`check`] finds, even for a program with errors.
 #[derive(Debug)]
 pub struct Analysis {
     /// The syntax trees and the schemas.
     pub program: Program,
-    /// The typed program. If there are errors, parts of it are missing or have stand-ins: good to look at, and not to
-    /// be lowered.
+    /// The typed program. After errors, parts of it are missing or are placeholders: it can be displayed, but not
+    /// lowered.
     pub network: Network,
     /// Errors and warnings in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
@@ -69,7 +69,7 @@ pub struct Analysis {
     pub sources: SourceMap,
 }
 
-/// Checks the program at `root_path` as [`check`] does, and keeps what there is even if it has errors.
+/// Checks the program at `root_path` like [`check`], and keeps the results even if there are errors.
 pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     let mut sources = SourceMap::new();
     let mut diagnostics = Vec::new();
@@ -81,8 +81,8 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         sources: &sources,
         has_gaps: n_errors > program.n_errors_apart,
         diagnostics,
-        n_errors_told: 0,
-        n_warnings_told: 0,
+        n_errors_reported: 0,
+        n_warnings_reported: 0,
         now: None,
         broken: BTreeSet::new(),
         layer_is_missing: false,
@@ -95,7 +95,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     };
     let network = network_of(&mut cx, &program);
     let mut diagnostics = cx.diagnostics;
-    // A label of the front comes first; what has no place comes before all.
+    // A label in an earlier file or position comes first; diagnostics without a span come before all others.
     diagnostics.sort_by_key(Diagnostic::span);
     Analysis { network, diagnostics, program, sources }
 }
@@ -107,20 +107,20 @@ pub(crate) struct Cx<'a> {
     schema: &'a Schema,
     sources: &'a SourceMap,
     diagnostics: Vec<Diagnostic>,
-    /// How many errors among them the checks have found; others come from files and syntax.
-    n_errors_told: usize,
-    n_warnings_told: usize,
-    /// The time that `now()` is: None where a program is checked, which runs later.
+    /// The number of errors found by the checks; errors of files and syntax are not included.
+    n_errors_reported: usize,
+    n_warnings_reported: usize,
+    /// The time for `now()`; None while a program is checked, because it runs later.
     now: Option<weft_core::Time>,
     /// Declarations with a fault.
     broken: BTreeSet<Span>,
-    /// Something was left out of the trees, so a name that is missing may well have been there.
+    /// Parts of the trees were omitted, so a missing name may be declared there.
     has_gaps: bool,
-    /// The element at hand is on a layer that this version does not have.
+    /// The current element is on a layer that this version does not support.
     layer_is_missing: bool,
-    /// Names that RETURNING made in the handler at hand.
+    /// The names that RETURNING declared in the current handler.
     returned: Vec<(LocalId, Ident)>,
-    /// Elements that are not looked at in this version.
+    /// Elements that this version does not check.
     skipped: BTreeSet<String>,
     /// Native functions: see [`Network::functions`].
     functions: Vec<hir::NativeFunction>,
@@ -134,40 +134,41 @@ pub(crate) struct Cx<'a> {
 
 impl Cx<'_> {
     fn report(&mut self, diagnostic: Diagnostic) {
-        let told = match diagnostic.is_error() {
-            true => &mut self.n_errors_told,
-            false => &mut self.n_warnings_told,
+        let n_reported = match diagnostic.is_error() {
+            true => &mut self.n_errors_reported,
+            false => &mut self.n_warnings_reported,
         };
-        // What a missing layer has is not known.
+        // The names of an unsupported layer are unknown.
         if self.layer_is_missing && diagnostic.code == code::NOT_IN_VERSION {
             return;
         }
-        // The same fault at the same place is told once, however many ways lead to it; and what cannot be read as a
-        // number has no type either.
+        // The same error at the same place is reported once, even if several checks find it. A number that cannot be
+        // parsed has no type, so a type error there is redundant.
         let is_known = |known: &Diagnostic| {
             *known == diagnostic || known.code == code::BAD_NUMBER && known.span() == diagnostic.span()
         };
-        if *told >= DIAGNOSTICS_MAX || self.diagnostics.iter().any(is_known) {
+        if *n_reported >= DIAGNOSTICS_MAX || self.diagnostics.iter().any(is_known) {
             return;
         }
-        *told += 1;
-        let (is_last, is_error, span) = (*told == DIAGNOSTICS_MAX, diagnostic.is_error(), diagnostic.span());
+        *n_reported += 1;
+        let (is_last, is_error, span) =
+            (*n_reported == DIAGNOSTICS_MAX, diagnostic.is_error(), diagnostic.span());
         self.diagnostics.push(diagnostic);
         if is_last {
-            self.report_the_end(is_error, span);
+            self.report_limit(is_error, span);
         }
     }
 
-    fn report_the_end(&mut self, is_error: bool, span: Option<Span>) {
+    fn report_limit(&mut self, is_error: bool, span: Option<Span>) {
         let diagnostic = match is_error {
             true => {
-                // What is not looked at any more may be what something else misses.
+                // The unchecked rest may declare a name that is missing elsewhere.
                 self.has_gaps = true;
-                let message = format!("{DIAGNOSTICS_MAX} faults; the rest of the program is not checked");
+                let message = format!("{DIAGNOSTICS_MAX} errors; the rest of the program is not checked");
                 Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
             }
             false => {
-                let message = format!("{DIAGNOSTICS_MAX} warnings; no more are told");
+                let message = format!("{DIAGNOSTICS_MAX} warnings; further warnings are not shown");
                 Diagnostic::warning(code::TOO_MANY_DIAGNOSTICS, message)
             }
         };
@@ -177,20 +178,20 @@ impl Cx<'_> {
         });
     }
 
-    /// So many faults have been told that nobody reads on. What is left is not checked: to look for a name that was
-    /// probably meant takes time, and a hundred thousand faults would take hours.
-    fn is_full(&self) -> bool {
-        self.n_errors_told >= DIAGNOSTICS_MAX
+    /// Whether the limit of reported errors is reached. The rest is then not checked: suggestions for misspelled names
+    /// take time, and a hundred thousand errors would take hours.
+    fn is_at_limit(&self) -> bool {
+        self.n_errors_reported >= DIAGNOSTICS_MAX
     }
 
-    /// Reports that something is missing, unless it may have been in a part that could not be read.
+    /// Reports that something is missing, unless it may be in a part that could not be parsed.
     fn report_missing(&mut self, diagnostic: Diagnostic) {
         if !self.has_gaps {
             self.report(diagnostic);
         }
     }
 
-    /// Reports something that may follow from a fault in a declaration, unless there is one.
+    /// Reports a possible consequence of an error in a declaration, unless the declaration has an error.
     fn report_unless_broken(&mut self, declaration: Span, diagnostic: Diagnostic) {
         if !self.is_broken(declaration) {
             self.report(diagnostic);
@@ -225,7 +226,7 @@ impl Cx<'_> {
 
     /// The type that a type expression names; reports it if there is none.
     fn type_expr(&mut self, ty: &TypeExpr) -> Option<Type> {
-        if self.is_full() {
+        if self.is_at_limit() {
             return None;
         }
         let known = types::named(&ty.kind, self.schema);
@@ -254,8 +255,8 @@ impl Cx<'_> {
                 "ENDPOINT",
             ];
             let name = self.sources.slice(ty.span).trim_end_matches('?').to_owned();
-            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("there is no type `{name}`"))
-                .at(ty.span, "not a type, nor an enum of the TYPEs");
+            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("unknown type `{name}`"))
+                .at(ty.span, "not a type or a declared enum");
             let is_ip = ["ip", "inet", "ipaddress"].iter().any(|other| name.eq_ignore_ascii_case(other));
             let near = if is_ip { Some("IPADDR") } else { nearest(&name, NAMES) };
             let diagnostic = match near {
@@ -267,18 +268,18 @@ impl Cx<'_> {
         known
     }
 
-    /// The type of something that is stored, so that text needs a length. A fault breaks the declaration.
+    /// The type of a stored value, so text needs a length. An error marks the declaration as broken.
     fn stored_type(&mut self, ty: &TypeExpr, declaration: Span, name: &str) -> Type {
         let known = self.type_expr(ty);
         if let Some(bare @ (Type::Text(None) | Type::Bytes(None))) = known {
             let diagnostic = Diagnostic::error(
                 code::LENGTH_NEEDED,
-                format!("`{name}` is stored, and {bare} has no length"),
+                format!("`{name}` is stored, but {bare} has no length"),
             )
             .at(ty.span, "how many bytes at most?")
-            .with_help(format!("write `{bare}(64)`: memory is known before the program runs"));
+            .with_help(format!("write `{bare}(64)`: memory is allocated before the program runs"));
             self.report(diagnostic);
-            // Its type is known well enough for what follows.
+            // The type without its length is sufficient for later checks.
             return bare;
         }
         if known.is_none() {
@@ -287,8 +288,7 @@ impl Cx<'_> {
         known.unwrap_or(Type::Bool)
     }
 
-    /// The value of a constant; reports it if there is none.
-    /// What an expression comes to, as far as that is known here.
+    /// The value of a constant expression, or why it has none.
     fn value_of(&self, expr: &Expr, params: &[Value]) -> Result<Value, fold::FoldError> {
         match self.now {
             Some(now) => fold::fold_at(expr, params, now),
@@ -298,24 +298,23 @@ impl Cx<'_> {
 
     fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
         match self.value_of(expr, params) {
-            // What is written before the program runs is meant to be a number.
+            // A constant must be a finite number.
             Ok(Value::Float(x)) if !x.is_finite() => {
-                let message = format!("this constant is no finite number: {x}");
+                let message = format!("this constant is not a finite number: {x}");
                 self.report(
-                    Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "too large, or none"),
+                    Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "infinite or not a number"),
                 );
                 None
             }
             Ok(value) => Some(value),
             Err(fold::FoldError::NotConstant(span)) => {
-                let diagnostic =
-                    Diagnostic::error(code::NOT_CONSTANT, "this must be known before the program runs")
-                        .at(span, "not a constant")
-                        .with_help(if params.is_empty() {
-                            "use a literal"
-                        } else {
-                            "use a literal or a parameter"
-                        });
+                let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this must be a constant")
+                    .at(span, "not a constant")
+                    .with_help(if params.is_empty() {
+                        "use a literal"
+                    } else {
+                        "use a literal or a parameter"
+                    });
                 self.report(diagnostic);
                 None
             }
@@ -332,8 +331,8 @@ impl Cx<'_> {
 /// Checks the items of all files, kind by kind, so that their order in the text does not matter.
 fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     let mut network = Network { schema: program.schema.clone(), ..Network::default() };
-    let items = size::of_bearable_size(cx, &program.items);
-    let items = live_items(cx, &items);
+    let items = size::within_size_limits(cx, &program.items);
+    let items = effective_items(cx, &items);
     native_functions(cx, &items);
     cx.formats = wire::protocols(cx, &items).into();
     for item in &items {
@@ -351,7 +350,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network::report_shared_devices(cx, &network.ports);
     for item in &items {
         if let Item::Group(item) = item {
-            // A program may send to one that has a fault: that is told once.
+            // A program may redirect to a group that has an error; that error is already reported.
             cx.ports.push(item.name.name.clone());
             network.groups.extend(network::group(cx, &network.ports, item));
         }
@@ -365,7 +364,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     let mut elements = Vec::new();
     for item in &items {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         if let Item::Element(item) = item {
@@ -377,13 +376,13 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             }
         }
     }
-    // From here on parts of elements are named, which those with a fault may lack.
+    // From here on, parts of elements are referenced; elements with an error may lack them.
     cx.has_gaps |= program.n_errors_apart > 0;
     let filters = filters(cx, &network.tables, &items, &mut elements);
     let (mut routes, mut chains) = (Vec::new(), Vec::new());
     let mut misses_chain = false;
     for item in &items {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         match item {
@@ -405,13 +404,13 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     network::check_routes(cx, &network.routes, &routes);
     chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
-    chain::warn_of_unreached(cx, &network.chains, &network.ports, &chains);
-    // Rows for a chain that had a fault would only say that there is no such chain.
+    chain::warn_of_unreachable(cx, &network.chains, &network.ports, &chains);
+    // For a chain with an error, checking its rows would only report that the chain is unknown.
     cx.has_gaps |= misses_chain;
     let mut fills = fill::Fills::default();
     let plain: Vec<&Element> = elements.iter().map(|checked| &checked.element).collect();
     for item in &items {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         if let Item::Insert(item) = item {
@@ -435,7 +434,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network
 }
 
-/// The filters; those that have keys add an element that computes them.
+/// Checks the filters; a filter with keys adds an element that computes them.
 fn filters<'a>(
     cx: &mut Cx<'_>,
     tables: &[hir::Table],
@@ -462,7 +461,7 @@ fn filters<'a>(
     filters
 }
 
-/// Checks the declarations of functions: all of them, before anything names one.
+/// Checks all function declarations before any use.
 fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
     let mut declared = Vec::new();
     for item in items {
@@ -472,15 +471,15 @@ fn native_functions(cx: &mut Cx<'_>, items: &[&Item]) {
                 declared.push((cx.functions.len(), item));
                 cx.functions.push(function);
             }
-            // A call of it would only say that there is no such function.
+            // A call of it would only report an unknown function.
             None => cx.broken_functions.push(item.name.name.clone()),
         }
     }
     native::inverses(cx, &declared);
 }
 
-/// The items that are in force: a later `CREATE OR REPLACE` takes the place of an earlier item, `DROP` removes one.
-fn live_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
+/// The items in effect: a later `CREATE OR REPLACE` replaces an earlier item, `DROP` removes one.
+fn effective_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
     let mut live: Vec<&Item> = Vec::new();
     for item in items.iter().copied() {
         if let Item::Drop(drop) = item {
@@ -491,7 +490,7 @@ fn live_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
             });
             if live.len() == before {
                 let word = resolve::kind_word(drop.kind);
-                let message = format!("there is no {word} `{}` to drop", drop.name.name);
+                let message = format!("no {word} `{}` exists to drop", drop.name.name);
                 let diagnostic =
                     Diagnostic::error(code::UNKNOWN_OBJECT, message).at(drop.name.span, "unknown");
                 let names = live.iter().filter_map(|known| resolve::named(known));
@@ -513,34 +512,35 @@ fn live_items<'a>(cx: &mut Cx<'_>, items: &[&'a Item]) -> Vec<&'a Item> {
 }
 
 fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
-    let (nothing, mut n_rand) = (nothing(), 0);
+    let (nothing, mut n_rand) = (empty_element(), 0);
     let (table, bounds) = table::table(cx, &nothing, &mut n_rand, item);
     if let Err((message, span)) = table::limits(&bounds, &[]) {
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
     }
     if table.filled == Some(crate::ast::Filler::Cluster) {
-        let message = format!("`{}` belongs to no chain, and so to no cluster", table.name);
+        let message = format!("shared table `{}` belongs to no chain, so it has no cluster", table.name);
         let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-            .at(item.name.span, "whose members?")
-            .with_help("declare it in an element: a chain says which cluster the element's calls go to");
+            .at(item.name.span, "members of which cluster?")
+            .with_help("declare it in an element, whose chain determines the cluster");
         cx.report(diagnostic);
     }
     if table.filled == Some(crate::ast::Filler::Stage) {
-        let message = format!("`{}` belongs to no chain, and so beside no stage", table.name);
+        let message =
+            format!("shared table `{}` belongs to no chain, so there is no other stage", table.name);
         let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
             .at(item.name.span, "the table of which stage?")
-            .with_help("declare it in an element: it is the table of another stage of the chain");
+            .with_help("declare it in an element, whose chain has the other stage");
         cx.report(diagnostic);
     }
     table
 }
 
-/// An element without anything: the surroundings of what stands outside elements.
-fn nothing() -> Element {
+/// An element without any declarations: the scope of expressions outside elements.
+fn empty_element() -> Element {
     Element::empty("", Span::new(crate::source::FileId(0), 0, 0))
 }
 
-/// Names for a sentence, the first dozen of them.
+/// Joins names for a message; at most twelve are listed.
 fn quoted_list(names: &[String]) -> String {
     const NAMES_MAX: usize = 12;
     let shown: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();

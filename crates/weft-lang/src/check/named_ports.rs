@@ -1,4 +1,4 @@
-//! What names ports, by what elements do with it, and names that are none.
+//! Port names in elements: the values that elements use as ports, and unknown names among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::hir::{
 use crate::nearest::nearest;
 use crate::source::Span;
 
-/// A name that no port of the program has.
+/// A name that is not a port of the program.
 pub(super) struct NoPort<'n> {
     pub(super) name: &'n str,
-    /// Where it stands, if that is all that stands there.
+    /// Its span, if the name is written as a literal.
     pub(super) literal: Option<Span>,
     /// What helps where no name is near.
     pub(super) otherwise: &'static str,
@@ -28,10 +28,10 @@ pub(super) struct NoPort<'n> {
 const A_PORT: &str = "name a PORT of the program";
 
 impl Cx<'_> {
-    /// Says so, with the nearest name that a port has; the caller says where.
+    /// Reports an unknown port, with the nearest known name; the caller adds the location.
     pub(super) fn no_port(&self, kind: fn(Code, String) -> Diagnostic, of: NoPort<'_>) -> Diagnostic {
         let NoPort { name, literal, otherwise } = of;
-        let diagnostic = kind(code::NOT_IN_NETWORK, format!("there is no port `{name}`"));
+        let diagnostic = kind(code::NOT_IN_NETWORK, format!("unknown port `{name}`"));
         let Some(near) = nearest(name, self.ports.iter().map(String::as_str)) else {
             return diagnostic.with_help(otherwise);
         };
@@ -42,16 +42,16 @@ impl Cx<'_> {
     }
 }
 
-/// What an element on frames does with a parameter that is the name of a port.
+/// How an element on frames uses a parameter that is a port name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PortUse {
-    /// It compares the port of a frame with it.
+    /// Compares a frame's port with it.
     Compares,
     /// It sends frames there.
     Redirects,
 }
 
-/// The parameters of an element that are names of ports.
+/// The parameters of an element that are port names.
 fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
     let mut meant = BTreeMap::new();
     if element.layer == Layer::Rpc {
@@ -92,9 +92,9 @@ fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
 }
 
 impl Cx<'_> {
-    /// Tells of arguments of a stage that are to be the names of ports, and are of none. Whether an element would send
+    /// Reports a stage's arguments that should be port names but are unknown. Returns whether an element would redirect
     /// frames there.
-    pub(super) fn report_strange_ports(
+    pub(super) fn report_unknown_ports(
         &mut self,
         element: &Element,
         values: &[Option<Value>],
@@ -114,10 +114,10 @@ impl Cx<'_> {
             let diagnostic = match how {
                 PortUse::Compares => self
                     .no_port(Diagnostic::warning, strange)
-                    .at(span, format!("no frame arrives there, which `{}` asks for", element.name)),
+                    .at(span, format!("no frame arrives there, but `{}` tests for it", element.name)),
                 PortUse::Redirects => self
                     .no_port(Diagnostic::error, strange)
-                    .at(span, format!("`{}` sends frames there", element.name)),
+                    .at(span, format!("`{}` redirects frames there", element.name)),
             };
             is_lost |= how == PortUse::Redirects && !self.has_gaps;
             self.report_missing(diagnostic);
@@ -126,13 +126,13 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the
-/// element again after a while.
+/// Whether a name has a special meaning as an output: `*`, all other ports of the chain, or `@hold`, back to the
+/// element after a delay.
 pub(super) fn is_reserved(name: &str) -> bool {
     matches!(name, "*" | weft_core::abi::HOLD)
 }
 
-/// The columns to whose values an element sends frames, or with which its rules compare where frames arrive and leave.
+/// The columns whose values an element uses as output ports, or whose values rules compare with a frame's port.
 pub(super) fn port_columns(element: &Element) -> BTreeSet<(TableRef, usize)> {
     match element.layer {
         Layer::Rpc => BTreeSet::new(),
@@ -188,7 +188,7 @@ fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
     found
 }
 
-/// The columns that a JOIN FIRST compares with a port of the frame.
+/// The columns that a JOIN FIRST compares with a frame's port.
 fn columns_of_match(join: &Join) -> Vec<(TableRef, usize)> {
     let is_port = |of: &Expr| matches!(of.kind, ExprKind::Meta(Meta::Port) | ExprKind::Egress);
     let parts = join.first.iter().flat_map(|spec| &spec.parts).zip(&join.key);
@@ -200,8 +200,7 @@ fn columns_of_match(join: &Join) -> Vec<(TableRef, usize)> {
 }
 
 impl Cx<'_> {
-    /// Warns of a row of the program that names a port that there is not, in a column of ports; `columns`
-    /// are those that the row gives.
+    /// Warns of an unknown port in a port column of a row; `columns` are those that the row sets.
     pub(super) fn warn_of_ports(
         &mut self,
         table: &Table,
@@ -215,7 +214,7 @@ impl Cx<'_> {
             if name == "*" || self.ports.iter().any(|known| known == name) {
                 continue;
             }
-            let label = format!("`{}` of rows of `{}` is a port", table.columns[*at].name, table.name);
+            let label = format!("column `{}` of `{}` holds port names", table.columns[*at].name, table.name);
             let strange = NoPort { name, literal: None, otherwise: A_PORT };
             let diagnostic = self.no_port(Diagnostic::warning, strange).at(written.span, label);
             self.report_missing(diagnostic);

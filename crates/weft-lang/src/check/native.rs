@@ -1,4 +1,4 @@
-//! Native functions: their declarations, the parameters that stand for them, and their calls.
+//! Native functions: declarations, function parameters, and calls.
 
 use weft_core::native::{Effect, Info, MAGLEV_SLOTS_MAX, NATIVES, Native, NativeCost, Param};
 use weft_core::{Type, Value};
@@ -7,27 +7,27 @@ use super::expr::article;
 use super::functions;
 use super::network::settings;
 use super::scope::{Scope, View, with_nearest};
-use super::{Cx, nothing};
+use super::{Cx, empty_element};
 use crate::ast::{self, ExprKind as Ast, FunctionEffect, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{self, Expr, ExprKind, Function, FunctionType, NativeFunction, NativeRef, Setting};
 use crate::source::Span;
 use crate::types;
 
-/// The longest regular expression, and the longest list of texts together.
+/// The maximum length of a regular expression, and the maximum total length of a text list.
 pub const PATTERN_BYTES_MAX: usize = 4096;
-/// The highest cost that a declaration may name: one second.
+/// The maximum declared cost: one second.
 const COST_NS_MAX: i64 = 1_000_000_000;
 
 // ---- declarations ----------------------------------------------------------------------------------------------
 
-/// Checks `CREATE FUNCTION`; None if it has a fault.
+/// Checks `CREATE FUNCTION`; None if it has an error.
 pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<NativeFunction> {
     if is_taken(&ast.name.name) {
-        let message = format!("`{}` is a function of the language", ast.name.name);
+        let message = format!("`{}` is a built-in function", ast.name.name);
         let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
-            .at(ast.name.span, "a second of this name")
-            .with_help("give the declaration another name");
+            .at(ast.name.span, "name already used")
+            .with_help("choose another name");
         cx.report(diagnostic);
         return None;
     }
@@ -42,7 +42,7 @@ pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<Nativ
             None => {
                 let keyed = NATIVES.iter().filter(|info| !info.options.is_empty()).map(|info| info.name);
                 diagnostic
-                    .with_note(format!("those with options are {}", keyed.collect::<Vec<_>>().join(", ")))
+                    .with_note(format!("functions with options: {}", keyed.collect::<Vec<_>>().join(", ")))
             }
         };
         cx.report(diagnostic);
@@ -67,13 +67,13 @@ pub(super) fn declared(cx: &mut Cx<'_>, ast: &ast::FunctionItem) -> Option<Nativ
     Some(NativeFunction { name, native, ty, options, effect, cost: cost?, inverse: None, span: ast.span })
 }
 
-/// Finds the functions that `INVERSE OF` names.
+/// Resolves the functions in `INVERSE OF`.
 pub(super) fn inverses(cx: &mut Cx<'_>, items: &[(usize, &ast::FunctionItem)]) {
     for (at, ast) in items {
         let Some(name) = &ast.inverse_of else { continue };
         let Some(of) = cx.functions.iter().position(|known| known.name == name.name) else {
             let names: Vec<String> = cx.functions.iter().map(|known| known.name.clone()).collect();
-            let message = format!("no function `{}` is declared", name.name);
+            let message = format!("function `{}` is not declared", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, name, names.iter().map(String::as_str)));
             continue;
@@ -84,16 +84,16 @@ pub(super) fn inverses(cx: &mut Cx<'_>, items: &[(usize, &ast::FunctionItem)]) {
             keys.map(|option| (option.name, option.value.clone())).collect()
         };
         let why = match function.native.info().inverse {
-            None => format!("`{}` takes nothing back", function.native.name()),
+            None => format!("`{}` has no inverse", function.native.name()),
             Some(native) if native != other.native => {
                 format!(
-                    "`{}` takes back `{}`, and not `{}`",
+                    "`{}` is the inverse of `{}`, not of `{}`",
                     function.native.name(),
                     native.name(),
                     other.native.name()
                 )
             }
-            Some(_) if keys(function) != keys(other) => "they have different keys".to_owned(),
+            Some(_) if keys(function) != keys(other) => "the keys differ".to_owned(),
             Some(_) => {
                 cx.functions[*at].inverse = Some(of);
                 continue;
@@ -121,10 +121,10 @@ pub(super) fn function_type(cx: &mut Cx<'_>, ast: &ast::FunctionType) -> Option<
 fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::FunctionItem) -> bool {
     let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
     let is_misfit = if info.params.len() != params.len() {
-        Some((ast.native.span, "it takes constants, and is called by its own name".to_owned()))
+        Some((ast.native.span, "it takes constant arguments and is called by its own name".to_owned()))
     } else if params.len() != ty.params.len() {
         Some((ast.ty.span, format!("{} parameters", ty.params.len())))
-    } else if let Some(at) = (0..params.len()).find(|&at| !takes(params[at], ty.params[at])) {
+    } else if let Some(at) = (0..params.len()).find(|&at| !accepts(params[at], ty.params[at])) {
         Some((ast.ty.params[at].span, format!("it takes {}", params[at].text())))
     } else if ty.returns != info.result || ty.nullable != info.nullable {
         let null = if info.nullable { "?" } else { "" };
@@ -134,15 +134,15 @@ fn check_type(cx: &mut Cx<'_>, info: &Info, ty: &FunctionType, ast: &ast::Functi
     };
     let Some((span, label)) = is_misfit else { return true };
     let message = format!("the native function `{}` is not of this type", info.name);
-    let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
+    let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
         .at(span, label)
         .with_note(format!("it is `{}`", info.signature()));
     cx.report(diagnostic);
     false
 }
 
-/// Whether a parameter takes values of this type.
-fn takes(param: Param, ty: Type) -> bool {
+/// Whether a parameter accepts values of this type.
+fn accepts(param: Param, ty: Type) -> bool {
     match param {
         Param::Data => matches!(ty, Type::Text(None) | Type::Bytes(None)),
         Param::Text => ty == Type::Text(None),
@@ -160,14 +160,14 @@ fn options(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Vec<Setting
     settings(cx, &ast.options, &known, "function")
 }
 
-/// Checks what one option says, and whether there is one key.
+/// Checks the value of one option, and that there is exactly one key.
 fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::FunctionItem) -> bool {
     let mut fits = true;
     for option in options {
         let help = match (&option.value, option.name) {
             (Value::Int(level), "level") => {
                 let most = if info.native == Native::Zstd { 19 } else { 9 };
-                (*level > most).then(|| format!("levels of `{}` are 1 to {most}", info.name))
+                (*level > most).then(|| format!("`{}` supports levels 1 to {most}", info.name))
             }
             (Value::Bytes(name), "algorithm") => {
                 let is_known = [&b"HS256"[..], b"RS256", b"ES256"].contains(&name.as_slice());
@@ -176,19 +176,18 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
             (Value::Bytes(name), "key_env") => {
                 let is_name =
                     !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
-                let help =
-                    "write the name of an environment variable; the key itself stays out of the program";
+                let help = "write the name of an environment variable; the key itself does not belong in the program";
                 (!is_name).then(|| help.to_owned())
             }
             _ => None,
         };
         if let Some(help) = help {
-            let message = format!("`{}` does not take this value of `{}`", info.name, option.name);
+            let message = format!("`{}` does not accept this value of `{}`", info.name, option.name);
             cx.report(Diagnostic::error(code::FUNCTION_OPTION, message).at(option.span, "").with_help(help));
             fits = false;
         }
     }
-    // An option that could not be read may have been what is missed.
+    // An invalid option may be the missing one.
     if options.len() != ast.options.len() {
         return false;
     }
@@ -196,10 +195,11 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
     let misses_algorithm = info.native == Native::JwtVerify && !has("algorithm");
     let (n_keys, name) = (usize::from(has("key_file")) + usize::from(has("key_env")), &ast.name.name);
     let fault = match n_keys {
-        0 if info.needs_key => {
-            Some(("names none", "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`"))
-        }
-        2 => Some(("names two", "keep `key_file` or `key_env`")),
+        0 if info.needs_key => Some((
+            "no edge named",
+            "write `WITH (key_file = '/run/secrets/key')` or `WITH (key_env = 'NAME')`",
+        )),
+        2 => Some(("names two keys", "keep `key_file` or `key_env`")),
         _ => None,
     };
     if let Some((what, help)) = fault {
@@ -208,10 +208,10 @@ fn check_options(cx: &mut Cx<'_>, info: &Info, options: &[Setting], ast: &ast::F
         fits = false;
     }
     if misses_algorithm {
-        let message = format!("`{name}` does not say which algorithm its tokens are signed with");
+        let message = format!("`{name}` does not name the signature algorithm of its tokens");
         let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, message)
-            .at(ast.native.span, "a token may not choose for itself")
-            .with_help("write `WITH (algorithm = 'RS256', ...)`; others are 'HS256' and 'ES256'");
+            .at(ast.native.span, "the token's own header is not trusted")
+            .with_help("write `WITH (algorithm = 'RS256', ...)`; 'HS256' and 'ES256' are supported too");
         cx.report(diagnostic);
         fits = false;
     }
@@ -226,11 +226,11 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
         FunctionEffect::Clock => matches!(info.effect, Effect::Pure | Effect::Clock),
     };
     if !is_honest {
-        let message = format!("`{}` depends on more than this EFFECT says", info.name);
+        let message = format!("`{}` has a stronger effect than this EFFECT declares", info.name);
         let word = info.effect.word();
         let diagnostic = Diagnostic::error(code::OVERCLAIM, message)
-            .at(span, format!("it is {word}"))
-            .with_help(format!("write `EFFECT {word}`, or leave it out"))
+            .at(span, format!("actual effect: {word}"))
+            .with_help(format!("write `EFFECT {word}`, or remove the clause"))
             .with_fix(span, format!("EFFECT {word}"));
         cx.report(diagnostic);
     }
@@ -239,20 +239,20 @@ fn check_effect(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> bool {
 
 fn cost(cx: &mut Cx<'_>, info: &Info, ast: &ast::FunctionItem) -> Option<NativeCost> {
     let Some(cost) = &ast.cost else { return Some(info.cost) };
-    let (nothing, mut n_rand) = (nothing(), 0);
+    let (nothing, mut n_rand) = (empty_element(), 0);
     let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
     let value = scope.value_for(cost, Type::Int(64), false, "COST")?;
     match cx.folded(&value, &[])? {
         Value::Int(ns @ 0..=COST_NS_MAX) => Some(NativeCost { base_ns: ns as u32, ns_per_kib: 0 }),
         _ => {
-            let message = format!("a COST is 0 to {COST_NS_MAX} nanoseconds");
+            let message = format!("COST must be 0 to {COST_NS_MAX} nanoseconds");
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(cost.span, "outside the limits"));
             None
         }
     }
 }
 
-// ---- parameters that stand for a function ------------------------------------------------------------------------
+// ---- function parameters -----------------------------------------------------------------------------------------
 
 /// The function that an argument or a default names, as the value of a parameter of this type.
 pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &str) -> Option<Value> {
@@ -261,32 +261,32 @@ pub(super) fn given(cx: &mut Cx<'_>, ast: &ast::Expr, ty: &FunctionType, name: &
         _ => None,
     };
     let Some(named) = named else {
-        let message = format!("parameter `{name}` stands for a function");
+        let message = format!("parameter `{name}` takes a function");
         let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-            .at(ast.span, "not the name of one")
+            .at(ast.span, "not a function name")
             .with_help("write the name of a function, without parentheses");
         cx.report(diagnostic);
         return None;
     };
     let at = find(cx, named)?;
     let function = &cx.functions[at];
-    if function.ty != *ty && !is_own_of(function, ty) {
-        let message = format!("`{}` is not of the type that parameter `{name}` needs", named.name);
-        let diagnostic = Diagnostic::error(code::NATIVE_MISFIT, message)
+    if function.ty != *ty && !fits_type(function, ty) {
+        let message = format!("`{}` does not have the type of parameter `{name}`", named.name);
+        let diagnostic = Diagnostic::error(code::NATIVE_MISMATCH, message)
             .at(ast.span, text_of(&function.ty))
-            .with_note(format!("it needs {}", text_of(ty)));
+            .with_note(format!("expected {}", text_of(ty)));
         cx.report(diagnostic);
         return None;
     }
     Some(Value::Int(at as i64))
 }
 
-/// A function that is given by its own name is of every type that it takes.
-fn is_own_of(function: &NativeFunction, ty: &FunctionType) -> bool {
+/// A function used under its own name has every type that it accepts.
+fn fits_type(function: &NativeFunction, ty: &FunctionType) -> bool {
     let info = function.native.info();
     function.name == info.name
         && info.params.len() == ty.params.len()
-        && info.params.iter().zip(&ty.params).all(|(param, ty)| takes(*param, *ty))
+        && info.params.iter().zip(&ty.params).all(|(param, ty)| accepts(*param, *ty))
         && (ty.returns, ty.nullable) == (info.result, info.nullable)
 }
 
@@ -296,7 +296,7 @@ pub(super) fn text_of(ty: &FunctionType) -> String {
     format!("({}) RETURNS {}{}", params.join(", "), ty.returns, if ty.nullable { "?" } else { "" })
 }
 
-/// The index of a declared function, or of a native one by its own name, which is noted as declared.
+/// The index of a declared function, or of a native one by its own name, which is then recorded as declared.
 fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     if let Some(at) = cx.functions.iter().position(|known| known.name == name.name) {
         return Some(at);
@@ -305,12 +305,12 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     let own = native.map(Native::info).filter(|info| !info.needs_key);
     let Some(info) = own.filter(|info| !info.params.iter().any(|param| param.is_constant())) else {
         let names: Vec<String> = cx.functions.iter().map(|known| known.name.clone()).collect();
-        let message = format!("there is no function `{}` that can be given", name.name);
+        let message = format!("no function `{}` can be passed as a parameter", name.name);
         let mut diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message).at(name.span, "unknown");
         if native.is_some_and(|native| native.info().needs_key) {
             diagnostic = diagnostic.with_help(declare_help(native?.info()));
         } else if native.is_some() {
-            diagnostic = diagnostic.with_help("it takes constants, and can only be called");
+            diagnostic = diagnostic.with_help("it takes constant arguments and can only be called");
         }
         let known = names.iter().map(String::as_str).chain(NATIVES.iter().map(|info| info.name));
         cx.report_missing(with_nearest(diagnostic, name, known));
@@ -342,7 +342,7 @@ fn declare_help(info: &Info) -> String {
     let algorithm = if info.native == Native::JwtVerify { "algorithm = 'RS256', " } else { "" };
     let null = if info.nullable { "?" } else { "" };
     format!(
-        "declare it, with a name of yours: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH \
+        "declare it under your own name: `CREATE FUNCTION my_{} ({}) RETURNS {}{null} AS NATIVE '{}' WITH \
          ({algorithm}key_file = '...');`",
         info.name,
         params.join(", "),
@@ -354,7 +354,7 @@ fn declare_help(info: &Info) -> String {
 // ---- calls -----------------------------------------------------------------------------------------------------
 
 impl Scope<'_, '_> {
-    /// A call of a native function; the outer None if `name` is none.
+    /// A call of a native function; the outer None if `name` is not one.
     pub(super) fn native_call(
         &mut self,
         name: &Ident,
@@ -368,7 +368,7 @@ impl Scope<'_, '_> {
         if let Some(at) = self.cx.functions.iter().position(|known| known.name == name.name) {
             let function = &self.cx.functions[at];
             let info = function.native.info();
-            // One that was given to a parameter by its own name is called as that.
+            // A function passed under its own name is called under that name.
             if function.name != info.name {
                 let (ty, fails) = (function.ty.clone(), info.fails.is_some());
                 return Some(self.typed_call(name, (NativeRef::Declared(at), &ty, fails), args, span));
@@ -376,7 +376,7 @@ impl Scope<'_, '_> {
         }
         let info = name.name.to_ascii_lowercase().parse::<Native>().ok()?.info();
         if info.needs_key {
-            let message = format!("`{}` needs a key, and is not called by its own name", info.name);
+            let message = format!("`{}` needs a key, so it must be declared first", info.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_NAMED, message)
                 .at(name.span, "which key?")
                 .with_help(declare_help(info));
@@ -416,7 +416,7 @@ impl Scope<'_, '_> {
             return self.draws(&name.name, span);
         }
         let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
-        let site = self.next_site();
+        let site = self.next_call_site();
         Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
     }
 
@@ -446,21 +446,21 @@ impl Scope<'_, '_> {
         if self.bound.is_some() && info.effect != Effect::Pure {
             return self.draws(info.name, span);
         }
-        let site = if info.effect == Effect::Pure { 0 } else { self.next_site() };
+        let site = if info.effect == Effect::Pure { 0 } else { self.next_call_site() };
         let ends = (info.result, info.nullable, info.fails.is_some());
         Some(native_expr((NativeRef::Own(info.native), site), args, ends, span))
     }
 
-    /// Where only constants stand there is nothing to call a function for.
+    /// Calls are not possible in constants.
     fn is_before_calls(&mut self, span: Span) -> bool {
         let is_before = matches!(self.view, View::Constant | View::Row);
         if is_before {
-            self.not_constant::<()>(span, "a native function is called when a tuple is there");
+            self.not_constant::<()>(span, "a native function can only be called in a handler");
         }
         is_before
     }
 
-    fn next_site(&mut self) -> u32 {
+    fn next_call_site(&mut self) -> u32 {
         *self.n_rand += 1;
         *self.n_rand - 1
     }
@@ -477,7 +477,7 @@ impl Scope<'_, '_> {
             Param::Data => {
                 let typed = self.expr(ast, Some(Type::Text(None)))?;
                 let is_data = matches!(typed.ty, Type::Text(_) | Type::Bytes(_));
-                if is_data { Some(typed) } else { self.not_taken(info, &typed, param) }
+                if is_data { Some(typed) } else { self.wrong_argument_type(info, &typed, param) }
             }
             Param::Scalar => {
                 let typed = self.expr(ast, None)?;
@@ -488,7 +488,7 @@ impl Scope<'_, '_> {
                     {
                         self.coerce(typed, Type::Int(64))
                     }
-                    _ => self.not_taken(info, &typed, param),
+                    _ => self.wrong_argument_type(info, &typed, param),
                 }
             }
             Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => {
@@ -497,9 +497,9 @@ impl Scope<'_, '_> {
         }
     }
 
-    fn not_taken<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
+    fn wrong_argument_type<T>(&mut self, info: &Info, typed: &Expr, param: Param) -> Option<T> {
         let message =
-            format!("`{}` takes {} here, and this is {}", info.name, param.text(), article(typed.ty));
+            format!("`{}` expects {} here, but this is {}", info.name, param.text(), article(typed.ty));
         let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
             .at(typed.span, typed.ty.to_string())
             .with_help(format!("it is `{}`: {}", info.signature(), info.doc));
@@ -511,13 +511,13 @@ impl Scope<'_, '_> {
         let ExprKind::Const(Value::Int(value)) = n.kind else { return true };
         let is_slot = info.native != Native::MaglevSlot || (1..=MAGLEV_SLOTS_MAX).contains(&value);
         if !is_slot {
-            let message = format!("a Maglev table has 1 to {MAGLEV_SLOTS_MAX} slots");
+            let message = format!("a Maglev table must have 1 to {MAGLEV_SLOTS_MAX} slots");
             self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(n.span, "outside the limits"));
         }
         is_slot
     }
 
-    /// A text that is known before the program runs: a literal, which is checked here, or a parameter.
+    /// A compile-time text: a literal, which is checked here, or a parameter.
     fn constant_arg(&mut self, ast: &ast::Expr, param: Param) -> Option<Expr> {
         let typed = self.typed(ast, Type::Text(None))?;
         match (&typed.kind, &ast.kind) {
@@ -527,20 +527,20 @@ impl Scope<'_, '_> {
                     Param::Pattern => bad_pattern(text),
                     Param::Pointer => bad_pointer(text),
                     _ => (text.is_empty() && param == Param::Constants)
-                        .then(|| ("an empty text stands in every text".to_owned(), 0..0)),
+                        .then(|| ("an empty text occurs in every text".to_owned(), 0..0)),
                 };
                 let Some((why, at)) = fault else { return Some(typed) };
                 let what = if param == Param::Pattern { "regular expression" } else { "constant" };
                 let what = if param == Param::Pointer { "JSON pointer" } else { what };
-                let message = format!("this {what} cannot be read: {why}");
+                let message = format!("invalid {what}: {why}");
                 let span = within(self.cx.sources.slice(ast.span), ast.span, at);
                 let diagnostic = Diagnostic::error(code::BAD_PATTERN, message).at(span, "here");
                 let diagnostic = match param {
-                    Param::Pointer => diagnostic
-                        .with_help("write '/user/id'; '' is the whole, `~1` a `/` in a name, `~0` a `~`"),
-                    Param::Pattern => {
-                        diagnostic.with_help("a character with a meaning of its own is escaped by `\\`")
-                    }
+                    Param::Pointer => diagnostic.with_help(
+                        "write '/user/id'; '' selects the whole document, `~1` stands for `/` in a \
+                            name, `~0` for `~`",
+                    ),
+                    Param::Pattern => diagnostic.with_help("escape special characters with `\\`"),
                     _ => diagnostic,
                 };
                 self.cx.report(diagnostic);
@@ -548,7 +548,7 @@ impl Scope<'_, '_> {
             }
             _ => self.not_constant(
                 ast.span,
-                "use a literal text or a parameter: it is prepared once, for all tuples",
+                "use a literal text or a parameter: it is compiled once for all tuples",
             ),
         }
     }
@@ -560,8 +560,8 @@ impl Scope<'_, '_> {
         });
         let fits = bytes.sum::<usize>() <= PATTERN_BYTES_MAX;
         if !fits {
-            let message = format!("all texts together have {PATTERN_BYTES_MAX} bytes at most");
-            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too much to look for"));
+            let message = format!("all search texts together must not exceed {PATTERN_BYTES_MAX} bytes");
+            self.cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "too long"));
         }
         fits
     }
@@ -581,7 +581,7 @@ fn native_expr(
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible, span }
 }
 
-/// What is wrong with a regular expression, and where in it.
+/// The error in a regular expression, and its range.
 fn bad_pattern(pattern: &str) -> Option<(String, core::ops::Range<usize>)> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Some((format!("it has more than {PATTERN_BYTES_MAX} bytes"), 0..0));
@@ -595,18 +595,18 @@ fn bad_pattern(pattern: &str) -> Option<(String, core::ops::Range<usize>)> {
     Some((why, span.start.offset..span.end.offset))
 }
 
-/// What is wrong with a JSON pointer, and where in it.
+/// The error in a JSON pointer, and its range.
 fn bad_pointer(pointer: &str) -> Option<(String, core::ops::Range<usize>)> {
     if !pointer.is_empty() && !pointer.starts_with('/') {
-        return Some(("it does not begin with `/`".to_owned(), 0..1));
+        return Some(("it must start with `/`".to_owned(), 0..1));
     }
     let tilde = pointer
         .match_indices('~')
         .find(|(at, _)| !matches!(pointer.as_bytes().get(at + 1), Some(b'0' | b'1')));
-    tilde.map(|(at, _)| ("`~` is followed by `0` or `1`".to_owned(), at..at + 1))
+    tilde.map(|(at, _)| ("`~` must be followed by `0` or `1`".to_owned(), at..at + 1))
 }
 
-/// The span of a part of a literal, of which `text` is the source: quotes and doubled quotes are counted.
+/// The span of a part of a literal with the source `text`: accounts for quotes and doubled quotes.
 fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
     let mut at = 0;
     let mut places = Vec::new();
@@ -626,11 +626,11 @@ fn within(text: &str, span: Span, part: core::ops::Range<usize>) -> Span {
     if part.is_empty() { span } else { Span::new(span.file, start, end.max(start + 1).min(span.end)) }
 }
 
-/// A function of a parameter is called, and has no value of its own.
+/// Reports a function parameter that is used as a value.
 pub(super) fn not_a_value(cx: &mut Cx<'_>, param: &hir::Param, name: &Ident) {
-    let message = format!("`{}` stands for a function", param.name);
+    let message = format!("`{}` is a function", param.name);
     let diagnostic = Diagnostic::error(code::NOT_A_FUNCTION, message)
-        .at(name.span, "a value is needed here")
+        .at(name.span, "expected a value")
         .with_help(format!("call it: `{}(...)`", param.name));
     cx.report(diagnostic);
 }
@@ -641,8 +641,8 @@ mod tests {
     use crate::source::FileId;
 
     #[test]
-    fn the_place_in_a_literal_counts_doubled_quotes() {
-        // A mark under another character sends its reader to the wrong fault.
+    fn literal_offset_counts_quotes() {
+        // An underline at the wrong character hides the error.
         let text = "'it''s (x'";
         let span = Span::new(FileId(0), 100, 100 + text.len() as u32);
         // In the value `it's (x` the parenthesis is byte 5; in the source it is byte 7.
@@ -652,8 +652,8 @@ mod tests {
     }
 
     #[test]
-    fn pointers_are_read_as_the_rfc_says() {
-        // RFC 6901 section 3: what is refused here is no pointer, and what is not is one.
+    fn json_pointers_follow_rfc() {
+        // RFC 6901 section 3: exactly the texts rejected here are invalid.
         for pointer in ["", "/", "/a/0", "/a~1b/~0"] {
             assert_eq!(bad_pointer(pointer), None, "{pointer}");
         }

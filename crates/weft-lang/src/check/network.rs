@@ -7,7 +7,7 @@ use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS,
 use weft_core::{Type, Value};
 
 use super::scope::{Scope, View, with_nearest};
-use super::{Cx, nothing};
+use super::{Cx, empty_element};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -20,29 +20,29 @@ use crate::types;
 
 /// The options of a port, with their types. Each kind of port has some of them.
 pub const PORT_OPTIONS: &[(&str, Type)] = &[
-    // The address of the device on its link, for tables FILLED BY PORTS, in place of its own.
+    // The MAC address in tables FILLED BY PORTS, instead of the device's own.
     ("mac", Type::Mac),
-    // The longest packet that the device takes, in the same way.
+    // The MTU in tables FILLED BY PORTS, instead of the device's own.
     ("mtu", Type::Uint(16)),
-    // A network namespace that the device is in.
+    // The network namespace of the device.
     ("namespace", Type::Text(None)),
-    // The other end of a pair of devices.
+    // The other end of a veth pair.
     ("peer", Type::Text(None)),
-    // Its address, and that of its network: '10.0.0.1/24'.
+    // The peer's address with prefix length: '10.0.0.1/24'.
     ("peer_address", Type::Text(None)),
-    // The network namespace that it goes to.
+    // The peer's network namespace.
     ("peer_namespace", Type::Text(None)),
-    // Sockets that share the device's frames.
+    // The number of sockets that share the device's frames.
     ("queues", Type::Int(64)),
-    // How fast a capture is read: 'recorded' or 'full'.
+    // The replay speed of a capture: 'recorded' or 'full'.
     ("speed", Type::Text(None)),
     // The capture is written.
     ("write", Type::Bool),
-    // The device's own memory holds the frames.
+    // The device's own memory holds the frames (zero-copy).
     ("zero_copy", Type::Bool),
 ];
 
-/// What may carry the frames of a port: its word, its kind, what is written behind the word, and the options.
+/// The port kinds: word, kind, example of the device, and options.
 const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
     ("packet", PortKind::Packet, "'eth0'", &["mac", "mtu", "namespace", "queues"]),
     ("xdp", PortKind::Xdp, "'eth0'", &["mac", "mtu", "namespace", "queues", "zero_copy"]),
@@ -56,22 +56,22 @@ const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
 const VETH_OPTIONS: &[&str] =
     &["mac", "mtu", "namespace", "peer", "peer_address", "peer_namespace", "queues"];
 
-/// What may carry the frames of a port, and what is written behind it.
+/// The port kinds, each with an example of the device.
 pub(crate) fn port_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
     PORT_KINDS.iter().map(|(word, _, example, _)| (*word, *example))
 }
 
-/// The options of ports of a kind, with their types.
+/// The options of a port kind, with their types.
 pub(crate) fn port_options(kind: &str) -> impl Iterator<Item = (&'static str, Type)> + use<> {
     let found = PORT_KINDS.iter().find(|(word, ..)| word.eq_ignore_ascii_case(kind));
     let names = found.map_or(&[][..], |(.., names)| names);
     PORT_OPTIONS.iter().filter(|(name, _)| names.contains(name)).copied()
 }
 
-/// What others call a device of the system.
+/// Words of other systems for a network device.
 const DEVICE_WORDS: [&str; 8] = ["eth", "ethernet", "device", "dev", "nic", "interface", "raw", "af_packet"];
 
-/// Longest name of a network device (IFNAMSIZ, less the zero at its end).
+/// The maximum length of a network device name (IFNAMSIZ without the terminating zero).
 const DEVICE_BYTES_MAX: usize = 15;
 
 /// Checks a port.
@@ -81,13 +81,13 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let port = |kind, options| Port { name: ast.name.name.clone(), kind, device, options, span: ast.span };
     let Some((_, kind, example, _)) = PORT_KINDS.iter().find(|(known, ..)| *known == word) else {
         let words = PORT_KINDS.iter().map(|(known, ..)| *known);
-        let message = format!("nothing called `{}` carries frames", ast.kind.name);
+        let message = format!("unknown port kind `{}`", ast.kind.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
             .at(ast.kind.span, "unknown")
             .with_note(format!("there are: {}", words.clone().collect::<Vec<_>>().join(", ")));
         let diagnostic = match DEVICE_WORDS.contains(&word.as_str()) {
             true => diagnostic
-                .with_help("a device that is there carries them by `packet`: write `packet`")
+                .with_help("write `packet` for an existing device")
                 .with_fix(ast.kind.span, "packet"),
             false => with_nearest(diagnostic, &ast.kind, words),
         };
@@ -100,7 +100,7 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     if let Some(setting) = settings.iter().find(|setting| setting.name == "speed")
         && ![&b"recorded"[..], b"full"].iter().any(|speed| setting.value == Value::Bytes(speed.to_vec()))
     {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "a capture is read at another speed")
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, "unknown speed of a capture")
             .at(setting.span, "unknown")
             .with_help("write `speed = 'recorded'` or `speed = 'full'`");
         cx.report(diagnostic);
@@ -111,37 +111,38 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let writes =
         settings.iter().find(|setting| setting.name == "write" && setting.value == Value::Bool(true));
     if let (Some(_), Some(speed)) = (writes, settings.iter().find(|setting| setting.name == "speed")) {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "a capture that is written is not read")
-            .at(speed.span, "says how fast it is read")
-            .with_help("drop `speed`, or `write`");
+        let diagnostic =
+            Diagnostic::error(code::OPTION_CONFLICT, "`speed` does not apply to a capture that is written")
+                .at(speed.span, "applies to reading only")
+                .with_help("remove `speed`, or `write`");
         cx.report(diagnostic);
     }
     port(*kind, settings)
 }
 
-/// Tells of devices on which there are several ports, and of files that several write.
+/// Warns of devices with several ports, and of files that several ports write.
 pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
     for (at, port) in ports.iter().enumerate() {
         let Some(place) = place_of(port) else { continue };
         let Some(first) = ports[..at].iter().find(|other| place_of(other) == Some(place)) else { continue };
-        let message = format!("ports `{}` and `{}` are both on '{}'", first.name, port.name, port.device);
+        let message = format!("ports `{}` and `{}` both use '{}'", first.name, port.name, port.device);
         let what = match port.kind {
-            PortKind::Pcap => "each overwrites what the other wrote",
-            PortKind::Packet | PortKind::Veth => "each gets all packets that arrive there",
-            _ => "packets that arrive there come in at one of them",
+            PortKind::Pcap => "each overwrites the other's file",
+            PortKind::Packet | PortKind::Veth => "each receives every packet of the device",
+            _ => "each packet arrives at only one of the ports",
         };
         let diagnostic = Diagnostic::warning(code::DEVICE_SHARED, message)
             .at(port.span, what)
             .with_label(first.span, "the first")
             .with_help(match port.kind {
-                PortKind::Pcap => "write a file of its own, or have chains send to one port",
-                _ => "have chains on one port: `ON PORT` of each names it, and `WHEN` says which it takes",
+                PortKind::Pcap => "use another file, or send to one port from all chains",
+                _ => "use one port: each chain names it in `ON PORT` and selects frames with `WHEN`",
             });
         cx.report(diagnostic);
     }
 }
 
-/// The device of a port with its namespace, or the file that it writes: what no other should be on.
+/// The device of a port with its namespace, or the file that it writes: exclusive to one port.
 fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
     let is_file = match port.kind {
         PortKind::Memory => return None,
@@ -152,15 +153,15 @@ fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
     Some((is_file, &port.device, namespace.map(|option| &option.value)))
 }
 
-/// Checks a group; None if it cannot be told what is in it.
+/// Checks a group; None if its members are unknown.
 pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option<Group> {
     let name = &ast.name;
     if let Some(port) = ports.iter().find(|port| port.name == name.name) {
-        let message = format!("`{}` is a port, and a group", name.name);
+        let message = format!("`{}` names both a port and a group", name.name);
         let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
             .at(name.span, "the group")
             .with_label(port.span, "the port")
-            .with_help("rename one: elements send frames to either by its name");
+            .with_help("rename one: elements address both by name");
         cx.report(diagnostic);
     }
     let (choice, key) = match &ast.choice {
@@ -192,31 +193,31 @@ fn is_flow(by: &ast::Expr) -> bool {
         if function.name.eq_ignore_ascii_case("flow") && args.is_empty())
 }
 
-/// `SELECT BY e`: the frame is marked with a hash of it, and what has none with 0.
+/// `SELECT BY e`: a generated element marks the frame with a hash of the expression, or 0 if it has no value.
 fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
     let element = super::chain::alone_on_frames(cx, name, by.span, |scope| {
         let value = scope.expr(by, None)?;
         let is_same_again = scope.rows.is_empty() && *scope.n_rand == 0;
         if !is_same_again {
-            let message = "a group tells frames apart by what is in them";
+            let message = "a group selects by the contents of frames only";
             let diagnostic = Diagnostic::error(code::NOT_CONSTANT, message)
-                .at(by.span, "may be another value for the same frame")
+                .at(by.span, "may differ for the same frame")
                 .with_help(
-                    "choose by fields: `SELECT BY ip.src`; an element may send a frame to a port by its name",
+                    "select by fields: `SELECT BY ip.src`; to choose a port by name, use REDIRECT TO in an element",
                 );
             scope.cx.report(diagnostic);
             return None;
         }
-        Some(StmtKind::Mark { says: vec![(Mark::Class, scope.hash_or_zero(value))] })
+        Some(StmtKind::Mark { fields: vec![(Mark::Class, scope.hash_or_zero(value))] })
     })?;
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }
 
 fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Option<u16> {
     if !matches!(choice, GroupChoice::Flow | GroupChoice::Key) {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights are for flows")
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "weights need SELECT BY flow()")
             .at(ast.span, "has no meaning here")
-            .with_help("take the weight out, or choose by flow: `SELECT BY flow()`");
+            .with_help("remove the weight, or select by flow: `SELECT BY flow()`");
         cx.report(diagnostic);
         return None;
     }
@@ -225,9 +226,9 @@ fn member_weight(cx: &mut Cx<'_>, ast: &ast::Expr, choice: GroupChoice) -> Optio
         _ => None,
     };
     if weight.is_none() {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
-            .at(ast.span, "which share of the flows?")
-            .with_help(format!("write one of 1 to {GROUP_WEIGHTS_MAX}"));
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight must be a whole number")
+            .at(ast.span, "share of the flows")
+            .with_help(format!("write a weight from 1 to {GROUP_WEIGHTS_MAX}"));
         cx.report(diagnostic);
     }
     weight
@@ -238,9 +239,9 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
     if members.len() > GROUP_MEMBERS_MAX || weights > u32::from(GROUP_WEIGHTS_MAX) {
         let message = format!("group `{}` is too large", ast.name.name);
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-            .at(ast.name.span, format!("{} ports, weights of {weights} together", members.len()))
+            .at(ast.name.span, format!("{} ports with a total weight of {weights}", members.len()))
             .with_note(format!(
-                "a group has {GROUP_MEMBERS_MAX} ports at most, with weights of {GROUP_WEIGHTS_MAX} together"
+                "a group has at most {GROUP_MEMBERS_MAX} ports and a total weight of at most {GROUP_WEIGHTS_MAX}"
             ));
         cx.report(diagnostic);
     }
@@ -249,12 +250,16 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
         let is_tun = |port: usize| ports[port].kind == PortKind::Tun;
         let (message, label, help) = match () {
             () if reads => {
-                let help = "write the capture: `WITH (write = TRUE)`";
-                (format!("no frame leaves at `{}`", name.name), "a capture that is read", help)
+                let help = "open it for writing: `WITH (write = TRUE)`";
+                (format!("port `{}` sends no frames", name.name), "a capture file opened for reading", help)
             }
             () if is_tun(*port) != is_tun(members[0].0) => {
-                let help = "put ports on `tun` in a group of their own";
-                ("frames do not begin alike at all ports".to_owned(), "the others differ", help)
+                let help = "put the ports on `tun` into a separate group";
+                (
+                    "the ports of a group must use the same link framing".to_owned(),
+                    "different from the other ports",
+                    help,
+                )
             }
             () => continue,
         };
@@ -268,14 +273,16 @@ fn check_members(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group, members: &[(
 
 fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str) {
     let fault = match &ast.device {
-        None if kind != PortKind::Memory => {
-            Some((ast.kind.span, format!("a port on `{}` names what it is on", ast.kind.name), "of which?"))
-        }
+        None if kind != PortKind::Memory => Some((
+            ast.kind.span,
+            format!("a port on `{}` must name its device", ast.kind.name),
+            "name missing",
+        )),
         Some(device) if kind == PortKind::Memory => {
-            Some((device.span, "frames in memory have no device".to_owned(), "names nothing"))
+            Some((device.span, "a `memory` port has no device".to_owned(), "unused name"))
         }
         Some(device) if !is_device(&device.value, kind) => {
-            Some((device.span, format!("`{}` names no device", device.value), "cannot be one"))
+            Some((device.span, format!("`{}` is not a valid device name", device.value), "invalid"))
         }
         _ => None,
     };
@@ -286,9 +293,10 @@ fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str)
     cx.report(diagnostic);
 }
 
-/// The other end of a pair has a name, which is not that of this end where both stay together, and may have an address.
+/// Checks the peer of a veth port: it needs a name, different from this end's in the same namespace, and may have an
+/// address.
 fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &str) {
-    let said = |name: &str| settings.iter().find(|setting| setting.name == name);
+    let option = |name: &str| settings.iter().find(|setting| setting.name == name);
     let text = |setting: &Setting| match &setting.value {
         Value::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
         _ => String::new(),
@@ -296,29 +304,30 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
     let mut fault = |message: String, span, label: &str, help: String| {
         cx.report(Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help));
     };
-    // Without its own name more is missing than this, which has been told.
+    // Without its own name, a more basic error was already reported.
     let Some(own) = ast.device.as_ref().map(|device| device.value.as_str()) else { return };
-    match said("peer").map(|peer| (text(peer), peer.span)) {
+    match option("peer").map(|peer| (text(peer), peer.span)) {
         None if ast.options.iter().any(|option| option.name.name == "peer") => {}
         None => {
-            let message = "a port on `veth` names the other end of its pair".to_owned();
-            fault(message, ast.kind.span, "joined to what?", format!("write `ON veth {example}`"));
+            let message = "a port on `veth` must name its peer".to_owned();
+            fault(message, ast.kind.span, "peer missing", format!("write `ON veth {example}`"));
         }
         Some((peer, span)) if !is_device(&peer, PortKind::Veth) => {
-            let help = format!("a name of up to {DEVICE_BYTES_MAX} bytes: `peer = 'eth0'`");
-            fault(format!("`{peer}` names no device"), span, "cannot be one", help);
+            let help = format!("use a name of at most {DEVICE_BYTES_MAX} bytes: `peer = 'eth0'`");
+            fault(format!("`{peer}` is not a valid device name"), span, "invalid", help);
         }
-        Some((peer, span)) if peer == own && said("peer_namespace").is_none() => {
-            let help = "name it otherwise, or say where it goes: `peer_namespace = 'a'`".to_owned();
-            fault(format!("both ends are called `{peer}`"), span, "the name of this end", help);
+        Some((peer, span)) if peer == own && option("peer_namespace").is_none() => {
+            let help =
+                "choose another name, or put the peer into a namespace: `peer_namespace = 'a'`".to_owned();
+            fault(format!("both ends are named `{peer}`"), span, "the name of this end", help);
         }
         Some(_) => {}
     }
-    if let Some(address) = said("peer_address")
+    if let Some(address) = option("peer_address")
         && types::address_within(&text(address)).is_none()
     {
-        let message = format!("`{}` is no address and the length of its network", text(address));
-        fault(message, address.span, "cannot be one", "as in `peer_address = '10.0.0.1/24'`".to_owned());
+        let message = format!("`{}` is not an address with a prefix length", text(address));
+        fault(message, address.span, "invalid", "write it like `peer_address = '10.0.0.1/24'`".to_owned());
     }
 }
 
@@ -342,12 +351,12 @@ pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {
         other => {
             let message = match other {
                 "udp" | "ws" | "websocket" | "http" | "quic" | "tls" => {
-                    format!("a listener on `{other}` is not in this version")
+                    format!("a listener on `{other}` is not supported in this version")
                 }
-                _ => format!("there is no protocol `{}`", ast.protocol.name),
+                _ => format!("unknown protocol `{}`", ast.protocol.name),
             };
             let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-                .at(ast.protocol.span, "not looked at further")
+                .at(ast.protocol.span, "ignored")
                 .with_help("write `ON tcp '0.0.0.0:6000'` or `ON unix '/run/app.sock'`");
             cx.report(diagnostic);
             Some(Address::Tcp(text.clone()))
@@ -368,38 +377,38 @@ pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
     let weights = ast.endpoints.iter().map(|(_, weight)| endpoint_weight(cx, weight.as_ref())).collect();
     let balance = ast.balance.map_or(ast::Balance::RoundRobin, |clause| clause.balance);
     let options = ranged_settings(cx, &ast.options, CLUSTER_OPTIONS, "cluster");
-    let said = |name: &str| options.iter().find(|setting| setting.name == name);
-    if let (Some(base), Some(max)) = (said("backoff_base"), said("backoff_max"))
+    let option = |name: &str| options.iter().find(|setting| setting.name == name);
+    if let (Some(base), Some(max)) = (option("backoff_base"), option("backoff_max"))
         && let (Value::Int(least), Value::Int(most)) = (&base.value, &max.value)
         && least > most
     {
         let diagnostic =
             Diagnostic::error(code::OPTION_CONFLICT, "`backoff_base` is longer than `backoff_max`")
-                .at(base.span, "the first time that an endpoint is left out")
+                .at(base.span, "duration of the first ejection")
                 .with_label(max.span, "the longest")
-                .with_help("make `backoff_max` the longer one");
+                .with_help("make `backoff_max` at least as long as `backoff_base`");
         cx.report(diagnostic);
     }
     Cluster { name: ast.name.name.clone(), endpoints, weights, balance, options, span: ast.span }
 }
 
-/// The weight of an endpoint; 1 if none is written, or a wrong one.
+/// The weight of an endpoint; 1 if it is missing or invalid.
 fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     let Some(ast) = ast else { return 1 };
     let written = if let ast::ExprKind::Int(n) = ast.kind { u32::try_from(n).ok() } else { None };
     let weight = written.filter(|weight| (1..=ENDPOINT_WEIGHT_MAX).contains(weight));
     if weight.is_none() {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
-            .at(ast.span, "which share of the calls?")
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight must be a whole number")
+            .at(ast.span, "share of the calls")
             .with_help(format!(
-                "write one of 1 to {ENDPOINT_WEIGHT_MAX}; take the endpoint out to send it nothing"
+                "write a weight from 1 to {ENDPOINT_WEIGHT_MAX}; remove an endpoint that should get no calls"
             ));
         cx.report(diagnostic);
     }
     weight.unwrap_or(1)
 }
 
-/// The options of a listener or a cluster that are within their ranges; reports the others.
+/// The options of a listener or a cluster that are in range; reports the others.
 fn ranged_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -409,17 +418,19 @@ fn ranged_settings(
     let known: Vec<(&'static str, Type)> = defs.iter().map(|def| (def.name, def.ty)).collect();
     let mut settings = read_settings(cx, options, &known, kind);
     settings.retain(|setting| {
-        let def = defs.iter().find(|def| def.name == setting.name).expect("it is one of them");
+        let def = defs
+            .iter()
+            .find(|def| def.name == setting.name)
+            .expect("each setting was checked against its definition");
         let Value::Int(value) = setting.value else { return false };
         let nearest = value.clamp(def.min, def.max);
         if nearest != value {
-            let message = format!("option `{}` is outside its range", def.name);
+            let message = format!("option `{}` is out of range", def.name);
             let [least, most] = [def.min, def.max].map(|value| def.text(Some(value)));
-            let default =
-                def.default.map(|value| format!("; without the option it is {}", def.text(Some(value))));
+            let default = def.default.map(|value| format!("; the default is {}", def.text(Some(value))));
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(setting.span, "outside the limits")
-                .with_note(format!("it takes {least} to {most}{}", default.unwrap_or_default()))
+                .with_note(format!("allowed: {least} to {most}{}", default.unwrap_or_default()))
                 .with_help(format!("write `{} = {}`", def.name, def.literal(nearest)));
             cx.report(diagnostic);
         }
@@ -431,7 +442,7 @@ fn ranged_settings(
 /// Reads `host:port`, `[v6]:port` or `unix:/path`.
 pub fn address(text: &str) -> Option<Address> {
     if let Some(path) = text.strip_prefix("unix:") {
-        // The kernel's limit of sun_path, with its closing zero.
+        // The kernel's limit of sun_path, including the terminating zero.
         let fits = !path.is_empty() && path.len() < 108 && !path.contains('\0');
         return fits.then(|| Address::Unix(path.to_owned()));
     }
@@ -453,13 +464,13 @@ pub fn address(text: &str) -> Option<Address> {
 
 fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     let diagnostic = Diagnostic::error(code::BAD_ADDRESS, format!("`{}` is not an address", text.value))
-        .at(text.span, "cannot be bound or reached")
+        .at(text.span, "invalid address")
         .with_help("write 'host:port', '[::1]:port' or 'unix:/path'");
     cx.report(diagnostic);
     Address::Tcp(text.value.clone())
 }
 
-/// The options of an item; of numbers, those above zero. Reports the others.
+/// The valid options of an item; numbers must be positive. Reports the others.
 pub(super) fn settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -470,7 +481,7 @@ pub(super) fn settings(
     settings.retain(|setting| {
         let is_positive = !matches!(setting.value, Value::Int(n) if n <= 0);
         if !is_positive {
-            let message = format!("option `{}` is more than zero", setting.name);
+            let message = format!("option `{}` must be greater than zero", setting.name);
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(setting.span, "outside the limits"));
         }
         is_positive
@@ -478,7 +489,7 @@ pub(super) fn settings(
     settings
 }
 
-/// The options of an item that are known and have a value of their type; reports the others.
+/// The options of an item that are known and have the correct type; reports the others.
 fn read_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
@@ -500,7 +511,7 @@ fn read_settings(
             cx.report_duplicate("option", &option.name, first.span);
             continue;
         }
-        let element = nothing();
+        let element = empty_element();
         let mut n_rand = 0;
         let mut scope = Scope::new(cx, &element, &[], View::Constant, &mut n_rand);
         let whose = format!("option `{name}`");
@@ -511,7 +522,7 @@ fn read_settings(
     settings
 }
 
-/// Finds a listener or cluster by name; reports it if there is none.
+/// Finds a listener or cluster by name; reports an unknown name.
 pub(super) fn find<T>(
     cx: &mut Cx<'_>,
     name: &Ident,
@@ -524,7 +535,7 @@ pub(super) fn find<T>(
     if found.is_none() {
         let names: Vec<&str> = all.iter().map(name_of).collect();
         let mut diagnostic =
-            Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no {kind} `{}`", name.name))
+            Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown {kind} `{}`", name.name))
                 .at(name.span, "unknown");
         let near = nearest(&name.name, names.iter().copied());
         diagnostic = match near {
@@ -560,7 +571,7 @@ pub(super) fn route(
     let listener = find_listener(cx, &ast.listener, listeners);
     let cluster = find_cluster(cx, &ast.cluster, clusters);
     let method_set = method_set(cx, ast.method.as_ref());
-    let element = nothing();
+    let element = empty_element();
     let mut n_rand = 0;
     let when = match &ast.when {
         Some(when) => {
@@ -579,14 +590,15 @@ pub(super) fn route(
     })
 }
 
-/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause without methods.
+/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause that matches
+/// none.
 pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) -> Option<MethodSet> {
     let Some(clause) = clause else { return Some(MethodSet::all()) };
     if clause.patterns.len() > METHOD_PATTERNS_MAX {
-        let message = format!("a METHOD has {METHOD_PATTERNS_MAX} patterns at most");
+        let message = format!("a METHOD has at most {METHOD_PATTERNS_MAX} patterns");
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
             .at(clause.span, format!("{} patterns", clause.patterns.len()))
-            .with_help("write `*` for what the names have in common, or split the chain");
+            .with_help("replace names with `*` patterns, or split the chain");
         cx.report(diagnostic);
         return None;
     }
@@ -601,8 +613,8 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
     }
     let set = clause.methods();
     if is_sound && !is_any(&set) {
-        let diagnostic = Diagnostic::error(code::NO_METHOD, format!("METHOD {set} selects no method"))
-            .at(clause.span, "excludes all methods of the TYPEs");
+        let diagnostic = Diagnostic::error(code::NO_METHOD, format!("METHOD {set} matches no method"))
+            .at(clause.span, "excludes every declared method");
         cx.report_missing(diagnostic);
         is_sound = false;
     }
@@ -612,22 +624,21 @@ pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) ->
 fn report_no_method(cx: &mut Cx<'_>, pattern: &ast::StrLit, all: &[String]) {
     let shown: Vec<&str> = all.iter().take(8).map(String::as_str).collect();
     let more = if all.len() > shown.len() { ", ..." } else { "" };
-    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` selects no method", pattern.value))
-        .at(pattern.span, "no method of the TYPEs has such a name")
+    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` matches no method", pattern.value))
+        .at(pattern.span, "no declared method has this name")
         .with_note(format!("there are: {}{more}", shown.join(", ")));
     let text = pattern.value.trim_start_matches('/');
     let diagnostic = match nearest(text, all.iter().map(String::as_str)) {
         Some(near) => {
             diagnostic.with_help(format!("write '{near}'")).with_fix(pattern.span, format!("'{near}'"))
         }
-        None => {
-            diagnostic.with_help("write 'package.Service/*' for all methods of a service, or '*' for all")
-        }
+        None => diagnostic
+            .with_help("write 'package.Service/*' for all methods of a service, or '*' for all methods"),
     };
     cx.report_missing(diagnostic);
 }
 
-/// Whether two sets have a method in common: a known one, or any if none is known.
+/// Whether two sets have a known method in common; without known methods, whether they overlap.
 pub(super) fn overlap(cx: &Cx<'_>, a: &MethodSet, b: &MethodSet) -> bool {
     let mut methods = cx.schema.methods().map(|(path, _)| path).peekable();
     if methods.peek().is_some() {
@@ -636,10 +647,10 @@ pub(super) fn overlap(cx: &Cx<'_>, a: &MethodSet, b: &MethodSet) -> bool {
     a.meets(b)
 }
 
-/// Reports routes of one listener that some call could take both of.
+/// Reports routes of one listener that match the same call.
 ///
-/// A route with WHEN comes before those without. Two with WHEN must exclude each other by comparing the same thing with
-/// different constants; two that lead to the same cluster never contradict.
+/// A route with WHEN comes before those without. Two routes with WHEN must compare the same value with different
+/// constants; two routes to the same cluster never conflict.
 pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Route]) {
     let spans: Vec<(Span, &Route)> = items
         .iter()
@@ -657,12 +668,10 @@ pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Rou
             if !contradict {
                 continue;
             }
-            let message = format!("routes `{}` and `{}` claim the same calls", first.name, route.name);
+            let message = format!("routes `{}` and `{}` match the same calls", first.name, route.name);
             let help = match route.when {
-                Some(_) => {
-                    "make their conditions exclude each other: compare the same header with different values"
-                }
-                None => "narrow the METHOD of one, or give one a WHEN: it then comes first",
+                Some(_) => "make their conditions disjoint: compare the same header with different values",
+                None => "narrow the METHOD of one, or add a WHEN to one, which then takes precedence",
             };
             let diagnostic = Diagnostic::error(code::OVERLAP, message)
                 .at(*span, "the second")
@@ -673,7 +682,7 @@ pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Rou
     }
 }
 
-/// Whether two conditions compare the same thing with different constants, so that both are never true.
+/// Whether two conditions compare the same value with different constants, so that both are never true.
 fn are_exclusive(a: Option<&Expr>, b: Option<&Expr>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return false };
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
@@ -683,7 +692,7 @@ fn are_exclusive(a: Option<&Expr>, b: Option<&Expr>) -> bool {
         .any(|(thing, value)| of_b.iter().any(|(other, different)| thing == other && value != different))
 }
 
-/// The `thing = constant` that a condition asks for.
+/// The `value = constant` tests in a condition.
 fn equalities<'e>(expr: &'e Expr, found: &mut Vec<(&'e ExprKind, &'e Value)>) {
     match &expr.kind {
         ExprKind::And(left, right) => {
@@ -703,8 +712,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_in_each_form() {
-        // An address that is refused late fails on the machine, not at check.
+    fn addresses_parse_in_each_form() {
+        // An invalid address must be rejected by the check, not when the program starts.
         assert_eq!(address("127.0.0.1:80"), Some(Address::Tcp("127.0.0.1:80".to_owned())));
         assert_eq!(address("unix:/run/a"), Some(Address::Unix("/run/a".to_owned())));
         assert!(address("[::1]:80").is_some() && address("cart.local:1").is_some());

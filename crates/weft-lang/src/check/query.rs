@@ -1,10 +1,10 @@
-//! Looks at tables: by key, by join, by scan. A look must fix the whole key by equality, or be a `SCAN` with a bound.
+//! Table reads: lookup by key, join, and scan. A lookup must fix the whole key by equality; a `SCAN` must have a limit.
 
 use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
 use super::expr::{and, article};
-use super::scope::{Bare, Scope, Sight, View, leaf};
+use super::scope::{ColumnVisibility, Scope, View, VisibleRow, leaf};
 use super::walk::each_expr;
 use super::{fold, functions};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
@@ -16,7 +16,7 @@ use crate::source::Span;
 use crate::types;
 
 impl Scope<'_, '_> {
-    /// Runs `check` while the row of a table can be seen as the first meaning of its columns' names.
+    /// Runs `check` while the columns of a table's row take precedence over other names.
     pub(super) fn with_row<T>(
         &mut self,
         table: TableRef,
@@ -24,13 +24,17 @@ impl Scope<'_, '_> {
         check: impl FnOnce(&mut Self, RowId) -> T,
     ) -> (RowId, T) {
         let row = self.add_row(table, false);
-        self.sights.push(Sight { alias: alias.to_owned(), row, bare: Bare::First });
+        self.visible_rows.push(VisibleRow {
+            alias: alias.to_owned(),
+            row,
+            visibility: ColumnVisibility::First,
+        });
         let result = check(self, row);
-        self.sights.pop();
+        self.visible_rows.pop();
         (row, result)
     }
 
-    /// The key that a condition on a row fixes, and what else it says.
+    /// The key that a condition on a row determines, and the remaining condition.
     pub(super) fn split_key(
         &mut self,
         row: RowId,
@@ -53,15 +57,18 @@ impl Scope<'_, '_> {
         }
         if !missing.is_empty() {
             let keys: Vec<&str> = table.columns[..table.n_keys].iter().map(|c| c.name.as_str()).collect();
-            let message = format!("this does not fix the key of `{}`", table.name);
+            let message = format!("this condition does not determine the key of `{}`", table.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
-                .at(span, format!("`{}` is not compared by =", missing.join("`, `")))
+                .at(span, format!("`{}` is not compared with =", missing.join("`, `")))
                 .with_label(table.span, format!("its key is ({})", keys.join(", ")));
-            let diagnostic = match self.hiding(&missing, &parts) {
+            let diagnostic = match self.shadowing_let(&missing, &parts) {
                 Some(local) => {
                     let (name, alias) = (&local.name, self.alias_of(row));
                     diagnostic
-                        .with_label(local.span, format!("`{name}` is this one, which hides the column"))
+                        .with_label(
+                            local.span,
+                            format!("`{name}` refers to this LET, which hides the column"),
+                        )
                         .with_help(format!(
                             "write `{alias}.{name} = ...` for the column, or rename the other"
                         ))
@@ -71,7 +78,7 @@ impl Scope<'_, '_> {
                         missing.iter().map(|name| format!("{name} = ...")).collect();
                     diagnostic
                         .with_help(format!("add `{}`", equalities.join(" AND ")))
-                        .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name))
+                        .with_help(format!("or scan the rows: `SCAN {} MAX 1000 ...`", table.name))
                 }
             };
             self.cx.report_unless_broken(table.span, diagnostic);
@@ -80,8 +87,8 @@ impl Scope<'_, '_> {
         Some((key, parts.into_iter().reduce(and)))
     }
 
-    /// A LET with the name of one of these columns, if a condition looks at it.
-    fn hiding(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
+    /// A LET that hides one of these columns in a condition.
+    fn shadowing_let(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
         let is_looked_at = |id| {
             let mut found = false;
             let mut look = |part: &Expr| found |= part.kind == ExprKind::Local(id);
@@ -96,7 +103,7 @@ impl Scope<'_, '_> {
 
     fn alias_of(&self, row: RowId) -> &str {
         let table = &self.table(self.rows[row.0].table).name;
-        self.sights.iter().find(|sight| sight.row == row).map_or(table, |sight| &sight.alias)
+        self.visible_rows.iter().find(|visible| visible.row == row).map_or(table, |visible| &visible.alias)
     }
 
     fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
@@ -111,7 +118,7 @@ impl Scope<'_, '_> {
 
     // ---- in statements -----------------------------------------------------------------------------------------
 
-    /// The joins and filter of `SELECT ... FROM input`. The joined rows can be seen until the caller hides them.
+    /// The joins and filter of `SELECT ... FROM input`. The joined rows stay visible until the caller hides them.
     pub(super) fn query(&mut self, select: &ast::Select) -> Option<Query> {
         let joins: Vec<Option<Join>> = select.joins.iter().map(|join| self.join(join)).collect();
         let joins: Option<Vec<Join>> = joins.into_iter().collect();
@@ -126,27 +133,25 @@ impl Scope<'_, '_> {
     }
 
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
-        // Each name is looked for in all of them.
-        if self.sights.len() >= JOINS_MAX {
-            let message = format!("more than {JOINS_MAX} joined rows are in sight at one place");
+        // Each name is looked up in all of them.
+        if self.visible_rows.len() >= JOINS_MAX {
+            let message = format!("more than {JOINS_MAX} joined rows are visible at one point");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(join.span, "one too many")
-                .with_help("join in a block of its own: the rows of an IF are gone behind it");
+                .with_help("join inside an IF block: its rows end with the block");
             self.cx.report(diagnostic);
             return None;
         }
         let table = self.table_ref(&join.table)?;
         let left = join.left.is_some();
         let alias = join.alias.as_ref().unwrap_or(&join.table);
-        if let Some(known) = self
-            .sights
-            .iter()
-            .find(|sight| sight.alias == alias.name && matches!(sight.bare, Bare::Joined(_)))
-        {
-            let message = format!("two joined tables are called `{}`", known.alias);
+        if let Some(known) = self.visible_rows.iter().find(|visible| {
+            visible.alias == alias.name && matches!(visible.visibility, ColumnVisibility::Joined(_))
+        }) {
+            let message = format!("two joined tables are named `{}`", known.alias);
             let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                 .at(alias.span, "the second")
-                .with_help(format!("give this one a name of its own: `JOIN {} other ...`", join.table.name));
+                .with_help(format!("give this table an alias: `JOIN {} other ...`", join.table.name));
             self.cx.report(diagnostic);
             return None;
         }
@@ -178,7 +183,11 @@ impl Scope<'_, '_> {
     }
 
     pub(super) fn see(&mut self, alias: &Ident, row: RowId, using: Vec<String>) {
-        self.sights.push(Sight { alias: alias.name.clone(), row, bare: Bare::Joined(using) });
+        self.visible_rows.push(VisibleRow {
+            alias: alias.name.clone(),
+            row,
+            visibility: ColumnVisibility::Joined(using),
+        });
     }
 
     /// `USING (c)`: the table's column equals that of `input`.
@@ -210,7 +219,7 @@ impl Scope<'_, '_> {
         self.bound_of(ast, ("a SCAN", "rows"), SCAN_ROWS_MAX)
     }
 
-    /// The bound of what looks at one thing after another.
+    /// The limit of a scan or a list expression.
     pub(super) fn bound_of(
         &mut self,
         ast: &ast::Expr,
@@ -223,7 +232,7 @@ impl Scope<'_, '_> {
         };
         let fits = u64::try_from(n).ok().filter(|n| (1..=most).contains(n));
         if fits.is_none() {
-            let message = format!("{looks} looks at 1 to {most} {things}");
+            let message = format!("{looks} reads 1 to {most} {things}");
             self.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
         }
         fits
@@ -274,8 +283,8 @@ impl Scope<'_, '_> {
 
     fn table_of(&mut self, select: &ast::Subselect) -> Option<TableRef> {
         if !matches!(self.view, View::Handler(_)) {
-            let message = format!("{} cannot look at tables", self.words());
-            self.report_at(select.span, code::NAME_NOT_HERE, message, "tables are there in handlers");
+            let message = format!("tables cannot be read in {}", self.words());
+            self.report_at(select.span, code::NAME_NOT_HERE, message, "tables can be read in handlers");
             return None;
         }
         self.table_ref(&select.table)
@@ -286,7 +295,7 @@ impl Scope<'_, '_> {
             SelectItem::Value { value, .. } => self.expr(value, want),
             SelectItem::Star(span) => {
                 let diagnostic =
-                    Diagnostic::error(code::TYPE_MISMATCH, "a value is needed here, and `*` is a row")
+                    Diagnostic::error(code::TYPE_MISMATCH, "expected a single value, but `*` is a row")
                         .at(*span, "which column?")
                         .with_help("name the column: `(SELECT column FROM ...)`");
                 self.cx.report(diagnostic);
@@ -321,7 +330,7 @@ impl Scope<'_, '_> {
         Some(Expr { kind, ty, nullable, fallible, span })
     }
 
-    /// The aggregate, the type of its value, and whether it may fail.
+    /// The aggregate, its type, and whether it may fail.
     fn aggregate_of(&mut self, select: &ast::Subselect) -> Option<(Aggregate, Type, bool)> {
         let SelectItem::Value { value, .. } = &select.item else { return self.no_aggregate(select.span) };
         if !is_aggregate(value) {
@@ -330,7 +339,7 @@ impl Scope<'_, '_> {
         self.aggregate_call(value)
     }
 
-    /// As [`Self::aggregate_of`], of a call of an aggregate.
+    /// Like [`Self::aggregate_of`], for a call of an aggregate.
     pub(super) fn aggregate_call(&mut self, value: &ast::Expr) -> Option<(Aggregate, Type, bool)> {
         let Ast::Call { function, args, star } = &value.kind else { return None };
         let name = function.name.to_ascii_lowercase();
@@ -342,7 +351,7 @@ impl Scope<'_, '_> {
                 self.check_measure(
                     &by,
                     types::is_ordered(by.ty),
-                    "argmin and argmax measure by ordered values",
+                    "argmin and argmax need a value with an order",
                 )?;
                 let (ty, fallible) = (result.ty, result.fallible || by.fallible);
                 let aggregate = match name.as_str() {
@@ -375,7 +384,7 @@ impl Scope<'_, '_> {
             _ => {
                 let message = format!("`{name}` does not take these arguments");
                 let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
-                    .at(value.span, "not like this")
+                    .at(value.span, "wrong arguments")
                     .with_help(
                         "count(*), sum(e), min(e), max(e), avg(e), argmin(result, by), argmax(result, by)",
                     );
@@ -398,23 +407,23 @@ impl Scope<'_, '_> {
     }
 
     fn no_aggregate<T>(&mut self, span: Span) -> Option<T> {
-        let diagnostic =
-            Diagnostic::error(code::TYPE_MISMATCH, "a SCAN gives many rows, and one value is needed")
-                .at(span, "not an aggregate")
-                .with_help(
-                    "write an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)",
-                );
+        let diagnostic = Diagnostic::error(
+            code::TYPE_MISMATCH,
+            "a SCAN returns many rows, but a single value is expected",
+        )
+        .at(span, "not an aggregate")
+        .with_help("use an aggregate: count(*), sum(e), min(e), max(e), avg(e), argmin(result, by)");
         self.cx.report(diagnostic);
         None
     }
 
-    /// Whether there is an `input` to select from; reports it if not.
+    /// Whether `input` is available; reports an error otherwise.
     pub(super) fn check_input(&mut self, span: Span) -> Option<()> {
         let View::Handler(kind) = self.view else { return None };
         if !kind.is_timed() && kind != HandlerKind::Error {
             return Some(());
         }
-        let message = format!("there is no `input` in {}", self.words());
+        let message = format!("`input` is not available in {}", self.words());
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
             .at(span, "selects from input")
             .with_help("use IF with `EXISTS (SELECT ...)`, or INSERT ... VALUES");
@@ -422,7 +431,7 @@ impl Scope<'_, '_> {
         None
     }
 
-    /// A NULL of a type, where nothing is given.
+    /// A typed NULL for an omitted value.
     pub(super) fn null_of(ty: Type, span: Span) -> Expr {
         leaf(ExprKind::Const(Value::Null), ty, true, span)
     }
@@ -445,7 +454,7 @@ pub(super) fn conjuncts(expr: Expr, parts: &mut Vec<Expr>) {
     }
 }
 
-/// Whether a condition is `row.column = e` (either way round) with an `e` that does not look at the row.
+/// Whether a condition is `row.column = e` (in either order), where `e` does not read the row.
 fn fixes(part: &Expr, row: RowId, column: usize) -> bool {
     let ExprKind::Compare { op: CompareOp::Eq, left, right } = &part.kind else { return false };
     let is_column = |side: &Expr| {
@@ -455,7 +464,7 @@ fn fixes(part: &Expr, row: RowId, column: usize) -> bool {
     (is_column(left) && !mentions(right, row)) || (is_column(right) && !mentions(left, row))
 }
 
-/// Whether an expression looks at a row.
+/// Whether an expression reads a row.
 pub(super) fn mentions(expr: &Expr, row: RowId) -> bool {
     let mut found = false;
     each_expr(expr, &mut |part| {

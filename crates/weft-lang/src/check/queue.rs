@@ -1,18 +1,18 @@
 //! Queues and links: from syntax to trees of levels with known parameters.
 //!
-//! A queue is checked once for each set of values of its parameters: what is wrong for all is told once, because the
-//! same fault at the same place is.
+//! A queue is checked once for each set of parameter values. An error that is independent of the values is reported
+//! once, because equal diagnostics at one place are merged.
 
-mod anew;
-mod blame;
 mod body;
 mod clock;
+mod diagnostic_origin;
 pub(crate) mod expr;
 mod fold;
-mod held;
 mod params;
 mod range;
 mod rank;
+mod reactivation;
+mod starvation;
 
 use fold::fold;
 use params::{is_free, params, queue_type, spelled};
@@ -28,8 +28,8 @@ use crate::ast::{
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     CallFlow, CallLink, CallsOf, Layer, Link, Network, PortKind, Queue, QueueExpr, QueueExprKind,
-    QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOverflow,
-    QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
+    QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOperand, QueueOverflow,
+    QueuePartitions, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
 use crate::source::Span;
 use weft_core::Type;
@@ -38,45 +38,45 @@ use weft_core::wire::FieldRef;
 
 /// Levels of a queue, at most.
 pub const LEVELS_MAX: usize = 4;
-/// Partitions of a node, and of a level of the whole tree, at most.
+/// The maximum number of partitions of a node, and of a level of the whole tree.
 pub const PARTITIONS_MAX: u32 = 1 << 20;
-/// Packets that a queue may hold, at most.
+/// The maximum number of packets in a queue.
 pub const PACKETS_MAX: u32 = 1 << 22;
-/// Bytes that a queue may hold, at most.
+/// The maximum number of bytes in a queue.
 pub const BYTES_MAX: u64 = 1 << 40;
-/// Ranks of so many bits are found by bitmaps.
+/// The maximum width of ranks; ranks are found by bitmaps.
 pub const RANK_BITS_MAX: u8 = 18;
-/// Variables of a node or a partition, at most.
+/// The maximum number of variables of a node or a partition.
 pub const VARS_MAX: usize = 64;
-/// Fields of headers that a queue may ask for, on all its levels.
+/// The maximum number of header fields that a queue reads, on all its levels.
 pub const HEADERS_MAX: usize = 4;
-/// Fields that a queue may count partitions by, on all its levels.
+/// The maximum number of fields by which a queue counts partitions, on all its levels.
 pub const COUNTED_MAX: usize = 4;
-/// Calls that a link may have under way, at most.
+/// The maximum number of calls in flight on a link.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
-/// A full frame of Ethernet with its header, which is what a call counts, too.
+/// A full Ethernet frame with its header; a call counts as one, too.
 const FRAME_BYTES: i64 = 1514;
-/// Names that mean something in every queue.
+/// Names with a predefined meaning in every queue.
 const RESERVED: [&str; 6] = ["p", "rank", "drops", "queue", "partition", "link"];
-/// Rates of calls that a link may have.
+/// The range of call rates of a link.
 const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
-/// Partitions where `HASH` is left out.
+/// The partitions without a `HASH` clause.
 const PARTITIONS_DEFAULT: (u32, u32) = (1024, 8);
 
 /// What a name of a queue means.
 #[derive(Clone, Copy, Debug)]
-enum Named {
+enum QueueName {
     Param(Literal, T),
     Var(usize, T),
     PartitionVar(usize, T),
-    /// It has a fault that is told.
+    /// A name with a reported error.
     Broken,
 }
 
-/// The queues of a program, for those that use them.
+/// The queues of a program, for the items that use them.
 pub(super) struct Queues<'a> {
     items: Vec<&'a ast::Queue>,
-    /// The fields of packets that any of them sets.
+    /// The packet fields that any queue sets.
     changed: BTreeSet<String>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Queues<'a> {
     pub(super) fn check(&self, cx: &mut Cx<'_>) -> Vec<Queue> {
         let mut queues = Vec::new();
         for item in &self.items {
-            if cx.is_full() {
+            if cx.is_at_limit() {
                 break;
             }
             let levels = self.levels(cx, item, None, &mut Vec::new());
@@ -108,7 +108,7 @@ impl<'a> Queues<'a> {
         queues
     }
 
-    /// A link, into the links of the network.
+    /// Checks a link and adds it to the links of the network.
     pub(super) fn link(&self, cx: &mut Cx<'_>, network: &mut Network, item: &ast::Link) {
         match &item.on {
             LinkOn::Port { port, ingress } => {
@@ -132,16 +132,15 @@ impl<'a> Queues<'a> {
         let ports = &network.ports;
         let names = ports.iter().map(|port| port.name.as_str());
         let Some(port) = ports.iter().position(|port| port.name == on.name) else {
-            let diagnostic =
-                Diagnostic::error(code::NOT_IN_NETWORK, format!("there is no port `{}`", on.name))
-                    .at(on.span, "unknown");
+            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, format!("unknown port `{}`", on.name))
+                .at(on.span, "unknown");
             cx.report_missing(with_nearest(diagnostic, on, names));
             return None;
         };
         if ports[port].kind == PortKind::Pcap && !ingress {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture does not wait to be written")
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "a capture file needs no queue")
                 .at(on.span, "a file")
-                .with_help("put the link on a port of a device, or look at it with `weft sim`");
+                .with_help("put the link on a device port, or simulate it with `weft sim`");
             cx.report(diagnostic);
         }
         let rate = match &item.rate {
@@ -149,16 +148,16 @@ impl<'a> Queues<'a> {
             Some(AstExpr { kind: AstKind::Str(text), span }) => {
                 let rate = expr::rate(text);
                 if rate.is_none() {
-                    let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is no rate"))
-                        .at(*span, "how many bits a second?")
+                    let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a rate"))
+                        .at(*span, "bits per second")
                         .with_help("write '15 Mbit/s': bit/s, kbit/s, Mbit/s or Gbit/s");
                     cx.report(diagnostic);
                 }
                 rate
             }
             Some(other) => {
-                let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a rate is a text")
-                    .at(other.span, "how many bits a second?")
+                let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a rate is written as a text")
+                    .at(other.span, "bits per second")
                     .with_help("write '15 Mbit/s'");
                 cx.report(diagnostic);
                 None
@@ -193,23 +192,24 @@ impl<'a> Queues<'a> {
         let of = if *is_listener { CallsOf::Listener(at) } else { CallsOf::Cluster(at) };
         if let Some(other) = network.call_links.iter().find(|link| link.of == of) {
             let way = if *is_listener { "from" } else { "to" };
-            let message = format!("calls {way} `{}` wait in link `{}`", on.name, other.name);
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, message).at(on.span, "has a link").with_help(
-                format!("a {what} has one link: put `EACH USING` into its queue to have a line in each line"),
-            );
+            let message = format!("calls {way} `{}` already wait in link `{}`", on.name, other.name);
+            let diagnostic =
+                Diagnostic::error(code::QUEUE_USE, message).at(on.span, "has a link already").with_help(
+                    format!("a {what} can have one link: to nest queues, use `EACH USING` in its queue"),
+                );
             cx.report(diagnostic);
         }
         if item.on_failure.is_some() {
-            let message = format!("a {what} has no device that could be gone");
+            let message = format!("a {what} has no device that can fail");
             let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
-                .at(item.span, "ON FAILURE is for ports")
-                .with_help("endpoints that cannot be reached are left out; RETRY tries another");
+                .at(item.span, "ON FAILURE applies to ports")
+                .with_help("unreachable endpoints are ejected; use RETRY to try another one");
             cx.report(diagnostic);
         }
         if concurrency.is_none() && item.rate.is_none() {
-            let diagnostic = Diagnostic::error(code::QUEUE_USE, "no call would ever wait in this link")
-                .at(on.span, "how many calls may go on?")
-                .with_help("write `CONCURRENCY 64` for calls under way, or RATE '1000 calls/s'");
+            let diagnostic = Diagnostic::error(code::QUEUE_USE, "no call ever waits in this link")
+                .at(on.span, "no limit given")
+                .with_help("write `CONCURRENCY 64` to limit calls in flight, or RATE '1000 calls/s'");
             cx.report(diagnostic);
         }
         let concurrency = concurrency.as_ref().and_then(|expr| concurrency_of(cx, expr));
@@ -225,7 +225,7 @@ impl<'a> Queues<'a> {
 
     fn used(&self, cx: &mut Cx<'_>, used: &QueueUse, within: &mut Vec<String>) -> Option<Vec<QueueLevel>> {
         let Some(item) = self.items.iter().find(|item| item.name.name == used.queue.name) else {
-            let message = format!("there is no queue `{}`", used.queue.name);
+            let message = format!("unknown queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
             let names = self.items.iter().map(|item| item.name.name.as_str());
             let diagnostic = with_nearest_or_import(cx, diagnostic, &used.queue, "queues", names);
@@ -235,7 +235,7 @@ impl<'a> Queues<'a> {
         self.levels(cx, item, Some(used), within)
     }
 
-    /// The levels of a queue, with the arguments of a use or without any.
+    /// The levels of a queue, with the arguments of a use, or without arguments.
     fn levels(
         &self,
         cx: &mut Cx<'_>,
@@ -247,24 +247,23 @@ impl<'a> Queues<'a> {
             return None;
         }
         if within.contains(&item.name.name) || within.len() > LEVELS_MAX {
-            let message = format!("`{}` is made of itself", item.name.name);
-            let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "begins here");
-            cx.report(
-                diagnostic.with_help("a queue is made of others, that end in one which says what it does"),
-            );
+            let message = format!("queue `{}` contains itself", item.name.name);
+            let diagnostic =
+                Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "the cycle starts here");
+            cx.report(diagnostic.with_help("nested queues must end in a queue with handlers of its own"));
             return None;
         }
         let (names, is_whole) = params(cx, item, used);
         if !is_whole && used.is_some() {
             return None;
         }
-        let n_told = cx.diagnostics.len();
+        let n_reported = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
-        // Where a parameter has no value, or none that is right, nobody knows what holds.
+        // If a parameter has no valid value, its conditions cannot be evaluated.
         let has_all = used.is_some() || item.params.iter().all(|param| param.default.is_some());
         let is_known = is_whole && has_all;
         let holds = match is_known {
-            true => checker.holds(item),
+            true => checker.checks_hold(item),
             false => item.checks.iter().all(|check| checker.typed(&check.condition, T::Bool).is_some()),
         };
         let levels = match item.uses.is_empty() {
@@ -274,12 +273,12 @@ impl<'a> Queues<'a> {
         };
         let uses = checker.param_uses;
         if let Some(used) = used {
-            blame::arguments(cx, n_told, (item, used), &uses);
+            diagnostic_origin::point_at_arguments(cx, n_reported, (item, used), &uses);
         }
         levels.filter(|_| is_whole)
     }
 
-    /// The one level of a queue that is not made of others.
+    /// The single level of a queue without nested queues.
     fn level(
         &self,
         checker: &mut Checker<'_, '_>,
@@ -289,15 +288,15 @@ impl<'a> Queues<'a> {
         let n_before = checker.cx.n_errors();
         let level = checker.level(item)?;
         let (n_errors, is_right) = (checker.cx.n_errors(), checker.cx.n_errors() == n_before);
-        // Where a parameter has no value yet nobody knows what the ranks will be.
+        // If a parameter has no value yet, the ranks are unknown.
         if used.is_some() || item.params.iter().all(|param| param.default.is_some()) {
             rank::check(checker.cx, &level, &self.changed);
             clock::check(checker.cx, &level);
-            held::check(checker.cx, &level);
-            anew::check(checker.cx, &level);
+            starvation::check(checker.cx, &level);
+            reactivation::check(checker.cx, &level);
         }
         let levels = vec![level];
-        few_headers(checker.cx, item, &levels)?;
+        check_header_count(checker.cx, item, &levels)?;
         (is_right && checker.cx.n_errors() == n_errors).then_some(levels)
     }
 
@@ -321,13 +320,13 @@ impl<'a> Queues<'a> {
         if let (Some(limit), Some(root)) = (limit, levels.first_mut()) {
             root.limit = limit;
         }
-        limit_leaves(&mut levels, limit.is_some());
+        move_limits_to_leaves(&mut levels, limit.is_some());
         tree(cx, item, &levels);
-        few_headers(cx, item, &levels);
+        check_header_count(cx, item, &levels);
         (cx.n_errors() == n_errors).then_some(levels)
     }
 
-    /// As `used`, its arguments being constants by now.
+    /// Like `used`, with its arguments evaluated to constants.
     fn used_with(
         &self,
         cx: &mut Cx<'_>,
@@ -340,10 +339,11 @@ impl<'a> Queues<'a> {
     }
 }
 
-/// What a full queue drops is of the leaf that has the backlog, and not whatever comes. So a level above others that is
-/// one line has no limit of its own: the queue below limits itself. One of several partitions has, and so has the whole
-/// if it says so (`is_of_whole`): both take from the partition with the most bytes, if not by rank.
-fn limit_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
+/// A full queue drops from the leaf that has the backlog, not the arriving packet. So a level with a single partition
+/// above other levels has no limit of its own: the queue below limits itself. A level with several partitions has one,
+/// and so has the whole queue if it declares one (`is_of_whole`): both drop from the partition with the most bytes,
+/// unless the rank decides.
+fn move_limits_to_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     let Some((_, above)) = levels.split_last_mut() else { return };
     for (at, level) in above.iter_mut().enumerate() {
         let head = match level.limit.overflow {
@@ -358,12 +358,12 @@ fn limit_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
     }
 }
 
-/// Refuses a queue that asks for more of headers than there is room for.
-fn few_headers(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
+/// Rejects a queue that reads too many header fields.
+fn check_header_count(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
     let counted: BTreeSet<&String> = levels.iter().flat_map(|level| &level.counted).collect();
     if counted.len() > COUNTED_MAX {
         let message =
-            format!("partitions are counted by {} fields, and {COUNTED_MAX} are the most", counted.len());
+            format!("partitions are counted by {} fields; at most {COUNTED_MAX} are allowed", counted.len());
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
         return None;
     }
@@ -372,34 +372,33 @@ fn few_headers(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Opt
     if names.len() <= HEADERS_MAX {
         return Some(());
     }
-    let message =
-        format!("a queue asks for {} fields of headers, and {HEADERS_MAX} are the most", names.len());
+    let message = format!("the queue reads {} header fields; at most {HEADERS_MAX} are allowed", names.len());
     let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many");
     cx.report(
         diagnostic
-            .with_help("an element of the chain can MARK packets by more of them: the queue sees `p.class`"),
+            .with_help("use MARK in an element of the chain for further fields: the queue reads `p.class`"),
     );
     None
 }
 
-/// Refuses a queue that asks for headers where there are none.
+/// Rejects a queue that reads headers where no packets have headers.
 fn no_headers(cx: &mut Cx<'_>, used: &QueueUse, levels: &[QueueLevel]) {
     let Some(header) = levels.iter().flat_map(|level| &level.headers).next() else { return };
-    let message = format!("a call has no `{}`", header.name);
+    let message = format!("calls have no `{}`", header.name);
     let diagnostic = Diagnostic::error(code::QUEUE_USE, message)
-        .at(used.span, "asks for fields of packets")
+        .at(used.span, "reads packet fields")
         .with_label(header.span, "here")
         .with_help(
-            "tell calls apart by `KEY header['...']` and `CLASS header['...']`: `flow()` and `p.class`",
+            "classify calls with `KEY header['...']` and `CLASS header['...']`, and read `flow()` and `p.class`",
         );
     cx.report(diagnostic);
 }
 
-/// Whether levels fit under each other.
+/// Whether the levels can be nested in this order.
 fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
     if levels.len() > LEVELS_MAX {
-        let message = format!("a queue of {} levels, and {LEVELS_MAX} are the most", levels.len());
-        cx.report(Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "too deep"));
+        let message = format!("the queue has {} levels; at most {LEVELS_MAX} are allowed", levels.len());
+        cx.report(Diagnostic::error(code::QUEUE_SHAPE, message).at(item.name.span, "too many levels"));
     }
     let mut n = 1_u64;
     for (at, level) in levels.iter().enumerate() {
@@ -407,7 +406,7 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
             QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n } => u64::from(*n),
         });
         if n > u64::from(PARTITIONS_MAX) {
-            let message = format!("{n} partitions in all, and {PARTITIONS_MAX} are the most");
+            let message = format!("{n} partitions in total; at most {PARTITIONS_MAX} are allowed");
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
             return;
         }
@@ -418,25 +417,23 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
         let select = level.handlers.iter().find(|handler| handler.moment == QueueMoment::Select);
         let looks = select.is_some_and(|handler| handler.body.iter().any(sees_packet));
         let fault = match (ranks_packets, looks) {
-            (true, _) => "orders packets, and holds queues here",
-            (_, true) => {
-                "looks at the packet in SELECT, and here it is not known before the queue below says it"
-            }
+            (true, _) => "orders packets, but contains queues here",
+            (_, true) => "reads the packet in SELECT, but here the inner queue chooses it later",
             _ => continue,
         };
         let diagnostic = Diagnostic::error(code::QUEUE_SHAPE, format!("`{}` {fault}", level.name))
-            .at(item.name.span, "made of it")
+            .at(item.name.span, "contains it")
             .with_label(level.span, "declared here")
-            .with_help("put it last, or charge packets in ON DEQUEUE");
+            .with_help("make it the innermost queue, or charge packets in ON DEQUEUE");
         cx.report(diagnostic);
     }
 }
 
-/// Takes down the fields of packets that statements set.
+/// Collects the packet fields that statements set.
 fn changed_by(stmts: &[ast::Stmt], changed: &mut BTreeSet<String>) {
     for stmt in stmts {
         match &stmt.kind {
-            ast::StmtKind::Set { target: ast::Place::Path(path), .. } => {
+            ast::StmtKind::Set { target: ast::AssignTarget::Path(path), .. } => {
                 changed.extend(path.segments.last().map(|name| name.name.to_ascii_lowercase()));
             }
             ast::StmtKind::If { arms, otherwise } => {
@@ -463,15 +460,15 @@ fn sees_packet(stmt: &QueueStmt) -> bool {
 
 fn reads_packet(expr: &QueueExpr) -> bool {
     match &expr.kind {
-        QueueExprKind::Place(place) => matches!(
+        QueueExprKind::Operand(place) => matches!(
             place,
-            QueuePlace::Arrived
-                | QueuePlace::Len
-                | QueuePlace::Ecn
-                | QueuePlace::Id
-                | QueuePlace::Field(_)
-                | QueuePlace::Header(_)
-                | QueuePlace::Partitions(_)
+            QueueOperand::Arrived
+                | QueueOperand::Len
+                | QueueOperand::Ecn
+                | QueueOperand::Id
+                | QueueOperand::Field(_)
+                | QueueOperand::Header(_)
+                | QueueOperand::Partitions(_)
         ),
         QueueExprKind::Literal(_) | QueueExprKind::Local(_) | QueueExprKind::Rand(_) => false,
         QueueExprKind::Unary(_, a) => reads_packet(a),
@@ -483,17 +480,17 @@ fn reads_packet(expr: &QueueExpr) -> bool {
     }
 }
 
-/// Checks one queue, with its parameters known.
+/// The checker of one queue, with its parameters known.
 struct Checker<'k, 'c> {
     cx: &'k mut Cx<'c>,
-    names: Vec<(String, Named)>,
-    /// None is one whose value has a fault that is told.
+    names: Vec<(String, QueueName)>,
+    /// None for a local whose value has a reported error.
     locals: Vec<(String, Option<(usize, T)>)>,
     n_locals: usize,
     n_rand: u32,
-    /// The handler at hand.
+    /// The current handler.
     moment: Option<QueueMoment>,
-    /// It is a declaration, where there is no packet.
+    /// The current code is a declaration, without a packet.
     is_declaration: bool,
     fields: BTreeSet<String>,
     headers: Vec<QueueHeader>,
@@ -503,16 +500,16 @@ struct Checker<'k, 'c> {
     rank_bits: Option<u8>,
     /// There is a PARTITION BY.
     is_partitioned: bool,
-    /// Where parameters are used, or locals that come from them.
+    /// The uses of parameters, and of locals that depend on them.
     param_uses: Vec<(String, Span)>,
-    /// The parameters that locals of the handler at hand come from.
+    /// The parameters that each local of the current handler depends on.
     local_params: Vec<(usize, String)>,
-    /// Faults of what variables begin with, which say nothing of the handlers.
+    /// The number of errors in initial values of variables, which do not concern the handlers.
     n_starts_wrong: usize,
 }
 
 impl<'k, 'c> Checker<'k, 'c> {
-    fn new(cx: &'k mut Cx<'c>, names: Vec<(String, Named)>) -> Self {
+    fn new(cx: &'k mut Cx<'c>, names: Vec<(String, QueueName)>) -> Self {
         Self {
             cx,
             names,
@@ -532,9 +529,9 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// A field of a header, or whether a packet has one: None if the first part of the path names no layer. The inner
-    /// None is a fault that was reported.
-    fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueuePlace, T)>> {
+    /// A header field, or whether a packet has a header; None if the first part of the path is not a layer. The inner
+    /// None is a reported error.
+    fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueueOperand, T)>> {
         let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
         let (field, ty, name) = if is_asked_present && rest.is_empty() {
             (FieldRef::presence(layer), Type::Bool, format!("present({})", path.to_dotted()))
@@ -550,7 +547,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             self.headers.push(QueueHeader { name: name.clone(), field, ty, span: path.span });
         }
         let ty = if ty == Type::Bool { T::Bool } else { T::Number };
-        Some(Some((QueuePlace::Header(name), ty)))
+        Some(Some((QueueOperand::Header(name), ty)))
     }
 
     fn note_field(&mut self, field: &str) {
@@ -569,13 +566,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         let value = fold(&typed);
         if value.is_none() {
             let help = "use literals and parameters";
-            self.report(
-                code::NOT_CONSTANT,
-                "this must be known before the queue runs",
-                ast.span,
-                "not a constant",
-                help,
-            );
+            self.report(code::NOT_CONSTANT, "this must be a constant", ast.span, "not a constant", help);
         }
         value
     }
@@ -585,19 +576,19 @@ impl<'k, 'c> Checker<'k, 'c> {
         if (low..=high).contains(&n) {
             return Some(n);
         }
-        let message = format!("{n} {what}, and it may be {low} to {high}");
+        let message = format!("{n} {what}: allowed are {low} to {high}");
         self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
         None
     }
 
-    /// The arguments of a use, as literals of their own: parameters of this queue are known here.
+    /// The arguments of a use as literals: the parameters of this queue are known here.
     fn arguments(&mut self, used: &QueueUse) -> Vec<Assign> {
         let mut args = used.args.clone();
         for arg in &mut args {
             let AstKind::Path(path) = &arg.value.kind else { continue };
             let Some(name) = path.as_ident() else { continue };
             let named = self.names.iter().find(|(known, _)| *known == name.name);
-            if let Some((_, Named::Param(value, ty))) = named {
+            if let Some((_, QueueName::Param(value, ty))) = named {
                 self.param_uses.push((name.name.clone(), arg.value.span));
                 arg.value = spelled(*value, *ty, arg.value.span);
             }
@@ -607,31 +598,31 @@ impl<'k, 'c> Checker<'k, 'c> {
 
     // ---- declarations ------------------------------------------------------------------------------------------
 
-    /// A queue that is made of others says no more than a limit.
+    /// A queue with nested queues can only declare a limit.
     fn composed(&mut self, item: &ast::Queue) -> Option<QueueLimit> {
         let mut limit = None;
         for decl in &item.decls {
             match decl {
                 QueueDecl::Limit(clause) => limit = self.limit(clause, None),
                 other => {
-                    let help = "declare it in one of the queues that this one is made of";
+                    let help = "declare it in one of the nested queues";
                     self.report(
                         code::QUEUE_SHAPE,
-                        "a queue made of others has a limit and no more",
+                        "a queue made of others can only have a limit",
                         decl_span(other),
-                        "not here",
+                        "not allowed here",
                         help,
                     );
                 }
             }
         }
         if let Some(handler) = item.handlers.first() {
-            let help = "write the handler in one of the queues that this one is made of";
+            let help = "write the handler in one of the nested queues";
             self.report(
                 code::QUEUE_SHAPE,
                 "a queue made of others has no handlers",
                 handler.event_span,
-                "not here",
+                "not allowed here",
                 help,
             );
         }
@@ -665,9 +656,9 @@ impl<'k, 'c> Checker<'k, 'c> {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
                         self.report(
                             code::QUEUE_SHAPE,
-                            "packets are ordered where there is one partition",
+                            "packets can only be ordered if there is one partition",
                             *span,
-                            "of which partition?",
+                            "partition unknown",
                             help,
                         );
                     }
@@ -686,23 +677,23 @@ impl<'k, 'c> Checker<'k, 'c> {
         if !has_limit {
             let help = "write `LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;`";
             let message = format!("queue `{}` has no limit", item.name.name);
-            self.report(code::QUEUE_NO_LIMIT, &message, item.name.span, "how much may it hold?", help);
+            self.report(code::QUEUE_NO_LIMIT, &message, item.name.span, "capacity missing", help);
         }
         if let (Some(span), None) = (ordered, &partitions) {
             let help = "write `PARTITION BY flow();`";
             self.report(
                 code::QUEUE_SHAPE,
-                "an order of partitions where there is one",
+                "this queue orders partitions but has only one",
                 span,
                 "nothing to order",
                 help,
             );
         }
         if !partition_vars.is_empty() && partitions.is_none() {
-            let help = "drop `PARTITION`, or write `PARTITION BY flow();`";
+            let help = "remove `PARTITION`, or write `PARTITION BY flow();`";
             self.report(
                 code::QUEUE_SHAPE,
-                "variables of partitions where there is one",
+                "this queue has partition variables but only one partition",
                 item.name.span,
                 "not partitioned",
                 help,
@@ -748,11 +739,11 @@ impl<'k, 'c> Checker<'k, 'c> {
             let QueueDecl::Var { per_partition, var, span } = decl else { continue };
             let name = &var.name.name;
             if !is_free(self.cx, &self.names, &var.name) {
-                self.names.push((name.clone(), Named::Broken));
+                self.names.push((name.clone(), QueueName::Broken));
                 continue;
             }
             let Some((ty, range, bits)) = queue_type(self.cx, &var.ty) else {
-                self.names.push((name.clone(), Named::Broken));
+                self.names.push((name.clone(), QueueName::Broken));
                 continue;
             };
             let n_errors = self.cx.n_errors();
@@ -763,26 +754,27 @@ impl<'k, 'c> Checker<'k, 'c> {
             if let Some(Literal::Int(n)) = start
                 && !(range.0..=range.1).contains(&n)
             {
-                let message = format!("`{name}` holds {} to {}, and begins with {n}", range.0, range.1);
-                self.report(code::BAD_LITERAL, &message, *span, "does not fit", "");
+                let message =
+                    format!("`{name}` holds {} to {}, but its initial value is {n}", range.0, range.1);
+                self.report(code::BAD_LITERAL, &message, *span, "out of range", "");
             }
             self.n_starts_wrong += self.cx.n_errors() - n_errors;
             let list = if *per_partition { &mut partition_vars } else { &mut vars };
             let at = list.len();
-            let named = if *per_partition { Named::PartitionVar(at, ty) } else { Named::Var(at, ty) };
+            let named = if *per_partition { QueueName::PartitionVar(at, ty) } else { QueueName::Var(at, ty) };
             self.names.push((name.clone(), named));
             list.push(QueueVar { name: name.clone(), ty, range, bits, start: start.unwrap_or(zero(ty)) });
         }
         for list in [&vars, &partition_vars] {
             if list.len() > VARS_MAX {
-                let message = format!("{} variables, and {VARS_MAX} are the most", list.len());
+                let message = format!("{} variables; at most {VARS_MAX} are allowed", list.len());
                 self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "");
             }
         }
         (vars, partition_vars)
     }
 
-    /// An expression over a packet, before it has a partition.
+    /// An expression over a packet, before its partition is known.
     fn packet_expr(&mut self, ast: &AstExpr) -> Option<QueueExpr> {
         self.is_declaration = false;
         let found = self.expr(ast, None);
@@ -791,8 +783,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         if found.ty.is_whole() {
             return Some(found);
         }
-        let help = "of F64 take the whole part: `number(...)`; of a truth, `CASE WHEN e THEN 1 ELSE 0 END`";
-        self.report(code::QUEUE_RANK, "keys and ranks are whole numbers", ast.span, "another type", help);
+        let help = "convert F64 with `number(...)`, and BOOL with `CASE WHEN e THEN 1 ELSE 0 END`";
+        self.report(code::QUEUE_RANK, "keys and ranks must be whole numbers", ast.span, "another type", help);
         None
     }
 
@@ -818,7 +810,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                     Some(ways) => self.number(ways, 1, 64, "ways")? as u32,
                 };
                 if !n.is_multiple_of(ways) {
-                    let message = format!("{n} partitions are no whole number of sets of {ways}");
+                    let message = format!("{n} partitions cannot be divided into sets of {ways}");
                     self.report(code::QUEUE_SHAPE, &message, ast.span, "not divisible", "");
                 }
                 QueuePartitions::Hash { n, ways }
@@ -831,7 +823,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         self.number(ast, 1, i64::from(RANK_BITS_MAX), "bits").map(|bits| bits as u8)
     }
 
-    /// `rank`, or `MIN(e)`: what the least of which is the rank.
+    /// `rank`, or `MIN(e)`, whose minimum is the rank.
     fn order(&mut self, by: &AstExpr) -> Option<QueueExpr> {
         match &by.kind {
             AstKind::Path(path)
@@ -845,7 +837,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 self.packet_expr(&args[0])
             }
             _ => {
-                let help = "write `BY rank` and set it in handlers, or `BY MIN(p.remaining)`";
+                let help = "write `BY rank` and set `rank` in handlers, or `BY MIN(p.remaining)`";
                 self.report(
                     code::QUEUE_RANK,
                     "partitions are ordered by their rank",
@@ -858,18 +850,18 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// `has_parts` says whether OF PARTITION means something: there are several, or the tail of the one is not what
-    /// comes. None for a queue that is made of others: its first queue knows.
+    /// `has_parts`: whether OF PARTITION is meaningful, because there are several partitions, or because the tail of
+    /// the only one is not the arriving packet. None for a queue with nested queues: its first queue decides.
     fn limit(&mut self, clause: &ast::QueueLimit, has_parts: Option<bool>) -> Option<QueueLimit> {
         let packets =
             clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
         let bytes = clause.bytes.as_ref().map(|ast| {
             let Literal::Int(n) = self.constant(ast, T::Size)? else { return None };
             if (1..=BYTES_MAX as i64).contains(&n) {
-                self.look_for_room(ast, n);
+                self.warn_of_byte_limit(ast, n);
                 return Some(n as u64);
             }
-            let message = format!("{n} bytes, and a queue holds 1 to {BYTES_MAX}");
+            let message = format!("{n} bytes: a queue can hold 1 to {BYTES_MAX}");
             self.report(code::OVER_LIMIT, &message, ast.span, "outside the limits", "");
             None
         });
@@ -885,9 +877,9 @@ impl<'k, 'c> Checker<'k, 'c> {
             let help = "write `DROP HEAD` or `DROP TAIL`";
             self.report(
                 code::QUEUE_SHAPE,
-                "there is one partition",
+                "this queue has a single partition",
                 clause.span,
-                "of which partition?",
+                "partition unknown",
                 help,
             );
         }
@@ -907,18 +899,18 @@ impl<'k, 'c> Checker<'k, 'c> {
         Some(QueueLimit { packets, bytes, overflow, batch, line })
     }
 
-    /// Warns of a limit in bytes that a full frame does not fit in: packets may have been meant.
-    fn look_for_room(&mut self, ast: &AstExpr, bytes: i64) {
+    /// Warns of a byte limit below the size of a full frame: packets may be meant.
+    fn warn_of_byte_limit(&mut self, ast: &AstExpr, bytes: i64) {
         if bytes >= FRAME_BYTES {
             return;
         }
-        let message = format!("a limit of {bytes} bytes, and a full frame has {FRAME_BYTES}");
+        let message = format!("the limit is {bytes} bytes, but a full frame has {FRAME_BYTES}");
         let help = match ast.kind {
             AstKind::Int(n) => format!("write `{n} PACKETS`; a size is `'{n} KB'`"),
             _ => format!("write `'{FRAME_BYTES} B'` or more, or a number of packets: `100 PACKETS`"),
         };
         let diagnostic =
-            Diagnostic::warning(code::QUEUE_NO_ROOM, message).at(ast.span, "drops all that are longer");
+            Diagnostic::warning(code::QUEUE_NO_ROOM, message).at(ast.span, "drops every longer frame");
         self.cx.report(diagnostic.with_help(help));
     }
 
@@ -936,7 +928,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 let help = "write `ORDER BY bytes DESC`, or `ORDER BY rank DESC`";
                 self.report(
                     code::QUEUE_RANK,
-                    "the partition that loses a packet is that with the most bytes or the highest rank",
+                    "a packet is dropped from the partition with the most bytes or the highest rank",
                     by.span,
                     "neither",
                     help,
@@ -970,14 +962,14 @@ fn concurrency_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u32> {
     match expr.kind {
         AstKind::Int(n) if (1..=u64::from(CONCURRENCY_MAX)).contains(&n) => Some(n as u32),
         _ => {
-            let message = format!("a link has 1 to {CONCURRENCY_MAX} calls under way");
+            let message = format!("CONCURRENCY must be 1 to {CONCURRENCY_MAX}");
             cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(expr.span, "outside the limits"));
             None
         }
     }
 }
 
-/// `RATE '1000 calls/s'`: nanoseconds from call to call.
+/// `RATE '1000 calls/s'` as nanoseconds per call.
 fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
     let rate = match &expr.kind {
         AstKind::Str(text) => {
@@ -986,8 +978,8 @@ fn step_of(cx: &mut Cx<'_>, expr: &AstExpr) -> Option<u64> {
         _ => None,
     };
     let Some(rate) = rate.filter(|rate| CALLS_PER_SECOND.contains(rate)) else {
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "this is no rate of calls")
-            .at(expr.span, "how many calls a second?")
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "this is not a call rate")
+            .at(expr.span, "calls per second")
             .with_help("write '1000 calls/s': from 0.001 to 1000000000");
         cx.report(diagnostic);
         return None;
@@ -1016,8 +1008,8 @@ fn header_of(cx: &mut Cx<'_>, clause: &str, expr: &AstExpr) -> Option<String> {
     }
     let or_session = if clause == "KEY" { ", or `KEY session` for connections" } else { "" };
     let diagnostic =
-        Diagnostic::error(code::QUEUE_USE, format!("{clause} of a link is a header of the call"))
-            .at(expr.span, "not a header")
+        Diagnostic::error(code::QUEUE_USE, format!("{clause} of a link must be a header of the call"))
+            .at(expr.span, "not a valid name")
             .with_help(format!(
                 "write `{clause} header['tenant']`{or_session}; an element of the chain can set it: \
                  `SET header['tenant'] = tenant`"

@@ -1,17 +1,17 @@
-//! What a name means at a place in a program.
+//! Name resolution: the meaning of a name at a point in a program.
 
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
-use super::binding::{Bound, Item};
+use super::binding::{BindingContext, ListElement};
 use super::element::OLD;
-use super::sure::Sure;
+use super::null_narrowing::NonNull;
 use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row,
-    RowId, Table, TableRef,
+    Column, ColumnLocation, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta,
+    Row, RowId, Table, TableRef,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -19,21 +19,21 @@ use crate::source::Span;
 /// Which names there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum View {
-    /// Literals and parameters: what is known before the program runs.
+    /// Literals and parameters: values known before the program runs.
     Constant,
-    /// These, and `now()` and `rand()`: the value of a new row or cell.
+    /// Constants, `now()` and `rand()`: the value of a new row or cell.
     Start,
-    /// A row that somebody asks about: its columns as parameters, and `now()`.
+    /// A row in a table statement: its columns as parameters, and `now()`.
     Row,
-    /// What is known of a call when it opens.
+    /// The data of a call that is known when it opens.
     Route,
-    /// Literals, parameters and `status`: a condition on how a call ended.
-    Ending,
+    /// Literals, parameters and `status`: a condition on the status of a call.
+    StatusCondition,
     /// All that a handler may read.
     Handler(HandlerKind),
 }
 
-/// The names and rows at a place, and the tables that they index.
+/// The names and rows at a point, and the tables that they index.
 pub(super) struct Scope<'a, 'c> {
     pub(super) cx: &'a mut Cx<'c>,
     pub(super) element: &'a Element,
@@ -41,46 +41,46 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) view: View,
     pub(super) locals: Vec<Local>,
     pub(super) rows: Vec<Row>,
-    /// LETs that can be seen, innermost last; None is one whose value had a fault.
+    /// Visible LETs, innermost last; None for one whose value has an error.
     pub(super) names: Vec<(Ident, Option<LocalId>)>,
-    /// Rows that can be seen, innermost last.
-    pub(super) sights: Vec<Sight>,
+    /// Visible rows, innermost last.
+    pub(super) visible_rows: Vec<VisibleRow>,
     /// Call sites of `rand()` so far in this element.
     pub(super) n_rand: &'a mut u32,
-    /// The merged column that a SET changes by its own operation, which may read it.
+    /// The merged column that a SET changes by its own operation; the operation may read it.
     pub(super) merging: Option<(RowId, usize)>,
     /// The column that a SET may count in: its value is a call of `counted`.
     pub(super) counting: Option<(RowId, usize)>,
-    /// Columns of frames that are declared by being used here: they follow those of the element.
-    pub(super) frames: Vec<(Column, BoundPlace)>,
+    /// Frame columns that are declared by their first use here; they follow the element's columns.
+    pub(super) frames: Vec<(Column, ColumnLocation)>,
     /// What is not NULL here.
-    pub(super) sure: Vec<Sure>,
-    /// The column that the expression is bound to.
-    pub(super) bound: Option<Bound<'a>>,
-    /// The element of a list that the condition around asks about.
-    pub(super) item: Option<Item>,
+    pub(super) non_null: Vec<NonNull>,
+    /// The column whose binding is checked.
+    pub(super) bound: Option<BindingContext<'a>>,
+    /// The element of the list expression whose condition is checked.
+    pub(super) item: Option<ListElement>,
 }
 
 /// A row that can be seen.
 #[derive(Clone, Debug)]
-pub(super) struct Sight {
+pub(super) struct VisibleRow {
     pub(super) alias: String,
     pub(super) row: RowId,
-    pub(super) bare: Bare,
+    pub(super) visibility: ColumnVisibility,
 }
 
-/// What a bare column name means to a row that can be seen.
+/// The meaning of an unqualified column name for a visible row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bare {
-    /// This row's column, whatever else has the name: the table of an UPDATE.
+pub(super) enum ColumnVisibility {
+    /// This row's column takes precedence over all other names: the table of an UPDATE.
     First,
-    /// This row's column, if nothing else has the name; the columns of USING are one with those of `input`.
+    /// This row's column, if the name is unique; a column of USING is the same as that of `input`.
     Joined(Vec<String>),
-    /// Nothing: the row is named by its alias.
+    /// None: the columns must be qualified with the alias.
     Hidden,
 }
 
-/// What the engine knows of a tuple: name, type, nullable.
+/// The engine's metadata of a tuple: name, type, nullable.
 pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("call_id", Meta::CallId, Type::Uint(64), false),
     ("elapsed", Meta::Elapsed, Type::Interval, false),
@@ -95,17 +95,16 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
-/// Whether something that the engine knows may be NULL in a handler of the response: where answers are streamed, the
-/// status comes behind them.
+/// Whether metadata may be NULL in a response handler: for streamed responses, the status arrives after the messages.
 pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
     meta == Meta::Status
 }
 
 impl View {
-    /// The direction whose columns are there.
+    /// The direction whose columns are available.
     pub(super) fn direction(self) -> Option<Direction> {
         match self {
-            // In ON OPEN those that a chain binds to what is known by then: see `check_open` of chains.
+            // In ON OPEN, only columns bound to data that is known by then: see `check_open` of chains.
             Self::Handler(HandlerKind::Open | HandlerKind::Request) => Some(Direction::Request),
             Self::Handler(HandlerKind::Response) => Some(Direction::Response),
             _ => None,
@@ -122,7 +121,7 @@ impl View {
         match self {
             Self::Handler(kind) => matches!(kind, H::Open | H::Request | H::Response | H::Close),
             Self::Route => true,
-            Self::Constant | Self::Start | Self::Row | Self::Ending => false,
+            Self::Constant | Self::Start | Self::Row | Self::StatusCondition => false,
         }
     }
 
@@ -131,7 +130,7 @@ impl View {
         let Self::Handler(kind) = self else {
             return match self {
                 Self::Route => matches!(meta, Meta::Method | Meta::Peer),
-                Self::Ending => meta == Meta::Status,
+                Self::StatusCondition => meta == Meta::Status,
                 _ => false,
             };
         };
@@ -153,7 +152,7 @@ impl View {
             Self::Start => "the value of a new row",
             Self::Row => "a statement on rows",
             Self::Route => "a route",
-            Self::Ending => "the condition of a policy",
+            Self::StatusCondition => "the condition of a policy",
             Self::Handler(HandlerKind::Open) => "ON OPEN",
             Self::Handler(HandlerKind::Request) => "ON REQUEST",
             Self::Handler(HandlerKind::Response) => "ON RESPONSE",
@@ -174,7 +173,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         view: View,
         n_rand: &'a mut u32,
     ) -> Self {
-        let (locals, rows, names, sights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (locals, rows, names, visible_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             cx,
             element,
@@ -183,12 +182,12 @@ impl<'a, 'c> Scope<'a, 'c> {
             locals,
             rows,
             names,
-            sights,
+            visible_rows,
             n_rand,
             merging: None,
             counting: None,
             frames: Vec::new(),
-            sure: Vec::new(),
+            non_null: Vec::new(),
             bound: None,
             item: None,
         }
@@ -196,7 +195,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- tables ------------------------------------------------------------------------------------------------
 
-    /// The table of a name; reports it if there is none, or if it cannot be used here.
+    /// The table with this name; reports an error if it is unknown or cannot be used here.
     pub(super) fn table_ref(&mut self, name: &Ident) -> Option<TableRef> {
         let own = self.element.tables.iter().position(|table| table.name == name.name).map(TableRef::Own);
         let shared = || self.shared.iter().position(|table| table.name == name.name).map(TableRef::Shared);
@@ -207,11 +206,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         let table = self.table(found);
         if table.per_worker && matches!(self.view, View::Handler(kind) if kind.is_timed()) {
             let message =
-                format!("{} runs once a node, and `{}` is a table of each worker", self.words(), name.name);
+                format!("{} runs once per node, but each worker has its own `{}`", self.words(), name.name);
             let diagnostic = Diagnostic::error(code::PER_WORKER_IN_EVERY, message)
                 .at(name.span, "which worker's table?")
                 .with_label(table.span, "declared PER WORKER")
-                .with_help("drop PER WORKER, or count in a `VAR ... MERGE SUM`");
+                .with_help("remove PER WORKER, or count in a `VAR ... MERGE SUM`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -236,7 +235,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         RowId(self.rows.len() - 1)
     }
 
-    /// The column of a table; reports it if there is none.
+    /// The column of a table; reports an error if it is unknown.
     pub(super) fn column_of(&mut self, table: TableRef, name: &Ident) -> Option<usize> {
         let table = self.table(table);
         let found = table.columns.iter().position(|column| column.name == name.name);
@@ -254,8 +253,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     fn report_unknown_table(&mut self, name: &Ident) {
         let known: Vec<&str> =
             self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str()).collect();
-        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, format!("there is no table `{}`", name.name))
-            .at(name.span, "not a table of this element, nor a shared one");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, format!("unknown table `{}`", name.name))
+            .at(name.span, "not a table of this element or a shared table");
         let diagnostic = match known.is_empty() {
             true => diagnostic.with_help(format!(
                 "declare it: `TABLE {} (key TEXT(64) PRIMARY KEY, ...) MAX 10000 ROWS EVICT OLDEST;`",
@@ -278,19 +277,21 @@ impl<'a, 'c> Scope<'a, 'c> {
         match path.segments.as_slice() {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.input_column(column),
-            [alias, column] => match self.sights.iter().rposition(|sight| sight.alias == alias.name) {
-                Some(at) => {
-                    let row = self.sights[at].row;
-                    let column_index = self.column_of(self.rows[row.0].table, column)?;
-                    self.row_column(row, column_index, path.span)
+            [alias, column] => {
+                match self.visible_rows.iter().rposition(|visible| visible.alias == alias.name) {
+                    Some(at) => {
+                        let row = self.visible_rows[at].row;
+                        let column_index = self.column_of(self.rows[row.0].table, column)?;
+                        self.row_column(row, column_index, path.span)
+                    }
+                    None => self.layer_path(path),
                 }
-                None => self.layer_path(path),
-            },
+            }
             _ => self.layer_path(path),
         }
     }
 
-    /// A path that begins with a layer of a frame, or with nothing that is known.
+    /// A path that begins with a layer of a frame, or with an unknown name.
     fn layer_path(&mut self, path: &Path) -> Option<Expr> {
         match self.frame_path(path) {
             Some(found) => found,
@@ -302,7 +303,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
             let id = (*local)?;
             let Local { ty, nullable, .. } = self.locals[id.0];
-            let nullable = nullable && !self.is_sure(Sure::Local(id));
+            let nullable = nullable && !self.is_non_null(NonNull::Local(id));
             return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
         }
         if let Some(found) = self.joined_column(name) {
@@ -334,19 +335,21 @@ impl<'a, 'c> Scope<'a, 'c> {
         self.unknown_name(name)
     }
 
-    /// A column of a row that can be seen; the inner None is a fault that was reported.
+    /// The column of a visible row; the inner None is a reported error.
     fn joined_column(&mut self, name: &Ident) -> Option<Option<Expr>> {
         let mut found: Vec<(RowId, usize, bool)> = Vec::new();
-        for sight in self.sights.iter().rev() {
-            let table = self.table(self.rows[sight.row.0].table);
+        for visible in self.visible_rows.iter().rev() {
+            let table = self.table(self.rows[visible.row.0].table);
             let Some(at) = table.columns.iter().position(|column| column.name == name.name) else { continue };
-            match &sight.bare {
-                Bare::First if found.is_empty() => return Some(self.row_column(sight.row, at, name.span)),
-                Bare::Joined(using) => found.push((sight.row, at, using.contains(&name.name))),
-                Bare::First | Bare::Hidden => {}
+            match &visible.visibility {
+                ColumnVisibility::First if found.is_empty() => {
+                    return Some(self.row_column(visible.row, at, name.span));
+                }
+                ColumnVisibility::Joined(using) => found.push((visible.row, at, using.contains(&name.name))),
+                ColumnVisibility::First | ColumnVisibility::Hidden => {}
             }
         }
-        // The columns of USING are equal, so any of them will do; `input` has it too then.
+        // The columns of USING are equal, so any of them is correct; `input` has the column too.
         if let Some((row, at, _)) = found.iter().rev().find(|(.., is_using)| *is_using)
             && !self.rows[row.0].optional
         {
@@ -363,13 +366,17 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn ambiguous<T>(&mut self, name: &Ident) -> Option<T> {
-        let sights = self.sights.iter().filter(|sight| matches!(sight.bare, Bare::Joined(_)));
-        let mut owners: Vec<&str> = sights.map(|sight| sight.alias.as_str()).collect();
+        let visible_rows = self
+            .visible_rows
+            .iter()
+            .filter(|visible| matches!(visible.visibility, ColumnVisibility::Joined(_)));
+        let mut owners: Vec<&str> = visible_rows.map(|visible| visible.alias.as_str()).collect();
         if self.own_column(&name.name).is_some() {
             owners.push("input");
         }
         let ways: Vec<String> = owners.iter().map(|owner| format!("`{owner}.{}`", name.name)).collect();
-        let message = format!("`{}` could be a column of {}", name.name, owners.join(" or of "));
+        let message =
+            format!("`{}` is ambiguous: it could be a column of {}", name.name, owners.join(" or of "));
         let diagnostic = Diagnostic::error(code::AMBIGUOUS_NAME, message)
             .at(name.span, "which one?")
             .with_help(format!("write {}", ways.join(" or ")));
@@ -384,7 +391,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         if self.cx.is_broken(column.span) {
             return None;
         }
-        // Nobody adds to a row that has left its table any more.
+        // A row that was removed from its table is not merged any more.
         let is_merged = match self.view {
             View::Handler(HandlerKind::Every) => true,
             View::Handler(kind) if kind.is_departure() => row == RowId::OLD,
@@ -392,11 +399,11 @@ impl<'a, 'c> Scope<'a, 'c> {
         };
         if column.merge.is_some() && !is_merged && self.merging != Some((row, at)) {
             let message =
-                format!("`{}.{}` is merged, and can only be read in ON EVERY", table.name, column.name);
+                format!("`{}.{}` is merged, so it can only be read in ON EVERY", table.name, column.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(span, "read here")
                 .with_label(column.span, "declared MERGE")
-                .with_help("drop MERGE if data handlers must read it");
+                .with_help("remove MERGE if other handlers must read it");
             self.cx.report(diagnostic);
             return None;
         }
@@ -416,7 +423,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         known.then(|| leaf(ExprKind::Column(at), column.ty, column.nullable, span))
     }
 
-    /// What `input.name` means: a column, or what the engine knows of the tuple.
+    /// The meaning of `input.name`: a column, or metadata of the tuple.
     pub(super) fn input_column(&mut self, name: &Ident) -> Option<Expr> {
         if let Some(at) = self.own_column(&name.name) {
             return self.element_column(at, name.span);
@@ -427,9 +434,9 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
     }
 
-    /// A cell of the call's row, a variable, or a parameter.
+    /// A CALL column, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
-        let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::Ending);
+        let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::StatusCondition);
         let element = self.element;
         if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
             && self.view.has_call()
@@ -459,11 +466,11 @@ impl<'a, 'c> Scope<'a, 'c> {
             return None;
         }
         if var.merge.is_some() && self.view != View::Handler(HandlerKind::Every) {
-            let message = format!("`{}` is merged, and can only be read in ON EVERY", var.name);
+            let message = format!("`{}` is merged, so it can only be read in ON EVERY", var.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(name.span, "read here")
                 .with_label(var.span, "declared MERGE")
-                .with_help("drop MERGE if data handlers must read it");
+                .with_help("remove MERGE if other handlers must read it");
             self.cx.report(diagnostic);
             return None;
         }
@@ -472,16 +479,16 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     // ---- faults ------------------------------------------------------------------------------------------------
 
-    /// Reports something in the condition of a policy that is no ending.
-    pub(super) fn not_an_ending<T>(&mut self, what: &str, span: Span) -> Option<T> {
+    /// Reports a name that is not available in the condition of a policy.
+    pub(super) fn not_in_status_condition<T>(&mut self, what: &str, span: Span) -> Option<T> {
         let params: Vec<String> =
             self.element.params.iter().map(|param| format!("`{}`", param.name)).collect();
-        let message = format!("a policy asks how a call ended, and {what} does not tell");
+        let message = format!("a policy's condition can only use the call's status, not {what}");
         let diagnostic = Diagnostic::error(code::STATUS_ONLY, message)
-            .at(span, "not known of an ending")
+            .at(span, "not available when a call ends")
             .with_note(match params.is_empty() {
-                true => "it may read `status`, and nothing else".to_owned(),
-                false => format!("it may read `status`, and the parameters: {}", params.join(", ")),
+                true => "it may read only `status`".to_owned(),
+                false => format!("it may read `status` and the parameters: {}", params.join(", ")),
             })
             .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
         self.cx.report(diagnostic);
@@ -489,8 +496,8 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn unknown_path<T>(&mut self, path: &Path) -> Option<T> {
-        if self.view == View::Ending {
-            return self.not_an_ending(&format!("`{}`", path.to_dotted()), path.span);
+        if self.view == View::StatusCondition {
+            return self.not_in_status_condition(&format!("`{}`", path.to_dotted()), path.span);
         }
         if self.is_packet() && !self.is_table(&path.segments[0].name) {
             self.unknown_layer(path);
@@ -498,27 +505,26 @@ impl<'a, 'c> Scope<'a, 'c> {
         }
         let (first, dotted) = (&path.segments[0], path.to_dotted());
         let last = path.segments.last().expect("a path is never empty");
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{dotted}` here"))
-                .at(path.span, "unknown");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{dotted}`"))
+            .at(path.span, "unknown");
         let diagnostic = if matches!(first.name.as_str(), "input" | "req" | "resp") {
-            diagnostic
-                .with_note("an element names columns; where they are is said where it is used")
-                .with_help(format!(
+            diagnostic.with_note("an element declares columns; the chain binds them to fields").with_help(
+                format!(
                     "declare a column `{0}`, and bind it in the chain: `{1} ({0} := req.{2})`",
                     last.name,
                     self.element.name,
                     tail(path)
-                ))
+                ),
+            )
         } else {
-            let aliases: Vec<&str> = self.sights.iter().map(|sight| sight.alias.as_str()).collect();
+            let aliases: Vec<&str> = self.visible_rows.iter().map(|visible| visible.alias.as_str()).collect();
             let diagnostic = match self.is_table(&first.name) {
-                true if self.sights.iter().any(|sight| sight.alias == OLD) => diagnostic.with_help(format!(
-                    "what the row that leaves held is `OLD.{0}`; look another up: `(SELECT {0} FROM {1} WHERE ...)`",
+                true if self.visible_rows.iter().any(|visible| visible.alias == OLD) => diagnostic.with_help(format!(
+                    "read the removed row as `OLD.{0}`; read another row with `(SELECT {0} FROM {1} WHERE ...)`",
                     last.name, first.name
                 )),
                 true => diagnostic.with_help(format!(
-                    "look the row up: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
+                    "read the row: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
                     last.name, first.name
                 )),
                 false => diagnostic,
@@ -558,18 +564,18 @@ impl<'a, 'c> Scope<'a, 'c> {
     }
 
     fn unknown_name<T>(&mut self, name: &Ident) -> Option<T> {
-        if self.view == View::Ending {
+        if self.view == View::StatusCondition {
             return self.unknown_ending(name);
         }
         if self.report_elsewhere(name) {
             return None;
         }
-        let message = format!("there is nothing called `{}` here", name.name);
+        let message = format!("unknown name `{}`", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(name.span, "unknown");
         if self.cx.sources.slice(name.span).starts_with('"') {
-            // In double quotes it is a name, as in SQL; whoever comes from elsewhere means a text.
+            // As in SQL, double quotes denote a name; users of other languages mean a text.
             let text = format!("'{}'", name.name.replace('\'', "''"));
-            let help = format!("a text stands in single quotes: `{text}`");
+            let help = format!("write a text in single quotes: `{text}`");
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
             return None;
         }
@@ -577,15 +583,15 @@ impl<'a, 'c> Scope<'a, 'c> {
             && let Some(path) = self.cx.formats.path_of(layer, &name.name)
         {
             let diagnostic = diagnostic
-                .with_help(format!("fields of headers have the names of their layers: write `{path}`"))
+                .with_help(format!("write a header field with its layer: `{path}`"))
                 .with_fix(name.span, path);
             self.cx.report_missing(diagnostic);
             return None;
         }
         if self.cx.ports.contains(&name.name) {
-            // A chain names ports without quotes; to an element they are texts.
+            // A chain names ports without quotes; in an element, port names are texts.
             let text = format!("'{}'", name.name);
-            let help = format!("the name of a port is a text here: write `{text}`");
+            let help = format!("write the port's name as a text: `{text}`");
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
             return None;
         }
@@ -601,7 +607,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         None
     }
 
-    /// A misspelt status or parameter, or something of another time.
+    /// A misspelled status or parameter, or a name that is not available when a call ends.
     fn unknown_ending<T>(&mut self, name: &Ident) -> Option<T> {
         let visible = self.visible_names();
         let is_elsewhere = METAS.iter().any(|(known, ..)| *known == name.name)
@@ -609,22 +615,21 @@ impl<'a, 'c> Scope<'a, 'c> {
         let near = nearest(&name.name, visible.iter().map(String::as_str))
             .or_else(|| nearest(&name.name, status_names()));
         let Some(near) = near.filter(|_| !is_elsewhere) else {
-            return self.not_an_ending(&format!("`{}`", name.name), name.span);
+            return self.not_in_status_condition(&format!("`{}`", name.name), name.span);
         };
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_NAME, format!("there is nothing called `{}` here", name.name))
-                .at(name.span, "unknown")
-                .with_help(format!("write `{near}`"))
-                .with_fix(name.span, near);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, format!("unknown name `{}`", name.name))
+            .at(name.span, "unknown")
+            .with_help(format!("write `{near}`"))
+            .with_fix(name.span, near);
         self.cx.report_missing(diagnostic);
         None
     }
 
-    /// Reports a name that the element has, but that has no value in this handler.
+    /// Reports a name that the element declares but that is not available in this handler.
     fn report_elsewhere(&mut self, name: &Ident) -> bool {
         let element = self.element;
         let column = element.columns.iter().find(|column| column.name == name.name);
-        let message = format!("`{}` has no value in {}", name.name, self.words());
+        let message = format!("`{}` is not available in {}", name.name, self.words());
         let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message);
         let in_handler = matches!(self.view, View::Handler(_));
         let diagnostic = if let Some(column) = column.filter(|_| in_handler) {
@@ -634,7 +639,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             };
             let help = match self.view {
                 View::Handler(kind) if kind.is_departure() => {
-                    format!("keep it in a column of the table: what that held is `OLD.{}` here", column.name)
+                    format!("save it in a column of the table, and read it here as `OLD.{}`", column.name)
                 }
                 _ => format!(
                     "save it in a CALL column: `CALL (saved_{0} {1});` and `SET saved_{0} = {0};` {event}",
@@ -643,45 +648,45 @@ impl<'a, 'c> Scope<'a, 'c> {
                 ),
             };
             diagnostic
-                .at(name.span, format!("a column of the {other}, which is there in {event}"))
+                .at(name.span, format!("a column of the {other}, available in {event}"))
                 .with_label(column.span, "declared here")
                 .with_help(help)
         } else if let Some(cell) = element.call.iter().find(|cell| cell.name == name.name) {
             let why = if in_handler {
-                "a column of a call's row, and no call is at hand"
+                "a CALL column, but there is no call here"
             } else {
-                "known only in a call"
+                "available in call handlers only"
             };
             diagnostic
                 .at(name.span, why)
                 .with_label(cell.span, "declared here")
-                .with_help("keep what outlives a call in a VAR or a TABLE")
+                .with_help("use a VAR or a TABLE for data that outlives a call")
         } else if let Some(var) = element.vars.iter().find(|var| var.name == name.name) {
             diagnostic
-                .at(name.span, "a variable, whose value is known only while the program runs")
+                .at(name.span, "a variable, whose value is known at run time only")
                 .with_label(var.span, "declared here")
                 .with_help("use a literal or a parameter")
         } else if self.is_packet()
             && (METAS.iter().chain(frame::METAS)).any(|(known, ..)| *known == name.name)
         {
             let names: Vec<&str> = frame::METAS.iter().map(|(known, ..)| *known).collect();
-            diagnostic.at(name.span, "not known here").with_help(format!(
-                "of a frame there are {} in ON PACKET, and the fields of its headers: `ip.src`",
+            diagnostic.at(name.span, "not available here").with_help(format!(
+                "available in ON PACKET: {}, and header fields such as `ip.src`",
                 names.join(", ")
             ))
         } else if let Some((known, meta, ..)) = METAS.iter().find(|(known, ..)| *known == name.name) {
-            diagnostic.at(name.span, "not known here").with_help(match meta {
-                Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
+            diagnostic.at(name.span, "not available here").with_help(match meta {
+                Meta::EndedBy => format!("`{known}` is available in ON CLOSE"),
                 Meta::Elapsed | Meta::Status | Meta::Upstream => {
-                    format!("`{known}` is known in ON RESPONSE and ON CLOSE")
+                    format!("`{known}` is available in ON RESPONSE and ON CLOSE")
                 }
                 Meta::Size | Meta::Index | Meta::Payload => {
-                    format!("`{known}` is known in ON REQUEST and ON RESPONSE")
+                    format!("`{known}` is available in ON REQUEST and ON RESPONSE")
                 }
-                _ => format!("`{known}` is known in the handlers of a call"),
+                _ => format!("`{known}` is available in the handlers of a call"),
             })
         } else if name.name == "error" {
-            diagnostic.at(name.span, "the name of a fault").with_help("`error` is known in ON ERROR")
+            diagnostic.at(name.span, "the name of an error").with_help("`error` is available in ON ERROR")
         } else {
             return false;
         };
@@ -692,8 +697,10 @@ impl<'a, 'c> Scope<'a, 'c> {
     /// All names that can be written here, for suggestions.
     fn visible_names(&self) -> Vec<String> {
         let mut names: Vec<&str> = self.names.iter().map(|(name, _)| name.name.as_str()).collect();
-        for sight in self.sights.iter().filter(|sight| sight.bare != Bare::Hidden) {
-            let table = self.table(self.rows[sight.row.0].table);
+        for visible in
+            self.visible_rows.iter().filter(|visible| visible.visibility != ColumnVisibility::Hidden)
+        {
+            let table = self.table(self.rows[visible.row.0].table);
             names.extend(table.columns.iter().map(|column| column.name.as_str()));
         }
         let direction = self.view.direction();
@@ -708,13 +715,13 @@ impl<'a, 'c> Scope<'a, 'c> {
         names.extend(self.element.params.iter().map(|param| param.name.as_str()));
         let metas = METAS.iter().chain(frame::METAS).map(|(name, ..)| *name);
         names.extend(metas.filter(|name| self.meta(name).is_some()));
-        let mut told: Vec<String> = Vec::new();
+        let mut distinct: Vec<String> = Vec::new();
         for name in names {
-            if !told.iter().any(|before| before == name) {
-                told.push(name.to_owned());
+            if !distinct.iter().any(|before| before == name) {
+                distinct.push(name.to_owned());
             }
         }
-        told
+        distinct
     }
 }
 
@@ -735,8 +742,7 @@ pub(super) fn with_nearest<'n>(
     }
 }
 
-/// As above; where no known name is near, which file of a folder of the library is to be imported, or else what there
-/// is.
+/// Like [`with_nearest`]; if no known name is near, suggests the library file to import, or else lists the known names.
 pub(super) fn with_nearest_or_import<'n>(
     cx: &Cx<'_>,
     diagnostic: Diagnostic,
@@ -750,7 +756,7 @@ pub(super) fn with_nearest_or_import<'n>(
     if let Some(help) = import_help(cx, folder, &name.name) {
         return diagnostic.with_help(help);
     }
-    let known: Vec<&str> = known.take(NAMES_TOLD).collect();
+    let known: Vec<&str> = known.take(NAMES_SHOWN_MAX).collect();
     if known.is_empty() {
         diagnostic
     } else {
@@ -758,15 +764,15 @@ pub(super) fn with_nearest_or_import<'n>(
     }
 }
 
-/// Names that a diagnostic lists, at most.
-const NAMES_TOLD: usize = 12;
+/// The maximum number of names that a diagnostic lists.
+const NAMES_SHOWN_MAX: usize = 12;
 
-/// Which IMPORT brings what a file of the library is called by, or a name near to it. None: the library has none.
+/// The IMPORT for the library file with this name or a similar name; None if the library has none.
 pub(super) fn import_help(cx: &Cx<'_>, folder: &str, name: &str) -> Option<String> {
     let folder = format!("library/{folder}/");
     let names = cx.library.iter().filter_map(|path| path.strip_prefix(&folder)?.strip_suffix(".weft"));
     if names.clone().any(|known| known == name) {
-        return Some(format!("import the file that has it: `IMPORT '{folder}{name}.weft';`"));
+        return Some(format!("import the file that defines it: `IMPORT '{folder}{name}.weft';`"));
     }
     let near = nearest(name, names)?;
     Some(format!("the library has `{near}`: `IMPORT '{folder}{near}.weft';`"))
@@ -783,7 +789,7 @@ pub(super) fn values_for_columns(n_values: usize, n_columns: usize) -> String {
     format!("{} for {}", of(n_values, "value"), of(n_columns, "column"))
 }
 
-/// The type as a table or a CALL row takes it.
+/// The type as a table or a CALL column stores it.
 pub(super) fn with_length(ty: Type) -> Type {
     match ty {
         Type::Text(None) => Type::Text(Some(64)),

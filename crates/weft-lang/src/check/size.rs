@@ -1,4 +1,4 @@
-//! How many parts a declaration may have: what compares each with each must not be given a hundred thousand.
+//! Limits on the number of parts of a declaration: some checks compare all pairs of parts.
 
 use super::Cx;
 use crate::ast::{ChainOn, Decl, Item};
@@ -6,18 +6,18 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::resolve;
 use crate::source::Span;
 
-/// Things that one program creates, drops and fills.
+/// The maximum number of items in a program.
 pub const ITEMS_MAX: usize = 10_000;
-/// Parameters, columns, declarations, handlers, policies, endpoints of one thing.
+/// The maximum number of parameters, columns, declarations, handlers, policies or endpoints of one item.
 pub const PARTS_MAX: usize = 1024;
 
-/// The items that are looked at: the others have a fault that is told.
-pub(super) fn of_bearable_size<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
+/// The items within the limits; the others are reported and not checked.
+pub(super) fn within_size_limits<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'a Item> {
     if items.len() > ITEMS_MAX {
-        let message = format!("a program has {ITEMS_MAX} items at most, and this has {}", items.len());
+        let message = format!("this program has {} items; at most {ITEMS_MAX} are allowed", items.len());
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message);
         cx.report(match items.iter().skip(ITEMS_MAX).find_map(resolve::named) {
-            Some((_, name, _)) => diagnostic.at(name.span, "what follows is not looked at"),
+            Some((_, name, _)) => diagnostic.at(name.span, "the rest is not checked"),
             None => diagnostic,
         });
         cx.has_gaps = true;
@@ -27,8 +27,8 @@ pub(super) fn of_bearable_size<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'
         match lists(item).into_iter().find(|(_, n, _)| *n > PARTS_MAX) {
             None => kept.push(item),
             Some((what, n, span)) => {
-                let message = format!("there are {n} {what}, and {PARTS_MAX} are the most");
-                cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "not looked at further"));
+                let message = format!("there are {n} {what}; at most {PARTS_MAX} are allowed");
+                cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "ignored"));
                 cx.has_gaps = true;
             }
         }
@@ -36,7 +36,7 @@ pub(super) fn of_bearable_size<'a>(cx: &mut Cx<'_>, items: &'a [Item]) -> Vec<&'
     kept
 }
 
-/// What an item has many of, how many, and where.
+/// The lists of an item: name, length and span.
 fn lists(item: &Item) -> Vec<(&'static str, usize, Span)> {
     match item {
         Item::Element(item) => {

@@ -5,36 +5,37 @@ use weft_core::{Status, Type, Value};
 use super::expr::constant;
 use super::header;
 use super::named_ports::{NoPort, is_reserved};
-use super::scope::{Bare, Scope, View, status_names, values_for_columns, with_nearest};
+use super::scope::{ColumnVisibility, Scope, View, status_names, values_for_columns, with_nearest};
 use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    AnswerPlace, ArithOp, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, Place, RowId, Stmt,
-    StmtKind, TableRef, Verdict, VerdictKind,
+    AnswerTarget, ArithOp, AssignTarget, Expr, ExprKind, Function, HandlerKind, Local, LocalId, Merge, RowId,
+    Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
-/// Most LETs that can be seen at one place.
+/// The maximum number of visible LETs.
 const LOCALS_MAX: usize = 4096;
 
 impl Scope<'_, '_> {
     /// The statements of a block; its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
-        let (n_names, n_sights, n_sure) = (self.names.len(), self.sights.len(), self.sure.len());
+        let (n_names, n_visible_rows, n_non_null) =
+            (self.names.len(), self.visible_rows.len(), self.non_null.len());
         let mut body = Vec::new();
         for (index, stmt) in stmts.iter().enumerate() {
-            if self.cx.is_full() {
+            if self.cx.is_at_limit() {
                 break;
             }
             if let Some(kind) = self.stmt(stmt) {
                 body.push(Stmt { kind, span: stmt.span });
             }
             if let (Ast::Verdict(verdict), Some(next)) = (&stmt.kind, stmts.get(index + 1)) {
-                let diagnostic = Diagnostic::warning(code::UNREACHABLE, "this is never reached")
-                    .at(next.span, "comes behind a verdict")
+                let diagnostic = Diagnostic::warning(code::UNREACHABLE, "this statement is unreachable")
+                    .at(next.span, "follows a verdict")
                     .with_label(verdict.span, "ends the handler")
                     .with_help("remove it, or move it before the verdict");
                 self.cx.report(diagnostic);
@@ -42,28 +43,28 @@ impl Scope<'_, '_> {
             }
         }
         self.names.truncate(n_names);
-        self.sights.truncate(n_sights);
-        self.sure.truncate(n_sure);
+        self.visible_rows.truncate(n_visible_rows);
+        self.non_null.truncate(n_non_null);
         body
     }
 
-    /// In an arm its condition is true, and those of the arms in front are not. Behind, those are not true whose arms
-    /// end the handler, as long as no arm that goes on stands in front.
+    /// In an arm, its condition is true and the conditions of earlier arms are not. After the IF, the conditions of the
+    /// leading arms that end the handler are not true.
     fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
-        let n_sure = self.sure.len();
+        let n_non_null = self.non_null.len();
         let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);
         for arm in arms {
             let condition = self.condition(&arm.condition);
-            let n_before = self.sure.len();
+            let n_before = self.non_null.len();
             condition.iter().for_each(|condition| self.note_true(condition));
             let body = self.block(&arm.body);
-            self.sure.truncate(n_before);
+            self.non_null.truncate(n_before);
             if let Some(condition) = &condition {
                 self.note_untrue(condition);
             }
             all_end &= ends_handler(&arm.body);
             if all_end {
-                untrue = self.sure[n_sure..].to_vec();
+                untrue = self.non_null[n_non_null..].to_vec();
             }
             checked = checked.zip(condition).map(|(mut arms, condition)| {
                 arms.push((condition, body));
@@ -71,8 +72,8 @@ impl Scope<'_, '_> {
             });
         }
         let otherwise = otherwise.map(|body| self.block(body)).unwrap_or_default();
-        self.sure.truncate(n_sure);
-        self.sure.extend(untrue);
+        self.non_null.truncate(n_non_null);
+        self.non_null.extend(untrue);
         Some(StmtKind::If { arms: checked?, otherwise })
     }
 
@@ -101,29 +102,27 @@ impl Scope<'_, '_> {
                     interval: self.value_for(interval, Type::Interval, false, "a delay")?,
                 })
             }
-            Ast::Signal { .. } => self.not_on_rpc(stmt.span, "SIGNAL", "signals are not in this version"),
+            Ast::Signal { .. } => {
+                self.not_on_rpc(stmt.span, "SIGNAL", "signals are not supported in this version")
+            }
             Ast::Message { .. } => self.not_on_rpc(
                 stmt.span,
                 "MESSAGE",
-                "making messages is for message streams, not in this version",
+                "MESSAGE needs a message stream, which is not supported in this version",
             ),
             Ast::Push { headers } if self.is_packet() => self.push(headers, stmt.span),
             Ast::Pop { to, layer } if self.is_packet() => self.pop(*to, layer.as_ref(), stmt.span),
             Ast::Cut { bytes } if self.is_packet() => self.cut(bytes, stmt.span),
             Ast::Fragment { bytes } if self.is_packet() => self.fragment(bytes, stmt.span),
-            Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "headers are pushed on packet layers"),
-            Ast::Pop { .. } => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
-            Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "frames are cut on packet layers"),
-            Ast::Fragment { .. } => {
-                self.not_on_rpc(stmt.span, "FRAGMENT", "packets are fragmented on packet layers")
-            }
+            Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "PUSH works on packet layers"),
+            Ast::Pop { .. } => self.not_on_rpc(stmt.span, "POP", "POP works on packet layers"),
+            Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "CUT works on packet layers"),
+            Ast::Fragment { .. } => self.not_on_rpc(stmt.span, "FRAGMENT", "FRAGMENT works on packet layers"),
             Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
             Ast::QueueVerdict(_) => {
-                let diagnostic = Diagnostic::error(
-                    code::VERDICT_NOT_HERE,
-                    "a verdict of queues in a handler of an element",
-                )
-                .at(stmt.span, "ends handlers of a QUEUE");
+                let diagnostic =
+                    Diagnostic::error(code::VERDICT_NOT_HERE, "a queue's verdict in an element's handler")
+                        .at(stmt.span, "for handlers of a QUEUE");
                 self.cx.report(diagnostic);
                 None
             }
@@ -146,15 +145,15 @@ impl Scope<'_, '_> {
                 Diagnostic::error(code::DUPLICATE_NAME, format!("`{}` is named twice", name.name))
                     .at(name.span, "the second")
                     .with_label(first.span, "the first")
-                    .with_help("a LET does not change; give the new value a name of its own");
+                    .with_help("a LET cannot be changed; give the new value its own name");
             self.cx.report(diagnostic);
         }
         let local = value.as_ref().map(|value| self.add_local(name, value.ty, value.nullable));
         if self.names.len() >= LOCALS_MAX {
-            let message = format!("more than {LOCALS_MAX} names in a handler");
+            let message = format!("more than {LOCALS_MAX} names in one handler");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(name.span, "one too many")
-                .with_help("keep what is many in a TABLE");
+                .with_help("use a TABLE for many values");
             self.cx.report(diagnostic);
             return None;
         }
@@ -167,31 +166,33 @@ impl Scope<'_, '_> {
         LocalId(self.locals.len() - 1)
     }
 
-    fn set(&mut self, place: &ast::Place, value: &ast::Expr) -> Option<StmtKind> {
+    fn set(&mut self, place: &ast::AssignTarget, value: &ast::Expr) -> Option<StmtKind> {
         match self.place(place) {
             Some((target, ty, nullable, whose)) => {
                 let value = self.value_for(value, ty, nullable, &whose)?;
-                if let ast::Place::Path(path) = place {
+                if let ast::AssignTarget::Path(path) = place {
                     self.check_fits(path, &value)?;
                 }
                 Some(StmtKind::Set { target, value })
             }
             None => {
-                // The value may have faults of its own, worth telling in the same go.
+                // The value is checked too, to report its errors in the same run.
                 self.expr(value, None);
                 None
             }
         }
     }
 
-    /// Something that changes: the place, its type, whether it takes NULL, and its name in words.
-    fn place(&mut self, target: &ast::Place) -> Option<(Place, Type, bool, String)> {
+    /// An assignment target: its location, its type, whether it may be NULL, and its description.
+    fn place(&mut self, target: &ast::AssignTarget) -> Option<(AssignTarget, Type, bool, String)> {
         match target {
-            ast::Place::Path(path) => self.named_place(path),
-            ast::Place::Header { span, .. } | ast::Place::Trailer { span, .. } if self.is_packet() => {
-                self.no_write(*span, "a frame has none by name", "SET a field of a protocol: `ip.ttl`")
+            ast::AssignTarget::Path(path) => self.named_place(path),
+            ast::AssignTarget::Header { span, .. } | ast::AssignTarget::Trailer { span, .. }
+                if self.is_packet() =>
+            {
+                self.no_write(*span, "frames have no named headers", "set a protocol's field: `ip.ttl`")
             }
-            ast::Place::Header { key, span } => {
+            ast::AssignTarget::Header { key, span } => {
                 let name = self.written_header(key)?;
                 if !matches!(
                     self.view,
@@ -199,36 +200,36 @@ impl Scope<'_, '_> {
                 ) {
                     return self.no_write(
                         *span,
-                        "headers have left by then",
-                        "SET trailer['...'] in ON CLOSE, or the header in ON RESPONSE",
+                        "the headers have already been sent",
+                        "set trailer['...'] in ON CLOSE, or the header in ON RESPONSE",
                     );
                 }
-                Some((Place::Header(name), Type::Text(None), true, "a header".to_owned()))
+                Some((AssignTarget::Header(name), Type::Text(None), true, "a header".to_owned()))
             }
-            ast::Place::Trailer { key, span } => {
+            ast::AssignTarget::Trailer { key, span } => {
                 let name = self.written_header(key)?;
                 if self.view != View::Handler(HandlerKind::Close) {
                     return self.no_write(
                         *span,
-                        "trailers come with the end of the call",
-                        "SET it in ON CLOSE, or give it to ABORT ... WITH",
+                        "trailers are sent at the end of the call",
+                        "set it in ON CLOSE, or with ABORT ... WITH",
                     );
                 }
-                Some((Place::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
+                Some((AssignTarget::Trailer(name), Type::Text(None), true, "a trailer".to_owned()))
             }
         }
     }
 
-    /// The name of a header or trailer that a program may change; reports one that belongs to the protocol.
+    /// The name of a header or trailer that a program may set; reports protocol-owned ones.
     fn written_header(&mut self, key: &ast::Expr) -> Option<String> {
         let name = self.header_name(key)?;
         match header::instead_of_writing(&name) {
             None => Some(name),
-            Some(help) => self.no_write(key.span, "belongs to the protocol", help),
+            Some(help) => self.no_write(key.span, "set by the protocol", help),
         }
     }
 
-    fn named_place(&mut self, path: &ast::Path) -> Option<(Place, Type, bool, String)> {
+    fn named_place(&mut self, path: &ast::Path) -> Option<(AssignTarget, Type, bool, String)> {
         let name = match path.segments.as_slice() {
             [name] => name,
             [input, name] if input.name == "input" => name,
@@ -242,7 +243,7 @@ impl Scope<'_, '_> {
                 };
             }
             [_, name] => {
-                let help = format!("change a table's row with `UPDATE ... SET {} = ...`", name.name);
+                let help = format!("change a table row with `UPDATE ... SET {} = ...`", name.name);
                 return self.no_write(path.span, "not a column of the message", &help);
             }
             _ => {
@@ -259,52 +260,57 @@ impl Scope<'_, '_> {
             && let Some((known, _)) = self.names.iter().find(|(known, _)| known.name == name.name)
         {
             let label = format!("`{}` is a LET", known.name);
-            let help = "a LET does not change: use a CALL column, or another LET";
+            let help = "a LET cannot be changed: use a CALL column, or another LET";
             return self.no_write(path.span, &label, help);
         }
         if let Some(at) = self.own_column(&name.name) {
             let column = &element.columns[at];
             let known = !self.cx.is_broken(column.span);
-            return known.then_some((Place::Column(at), column.ty, column.nullable, whose));
+            return known.then_some((AssignTarget::Column(at), column.ty, column.nullable, whose));
         }
         if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
             && self.view.has_call()
         {
             let cell = &element.call[at];
-            return (!self.cx.is_broken(cell.span)).then_some((Place::Call(at), cell.ty, false, whose));
+            return (!self.cx.is_broken(cell.span)).then_some((
+                AssignTarget::Call(at),
+                cell.ty,
+                false,
+                whose,
+            ));
         }
         if let Some(at) = element.vars.iter().position(|var| var.name == name.name) {
             let var = &element.vars[at];
             if var.merge.is_some() {
-                let message = format!("`{}` is merged, and changes by ADD and RESET alone", name.name);
+                let message = format!("`{}` is merged, so only ADD and RESET can change it", name.name);
                 let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                     .at(path.span, "set here")
                     .with_label(var.span, "declared MERGE")
-                    .with_help(format!("write `ADD {}, n;`, or drop MERGE", name.name));
+                    .with_help(format!("write `ADD {}, n;`, or remove MERGE", name.name));
                 self.cx.report(diagnostic);
                 return None;
             }
-            return (!self.cx.is_broken(var.span)).then_some((Place::Var(at), var.ty, false, whose));
+            return (!self.cx.is_broken(var.span)).then_some((AssignTarget::Var(at), var.ty, false, whose));
         }
         if element.params.iter().any(|param| param.name == name.name) {
             return self.no_write(
                 path.span,
                 "a parameter",
-                "parameters are given in the chain: copy it into a LET or a VAR",
+                "the chain sets parameters: copy the value into a LET or a VAR",
             );
         }
         if self.meta(&name.name).is_some()
             || (!self.is_packet() && super::scope::METAS.iter().any(|(known, ..)| *known == name.name))
         {
-            return self.no_write(path.span, "known to the engine", "it can only be read");
+            return self.no_write(path.span, "set by the engine", "it is read-only");
         }
-        // Says what is wrong with the name: unknown, or not here.
+        // Reports why the name is not a target: unknown, or not available here.
         self.path(path)?;
-        self.no_write(path.span, "not a column, CALL column or VAR", "SET changes those, and headers")
+        self.no_write(path.span, "not a column, CALL column or VAR", "SET can change those, and headers")
     }
 
     fn no_write<T>(&mut self, span: Span, label: &str, help: &str) -> Option<T> {
-        let message = format!("this cannot be changed in {}", self.words());
+        let message = format!("this cannot be set in {}", self.words());
         let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, message).at(span, label).with_help(help);
         self.cx.report(diagnostic);
         None
@@ -321,11 +327,11 @@ impl Scope<'_, '_> {
         if !expr.nullable {
             return Some(expr);
         }
-        // NULL is the fault "unexpected null" at run time: a key that is not in the table is not known here.
+        // NULL is the error "unexpected null" at run time: whether the table has the key is unknown here.
         Some(Expr { fallible: true, ..expr })
     }
 
-    /// Where to: a port by its name, `'*'` for all others of the chain, or `'@hold'` for the element again.
+    /// The output: a port name, `'*'` for all other ports of the chain, or `'@hold'` for the element again.
     fn target_port(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let expr = self.typed(ast, Type::Text(None))?;
         if let ExprKind::Const(Value::Bytes(bytes)) = &expr.kind
@@ -336,13 +342,13 @@ impl Scope<'_, '_> {
             let strange = NoPort {
                 name,
                 literal: Some(expr.span),
-                otherwise: "name a PORT or a GROUP, or write '*' for all others of the chain",
+                otherwise: "name a PORT or a GROUP, or write '*' for all other ports of the chain",
             };
             let diagnostic = self.cx.no_port(Diagnostic::error, strange).at(expr.span, "unknown");
             self.cx.report_missing(diagnostic);
             return None;
         }
-        // NULL is the fault "unexpected null" at run time, as for calls.
+        // NULL is the error "unexpected null" at run time, as for calls.
         Some(Expr { fallible: expr.fallible || expr.nullable, ..expr })
     }
 
@@ -351,25 +357,25 @@ impl Scope<'_, '_> {
     fn guard(&mut self, guard: &ast::Guard, span: Span) -> Option<StmtKind> {
         self.check_input(guard.select.span)?;
         if self.view == View::Handler(HandlerKind::Close) {
-            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE guards nothing")
-                .at(span, "the call has ended already")
+            let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a guard in ON CLOSE has no effect")
+                .at(span, "the call has already ended")
                 .with_help("use IF, or INSERT ... SELECT ... FROM input");
             self.cx.report(diagnostic);
             return None;
         }
-        let n_sights = self.sights.len();
+        let n_visible_rows = self.visible_rows.len();
         let query = self.query(&guard.select);
         let set = self.selected_items(&guard.select.items);
-        for sight in &mut self.sights[n_sights..] {
-            sight.bare = Bare::Hidden;
+        for visible in &mut self.visible_rows[n_visible_rows..] {
+            visible.visibility = ColumnVisibility::Hidden;
         }
         let otherwise = self.guard_else(guard, span);
         Some(StmtKind::Guard { query: query?, set: set?, otherwise: otherwise? })
     }
 
-    /// What the items of a guard change: `e AS c` sets column c; `*` and a plain column change nothing.
-    fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(Place, Expr)>> {
-        let mut set: Option<Vec<(Place, Expr)>> = Some(Vec::new());
+    /// The assignments of a guard's items: `e AS c` sets column c; `*` and a plain column set nothing.
+    fn selected_items(&mut self, items: &[SelectItem]) -> Option<Vec<(AssignTarget, Expr)>> {
+        let mut set: Option<Vec<(AssignTarget, Expr)>> = Some(Vec::new());
         for item in items {
             let SelectItem::Value { value, alias } = item else { continue };
             let changed = match (alias, &value.kind) {
@@ -380,9 +386,9 @@ impl Scope<'_, '_> {
                     continue;
                 }
                 (None, _) => {
-                    let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, "this value goes nowhere")
-                        .at(value.span, "has no name")
-                        .with_help("name the column that it sets: `e AS column`");
+                    let diagnostic = Diagnostic::error(code::WRITE_NOT_HERE, "this value is not used")
+                        .at(value.span, "no name")
+                        .with_help("name the column to set: `e AS column`");
                     self.cx.report(diagnostic);
                     None
                 }
@@ -409,7 +415,7 @@ impl Scope<'_, '_> {
             return self.verdict(verdict);
         }
         if guard.into_output.is_some() {
-            // The form of the ADN paper: a row that does not come out is refused, and nobody is left hanging.
+            // The form of the ADN paper: a call without a result row is aborted, so its caller gets an answer.
             let status = Value::Int(i64::from(Status::PermissionDenied.code()));
             let text = Value::text(&format!("no row of input left by {}", self.element.name));
             let kind = VerdictKind::Abort {
@@ -428,8 +434,8 @@ impl Scope<'_, '_> {
             "a request can end here without an answer"
         };
         let diagnostic = Diagnostic::error(code::NO_ANSWER, message)
-            .at(span, "what happens to a message that does not match?")
-            .with_help("say it: `ELSE ABORT PERMISSION_DENIED 'why'`")
+            .at(span, "action for other messages missing")
+            .with_help("add it: `ELSE ABORT PERMISSION_DENIED 'why'`")
             .with_fix(Span { start: span.end.saturating_sub(1), ..span }, " ELSE ABORT PERMISSION_DENIED;");
         self.cx.report(diagnostic);
         None
@@ -437,21 +443,21 @@ impl Scope<'_, '_> {
 
     // ---- tables ------------------------------------------------------------------------------------------------
 
-    /// The table of a statement that changes it.
+    /// The table of a statement that writes it.
     fn written_table(&mut self, name: &Ident, makes_rows: bool) -> Option<TableRef> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
         if let Some(filler) = table.filled {
-            let (clause, who) = (filler.clause(), filler.who());
-            let message = format!("`{}` is filled by {who}, and handlers only read it", name.name);
-            let help = format!("drop {clause} (and say what is evicted), or keep this in a table of its own");
+            let (clause, who) = (filler.clause(), filler.in_words());
+            let message = format!("`{}` is filled by {who}, so handlers can only read it", name.name);
+            let help = format!("remove {clause} (and add an EVICT clause), or use a separate table");
             let diagnostic = Diagnostic::error(code::TABLE_READ_ONLY, message)
                 .at(name.span, "written here")
                 .with_label(table.span, format!("declared {clause}"))
                 .with_help(help);
             let diagnostic = if filler == ast::Filler::Controller {
                 diagnostic
-                    .with_help(format!("or send rows by a sink: `SINK s (...) TO TABLE {};`", name.name))
+                    .with_help(format!("or send rows with a sink: `SINK s (...) TO TABLE {};`", name.name))
             } else {
                 diagnostic
             };
@@ -459,21 +465,20 @@ impl Scope<'_, '_> {
             return None;
         }
         if makes_rows && table.evict.is_none() {
-            let message =
-                format!("`{}` gets rows here, and does not say what happens when it is full", name.name);
+            let message = format!("`{}` gets rows here, but has no eviction policy", name.name);
             let diagnostic = Diagnostic::error(code::NO_EVICT, message)
-                .at(name.span, "may make a row")
+                .at(name.span, "may insert a row")
                 .with_label(table.span, "no EVICT")
-                .with_help("add `EVICT OLDEST`, `EVICT LRU` or `EVICT REJECT` behind `MAX n ROWS`");
+                .with_help("add `EVICT OLDEST`, `EVICT LRU` or `EVICT REJECT` after `MAX n ROWS`");
             self.cx.report_unless_broken(table.span, diagnostic);
             return None;
         }
         let is_scanned = |row: &RowId| self.rows[row.0].table == found;
         if makes_rows && self.scanning().iter().any(is_scanned) {
-            let message = format!("`{}` gets rows while it is scanned", name.name);
+            let message = format!("rows are inserted into `{}` while it is scanned", name.name);
             let diagnostic = Diagnostic::error(code::SCANNED_TABLE_GROWS, message)
-                .at(name.span, "inside its own SCAN")
-                .with_help("UPDATE the row, or gather in a LET, VAR or another table");
+                .at(name.span, "inside a SCAN of the same table")
+                .with_help("use UPDATE, or collect the rows in a VAR or another table");
             self.cx.report(diagnostic);
             return None;
         }
@@ -481,8 +486,8 @@ impl Scope<'_, '_> {
     }
 
     fn scanning(&self) -> Vec<RowId> {
-        let scans = self.sights.iter().filter(|sight| sight.bare == Bare::First);
-        scans.map(|sight| sight.row).collect()
+        let scans = self.visible_rows.iter().filter(|visible| visible.visibility == ColumnVisibility::First);
+        scans.map(|visible| visible.row).collect()
     }
 
     fn insert(&mut self, insert: &ast::Insert) -> Option<StmtKind> {
@@ -490,7 +495,7 @@ impl Scope<'_, '_> {
         if sink.is_none() && !self.is_table(&insert.into.name) {
             return self.unknown_target(&insert.into);
         }
-        let n_sights = self.sights.len();
+        let n_visible_rows = self.visible_rows.len();
         let query = match &insert.source {
             InsertSource::Select(select) => {
                 self.check_input(select.span)?;
@@ -500,7 +505,7 @@ impl Scope<'_, '_> {
         };
         let table = if sink.is_none() { self.written_table(&insert.into, true) } else { None };
         let rows = self.inserted_rows(insert, sink, table);
-        self.sights.truncate(n_sights);
+        self.visible_rows.truncate(n_visible_rows);
         let (query, rows) = (query?, rows?);
         match sink {
             Some(sink) => Some(StmtKind::Emit { sink, query, rows }),
@@ -511,7 +516,7 @@ impl Scope<'_, '_> {
     fn unknown_target<T>(&mut self, name: &Ident) -> Option<T> {
         let sinks: Vec<&str> = self.element.sinks.iter().map(|sink| sink.name.as_str()).collect();
         let tables = self.element.tables.iter().chain(self.shared).map(|table| table.name.as_str());
-        let message = format!("there is no table or sink `{}`", name.name);
+        let message = format!("unknown table or sink `{}`", name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_TABLE, message)
             .at(name.span, "unknown")
             .with_help(format!("declare it: `SINK {} (...) TO STDOUT;`, or as a TABLE", name.name));
@@ -537,9 +542,9 @@ impl Scope<'_, '_> {
                         SelectItem::Value { value, .. } => values.push(value),
                         SelectItem::Star(star) => {
                             let diagnostic =
-                                Diagnostic::error(code::BAD_ARGUMENTS, "`*` names no columns here")
+                                Diagnostic::error(code::BAD_ARGUMENTS, "`*` is not allowed here")
                                     .at(*star, "which columns?")
-                                    .with_help("name a value for each column");
+                                    .with_help("write one value for each column");
                             self.cx.report(diagnostic);
                             return None;
                         }
@@ -555,7 +560,7 @@ impl Scope<'_, '_> {
         rows.into_iter().collect()
     }
 
-    /// The columns that the values of an INSERT are for, in the order of the values.
+    /// The columns of an INSERT's values, in order.
     fn target_columns(
         &mut self,
         insert: &ast::Insert,
@@ -652,9 +657,12 @@ impl Scope<'_, '_> {
         let column = &table.columns[at];
         let message = format!("a new row of `{}` has no value for `{}`", table.name, column.name);
         let diagnostic = Diagnostic::error(code::NO_VALUE, message)
-            .at(span, format!("`{}` is not given", column.name))
+            .at(span, format!("`{}` has no value", column.name))
             .with_label(column.span, "has no default, and cannot be NULL")
-            .with_help(format!("give it one here, or a default: `{} {} = ...`", column.name, column.ty));
+            .with_help(format!(
+                "give it a value here, or declare a default: `{} {} = ...`",
+                column.name, column.ty
+            ));
         self.cx.report_unless_broken(column.span, diagnostic);
         None
     }
@@ -675,13 +683,13 @@ impl Scope<'_, '_> {
             let names: Vec<&str> =
                 decl.columns[..decl.n_keys].iter().map(|column| column.name.as_str()).collect();
             let message = format!(
-                "the key of `{}` has {} columns, and {} are given",
+                "the key of `{}` has {} columns, but {} values are given",
                 decl.name,
                 decl.n_keys,
                 upsert.key.len()
             );
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
-                .at(span, "not the whole key")
+                .at(span, "incomplete key")
                 .with_help(format!("write `KEY ({})`", names.join(", ")));
             self.cx.report_unless_broken(decl.span, diagnostic);
             None
@@ -704,7 +712,7 @@ impl Scope<'_, '_> {
         Some(StmtKind::Upsert { table, row, key, set })
     }
 
-    /// `c = e, ...` on a row; every value sees the row as it was.
+    /// `c = e, ...` on a row; every value reads the row before the assignments.
     fn assignments(
         &mut self,
         table: TableRef,
@@ -742,9 +750,9 @@ impl Scope<'_, '_> {
         if at < decl.n_keys {
             let diagnostic =
                 Diagnostic::error(code::KEY_CHANGED, format!("`{}` is part of the key", column.name))
-                    .at(assign.name.span, "a key does not change")
+                    .at(assign.name.span, "a key cannot be changed")
                     .with_label(column.span, "declared here")
-                    .with_help("DELETE the row and INSERT another");
+                    .with_help("DELETE the row and INSERT a new one");
             self.cx.report(diagnostic);
             return None;
         }
@@ -762,11 +770,11 @@ impl Scope<'_, '_> {
                     Merge::Max => format!("{name} = greatest({name}, e)"),
                     Merge::Min => format!("{name} = least({name}, e)"),
                 };
-                let message = format!("`{name}` is merged, and changes by its own operation alone");
+                let message = format!("`{name}` is merged, so only its own merge operation can change it");
                 let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
-                    .at(assign.span, "another operation")
+                    .at(assign.span, "a different operation")
                     .with_label(column.span, "declared MERGE")
-                    .with_help(format!("write `{form}`, or drop MERGE"));
+                    .with_help(format!("write `{form}`, or remove MERGE"));
                 self.cx.report(diagnostic);
                 None
             }
@@ -790,7 +798,7 @@ impl Scope<'_, '_> {
             };
             (set, filter.and_then(|filter| scope.split_key(row, filter, span)))
         });
-        let returning: Vec<Option<(usize, Place)>> =
+        let returning: Vec<Option<(usize, AssignTarget)>> =
             update.returning.iter().map(|returning| self.returning(table, returning, update)).collect();
         let otherwise = update.otherwise.as_ref().map(|body| self.block(body)).unwrap_or_default();
         let (key, condition) = split?;
@@ -803,40 +811,40 @@ impl Scope<'_, '_> {
         table: TableRef,
         returning: &ast::Returning,
         update: &ast::Update,
-    ) -> Option<(usize, Place)> {
+    ) -> Option<(usize, AssignTarget)> {
         let at = self.column_of(table, &returning.column)?;
         let column = &self.table(table).columns[at];
         if let Some(name) = returning.into.as_ident()
             && !self.is_known(&name.name)
         {
-            // A new name: a LET. If ELSE goes on, it may have no value.
+            // A new name is a LET. If ELSE continues, it may have no value.
             let ends = update.otherwise.as_ref().is_some_and(|body| ends_handler(body));
             let local = self.add_local(name, column.ty, column.nullable || !ends);
             self.names.push((name.clone(), Some(local)));
             self.cx.returned.push((local, name.clone()));
-            return Some((at, Place::Local(local)));
+            return Some((at, AssignTarget::Local(local)));
         }
         let (place, ty, nullable, whose) = self.named_place(&returning.into)?;
         let message = if column.nullable && !nullable {
-            format!("`{}` may be NULL, and {whose} cannot", column.name)
+            format!("`{}` may be NULL, but {whose} cannot be NULL", column.name)
         } else if types::widens(column.ty, ty) {
             return Some((at, place));
         } else {
             format!(
-                "`{}` is {}, and {whose} is {}",
+                "`{}` is {}, but {whose} is {}",
                 column.name,
                 super::expr::article(column.ty),
                 super::expr::article(ty)
             )
         };
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(returning.span, "does not fit")
-            .with_help("return it into a new name, and convert that: `RETURNING c INTO x`");
+            .at(returning.span, "out of range")
+            .with_help("return it into a new name, then convert it: `RETURNING c INTO x`");
         self.cx.report(diagnostic);
         None
     }
 
-    /// Whether a name is something of the element that a RETURNING could mean.
+    /// Whether the element declares a name that RETURNING could refer to.
     fn is_known(&self, name: &str) -> bool {
         let element = self.element;
         element.call.iter().any(|cell| cell.name == name)
@@ -875,7 +883,7 @@ impl Scope<'_, '_> {
     fn merged_var(&mut self, name: &Ident, verb: &str) -> Option<usize> {
         let element = self.element;
         let Some(at) = element.vars.iter().position(|var| var.name == name.name) else {
-            let message = format!("there is no variable `{}`", name.name);
+            let message = format!("unknown variable `{}`", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
                 .at(name.span, "unknown")
                 .with_help(format!("declare it: `VAR {} U64 MERGE SUM;`", name.name));
@@ -885,7 +893,7 @@ impl Scope<'_, '_> {
         };
         let var = &element.vars[at];
         if var.merge.is_none() {
-            let message = format!("`{}` is not merged, and {verb} is for merged variables", name.name);
+            let message = format!("`{}` is not merged, but {verb} is for merged variables", name.name);
             let diagnostic = Diagnostic::error(code::MERGE_MISUSE, message)
                 .at(name.span, "an ordinary variable")
                 .with_label(var.span, "declared without MERGE")
@@ -912,17 +920,18 @@ impl Scope<'_, '_> {
     fn reset(&mut self, target: &Ident) -> Option<StmtKind> {
         let var = self.merged_var(target, "RESET")?;
         if self.view != View::Handler(HandlerKind::Every) {
-            let message = format!("RESET changes the merged value, which is not at hand in {}", self.words());
+            let message =
+                format!("RESET changes the merged value, which is not available in {}", self.words());
             let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
                 .at(target.span, "reset here")
-                .with_help("RESET it in ON EVERY");
+                .with_help("use RESET in ON EVERY");
             self.cx.report(diagnostic);
             return None;
         }
         Some(StmtKind::Reset { var })
     }
 
-    /// The handlers of a list that the element may have, in words.
+    /// The names of the handlers that are possible for the element.
     fn events(&self, kinds: &[HandlerKind]) -> Vec<&'static str> {
         if !self.is_packet() {
             return kinds.iter().map(|kind| View::Handler(*kind).words()).collect();
@@ -939,25 +948,26 @@ impl Scope<'_, '_> {
             return Some(());
         }
         let names = self.events(allowed);
-        let message = format!("{what} has nothing to act on in {}", self.words());
+        let message = format!("{what} is not available in {}", self.words());
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(span, "no message is at hand")
-            .with_help(format!("{what} is for {}", names.join(", ")));
+            .at(span, "no message here")
+            .with_help(format!("{what} is allowed in {}", names.join(", ")));
         self.cx.report(diagnostic);
         None
     }
 
     fn not_on_packet<T>(&mut self, span: Span, what: &str, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on frames"))
-            .at(span, "not on this layer")
-            .with_help(help);
+        let diagnostic =
+            Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on frames"))
+                .at(span, "not available on this layer")
+                .with_help(help);
         self.cx.report(diagnostic);
         None
     }
 
     fn not_on_rpc<T>(&mut self, span: Span, what: &str, why: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("there is no {what} on rpc"))
-            .at(span, "not on this layer")
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, format!("{what} is not available on rpc"))
+            .at(span, "not available on this layer")
             .with_help(why);
         self.cx.report(diagnostic);
         None
@@ -978,7 +988,7 @@ impl Scope<'_, '_> {
                 if !self.is_packet() {
                     let diagnostic =
                         Diagnostic::warning(code::NO_ANSWER, "a request can end here without an answer")
-                            .at(span, "the caller gets a reset and no status")
+                            .at(span, "the client gets a stream reset without a status")
                             .with_help("write `ABORT UNAVAILABLE`, unless the method is a stream");
                     self.cx.report(diagnostic);
                 }
@@ -987,13 +997,13 @@ impl Scope<'_, '_> {
             AstVerdict::Abort { status, text, with } => {
                 self.check_verdict(&[H::Open, H::Request, H::Response, H::Error], "ABORT", span)?;
                 if let (true, Some(first)) = (self.is_packet(), with.first()) {
-                    let help = "nobody is answered: the frame is dropped, and counted by status and text";
+                    let help = "a frame has no response: ABORT drops it and counts it by status and text";
                     return self.not_on_packet(first.span, "ABORT ... WITH", help);
                 }
                 self.abort(status, text.as_ref(), with)?
             }
             AstVerdict::Reply { .. } | AstVerdict::ReplyPayload { .. } if self.is_packet() => {
-                let help = "a frame has no answer: DROP it, or change it and `REDIRECT TO port`";
+                let help = "a frame has no response: use DROP, or change the frame and `REDIRECT TO port`";
                 return self.not_on_packet(span, "REPLY", help);
             }
             AstVerdict::Steer { edge } if self.is_packet() => {
@@ -1045,14 +1055,14 @@ impl Scope<'_, '_> {
         let why = match self.view {
             View::Handler(HandlerKind::Close) => "the call has ended",
             View::Handler(kind) if kind.is_timed() => "there is no tuple to decide on",
-            View::Handler(HandlerKind::Response) => "the request has left",
-            _ => "the element has failed, and its work is undone",
+            View::Handler(HandlerKind::Response) => "the request has already been sent",
+            _ => "the element has failed, and its changes were rolled back",
         };
         let names = self.events(allowed);
-        let message = format!("{what} cannot be decided in {}", self.words());
+        let message = format!("{what} is not allowed in {}", self.words());
         let diagnostic = Diagnostic::error(code::VERDICT_NOT_HERE, message)
             .at(span, why)
-            .with_help(format!("{what} is for {}", names.join(", ")));
+            .with_help(format!("{what} is allowed in {}", names.join(", ")));
         self.cx.report(diagnostic);
         None
     }
@@ -1068,7 +1078,7 @@ impl Scope<'_, '_> {
             _ if self.cx.layer_is_missing => None,
             ast::ExprKind::Path(path) if path.as_ident().is_some_and(|name| self.is_unknown_status(name)) => {
                 let name = path.as_ident()?;
-                let message = format!("there is no status `{}`", name.name);
+                let message = format!("unknown status `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
                     .at(name.span, "not a gRPC status")
                     .with_note("see https://grpc.io/docs/guides/status-codes");
@@ -1079,8 +1089,8 @@ impl Scope<'_, '_> {
         };
         if let Some(Expr { kind: ExprKind::Const(Value::Int(0)), span, .. }) = status {
             let diagnostic = Diagnostic::error(code::BAD_LITERAL, "ABORT cannot end a call as OK")
-                .at(span, "OK is no fault")
-                .with_help("answer with REPLY, or name another status");
+                .at(span, "OK is not an error")
+                .with_help("use REPLY, or another status");
             self.cx.report(diagnostic);
             return None;
         }
@@ -1088,12 +1098,12 @@ impl Scope<'_, '_> {
             Some(text) => self.typed(text, Type::Text(None)).map(Some),
             None => Some(None),
         };
-        let with: Vec<Option<(AnswerPlace, Expr)>> = with.iter().map(|item| self.answer(item)).collect();
+        let with: Vec<Option<(AnswerTarget, Expr)>> = with.iter().map(|item| self.answer(item)).collect();
         let with = with.into_iter().collect::<Option<Vec<_>>>();
         Some(VerdictKind::Abort { status: status?, text: text?, with: with? })
     }
 
-    /// Whether a name that means nothing is most likely meant as a status.
+    /// Whether an unknown name is probably meant as a status.
     fn is_unknown_status(&self, name: &Ident) -> bool {
         if Status::from_name(&name.name).is_some() || self.is_known(&name.name) {
             return false;
@@ -1102,17 +1112,17 @@ impl Scope<'_, '_> {
         looks_like_one || nearest(&name.name, status_names()).is_some()
     }
 
-    fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerPlace, Expr)> {
+    fn answer(&mut self, item: &ast::WithItem) -> Option<(AnswerTarget, Expr)> {
         let value = self.typed(&item.value, Type::Text(None));
         let place = match &item.target {
-            ast::Place::Header { key, .. } => AnswerPlace::Header(self.written_header(key)?),
-            ast::Place::Trailer { key, .. } => AnswerPlace::Trailer(self.written_header(key)?),
-            ast::Place::Path(path) => {
+            ast::AssignTarget::Header { key, .. } => AnswerTarget::Header(self.written_header(key)?),
+            ast::AssignTarget::Trailer { key, .. } => AnswerTarget::Trailer(self.written_header(key)?),
+            ast::AssignTarget::Path(path) => {
                 let diagnostic = Diagnostic::error(
                     code::WRITE_NOT_HERE,
-                    "an answer of ABORT has headers and trailers alone",
+                    "ABORT ... WITH can only set headers and trailers",
                 )
-                .at(path.span, "not a header")
+                .at(path.span, "not a valid name")
                 .with_help(format!("write `header['{}'] = ...`", path.to_dotted()));
                 self.cx.report(diagnostic);
                 return None;
@@ -1133,7 +1143,7 @@ impl Scope<'_, '_> {
             let Some(at) = at else {
                 let names: Vec<&str> =
                     element.columns.iter().filter(is_response).map(|column| column.name.as_str()).collect();
-                let message = format!("the answer has no column `{}`", name.name);
+                let message = format!("the response has no column `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
                     .at(name.span, "not a column of RETURNS")
                     .with_help(format!(
@@ -1164,7 +1174,7 @@ fn scope_filter(scope: &mut Scope<'_, '_>, filter: Option<&ast::Expr>) -> Option
     }
 }
 
-/// Where an expression reads a column of a row.
+/// The first read of a row's column in an expression.
 fn reads_column(expr: &Expr, row: RowId, column: usize) -> Option<Span> {
     let mut found = None;
     each_expr(expr, &mut |part| {
@@ -1187,12 +1197,12 @@ fn ends_handler(body: &[ast::Stmt]) -> bool {
     })
 }
 
-/// Whether a value is a call of `counted`, and nothing around it.
+/// Whether a value is exactly a call of `counted`.
 fn is_counted(value: &ast::Expr) -> bool {
     matches!(&value.kind, ast::ExprKind::Call { function, .. } if function.name.eq_ignore_ascii_case("counted"))
 }
 
-/// Whether a value is the merge operation on its own column, and reads it nowhere else.
+/// Whether a value is the merge operation on its own column, without other reads of the column.
 fn is_merge(value: &Expr, merge: Merge, row: RowId, column: usize) -> bool {
     let is_column = |expr: &Expr| expr.kind == ExprKind::RowColumn { row, column };
     let (first, second) = match (&value.kind, merge) {

@@ -1,4 +1,4 @@
-//! Declarations of tables: columns, key, bounds.
+//! Declarations of tables: columns, key, limits.
 
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
@@ -6,8 +6,8 @@ use weft_core::{Interval, Time, Type, Value};
 use super::Cx;
 use super::expr::article;
 use super::fold::{self, FoldError};
-use super::question::{condition, row_of};
 use super::scope::{Scope, View};
+use super::table_statement::{condition, row_of};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Check, Element, Expr, ExprKind, Function, Table, TableColumn, TableLimits};
@@ -15,10 +15,10 @@ use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
 use crate::source::Span;
 use crate::types;
 
-/// Characters of a CHECK that are shown.
+/// The maximum length of a CHECK in a message.
 const CHECK_CHARS_MAX: usize = 200;
 
-/// The bounds of a table as they are written; parameters decide what they are.
+/// The limits of a table as expressions; parameters determine their values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
     pub(super) rows: Option<Expr>,
@@ -33,14 +33,14 @@ impl Bounds {
     }
 }
 
-/// The columns of a table in the order in which they are written.
+/// The columns of a table in written order.
 pub(super) fn written_order(table: &Table) -> Vec<usize> {
     let mut order: Vec<usize> = (0..table.columns.len()).collect();
     order.sort_by_key(|at| table.columns[*at].written_at);
     order
 }
 
-/// Checks a declaration. `element` gives the parameters.
+/// Checks a declaration. `element` provides the parameters.
 pub(super) fn table(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -81,34 +81,36 @@ pub(super) fn table(
     (table, bounds)
 }
 
-/// What holds of every row: the controller's are looked at as they come.
+/// A condition on every row: rows of the controller are checked when they arrive.
 fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::CheckClause) -> Option<Check> {
     if table.filled != Some(Filler::Controller) {
-        let message =
-            format!("`{}` is not FILLED BY CONTROLLER, and CHECK is for rows from outside", table.name);
+        let message = format!(
+            "CHECK applies to rows from the controller, but `{}` is not FILLED BY CONTROLLER",
+            table.name
+        );
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-            .at(clause.span, "would be asked of no row")
-            .with_help("handlers say what they write: test it there with IF");
+            .at(clause.span, "would check no row")
+            .with_help("test the values with IF where handlers write them");
         cx.report(diagnostic);
         return None;
     }
     let row = row_of(&table.columns);
-    let help = "compare columns with literals and each other; `TTL` takes out rows that are too old";
-    check(cx, &row, n_rand, clause, ("a row is what it is at any time", help))
+    let help = "compare columns with literals and with each other; use `TTL` to remove old rows";
+    check(cx, &row, n_rand, clause, ("a row does not change with time", help))
 }
 
-/// What holds of the parameters of every instance.
+/// A condition on the parameters of every instance.
 pub(super) fn param_check(
     cx: &mut Cx<'_>,
     element: &Element,
     n_rand: &mut u32,
     clause: &ast::CheckClause,
 ) -> Option<Check> {
-    let help = "compare parameters with literals and each other";
-    check(cx, element, n_rand, clause, ("parameters are what they are at any time", help))
+    let help = "compare parameters with literals and with each other";
+    check(cx, element, n_rand, clause, ("parameters do not change with time", help))
 }
 
-/// A condition about parameters; what is told of one that asks for the time.
+/// Checks a condition over parameters; the last argument is the message for one that reads the clock.
 fn check(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -117,10 +119,9 @@ fn check(
     (at_any_time, help): (&str, &str),
 ) -> Option<Check> {
     let condition = condition(cx, element, &clause.condition, n_rand)?;
-    if let Some(now) = asks_for_time(&condition) {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, at_any_time)
-            .at(now, "differs from one time to the other")
-            .with_help(help);
+    if let Some(now) = reads_clock(&condition) {
+        let diagnostic =
+            Diagnostic::error(code::NOT_CONSTANT, at_any_time).at(now, "changes with time").with_help(help);
         cx.report(diagnostic);
         return None;
     }
@@ -132,16 +133,16 @@ fn check(
     Some(Check { condition, text, span: clause.span })
 }
 
-/// Where an expression asks for the time.
-fn asks_for_time(expr: &Expr) -> Option<Span> {
+/// The first use of the clock in an expression.
+fn reads_clock(expr: &Expr) -> Option<Span> {
     match expr.kind {
         ExprKind::Function { function: Function::Now, .. } => Some(expr.span),
-        _ => expr.children().into_iter().find_map(asks_for_time),
+        _ => expr.children().into_iter().find_map(reads_clock),
     }
 }
 
-/// The first of what holds of every row of a table that this one breaks: what is unknown breaks nothing, and what has
-/// no value, as a division by zero, is broken.
+/// The first CHECK of a table that a row violates: NULL does not violate it, but an error such as division by zero
+/// does.
 pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t Check> {
     first_broken(&table.checks, row)
 }
@@ -153,37 +154,37 @@ fn first_broken<'c>(checks: &'c [Check], values: &[Value]) -> Option<&'c Check> 
     checks.iter().find(breaks)
 }
 
-/// The first of what holds of the parameters of an element that these values break, and what is wrong, in words.
+/// The first CHECK of an element that parameter values violate, with a message.
 pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Option<(&'e Check, String)> {
     let check = first_broken(&element.checks, values)?;
-    let told = check.condition.params().into_iter().map(|at| {
+    let values = check.condition.params().into_iter().map(|at| {
         let param = &element.params[at];
         format!("{} is {}", param.name, shown(param.ty, &values[at]))
     });
-    let (text, name, told) = (&check.text, &element.name, told.collect::<Vec<_>>().join(", "));
-    Some((check, format!("`{text}` does not hold of this `{name}`: {told}")))
+    let (text, name, values) = (&check.text, &element.name, values.collect::<Vec<_>>().join(", "));
+    Some((check, format!("`{text}` is not satisfied by this `{name}`: {values}")))
 }
 
-/// What is wrong with a row of which a condition does not hold, in words.
+/// The message for a row that violates a CHECK.
 pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
-    let (text, name, told) = (&check.text, &table.name, told(table, row, check));
+    let (text, name, values) = (&check.text, &table.name, row_in_words(table, row, check));
     match fold::fold_at(&check.condition, row, Time(0)) {
         Err(FoldError::Fault(what, _)) => {
-            format!("`{text}` has no value for a row of `{name}`, {what}: {told}")
+            format!("`{text}` has no value for a row of `{name}`, {what}: {values}")
         }
-        _ => format!("`{text}` does not hold of a row of `{name}`: {told}"),
+        _ => format!("`{text}` is not satisfied by a row of `{name}`: {values}"),
     }
 }
 
-/// What a row has in the columns that a condition is about, and behind them which row it is.
-fn told(table: &Table, values: &[Value], check: &Check) -> String {
+/// The row's values in the columns of a condition, followed by its key.
+fn row_in_words(table: &Table, values: &[Value], check: &Check) -> String {
     let about = check.condition.params();
     let key = (0..table.n_keys).filter(|at| !about.contains(at));
-    let told = about.iter().copied().chain(key).map(|at| {
+    let values = about.iter().copied().chain(key).map(|at| {
         let (column, value) = (&table.columns[at], &values[at]);
         format!("{} is {}", column.name, shown(column.ty, value))
     });
-    told.collect::<Vec<_>>().join(", ")
+    values.collect::<Vec<_>>().join(", ")
 }
 
 fn shown(ty: Type, value: &Value) -> String {
@@ -227,17 +228,17 @@ fn column(
     {
         let diagnostic = Diagnostic::error(
             code::MERGE_MISUSE,
-            format!("only integers merge, and this is {}", article(ty)),
+            format!("only integers can be merged; this is {}", article(ty)),
         )
         .at(clause.span, "cannot be merged")
         .with_label(column.ty.span, ty.to_string());
-        cx.report(diagnostic.with_help("count in whole units (bytes, microseconds), or drop MERGE"));
+        cx.report(diagnostic.with_help("count in whole units (bytes, microseconds), or remove MERGE"));
     }
     let merge = column.merge.map(|clause| clause.merge);
     TableColumn { name, ty, nullable, default, merge, written_at, span: column.span }
 }
 
-/// Moves the columns of the primary key to the front, in the order of the key; gives their number.
+/// Moves the primary key columns to the front, in key order; returns their number.
 fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>) -> usize {
     let inline: Vec<&ast::Column> =
         decl.columns.iter().filter(|column| column.primary_key.is_some()).collect();
@@ -249,7 +250,7 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
                     .at(inline[1].span, "the second")
                     .with_label(inline[0].span, "the first");
             cx.report(diagnostic.with_help(format!(
-                "one key of both: `PRIMARY KEY ({})` behind the columns",
+                "use one combined key: `PRIMARY KEY ({})` after the columns",
                 all.join(", ")
             )));
             vec![&inline[0].name]
@@ -259,8 +260,8 @@ fn keys_first(cx: &mut Cx<'_>, decl: &ast::Table, columns: &mut Vec<TableColumn>
             let first = decl.columns.first().map_or("key", |column| column.name.name.as_str());
             let diagnostic =
                 Diagnostic::error(code::BAD_KEY, format!("`{}` has no primary key", decl.name.name))
-                    .at(decl.name.span, "how is a row found?")
-                    .with_help(format!("mark the column that finds a row: `{first} ... PRIMARY KEY`"));
+                    .at(decl.name.span, "primary key missing")
+                    .with_help(format!("mark the key column: `{first} ... PRIMARY KEY`"));
             cx.report(diagnostic);
             cx.broken.insert(decl.span);
             Vec::new()
@@ -303,11 +304,11 @@ fn check_key(cx: &mut Cx<'_>, key: &mut TableColumn) {
         return;
     }
     let (fault, help) = if key.nullable {
-        ("may be NULL, and a key cannot", "drop the `?`")
+        ("may be NULL, but a key cannot be NULL", "remove the `?`")
     } else if key.ty == Type::F64 {
         ("is an F64, and fractions do not compare reliably", "use an integer, or TEXT")
     } else if key.merge.is_some() {
-        ("is merged, and a key does not change", "drop MERGE")
+        ("is merged, but a key cannot change", "remove MERGE")
     } else {
         return;
     };
@@ -327,8 +328,8 @@ fn check_bytes(cx: &mut Cx<'_>, decl: &ast::Table, columns: &[TableColumn], n_ke
     } else {
         return;
     };
-    let message = format!("a {what} of `{}` takes {n_bytes} bytes, and the limit is {max}", decl.name.name);
-    let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(decl.name.span, "too wide");
+    let message = format!("a {what} of `{}` takes {n_bytes} bytes; the limit is {max}", decl.name.name);
+    let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(decl.name.span, "too large");
     cx.report(diagnostic.with_help("shorten its TEXT(n) and BYTES(n) columns"));
 }
 
@@ -367,9 +368,9 @@ fn options(
             }
             TableOptionKind::Ttl { interval, since } => {
                 if matches!(interval.kind, ast::ExprKind::Null) {
-                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age is never NULL")
+                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age cannot be NULL")
                         .at(interval.span, "NULL")
-                        .with_help("leave `TTL` out for rows that stay");
+                        .with_help("remove `TTL` if rows should not expire");
                     cx.report(diagnostic);
                     cx.broken.insert(decl.span);
                     continue;
@@ -395,9 +396,10 @@ fn options(
         }
     }
     if seen[0].is_none() {
-        let diagnostic = Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no bound", decl.name.name))
-            .at(decl.name.span, "how many rows may it have?")
-            .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is known before the program runs");
+        let diagnostic =
+            Diagnostic::error(code::NO_ROWS_MAX, format!("`{}` has no row limit", decl.name.name))
+                .at(decl.name.span, "row limit missing")
+                .with_help("add `MAX 100000 ROWS EVICT OLDEST`: memory is allocated before the program runs");
         cx.report(diagnostic);
         cx.broken.insert(decl.span);
     }
@@ -405,7 +407,7 @@ fn options(
     bounds
 }
 
-/// A table of a cluster's members has their number for its key, and what they are called.
+/// Checks that a table of cluster members has a number as key, and a column for the endpoint.
 fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     let types: Vec<(Type, bool)> = table.columns.iter().map(|column| (column.ty, column.nullable)).collect();
     let is_right = table.n_keys == 1 && types == [(Type::Int(64), false), (Type::Endpoint, false)];
@@ -414,13 +416,13 @@ fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) 
     }
     let message = format!("`{}` cannot hold the members of a cluster", decl.name.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
-        .at(decl.name.span, "takes a number and an endpoint")
+        .at(decl.name.span, "needs a number and an endpoint column")
         .with_label(span, "filled with the members of the chain's cluster")
         .with_help(format!("write `TABLE {} (slot I64 PRIMARY KEY, endpoint ENDPOINT)`", decl.name.name));
     cx.report(diagnostic);
 }
 
-/// A table of ports has their names for its key, and what is known of their devices, which may be nothing.
+/// Checks that a table of ports has their names as key, and nullable columns for device properties.
 fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     let (keys, others) = table.columns.split_at(table.n_keys);
     let is_name = |column: &TableColumn| column.name == NAME_COLUMN && matches!(column.ty, Type::Text(_));
@@ -434,7 +436,7 @@ fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     }
     let name = &decl.name.name;
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, format!("`{name}` cannot hold ports"))
-        .at(decl.name.span, "takes names, and what is known of each")
+        .at(decl.name.span, "needs a text key, and optional properties of a port")
         .with_label(span, "filled with the ports of the program")
         .with_help(format!("write `TABLE {name} (port TEXT(32) PRIMARY KEY, mtu U16?, mac MAC?)`"));
     cx.report(diagnostic);
@@ -442,9 +444,9 @@ fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
 
 fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl: Option<Span>) {
     let (Some(filled), Some(filler)) = (seen[2], table.filled) else { return };
-    let (clause, who) = (filler.clause(), filler.who());
+    let (clause, who) = (filler.clause(), filler.in_words());
     let other = match (table.evict.is_some(), ttl, seen[3]) {
-        (true, ..) => seen[0].map(|span| (span, "EVICT", format!("nothing is evicted but by {who}"))),
+        (true, ..) => seen[0].map(|span| (span, "EVICT", format!("only {who} removes rows"))),
         (_, Some(span), _) if filler != Filler::Controller => {
             Some((span, "TTL", format!("rows stay until {who} removes them")))
         }
@@ -456,26 +458,26 @@ fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl
         let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
             .at(span, why)
             .with_label(filled, format!("filled by {who}"));
-        cx.report(diagnostic.with_help(format!("drop {what}, or {clause}")));
+        cx.report(diagnostic.with_help(format!("remove {what}, or {clause}")));
     }
 }
 
-/// The bounds as numbers, given the parameters' values; None where a bound had a fault that was reported.
+/// The limits as numbers, given the parameters' values; None for a limit with a reported error.
 ///
 /// # Errors
-/// A sentence on what is outside its limits, and where.
+/// A message about the value that is out of range, and its span.
 pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLimits>, (String, Span)> {
     let Some(rows) = &bounds.rows else { return Ok(None) };
     let Ok(Value::Int(n)) = fold::fold(rows, params) else { return Err(not_known(rows)) };
     let rows_max = u64::try_from(n).ok().filter(|n| (1..=TABLE_ROWS_MAX).contains(n));
     let Some(rows_max) = rows_max else {
-        return Err((format!("a table has 1 to {TABLE_ROWS_MAX} rows, and not {n}"), rows.span));
+        return Err((format!("a table must have 1 to {TABLE_ROWS_MAX} rows, not {n}"), rows.span));
     };
     let age = |ttl: &Option<Expr>| match ttl {
         None => Ok(None),
         Some(ttl) => match fold::fold(ttl, params) {
             Ok(Value::Int(nanos)) if nanos > 0 => Ok(Some(Interval(nanos))),
-            Ok(_) => Err(("an age is more than no time at all".to_owned(), ttl.span)),
+            Ok(_) => Err(("an age must be greater than zero".to_owned(), ttl.span)),
             Err(_) => Err(not_known(ttl)),
         },
     };
@@ -484,5 +486,5 @@ pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLi
 }
 
 fn not_known(expr: &Expr) -> (String, Span) {
-    ("this has no value that is known before the program runs".to_owned(), expr.span)
+    ("this is not a constant".to_owned(), expr.span)
 }

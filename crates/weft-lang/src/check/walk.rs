@@ -2,7 +2,7 @@
 
 use crate::hir::{Expr, Query, Stmt, StmtKind, Verdict, VerdictKind};
 
-/// Calls `visit` for an expression and all within it.
+/// Calls `visit` for an expression and all its subexpressions.
 pub(super) fn each_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
     visit(expr);
     for part in expr.children() {
@@ -10,7 +10,7 @@ pub(super) fn each_expr(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
     }
 }
 
-/// Calls `visit` for a statement and all within it.
+/// Calls `visit` for statements and all nested statements.
 pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     for stmt in stmts {
         visit(stmt);
@@ -28,11 +28,11 @@ pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     }
 }
 
-/// The expressions that stand in a statement itself, not in statements within it.
+/// The expressions of a statement itself, not of nested statements.
 pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
     match &stmt.kind {
         StmtKind::Let { value, .. } | StmtKind::Set { value, .. } => vec![value],
-        StmtKind::Mark { says } => says.iter().map(|(_, value)| value).collect(),
+        StmtKind::Mark { fields } => fields.iter().map(|(_, value)| value).collect(),
         StmtKind::Key { parts, .. } => parts.iter().collect(),
         StmtKind::If { arms, .. } => arms.iter().map(|(condition, _)| condition).collect(),
         StmtKind::Guard { query, set, otherwise } => {

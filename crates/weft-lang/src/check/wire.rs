@@ -1,7 +1,8 @@
 //! Wire formats: `CREATE PROTOCOL`.
 //!
-//! A definition is sound if every header has an end and every frame one reading: lengths and repetitions are bounded,
-//! bits fill bytes, an expression looks at what is there, and what may stand behind a header excludes each other.
+//! A valid definition gives every header an end and every frame one interpretation: lengths and repetitions are
+//! bounded, fields fill whole bytes, an expression reads only available values, and the protocols after a header
+//! exclude each other.
 
 use std::collections::BTreeSet;
 
@@ -24,48 +25,48 @@ mod expr;
 mod header;
 
 use exclude::Case;
-use expr::{At, Purpose};
+use expr::{ExprContext, Purpose};
 use header::Header;
 
 /// Values and choices of one PAYLOAD.
 const CHOICES_MAX: usize = 1024;
-/// What may stand behind all headers of a program together.
+/// The maximum number of payload rules of all headers of a program.
 const NEXTS_MAX: usize = 16 * 1024;
-/// Intervals that the conditions behind one header are compared by.
+/// The maximum number of intervals for comparing the conditions after one header.
 const INTERVALS_MAX: usize = 16 * 1024;
-/// Names that no protocol may have, since they mean something else where one is named.
-const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
+/// Reserved names of protocols.
+const RESERVED_NAMES: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
 
-/// With which frames begin, by name: on devices and captures of Ethernet, and on `tun`.
-pub(super) const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
+/// The first protocols of frames: on Ethernet devices and captures, and on `tun`.
+pub(super) const FIRST_PROTOCOLS: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
 
 /// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
 pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Unions) {
     let mut headers = Vec::new();
     for item in items {
         let Item::Protocol(item) = item else { continue };
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         if headers.len() == PROTOCOLS_MAX {
-            let message = format!("a program has {PROTOCOLS_MAX} protocols at most");
+            let message = format!("a program has at most {PROTOCOLS_MAX} protocols");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "one too many");
-            cx.report(diagnostic.with_help("take out those that no frame has"));
+            cx.report(diagnostic.with_help("remove the protocols that are not used"));
             cx.has_gaps = true;
             break;
         }
         check_name(cx, &item.name);
         headers.push(header::header(cx, item));
     }
-    let linked = headers.iter().map(|_| Linked::default()).collect();
+    let linked = headers.iter().map(|_| ProtocolLinks::default()).collect();
     let links = Linker { cx, headers: &headers, linked, otherwise: Vec::new(), n_nexts: 0 }.all();
-    check_back(cx, &headers, &links);
+    check_cycles(cx, &headers, &links);
     for (header, linked) in headers.iter().zip(&links) {
         check_exclusive(cx, header, &headers, &linked.nexts);
     }
-    check_reached(cx, &headers, &links);
+    warn_of_unreachable(cx, &headers, &links);
     let whole =
-        headers.into_iter().zip(links).map(|(header, Linked { nexts, encap, session_key, error })| {
+        headers.into_iter().zip(links).map(|(header, ProtocolLinks { nexts, encap, session_key, error })| {
             let next = nexts.into_iter().map(|link| link.next).collect();
             Protocol { next, encap, session_key, error, ..header.protocol }
         });
@@ -75,19 +76,19 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
 }
 
 fn check_name(cx: &mut Cx<'_>, name: &Ident) {
-    if TAKEN.contains(&name.name.to_ascii_lowercase().as_str()) {
-        let message = format!("no protocol can be called `{}`", name.name);
+    if RESERVED_NAMES.contains(&name.name.to_ascii_lowercase().as_str()) {
+        let message = format!("a protocol cannot be named `{}`", name.name);
         let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
-            .at(name.span, "means something else where a protocol is named")
-            .with_help(format!("call it `{}_`", name.name));
+            .at(name.span, "reserved name")
+            .with_help(format!("name it `{}_`", name.name));
         cx.report(diagnostic);
     }
 }
 
-/// Tells of protocols that neither begin a frame, nor are carried by another, nor carry one.
-fn check_reached(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Linked]) {
+/// Warns of protocols that no frame contains.
+fn warn_of_unreachable(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[ProtocolLinks]) {
     if cx.has_errors() {
-        // What a fault left out may have led there.
+        // A part omitted because of an error may have led there.
         return;
     }
     let carried: BTreeSet<usize> =
@@ -95,17 +96,18 @@ fn check_reached(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Linked]) {
     for (at, header) in headers.iter().enumerate() {
         let name = &header.ast.name;
         let is_used = carried.contains(&at) || !links[at].nexts.is_empty();
-        if is_used || FIRST.contains(&name.name.as_str()) {
+        if is_used || FIRST_PROTOCOLS.contains(&name.name.as_str()) {
             continue;
         }
-        let diagnostic = Diagnostic::warning(code::WIRE_UNREACHED, format!("no frame has `{}`", name.name))
-            .at(name.span, "nothing carries it")
-            .with_help("say what does: `BIND udp WHERE dst_port = 4789`");
+        let diagnostic =
+            Diagnostic::warning(code::WIRE_UNREACHABLE, format!("no frame contains `{}`", name.name))
+                .at(name.span, "not carried by any protocol")
+                .with_help("bind it to a protocol: `BIND udp WHERE dst_port = 4789`");
         cx.report(diagnostic);
     }
 }
 
-/// The protocol of a name; reports it if there is none.
+/// The protocol with a name; reports an unknown name.
 fn find(cx: &mut Cx<'_>, headers: &[Header<'_>], name: &Ident) -> Option<usize> {
     let names = || headers.iter().map(|header| header.protocol.name.as_str());
     let found = names().position(|known| known == name.name);
@@ -116,7 +118,7 @@ fn find(cx: &mut Cx<'_>, headers: &[Header<'_>], name: &Ident) -> Option<usize> 
 }
 
 fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item = &'n str>) {
-    let message = format!("there is no protocol `{}`", name.name);
+    let message = format!("unknown protocol `{}`", name.name);
     let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(name.span, "unknown");
     let diagnostic = match nearest(&name.name, names) {
         Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")).with_fix(name.span, near),
@@ -128,40 +130,40 @@ fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item
     cx.report_missing(diagnostic);
 }
 
-// ---- what stands behind what -----------------------------------------------------------------------------------
+// ---- payload rules ---------------------------------------------------------------------------------------------
 
-/// What may stand behind a header, and where that is written.
-struct Link {
+/// A rule for the header after a header, with its span.
+struct NextHeader {
     next: Next,
     span: Span,
-    /// It is an arm of the PAYLOAD, not a BIND.
+    /// The rule is an arm of the PAYLOAD, not a BIND.
     is_arm: bool,
-    /// What it says itself, whatever others do.
+    /// The rule's own condition, regardless of other rules.
     claims: Expr,
-    /// It is for what no other claims: OTHERWISE.
+    /// The rule is an OTHERWISE: for payloads that no other rule matches.
     is_second: bool,
 }
 
-/// What may stand behind a header, as an index into the program's protocols.
+/// The protocol after a header, as an index into the program's protocols.
 #[derive(Clone, Copy)]
-struct Target {
+struct NextTarget {
     to: usize,
     inner: bool,
     or_bytes: bool,
 }
 
 /// `OTHERWISE e` of a BIND.
-struct Otherwise {
+struct OtherwiseClause {
     lower: usize,
     condition: Expr,
-    to: Target,
+    to: NextTarget,
     span: Span,
 }
 
-/// What is known of a protocol when all names are.
+/// The parts of a protocol that refer to other protocols.
 #[derive(Default)]
-struct Linked {
-    nexts: Vec<Link>,
+struct ProtocolLinks {
+    nexts: Vec<NextHeader>,
     encap: Vec<(ProtocolId, FieldId, Expr)>,
     session_key: Vec<(ProtocolId, FieldId)>,
     error: Option<Expr>,
@@ -170,13 +172,13 @@ struct Linked {
 struct Linker<'l, 'c, 'a> {
     cx: &'l mut Cx<'c>,
     headers: &'l [Header<'a>],
-    linked: Vec<Linked>,
-    otherwise: Vec<Otherwise>,
+    linked: Vec<ProtocolLinks>,
+    otherwise: Vec<OtherwiseClause>,
     n_nexts: usize,
 }
 
 impl Linker<'_, '_, '_> {
-    fn all(mut self) -> Vec<Linked> {
+    fn all(mut self) -> Vec<ProtocolLinks> {
         let headers = self.headers;
         for (at, header) in headers.iter().enumerate() {
             if let Some(payload) = &header.ast.payload {
@@ -195,7 +197,7 @@ impl Linker<'_, '_, '_> {
     fn clause(&mut self, at: usize, clause: &ProtocolClause) {
         match clause {
             ProtocolClause::Bind { lower, inner, condition, otherwise, span } => {
-                let to = Target { to: at, inner: inner.is_some(), or_bytes: false };
+                let to = NextTarget { to: at, inner: inner.is_some(), or_bytes: false };
                 self.bind(to, lower, (condition, otherwise.as_deref()), *span);
             }
             ProtocolClause::Encap { set, .. } => {
@@ -211,16 +213,16 @@ impl Linker<'_, '_, '_> {
                 }
             }
             ProtocolClause::Error { condition, span } => self.error(at, condition, *span),
-            // What the header itself says is known before it is linked.
+            // The header's own LENGTH and WHEN are known before linking.
             ProtocolClause::MalformedIsPayload { .. } => {}
         }
     }
 
-    fn link(&mut self, lower: usize, condition: Expr, to: Target, span: Span, is_arm: bool) {
+    fn link(&mut self, lower: usize, condition: Expr, to: NextTarget, span: Span, is_arm: bool) {
         if self.n_nexts == NEXTS_MAX {
-            let message = format!("more than {NEXTS_MAX} payloads of all protocols together");
+            let message = format!("more than {NEXTS_MAX} payload rules in all protocols together");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "one too many");
-            self.cx.report(diagnostic.with_help("take out protocols that no frame has"));
+            self.cx.report(diagnostic.with_help("remove the protocols that are not used"));
         }
         self.n_nexts += 1;
         if self.n_nexts > NEXTS_MAX {
@@ -228,19 +230,19 @@ impl Linker<'_, '_, '_> {
         }
         let claims = condition.clone();
         let condition = and(self.headers[lower].gate.clone(), condition);
-        let Target { to, inner, or_bytes } = to;
+        let NextTarget { to, inner, or_bytes } = to;
         let next = Next { condition, to: ProtocolId(to as u16), inner, or_bytes, line: self.cx.line(span) };
-        self.linked[lower].nexts.push(Link { next, span, is_arm, claims, is_second: false });
+        self.linked[lower].nexts.push(NextHeader { next, span, is_arm, claims, is_second: false });
     }
 
     fn payload(&mut self, at: usize, payload: &ast::Payload) {
         let n_choices = n_choices(&payload.choice);
         if n_choices > CHOICES_MAX {
             let message =
-                format!("a PAYLOAD has {CHOICES_MAX} values and choices at most, and this has {n_choices}");
+                format!("this PAYLOAD has {n_choices} values and choices; at most {CHOICES_MAX} are allowed");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(payload.span, "too many")
-                .with_help("let the protocols above say it: `BIND ... WHERE ...`");
+                .with_help("use BIND in the carried protocols: `BIND ... WHERE ...`");
             return self.cx.report(diagnostic);
         }
         self.choice(at, &payload.choice, None);
@@ -252,18 +254,18 @@ impl Linker<'_, '_, '_> {
             PayloadChoice::Protocol { inner, name, or_bytes } => {
                 let Some(to) = find(self.cx, self.headers, name) else { return };
                 let condition = condition.unwrap_or(Expr::Int(1));
-                let to = Target { to, inner: inner.is_some(), or_bytes: *or_bytes };
+                let to = NextTarget { to, inner: inner.is_some(), or_bytes: *or_bytes };
                 self.link(at, condition, to, name.span, true);
             }
             PayloadChoice::Switch { on, arms, otherwise, .. } => {
-                let place = At::whole(Purpose::Next);
+                let place = ExprContext::whole(Purpose::Next);
                 let Some(on) = expr::number(self.cx, &self.headers[at], place, on) else { return };
                 for (value, span) in arms.iter().flat_map(|arm| &arm.labels) {
                     if *value > on.range.1 {
                         let message = format!("this is never {value}");
                         let diagnostic = Diagnostic::error(code::NEVER_TRUE, message)
-                            .at(*span, format!("{} is the most that it may be", on.range.1))
-                            .with_help("take the value out, or look at a wider field");
+                            .at(*span, format!("its maximum is {}", on.range.1))
+                            .with_help("remove the value, or use a wider field");
                         self.cx.report(diagnostic);
                     }
                 }
@@ -282,28 +284,29 @@ impl Linker<'_, '_, '_> {
 
     fn bind(
         &mut self,
-        to: Target,
+        to: NextTarget,
         lower: &Ident,
         (condition, otherwise): (&ast::Expr, Option<&ast::Expr>),
         span: Span,
     ) {
         let Some(lower) = find(self.cx, self.headers, lower) else { return };
-        let place = At::whole(Purpose::Next);
+        let place = ExprContext::whole(Purpose::Next);
         if let Some(condition) = expr::condition(self.cx, &self.headers[lower], place, condition) {
             self.link(lower, condition, to, span, false);
         }
         let otherwise = otherwise.and_then(|e| expr::condition(self.cx, &self.headers[lower], place, e));
         if let Some(condition) = otherwise {
-            self.otherwise.push(Otherwise { lower, condition, to, span });
+            self.otherwise.push(OtherwiseClause { lower, condition, to, span });
         }
     }
 
-    /// `OTHERWISE e`: for what no other protocol claims.
+    /// `OTHERWISE e`: for payloads that no other protocol matches.
     fn otherwise(&mut self) {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
-        for Otherwise { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
+        for OtherwiseClause { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
             let firsts = self.linked[lower].nexts[..n_first[lower]].iter();
-            let is_other = |link: &&Link| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
+            let is_other =
+                |link: &&NextHeader| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
             let others = firsts.filter(is_other);
             let claimed = any_of(others.map(|link| link.claims.clone()));
             let unclaimed = Expr::Not(Box::new(claimed));
@@ -318,32 +321,33 @@ impl Linker<'_, '_, '_> {
     /// `ERROR WHERE e`, once.
     fn error(&mut self, at: usize, condition: &ast::Expr, span: Span) {
         if self.linked[at].error.is_some() {
-            let diagnostic =
-                Diagnostic::error(code::DUPLICATE_NAME, "a protocol says once what tells of an error")
-                    .at(span, "once more")
-                    .with_help("write one `ERROR WHERE`, with OR between the conditions");
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "a protocol has one ERROR WHERE clause")
+                .at(span, "again here")
+                .with_help("write one `ERROR WHERE`, and join the conditions with OR");
             return self.cx.report(diagnostic);
         }
-        let place = At::whole(Purpose::Check);
+        let place = ExprContext::whole(Purpose::Check);
         self.linked[at].error = expr::condition(self.cx, &self.headers[at], place, condition);
     }
 
     fn encap(&mut self, at: usize, set: &ast::EncapSet) -> Option<(ProtocolId, FieldId, Expr)> {
         let found = self.path(None, &set.field);
-        let value = expr::number(self.cx, &self.headers[at], At::whole(Purpose::Encap), &set.value);
+        let value = expr::number(self.cx, &self.headers[at], ExprContext::whole(Purpose::Encap), &set.value);
         let (protocol, field) = found?;
         let lower = &self.headers[usize::from(protocol.0)];
         let known = &lower.protocol.fields[usize::from(field.0)];
         let why = match lower.infos[usize::from(field.0)].is_bytes {
             true => Some("bytes"),
-            false => fixed(&known.rule).filter(|_| !may_be_absent(&known.rule)),
+            false => read_only_rule(&known.rule).filter(|_| !may_be_absent(&known.rule)),
         };
         if let Some(why) = why {
-            let diagnostic =
-                Diagnostic::error(code::FIELD_FIXED, format!("`{}` cannot be set", set.field.to_dotted()))
-                    .at(set.field.span, format!("is {why}"))
-                    .with_label(lower.infos[usize::from(field.0)].span, "declared here")
-                    .with_help("it needs no value: take this out");
+            let diagnostic = Diagnostic::error(
+                code::FIELD_READ_ONLY,
+                format!("`{}` cannot be set", set.field.to_dotted()),
+            )
+            .at(set.field.span, format!("is {why}"))
+            .with_label(lower.infos[usize::from(field.0)].span, "declared here")
+            .with_help("its value is filled in automatically: remove this");
             self.cx.report(diagnostic);
             return None;
         }
@@ -352,8 +356,7 @@ impl Linker<'_, '_, '_> {
         Some((protocol, field, value.expr))
     }
 
-    /// Refuses a value that looks at the flow of what is carried in another way than to spread it over numbers of the
-    /// field.
+    /// Rejects a value that uses the payload's flow for anything other than spreading over the field's range.
     fn check_spread(&mut self, field: &Field, value: &expr::Typed, set: &ast::EncapSet) -> Option<()> {
         let mut looks = false;
         value.expr.each(&mut |e| looks |= *e == Expr::Flow);
@@ -363,22 +366,22 @@ impl Linker<'_, '_, '_> {
         let Width::Bits { n: bits, .. } = field.width else { return Some(()) };
         let (most, name) = (bits_max(bits), set.field.to_dotted());
         let (message, what) = match value.expr.spread() {
-            None => ("flows are not spread like this".to_owned(), "neither a remainder nor a sum with one"),
+            None => ("this does not spread flows".to_owned(), "not a remainder, or a sum with a remainder"),
             Some(_) if value.range.1 > most => {
-                (format!("{} does not fit `{name}`", value.range.1), "may be as great as that")
+                (format!("{} does not fit `{name}`", value.range.1), "this may be as large")
             }
             Some(_) => return Some(()),
         };
         let help = match most {
-            65_535.. => "the least, and how many: `49152 + hash(inner.flow) % 16384`".to_owned(),
-            _ => format!("say how many there may be: `hash(inner.flow) % {}`", most + 1),
+            65_535.. => "write the minimum and the count: `49152 + hash(inner.flow) % 16384`".to_owned(),
+            _ => format!("limit the count: `hash(inner.flow) % {}`", most + 1),
         };
         let diagnostic = Diagnostic::error(code::WIRE_RULE, message).at(set.value.span, what).with_help(help);
         self.cx.report(diagnostic);
         None
     }
 
-    /// A field of a protocol: `udp.dst_port`, or `vni` of one's own.
+    /// A field of a protocol: `udp.dst_port`, or `vni` of the own protocol.
     fn path(&mut self, own: Option<usize>, path: &ast::Path) -> Option<(ProtocolId, FieldId)> {
         let (of, field) = match (path.segments.as_slice(), own) {
             ([field], Some(own)) => (own, field),
@@ -386,7 +389,7 @@ impl Linker<'_, '_, '_> {
                 (find(self.cx, self.headers, protocol)?, field)
             }
             _ => {
-                let message = format!("`{}` is no field of a protocol", path.to_dotted());
+                let message = format!("`{}` is not a field of a protocol", path.to_dotted());
                 let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message)
                     .at(path.span, "whose?")
                     .with_help("write `protocol.field`, such as `udp.dst_port`");
@@ -408,13 +411,13 @@ impl Linker<'_, '_, '_> {
     }
 }
 
-/// Whether it is a checksum that whoever makes a header may leave out, with zero in its place.
+/// Whether this is a checksum that a sender may omit, with zero in its place.
 pub(super) fn may_be_absent(rule: &Rule) -> bool {
     rule.checksum() == Some(Checksum::PseudoOrZero)
 }
 
-/// Why programs do not set a field, if they do not.
-pub(super) fn fixed(rule: &Rule) -> Option<&'static str> {
+/// Why programs cannot set a field; None if they can.
+pub(super) fn read_only_rule(rule: &Rule) -> Option<&'static str> {
     match rule {
         Rule::Plain | Rule::Default(_) => None,
         Rule::Constant(_) => Some("the same in all frames"),
@@ -440,13 +443,13 @@ fn and(first: Option<Expr>, second: Expr) -> Expr {
     }
 }
 
-/// Whether one of several conditions is true; those that ask for values of one field are one question.
+/// The OR of conditions; tests of one field against values are merged into one.
 fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
     let (mut values, mut others): (Vec<(Expr, Vec<u64>)>, Vec<Expr>) = (Vec::new(), Vec::new());
     for condition in conditions {
         let (on, asked) = match condition {
             Expr::Binary(BinaryOp::Eq, on, value) if matches!(*value, Expr::Int(_)) => {
-                let Expr::Int(value) = *value else { unreachable!("it was asked") };
+                let Expr::Int(value) = *value else { unreachable!("this condition was evaluated") };
                 (*on, vec![value])
             }
             Expr::In(on, values) => (*on, values),
@@ -461,7 +464,7 @@ fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
         }
     }
     let values = values.into_iter().map(|(on, values)| one_of(&on, values));
-    // As a tree of little height: whatever looks at it goes down by recursion, and there may be thousands.
+    // A balanced tree: visitors are recursive, and there may be thousands of conditions.
     let mut all: Vec<Expr> = values.chain(others).collect();
     while all.len() > 1 {
         let mut pairs = all.into_iter();
@@ -486,11 +489,10 @@ fn one_of(on: &Expr, values: Vec<u64>) -> Expr {
 
 // ---- rules over all of them ------------------------------------------------------------------------------------
 
-/// Refuses a payload that leads back into a protocol that carries it, unless it is INNER: which of the two a program
-/// means by the name would depend on the frame. A protocol may carry itself, and headers that BIND each other are one
-/// chain of headers, like those of IPv6.
-fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[Linked]) {
-    let groups = circles(linked);
+/// Rejects a payload that leads back to a protocol that carries it, unless it is INNER: otherwise the name would be
+/// ambiguous. A protocol may carry itself, and headers that BIND each other form one chain, like those of IPv6.
+fn check_cycles(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[ProtocolLinks]) {
+    let groups = cycle_groups(linked);
     for (at, linked) in linked.iter().enumerate() {
         for link in &linked.nexts {
             let to = usize::from(link.next.to.0);
@@ -498,9 +500,9 @@ fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[Linked]) {
                 continue;
             }
             let (name, other) = (&headers[at].protocol.name, &headers[to].protocol.name);
-            let message = format!("`{name}` leads back into `{other}`, which carries it");
-            let diagnostic = Diagnostic::error(code::WIRE_BACK, message)
-                .at(link.span, format!("which `{other}` would be meant?"))
+            let message = format!("`{name}` leads back to `{other}`, which carries it");
+            let diagnostic = Diagnostic::error(code::WIRE_CYCLE, message)
+                .at(link.span, format!("`{other}` would be ambiguous"))
                 .with_help(format!("write `INNER {other}`: its fields are those of `inner.{other}`"))
                 .with_fix(link.span, format!("INNER {other}"));
             cx.report(diagnostic);
@@ -508,8 +510,8 @@ fn check_back(cx: &mut Cx<'_>, headers: &[Header<'_>], linked: &[Linked]) {
     }
 }
 
-/// For each protocol a number that it shares with those which it leads to and which lead back (Kosaraju's algorithm).
-fn circles(linked: &[Linked]) -> Vec<usize> {
+/// The number of each protocol's strongly connected component (Kosaraju's algorithm).
+fn cycle_groups(linked: &[ProtocolLinks]) -> Vec<usize> {
     let n = linked.len();
     let (mut forward, mut back) = (vec![Vec::new(); n], vec![Vec::new(); n]);
     for (at, linked) in linked.iter().enumerate() {
@@ -533,7 +535,7 @@ fn circles(linked: &[Linked]) -> Vec<usize> {
     groups
 }
 
-/// Adds all that can be reached and was not seen, each behind what it leads to.
+/// Appends all unseen reachable protocols in post-order.
 fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<usize>) {
     if core::mem::replace(&mut seen[start], true) {
         return;
@@ -552,18 +554,18 @@ fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], order: &mut Vec<u
     }
 }
 
-/// Refuses two protocols that claim the same payload.
-fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[Link]) {
+/// Rejects two protocols that match the same payload.
+fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>], links: &[NextHeader]) {
     let most = |e: &Expr| match e {
         Expr::Field(id) => header.infos[usize::from(id.0)].range.1,
         Expr::Peek(n) => bits_max(*n),
         Expr::Present(_) => 1,
         _ => u64::MAX,
     };
-    let mut known: Vec<(&Link, Expr, Vec<Case>)> = Vec::new();
+    let mut known: Vec<(&NextHeader, Expr, Vec<Case>)> = Vec::new();
     let mut n_intervals = 0;
     for link in links {
-        if cx.is_full() {
+        if cx.is_at_limit() {
             return;
         }
         let claims = and(header.gate.clone(), link.claims.clone());
@@ -573,14 +575,14 @@ fn check_exclusive(cx: &mut Cx<'_>, header: &Header<'_>, headers: &[Header<'_>],
         });
         let Some(cases) = cases else {
             let message =
-                format!("what stands behind `{}` has too many cases to be told apart", header.protocol.name);
+                format!("the payload rules of `{}` have too many cases to compare", header.protocol.name);
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(link.span, "these too")
-                .with_help("look at one field, and name its values: `WHERE type IN (1, 2, 3)`");
+                .at(link.span, "and these")
+                .with_help("test one field against values: `WHERE type IN (1, 2, 3)`");
             return cx.report(diagnostic);
         };
         let met = known.iter().find_map(|(first, claimed, of_first)| {
-            // Two ways to one protocol do not contradict, and what comes second is for what is left.
+            // Two rules for one protocol do not conflict, and an OTHERWISE only gets the rest.
             if (first.next.to, first.next.inner) == (link.next.to, link.next.inner)
                 || first.is_second != link.is_second
             {
@@ -600,27 +602,26 @@ fn overlapping(
     cx: &mut Cx<'_>,
     header: &Header<'_>,
     headers: &[Header<'_>],
-    (first, second): (&Link, &Link),
+    (first, second): (&NextHeader, &NextHeader),
     found: &exclude::Overlap,
 ) {
-    let name = |link: &Link| &headers[usize::from(link.next.to.0)].protocol.name;
+    let name = |link: &NextHeader| &headers[usize::from(link.next.to.0)].protocol.name;
     let lower = &header.protocol.name;
-    let message = format!("`{}` and `{}` claim the same payload of `{lower}`", name(first), name(second));
+    let message = format!("`{}` and `{}` match the same payload of `{lower}`", name(first), name(second));
     let diagnostic = Diagnostic::error(code::WIRE_OVERLAP, message)
         .at(second.span, "the second")
         .with_label(first.span, "the first");
     let diagnostic = match &found.witness {
         Some(witness) if witness.is_empty() => diagnostic.with_note("both are always true"),
         Some(witness) => diagnostic.with_note(format!("both are true where {}", in_words(header, witness))),
-        None => diagnostic.with_note("it cannot be told that they exclude each other"),
+        None => diagnostic.with_note("the conditions may overlap"),
     };
     cx.report(
-        diagnostic
-            .with_help("make one of the conditions narrower: compare the same field with different values"),
+        diagnostic.with_help("make the conditions disjoint: compare the same field with different values"),
     );
 }
 
-/// A frame of which two conditions are true: `dst_port = 4789 and peek bit(4) = 4`.
+/// A frame that satisfies two conditions: `dst_port = 4789 and peek bit(4) = 4`.
 fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
     let name = |id: &FieldId| &header.protocol.fields[usize::from(id.0)].name;
     let parts: Vec<String> = witness
@@ -643,7 +644,7 @@ fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
 #[derive(Default)]
 pub(super) struct Unions {
     pub(super) unions: Vec<Union>,
-    /// Columns that have a fault, by union and column.
+    /// Columns with an error, by union and column.
     pub(super) broken: Vec<(String, String)>,
 }
 
@@ -651,7 +652,7 @@ fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Unions {
     let mut all = Unions::default();
     for item in items {
         let Item::Union(item) = item else { continue };
-        if cx.is_full() {
+        if cx.is_at_limit() {
             break;
         }
         check_name(cx, &item.name);
@@ -738,7 +739,7 @@ fn union_column(
         !owners.iter().any(is_owner)
     });
     if let Some(path) = stranger {
-        let help = "name fields of the members alone, or write LAST before the first";
+        let help = "use fields of the members only, or write LAST before the first";
         union_misfit(cx, ast, path.span, "not of a member", help);
         return None;
     }
@@ -754,7 +755,7 @@ fn union_column(
     Some(UnionColumn { name: ast.name.name.clone(), ty, protocols: owners, fields, last: ast.last })
 }
 
-/// The protocols that a column names of which it is that of the last: all members and others.
+/// The owners of a LAST column: all members and additional protocols.
 fn last_owners(
     cx: &mut Cx<'_>,
     protocols: &[Protocol],
@@ -788,15 +789,15 @@ fn missing_field(cx: &mut Cx<'_>, ast: &ast::UnionColumn, protocol: &Protocol) {
     let written = if written.is_empty() { "...".to_owned() } else { written.join(" | ") };
     let help = match ast.last {
         true => format!(
-            "write `{name} = LAST {written} | {of}.field`: LAST has a field of each member, and may have others"
+            "write `{name} = LAST {written} | {of}.field`: LAST needs a field of each member, and may have others"
         ),
         false => format!("write `{name} = {written} | {of}.field`, one field of each member"),
     };
-    let label = format!("which field of `{of}`?");
+    let label = format!("field of `{of}` missing");
     union_misfit(cx, ast, ast.span, &label, &help);
 }
 
-/// The type of either of two fields: numbers widen.
+/// The common type of two fields: numbers widen.
 fn common(a: Type, b: Type) -> Option<Type> {
     match (a, b) {
         (Type::Uint(a), Type::Uint(b)) => Some(Type::Uint(a.max(b))),

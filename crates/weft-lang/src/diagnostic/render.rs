@@ -1,4 +1,4 @@
-//! Diagnostics as text: the line at fault, a mark under it, and what to do.
+//! Renders diagnostics as text: the source line, an underline, and the help.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use weft_core::text::{Escape, escape};
 /// How diagnostics are drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RenderOptions {
-    /// ANSI colour. It only adds: the text is the same without it.
+    /// ANSI colour. The text is the same without it.
     pub colour: bool,
-    /// Columns of the terminal. A longer source line is cut to a window around the place at fault; messages are
-    /// never cut. Below 40 counts as 40.
+    /// Columns of the terminal. A longer source line is cut to a window around the label; messages are never cut.
+    /// Values below 40 count as 40.
     pub width: usize,
 }
 
@@ -29,9 +29,9 @@ pub fn render(diagnostic: &Diagnostic, sources: &SourceMap, options: RenderOptio
     out
 }
 
-/// All of them with an empty line between, and the count at the end: `1 error, 2 warnings`.
+/// All of them, separated by an empty line, with the count at the end: `1 error, 2 warnings`.
 ///
-/// Empty if there is nothing to say.
+/// Empty if there are no diagnostics.
 pub fn render_all(diagnostics: &[Diagnostic], sources: &SourceMap, options: RenderOptions) -> String {
     let mut out = String::new();
     for diagnostic in diagnostics {
@@ -57,16 +57,16 @@ const RED: &str = "1;31";
 const YELLOW: &str = "1;33";
 const CYAN: &str = "1;36";
 
-/// Columns that a tab takes in output; source tabs are drawn as spaces so that marks line up on every terminal.
+/// Columns of a tab in the output; source tabs are drawn as spaces so that underlines are aligned on every terminal.
 const TAB_COLUMNS: usize = 4;
 
 const ELLIPSIS: &str = "...";
 
-/// How far on each side of the place at fault a line is looked at.
-const NEAR_BYTES: usize = 4096;
+/// The number of bytes of a line that are considered on each side of the label.
+const CONTEXT_BYTES: usize = 4096;
 
-/// Widest terminal that is used in full; four bytes a character fit [`NEAR_BYTES`].
-const WIDTH_MAX: usize = NEAR_BYTES / 8;
+/// The widest terminal that is used in full; four bytes per character fit [`CONTEXT_BYTES`].
+const WIDTH_MAX: usize = CONTEXT_BYTES / 8;
 
 struct Renderer<'a> {
     out: &'a mut String,
@@ -181,7 +181,7 @@ fn severity_colour(severity: Severity) -> &'static str {
     }
 }
 
-/// A source line as drawn, and where the mark under it goes, both in terminal columns.
+/// A source line as drawn, and the position of its underline, both in terminal columns.
 struct View {
     text: String,
     mark_at: usize,
@@ -193,10 +193,10 @@ impl View {
         let range = file.line_range(line);
         let source = file.line(line);
         let from = (label.span.start as usize).saturating_sub(range.start).min(source.len());
-        // A span over several lines is marked to the end of its first line.
+        // A span over several lines is underlined to the end of its first line.
         let to = (label.span.end as usize).saturating_sub(range.start).clamp(from, source.len());
 
-        // Only the part of a huge line that could be shown is looked at.
+        // Only the visible part of a huge line is processed.
         let near = |mut at: usize| {
             while !source.is_char_boundary(at) {
                 at -= 1;
@@ -204,7 +204,7 @@ impl View {
             at
         };
         let (first, last) =
-            (near(from.saturating_sub(NEAR_BYTES)), near((from + NEAR_BYTES).min(source.len())));
+            (near(from.saturating_sub(CONTEXT_BYTES)), near((from + CONTEXT_BYTES).min(source.len())));
         let (is_cut_before, is_cut_after) = (first > 0, last < source.len());
         let (source, from, to) = (&source[first..last], from - first, to.min(last) - first);
 
@@ -230,7 +230,7 @@ impl View {
         whole.window(&columns_at, column, width)
     }
 
-    /// Cuts a line that is too wide to a window with the start of the mark in its first third.
+    /// Cuts a line that is too wide to a window with the start of the underline in its first third.
     fn window(self, columns_at: &[(usize, usize)], n_columns: usize, width: usize) -> Self {
         let room = width - 2 * ELLIPSIS.len();
         let wanted = self.mark_at.saturating_sub(room / 3).min(n_columns.saturating_sub(room));
@@ -257,12 +257,12 @@ fn push_cell(cells: &mut String, c: char, column: usize) -> usize {
             cells.extend(std::iter::repeat_n(' ', n_spaces));
             n_spaces
         }
-        // What has no width would hide from its reader.
+        // Characters of zero width would be invisible to the reader.
         '\u{200b}'..='\u{200d}' | '\u{feff}' => {
             cells.push('\u{fffd}');
             1
         }
-        // An escape sequence in a source file must not reach the terminal, nor may a mark that turns text around.
+        // Escape sequences and bidirectional control characters in a source file must not reach the terminal.
         c => match Escape::of(c) {
             Some(escape) => {
                 let before = cells.len();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_stands_under_the_place_whatever_precedes_it() {
+    fn underline_matches_wide_text() {
         // A mark in the wrong column sends the reader to the wrong word.
         let plain = RenderOptions::default();
         check(
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
+    fn escape_sequences_are_replaced() {
         check(
             "\x1b[2J\u{202e} usr",
             "usr",
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_around_the_place() {
+    fn long_lines_are_cut_around_label() {
         // Without the cut a generated one-line file would flood the terminal.
         let text = format!("{} usr {}", "x".repeat(500), "y".repeat(500));
         let mut sources = SourceMap::new();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_line_is_not_walked_for_every_mark() {
+    fn huge_line_renders_in_linear_time() {
         // A hundred faults in one line of 4 MB would otherwise take seconds to show.
         let mut sources = SourceMap::new();
         let file = sources.add("n", "\u{6f22}".repeat(1 << 20)).unwrap();
@@ -399,12 +399,12 @@ mod tests {
         for start in [0, n_bytes / 2, n_bytes - 3, n_bytes] {
             let diagnostic = Diagnostic::error(code::UNEXPECTED, "m").at(Span::new(file, start, n_bytes), "");
             let out = render(&diagnostic, &sources, RenderOptions { colour: false, width: usize::MAX });
-            assert!(out.len() < 4 * NEAR_BYTES && out.contains('^'));
+            assert!(out.len() < 4 * CONTEXT_BYTES && out.contains('^'));
         }
     }
 
     #[test]
-    fn colour_adds_and_changes_nothing() {
+    fn colour_changes_no_text() {
         let mut sources = SourceMap::new();
         let file = sources.add("n", "one\ntwo\nthree\nfour").unwrap();
         let diagnostic = Diagnostic::warning(code::UNEXPECTED, "m")

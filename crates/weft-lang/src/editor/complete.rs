@@ -1,7 +1,7 @@
-//! What could stand at a place.
+//! Completion: the words and names that are possible at a position.
 //!
-//! The parser says it: it reads the text up to the word at the cursor and tells which keywords, and which kinds of
-//! names, it looked for where that text ends. So what is offered follows the grammar by itself.
+//! The candidates come from the parser: it parses the text up to the word at the cursor, and reports the keywords and
+//! kinds of names that it expected at the end. So completion follows the grammar automatically.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use weft_core::options::{CLUSTER_OPTIONS, LISTENER_OPTIONS};
 use weft_core::schema::FieldKind;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
-use super::words::SAID_DOCS;
+use super::words::USER_METADATA_DOCS;
 use super::{Program, fields, hover, queues, tokens_of, words};
 use crate::check::frame::META;
 use crate::check::functions::{AGGREGATES, FUNCTIONS};
@@ -19,7 +19,7 @@ use crate::check::network;
 use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
-use crate::parser::what_could_follow;
+use crate::parser::expected_after;
 use crate::source::FileId;
 
 /// What a candidate is.
@@ -38,27 +38,27 @@ pub enum CandidateKind {
     Type,
 }
 
-/// Something that could stand at the place.
+/// A completion candidate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// What is inserted in place of the word at the cursor.
+    /// The text that replaces the word at the cursor.
     pub label: String,
     /// What it is.
     pub kind: CandidateKind,
-    /// Its type, signature or form, in one line.
+    /// Its type, signature or syntax, in one line.
     pub detail: String,
-    /// What it is for, in Markdown; may be empty.
+    /// Its description in Markdown; may be empty.
     pub doc: String,
 }
 
-/// What could stand at a place, and where the word begins that it would replace.
+/// The candidates at a position, and the start of the word that they replace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
     /// The first byte of the word at the cursor; the cursor itself if there is none.
     pub start: u32,
-    /// The candidates, at most [`CANDIDATES_MAX`]; each label once.
+    /// The candidates, at most [`CANDIDATES_MAX`]; labels are unique.
     pub candidates: Vec<Candidate>,
-    /// The path of a file stands here: whoever knows files has more candidates.
+    /// A file path is expected here: a caller with access to files can add candidates.
     pub path: Option<PathKind>,
 }
 
@@ -73,10 +73,10 @@ pub enum PathKind {
     Descriptors,
 }
 
-/// Most candidates that are given for one place; who wants to see others writes another letter.
+/// The maximum number of candidates; typing another letter narrows them.
 pub const CANDIDATES_MAX: usize = 1000;
 
-/// Candidates for the word at a place. Whoever shows them picks those that begin like it.
+/// The candidates for the word at a position. The caller filters them by the word's prefix.
 pub fn complete(program: &Program, file: FileId, offset: u32) -> Completion {
     let text = program.text(file);
     let mut offset = (offset as usize).min(text.len());
@@ -85,15 +85,15 @@ pub fn complete(program: &Program, file: FileId, offset: u32) -> Completion {
     }
     let tokens = tokens_of(file, text);
     let (candidates, labels) = (Vec::new(), BTreeSet::new());
-    let mut place = Place { program, text, file, tokens, start: offset, candidates, labels, path: None };
+    let mut place = Completer { program, text, file, tokens, start: offset, candidates, labels, path: None };
     if !place.is_in_comment(offset) {
         place.at(offset);
     }
-    let Place { start, candidates, path, .. } = place;
+    let Completer { start, candidates, path, .. } = place;
     Completion { start: start as u32, candidates, path }
 }
 
-struct Place<'p> {
+struct Completer<'p> {
     program: &'p Program,
     text: &'p str,
     file: FileId,
@@ -105,12 +105,12 @@ struct Place<'p> {
     path: Option<PathKind>,
 }
 
-impl Place<'_> {
+impl Completer<'_> {
     fn is_in_comment(&self, offset: usize) -> bool {
         let comments = lex(self.file, self.text).comments;
         comments.iter().any(|comment| {
             let (start, end) = (comment.span.start as usize, comment.span.end as usize);
-            // The end of a line comment is still in it; behind `*/` the text goes on.
+            // The cursor may still be in a line comment; after `*/` the text continues.
             start < offset && (offset < end || (offset == end && !comment.is_block))
         })
     }
@@ -134,20 +134,20 @@ impl Place<'_> {
         };
         self.tokens.truncate(n_before);
         if self.tokens.last().is_some_and(|token| token.kind == TokenKind::Dot) {
-            return self.behind_dot();
+            return self.after_dot();
         }
-        let expected = what_could_follow(self.recent());
+        let expected = expected_after(self.recent());
         for keyword in &expected.keywords {
             let doc = words::keyword(keyword).map_or("", |word| word.doc);
             let form = words::examples(keyword).first().copied().unwrap_or_default();
             self.add(keyword, CandidateKind::Keyword, form, doc);
         }
-        for thing in &expected.things {
-            self.things(thing);
+        for thing in &expected.descriptions {
+            self.add_names_of(thing);
         }
     }
 
-    /// The text before the cursor from the beginning of its item: what comes before has no influence.
+    /// The text before the cursor from the start of its item; earlier text has no influence.
     fn recent(&self) -> &str {
         let before = &self.text[..self.start];
         let begins = ["\nCREATE ", "\ncreate "].map(|item| before.rfind(item).unwrap_or(0));
@@ -156,8 +156,8 @@ impl Place<'_> {
 
     // ---- by what the parser looked for -------------------------------------------------------------------------
 
-    /// Names for something in the parser's words.
-    fn things(&mut self, thing: &str) {
+    /// Adds the names of a kind, given in the parser's words.
+    fn add_names_of(&mut self, thing: &str) {
         use SymbolKind as K;
         let element = self.element();
         match thing.split([',', '`']).next().unwrap_or_default().trim_end() {
@@ -169,12 +169,12 @@ impl Place<'_> {
                 self.message_fields(&[]);
             }
             "an expression" => {
-                if self.is_behind_mark() {
+                if self.is_after_mark() {
                     self.marks();
                 }
                 self.expression();
             }
-            "what is said" => self.marks(),
+            "a field of MARK" => self.marks(),
             "a table" if thing.contains("chain.instance") => {
                 self.top(|kind| matches!(kind, K::Table | K::Chain))
             }
@@ -255,8 +255,8 @@ impl Place<'_> {
         self.item(SymbolKind::Chain)
     }
 
-    /// The item at the cursor, if it is of this kind: the last that begins before it. Where it ends cannot be told
-    /// while it is being written, only that nothing else has begun.
+    /// The item at the cursor, if it is of this kind: the last one that begins before it. The end of an incomplete item
+    /// is unknown, but no other item has begun.
     fn item(&self, kind: SymbolKind) -> Option<SymbolId> {
         let last = self.last_before(None)?;
         let symbol = self.program.index.symbol(last);
@@ -266,14 +266,14 @@ impl Place<'_> {
         (symbol.kind == kind && !is_over).then_some(last)
     }
 
-    /// The handler at the cursor, likewise.
+    /// The handler at the cursor, found like [`Self::item`].
     fn handler(&self) -> Option<SymbolId> {
         let element = self.element()?;
         let is_handler = |id: &SymbolId| self.program.index.symbol(*id).kind == SymbolKind::Handler;
         self.last_before(Some(element)).filter(is_handler)
     }
 
-    /// The last part of a symbol that begins before the cursor; of a handler's parts none is asked for.
+    /// The last member of a symbol that begins before the cursor; members of handlers are skipped.
     fn last_before(&self, owner: Option<SymbolId>) -> Option<SymbolId> {
         let parts = self.program.index.members_of(owner);
         let before = parts.filter(|(_, symbol)| {
@@ -290,11 +290,12 @@ impl Place<'_> {
         self.top(|kind| kind == SymbolKind::Table);
     }
 
-    /// What a queue sees: its variables, the packet, functions, and layers whose fields it may name.
+    /// The names available in a queue: its variables, the packet, functions, and layers with header fields.
     fn in_queue(&mut self, queue: SymbolId) {
         use SymbolKind as K;
         self.members(Some(queue), |kind| matches!(kind, K::Param | K::Var));
-        for (owner, name, ty, doc) in queues::SEEN.into_iter().filter(|(owner, ..)| *owner != "p") {
+        for (owner, name, ty, doc) in queues::PREDEFINED_NAMES.into_iter().filter(|(owner, ..)| *owner != "p")
+        {
             let label = if owner.is_empty() { name.to_owned() } else { format!("{owner}.{name}") };
             self.add(&label, CandidateKind::Value, ty, doc);
         }
@@ -330,7 +331,7 @@ impl Place<'_> {
             for row in rows {
                 self.symbol(row);
             }
-            for table in self.tables_in_sight(element) {
+            for table in self.visible_tables(element) {
                 self.symbol(table);
                 self.members(Some(table), |kind| kind == K::TableColumn);
             }
@@ -387,7 +388,7 @@ impl Place<'_> {
         }
     }
 
-    /// The options of the item that is written: of a port those of its kind, whose word stands behind ON.
+    /// The options of the item being written; for a port, those of the kind after ON.
     fn options(&mut self) {
         let is = |at: usize, word: &str| self.tokens.get(at).is_some_and(|token| self.is_word(token, word));
         let begins = (0..self.tokens.len()).rev().find(|at| is(*at, "CREATE")).unwrap_or(0);
@@ -409,19 +410,24 @@ impl Place<'_> {
         }
     }
 
-    /// Whether `MARK (` is in front of the cursor, behind which an expression may stand as well.
-    fn is_behind_mark(&self) -> bool {
+    /// Whether the cursor follows `MARK (`, after which an expression is possible too.
+    fn is_after_mark(&self) -> bool {
         let [.., mark, paren] = self.tokens.as_slice() else { return false };
         self.is_word(mark, "MARK") && paren.kind == TokenKind::LeftParen
     }
 
     fn marks(&mut self) {
         for (name, ty) in mark::names() {
-            self.add(name, CandidateKind::Parameter, &ty.to_string(), "Said to the queues behind.");
+            self.add(
+                name,
+                CandidateKind::Parameter,
+                &ty.to_string(),
+                "Passed to the queues after the chain.",
+            );
         }
     }
 
-    /// The columns of the table that the statement at the cursor names, or of the message.
+    /// The columns of the table in the statement at the cursor, or of the message.
     fn columns_of_statement(&mut self) {
         use SymbolKind as K;
         let element = self.element();
@@ -435,14 +441,13 @@ impl Place<'_> {
         if sink.is_some() {
             return self.members(sink, |kind| kind == K::SinkColumn);
         }
-        for table in self.tables_in_sight(element) {
+        for table in self.visible_tables(element) {
             self.members(Some(table), |kind| kind == K::TableColumn);
         }
     }
 
-    /// Tables that the text of the handler names before the cursor, the last one first: rows of joins are seen to its
-    /// end.
-    fn tables_in_sight(&self, element: Option<SymbolId>) -> Vec<SymbolId> {
+    /// The tables named in the handler before the cursor, last one first: joined rows are visible to its end.
+    fn visible_tables(&self, element: Option<SymbolId>) -> Vec<SymbolId> {
         let is_table = |kind| kind == SymbolKind::Table;
         let find = |name: &String| {
             let own = element.and_then(|element| self.program.index.member(Some(element), name, is_table));
@@ -457,7 +462,7 @@ impl Place<'_> {
         tables
     }
 
-    /// Names behind the words that tables stand behind, in the handler at the cursor.
+    /// The names after keywords that precede a table, in the handler at the cursor.
     fn statement_names(&self) -> Vec<String> {
         const BEFORE_TABLES: &[&str] = &["INTO", "UPDATE", "UPSERT", "JOIN", "FIRST", "SCAN", "FROM"];
         let tokens: Vec<&Token> = self.statement().collect();
@@ -469,7 +474,7 @@ impl Place<'_> {
         names
     }
 
-    /// The tokens before the cursor, backward, to the beginning of the statement; joins before it count as well.
+    /// The tokens before the cursor, backwards to the start of the statement, including joins before it.
     fn statement(&self) -> impl Iterator<Item = &Token> {
         self.tokens.iter().rev().take_while(|token| {
             !["REQUEST", "RESPONSE", "OPEN", "CLOSE", "EVERY", "TIMEOUT", "CREATE"]
@@ -478,7 +483,7 @@ impl Place<'_> {
         })
     }
 
-    /// The element whose arguments are at the cursor: the word before the parenthesis that is open.
+    /// The element whose arguments are at the cursor: the word before the open parenthesis.
     fn called(&self) -> Option<SymbolId> {
         let mut n_closed = 0_usize;
         for (at, token) in self.tokens.iter().enumerate().rev() {
@@ -497,7 +502,7 @@ impl Place<'_> {
         None
     }
 
-    /// Whether the cursor is behind the `:=` of a stage.
+    /// Whether the cursor follows the `:=` of a stage.
     fn is_in_binding(&self) -> bool {
         let ends = [TokenKind::Semicolon, TokenKind::Arrow];
         let mut tokens = self.tokens.iter().rev().take_while(|token| !ends.contains(&token.kind));
@@ -506,7 +511,7 @@ impl Place<'_> {
 
     // ---- behind a dot ------------------------------------------------------------------------------------------
 
-    fn behind_dot(&mut self) {
+    fn after_dot(&mut self) {
         use SymbolKind as K;
         let mut names: Vec<String> = Vec::new();
         let mut at = self.tokens.len();
@@ -525,7 +530,7 @@ impl Place<'_> {
         let index = &self.program.index;
         let element = self.element();
         if self.item(K::Queue).is_some() {
-            return self.behind_dot_in_queue(&names);
+            return self.after_dot_in_queue(&names);
         }
         match names.as_slice() {
             ["input"] => {
@@ -535,7 +540,7 @@ impl Place<'_> {
                 }
             }
             [META] if index.member(None, META, |kind| kind == K::Protocol).is_none() => {
-                for (name, doc) in SAID_DOCS.iter().map(|known| (known.word, known.doc)) {
+                for (name, doc) in USER_METADATA_DOCS.iter().map(|known| (known.word, known.doc)) {
                     self.add(name, CandidateKind::Field, "U32", doc);
                 }
             }
@@ -566,9 +571,9 @@ impl Place<'_> {
     }
 
     /// Fields of the packet and of headers.
-    fn behind_dot_in_queue(&mut self, names: &[&str]) {
+    fn after_dot_in_queue(&mut self, names: &[&str]) {
         let ([owner] | ["inner", owner]) = names else { return };
-        for (of, name, ty, doc) in queues::SEEN {
+        for (of, name, ty, doc) in queues::PREDEFINED_NAMES {
             if of == *owner && names.len() == 1 {
                 self.add(name, CandidateKind::Field, ty, doc);
             }
@@ -577,7 +582,7 @@ impl Place<'_> {
         self.members(protocol, |kind| kind == SymbolKind::WireField);
     }
 
-    /// Fields of the messages of the chain at the cursor, behind a path.
+    /// Fields of the messages of the chain at the cursor, after a path.
     fn message_fields(&mut self, names: &[&str]) {
         let Some(chain) = self.chain() else {
             return;
@@ -595,7 +600,7 @@ impl Place<'_> {
 
     // ---- in a text ---------------------------------------------------------------------------------------------
 
-    /// Inside quotes: methods, and headers that the program names elsewhere.
+    /// In quotes: methods, and headers that the program uses elsewhere.
     fn in_text(&mut self) {
         let Some(before) = self.tokens.last().copied() else { return };
         let paths = [
@@ -647,7 +652,7 @@ impl Place<'_> {
         }
     }
 
-    /// What belongs to a symbol; nothing if there is no such symbol.
+    /// The members of a symbol; none if the symbol does not exist.
     fn members(&mut self, owner: Option<SymbolId>, is_meant: impl Fn(SymbolKind) -> bool) {
         self.members_if(owner, |symbol| is_meant(symbol.kind));
     }

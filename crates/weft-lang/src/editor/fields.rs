@@ -1,4 +1,4 @@
-//! Fields of messages that the arguments of a stage name.
+//! Message fields in the arguments of a stage.
 
 use weft_core::methods::MethodSet;
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
@@ -8,7 +8,7 @@ use super::index::{FieldUse, SymbolId, SymbolKind};
 use crate::ast::{self, ChainOn, Item};
 use crate::hir::Direction;
 
-/// The field that the first `n` parts of a path name: the message and its field.
+/// The field of the first `n` segments of a path: the message and its field.
 pub fn field_at<'p>(program: &'p Program, found: &FieldUse, n: usize) -> Option<(&'p Message, &'p Field)> {
     let names: Vec<&str> = found.path.segments.iter().take(n).map(|segment| segment.name.as_str()).collect();
     let (direction, names) = split(program, found.column, &names);
@@ -16,7 +16,7 @@ pub fn field_at<'p>(program: &'p Program, found: &FieldUse, n: usize) -> Option<
     messages.into_iter().find_map(|message| walk(&program.analysis.program.schema, message, names))
 }
 
-/// The fields that could follow a path, of all messages that the chain carries, each once.
+/// The fields that can follow a path, in all messages of the chain, without duplicates.
 pub(super) fn following<'p>(
     program: &'p Program,
     chain: SymbolId,
@@ -73,7 +73,7 @@ pub(super) fn declared(schema: &Schema, field: &Field) -> String {
     format!("{presence}{ty} {} = {}", field.name, field.number)
 }
 
-/// The direction that a path is about, and the path without `req` or `resp`.
+/// The direction of a path, and the path without `req` or `resp`.
 fn split<'a, 'n>(
     program: &Program,
     column: Option<SymbolId>,

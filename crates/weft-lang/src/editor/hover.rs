@@ -1,4 +1,4 @@
-//! What is told of the name or word at a place.
+//! Hover: documentation for the name or word at a position.
 
 use std::fmt::Write as _;
 
@@ -7,27 +7,27 @@ use super::{Program, fields, manual, queues, tokens_of, words};
 use crate::check::frame;
 use crate::check::functions;
 use crate::check::walk::each_stmt;
-use crate::hir::{self, BoundPlace, Direction, Effects, HandlerKind, StmtKind, TableRef};
+use crate::hir::{self, ColumnLocation, Direction, Effects, HandlerKind, StmtKind, TableRef};
 use crate::lexer::{Token, TokenKind};
 use crate::parser::parse_with_layout;
 use crate::source::{FileId, Span};
 use weft_core::Status;
 
-/// What is told.
+/// The documentation of a name or word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hover {
     /// The name or word.
     pub span: Span,
     /// Of which symbol, if it is one.
     pub symbol: Option<SymbolId>,
-    /// In Markdown: a block of code first, if there is one to show.
+    /// Markdown; it starts with a code block, if there is code to show.
     pub markdown: String,
 }
 
-/// Lines of a declaration that are shown.
+/// The maximum number of lines of a declaration.
 const LINES_MAX: usize = 8;
 
-/// What is told of the name or word at a place; None if nothing stands there that means something.
+/// The documentation of the name or word at a position; None if there is none.
 pub fn hover(program: &Program, file: FileId, offset: u32) -> Option<Hover> {
     if let Some(found) = program.index.at(file, offset) {
         let markdown = of_symbol(program, found.symbol);
@@ -42,14 +42,14 @@ pub fn hover(program: &Program, file: FileId, offset: u32) -> Option<Hover> {
     }
     let tokens = tokens_of(file, program.text(file));
     let at = tokens.iter().position(|token| token.span.start <= offset && offset <= token.span.end)?;
-    // Between two tokens the word counts, not the sign.
+    // Between two tokens, a word takes precedence over a sign.
     let is_word = |token: &Token| token.kind == TokenKind::Word && token.span.start <= offset;
     let at = if is_word(&tokens[at]) || !tokens.get(at + 1).is_some_and(is_word) { at } else { at + 1 };
     let markdown = of_word(program, &tokens, at)?;
     Some(Hover { span: tokens[at].span, symbol: None, markdown })
 }
 
-/// What is told of a symbol.
+/// The documentation of a symbol.
 pub fn of_symbol(program: &Program, id: SymbolId) -> String {
     let symbol = program.index.symbol(id);
     let mut out = format!("```weft\n{}\n```\n", declaration(program, id));
@@ -78,7 +78,7 @@ pub fn of_symbol(program: &Program, id: SymbolId) -> String {
     out
 }
 
-/// The declaration as it is written, its head alone if it has a body.
+/// The declaration as written; only its head if it has a body.
 fn declaration(program: &Program, id: SymbolId) -> String {
     let symbol = program.index.symbol(id);
     let text = program.slice(symbol.whole);
@@ -123,13 +123,13 @@ fn whose(program: &Program, symbol: &Symbol) -> String {
     }
 }
 
-/// What the text says of it.
+/// The documentation of a symbol from comments.
 fn doc(program: &Program, symbol: &Symbol) -> String {
     let file = program.analysis.sources.file(symbol.whole.file);
     match symbol.kind {
         SymbolKind::Element | SymbolKind::Filter | SymbolKind::Queue => {
             let name = manual::section(file, "NAME").join(" ");
-            // A file with several elements has one page for all of them.
+            // A file with several elements has one manual page for all of them.
             if let Some((of, summary)) = name.split_once(": ").filter(|(of, _)| *of == symbol.name) {
                 let description = manual::section(file, "DESCRIPTION").join("\n");
                 return format!("**{of}**: {summary}\n\n{description}");
@@ -146,7 +146,7 @@ fn doc(program: &Program, symbol: &Symbol) -> String {
     }
 }
 
-/// The type of a local as the checker found it.
+/// The type of a local from the checker.
 fn local_type(program: &Program, symbol: &Symbol) -> Option<String> {
     let handler = program.index.symbol(symbol.owner?);
     let element = program.index.symbol(handler.owner?);
@@ -168,17 +168,17 @@ fn element_of<'p>(program: &'p Program, symbol: &Symbol) -> Option<&'p hir::Elem
     program.analysis.network.elements.iter().find(|element| element.span == symbol.whole)
 }
 
-/// What each handler of an element does.
+/// The effects of each handler of an element.
 fn element_facts(program: &Program, symbol: &Symbol, out: &mut String) {
     let Some(element) = element_of(program, symbol) else { return };
-    let facts = Facts { element, shared: &program.analysis.network.tables };
+    let facts = EffectSummary { element, shared: &program.analysis.network.tables };
     for handler in element.handlers.iter() {
         let _ = write!(out, "\n- `{}` {}", event(handler.kind), facts.of(&handler.effects));
     }
     out.push('\n');
 }
 
-/// How long the header of a protocol is, and what it may carry.
+/// The header length of a protocol, and the protocols that it can carry.
 fn protocol_facts(program: &Program, symbol: &Symbol, out: &mut String) {
     let protocols = &program.analysis.network.protocols;
     let Some(protocol) = protocols.iter().find(|protocol| protocol.name == symbol.name) else { return };
@@ -195,7 +195,7 @@ fn protocol_facts(program: &Program, symbol: &Symbol, out: &mut String) {
     }
 }
 
-/// What a column is in the chains that use its element.
+/// The bindings of a column in the chains that use its element.
 fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &mut String) {
     let network = &program.analysis.network;
     let Some(owner) = symbol.owner.map(|owner| program.index.symbol(owner)) else { return };
@@ -213,21 +213,23 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
         {
             let Some(binding) = instance.bindings.get(at) else { continue };
             let place = match &binding.place {
-                // Only expressions name the others, as columns behind those of the element.
-                BoundPlace::Computed(_)
-                | BoundPlace::Entry(..)
-                | BoundPlace::Present(_)
-                | BoundPlace::List(_) => "an expression".to_owned(),
-                BoundPlace::Body(path) => {
+                // The other columns come from expressions, and follow those of the element.
+                ColumnLocation::Computed(_)
+                | ColumnLocation::Entry(..)
+                | ColumnLocation::Present(_)
+                | ColumnLocation::List(_) => "an expression".to_owned(),
+                ColumnLocation::Body(path) => {
                     let root = if direction == Direction::Request { "req" } else { "resp" };
                     format!("{root}.{}", path.join("."))
                 }
-                BoundPlace::Header(name) => format!("header['{name}']"),
-                BoundPlace::Meta(meta) => match frame::SAID.iter().find(|(_, said)| said == meta) {
-                    Some((name, _)) => format!("{}.{name}", frame::META),
-                    None => format!("{meta:?}").to_lowercase(),
-                },
-                BoundPlace::Frame(field) => network.field_name(field),
+                ColumnLocation::Header(name) => format!("header['{name}']"),
+                ColumnLocation::Meta(meta) => {
+                    match frame::USER_METADATA.iter().find(|(_, known)| known == meta) {
+                        Some((name, _)) => format!("{}.{name}", frame::META),
+                        None => format!("{meta:?}").to_lowercase(),
+                    }
+                }
+                ColumnLocation::Frame(field) => network.field_name(field),
             };
             let _ = write!(out, "\n- in `{}.{}` it is `{place}`", chain.name, instance.name);
         }
@@ -249,12 +251,12 @@ const fn event(kind: HandlerKind) -> &'static str {
 }
 
 /// The effects of handlers in words.
-struct Facts<'p> {
+struct EffectSummary<'p> {
     element: &'p hir::Element,
     shared: &'p [hir::Table],
 }
 
-impl Facts<'_> {
+impl EffectSummary<'_> {
     fn of(&self, effects: &Effects) -> String {
         let columns = |at: &[usize]| at.iter().map(|at| self.element.columns[*at].name.clone()).collect();
         let vars = |at: &[usize]| at.iter().map(|at| self.element.vars[*at].name.clone()).collect::<Vec<_>>();
@@ -274,17 +276,17 @@ impl Facts<'_> {
         let ends = [
             (effects.aborts, "abort the call"),
             (effects.drops, "drop the tuple"),
-            (effects.replies, "answer by itself"),
+            (effects.replies, "reply"),
             (effects.redirects, "choose the server"),
             (effects.steers, "send the frame by an edge"),
             (effects.delays, "hold the tuple"),
-            (effects.mirrors, "send a copy elsewhere"),
+            (effects.mirrors, "mirror"),
             (effects.reshapes, "change the headers"),
             (effects.fallible, "fail"),
         ];
         let ends: Vec<&str> = ends.iter().filter(|(may, _)| *may).map(|(_, what)| *what).collect();
         let mut parts = Vec::new();
-        for (verb, names) in [("reads", reads), ("writes", writes), ("leaves rows in", sinks)] {
+        for (verb, names) in [("reads", reads), ("writes", writes), ("writes rows to", sinks)] {
             if !names.is_empty() {
                 parts.push(format!("{verb} {}", names.join(", ")));
             }
@@ -292,7 +294,7 @@ impl Facts<'_> {
         if !ends.is_empty() {
             parts.push(format!("may {}", ends.join(", ")));
         }
-        for (does, what) in [(effects.clock, "looks at the clock"), (effects.random, "draws by chance")] {
+        for (does, what) in [(effects.clock, "reads the clock"), (effects.random, "draws random numbers")] {
             if does {
                 parts.push(what.to_owned());
             }
@@ -320,8 +322,7 @@ fn is_in_queue(program: &Program, place: Span) -> bool {
     program.index.members_of(None).any(|(_, symbol)| symbol.kind == SymbolKind::Queue && holds(symbol.whole))
 }
 
-/// What is told of a word that names nothing in the program: a function, a status, something that the engine knows, or
-/// a keyword.
+/// The documentation of a word that is not declared in the program: a function, a status, metadata, or a keyword.
 fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
     let token = tokens[at];
     if token.kind != TokenKind::Word {
@@ -334,7 +335,7 @@ fn of_word(program: &Program, tokens: &[Token], at: usize) -> Option<String> {
             [.., owner, dot] if dot.kind == TokenKind::Dot => program.slice(owner.span),
             _ => "",
         };
-        let found = if opens { queues::function(text) } else { queues::told(owner, text) };
+        let found = if opens { queues::doc_of_function(text) } else { queues::doc_of(owner, text) };
         if found.is_some() {
             return found;
         }

@@ -1,19 +1,18 @@
 //! Declarations and uses of names in all files of a program.
 //!
-//! Names are looked up as the checker does it, but in the trees alone: an element with a fault in its third handler
-//! still has its columns. A name that could mean several things is taken for the nearest of them; a name that means
-//! nothing has no entry.
+//! Names are resolved as in the checker, but on syntax trees only: an element with an error in its third handler still
+//! has its columns. An ambiguous name refers to the nearest declaration; an unknown name has no entry.
 
 use std::collections::BTreeMap;
 use weft_core::limits::JOINS_MAX;
 
 use crate::ast::{
-    BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
-    Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition, Kind, LinkOn, Param,
-    Path, PayloadChoice, Place, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl, QueueEvent, QueueUse,
-    QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind, Subselect, Table,
-    TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind, WireUntil, WireWidth,
-    WithItem,
+    AssignTarget, BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr,
+    ExprKind, Field, Filter, Guard, Handler, Ident, InsertRows, InsertSource, Item, Join, JoinCondition,
+    Kind, LinkOn, Param, Path, PayloadChoice, PolicyKind, Protocol, ProtocolClause, Queue, QueueDecl,
+    QueueEvent, QueueUse, QueueVerdict, Select, SelectItem, Stage, StageArg, StageNode, Stmt, StmtKind,
+    Subselect, Table, TableOptionKind, TypeExpr, Update, Verdict, VerdictKind, WireItem, WireRuleKind,
+    WireUntil, WireWidth, WithItem,
 };
 use crate::hir::Direction;
 use crate::resolve::Program;
@@ -112,11 +111,11 @@ pub struct Symbol {
     pub span: Span,
     /// The whole declaration.
     pub whole: Span,
-    /// Its type as it is written, if one is.
+    /// Its type as written, if any.
     pub ty: Option<Span>,
-    /// What it is a part of: the element of a column, the table of its column, the chain of an instance.
+    /// The owner: the element of a column, the table of a table column, the chain of an instance.
     pub owner: Option<SymbolId>,
-    /// What it stands for: the element of an instance, the table of a row.
+    /// The symbol that it refers to: the element of an instance, the table of a row.
     pub of: Option<SymbolId>,
 }
 
@@ -138,7 +137,7 @@ pub struct FieldUse {
     pub path: Path,
     /// The chain.
     pub chain: SymbolId,
-    /// The column that it is bound to, if the element has it.
+    /// The column that is bound to it, if the element has the column.
     pub column: Option<SymbolId>,
 }
 
@@ -147,7 +146,7 @@ pub struct FieldUse {
 pub struct Index {
     /// What has a name.
     pub symbols: Vec<Symbol>,
-    /// Where it is named, in the order of files and text.
+    /// Its uses, in the order of files and text.
     pub uses: Vec<Use>,
     /// Paths to fields of messages.
     pub fields: Vec<FieldUse>,
@@ -159,11 +158,11 @@ pub struct Index {
 impl Index {
     /// Reads the trees of a program.
     pub fn new(program: &Program) -> Self {
-        let mut walk = Walk::default();
+        let mut walk = Indexer::default();
         for item in &program.items {
             walk.declare(item);
         }
-        // Rows are of instances, whatever comes first in the text.
+        // INSERT refers to instances, which may be declared later in the text.
         let (rows, others): (Vec<_>, Vec<_>) =
             program.items.iter().partition(|item| matches!(item, Item::Insert(_)));
         for item in others.into_iter().chain(rows) {
@@ -184,7 +183,7 @@ impl Index {
         self.symbols.iter().enumerate().map(|(at, symbol)| (SymbolId(at), symbol))
     }
 
-    /// The name at a place; the end of a name counts as part of it, since that is where a cursor stands after typing.
+    /// The name at a position; the end of a name counts as part of it, because the cursor is there after typing.
     pub fn at(&self, file: FileId, offset: u32) -> Option<Use> {
         let from = self.uses.partition_point(|found| (found.span.file, found.span.end) < (file, offset));
         let near = self.uses[from..]
@@ -193,12 +192,12 @@ impl Index {
         near.filter(|found| found.span.end >= offset).min_by_key(|found| found.span.len()).copied()
     }
 
-    /// All places where a symbol is named.
+    /// All uses of a symbol.
     pub fn uses_of(&self, symbol: SymbolId) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(move |found| found.symbol == symbol)
     }
 
-    /// What belongs to a symbol, in the order of the text; to none: what stands at the top.
+    /// The members of a symbol, in source order; without an owner, the top-level symbols.
     pub fn members_of(&self, owner: Option<SymbolId>) -> impl Iterator<Item = (SymbolId, &Symbol)> {
         self.iter().filter(move |(_, symbol)| symbol.owner == owner)
     }
@@ -209,7 +208,7 @@ impl Index {
         self.fields.iter().find(|field| holds(field.path.span))
     }
 
-    /// The symbol of a name among the parts of another, the last that was declared.
+    /// The member of a symbol with a name, the last one declared.
     pub fn member(
         &self,
         owner: Option<SymbolId>,
@@ -230,19 +229,19 @@ impl Index {
     }
 }
 
-/// The row of a table that names can mean.
-struct Sight {
+/// A table row that names can refer to.
+struct VisibleRow {
     alias: String,
-    /// The symbol that the alias means: a row, or the table itself.
+    /// The symbol of the alias: a row, or the table itself.
     named: SymbolId,
     table: SymbolId,
 }
 
-/// Names in sight, found in a time that does not grow with them.
+/// The visible names; lookups take time independent of their number.
 #[derive(Default)]
 struct Locals {
     names: Vec<String>,
-    /// The last one of a name hides the others.
+    /// The last symbol with a name hides the others.
     of_name: BTreeMap<String, Vec<SymbolId>>,
 }
 
@@ -266,16 +265,16 @@ impl Locals {
 }
 
 #[derive(Default)]
-struct Walk {
+struct Indexer {
     index: Index,
     element: Option<SymbolId>,
     handler: Option<SymbolId>,
     direction: Option<Direction>,
     locals: Locals,
-    sights: Vec<Sight>,
+    visible_rows: Vec<VisibleRow>,
 }
 
-impl Walk {
+impl Indexer {
     // ---- declarations ------------------------------------------------------------------------------------------
 
     fn add(&mut self, kind: SymbolKind, name: &Ident, whole: Span, owner: Option<SymbolId>) -> SymbolId {
@@ -309,7 +308,7 @@ impl Walk {
                     let name = stage.instance.as_ref().unwrap_or(&stage.element);
                     self.add(SymbolKind::Instance, name, stage.span, Some(chain));
                     if stage.instance.is_none() {
-                        // Its name is that of the element, which is what is named here.
+                        // Without AS, its name is that of the element, which is the use recorded here.
                         self.index.uses.pop();
                     }
                 }
@@ -420,8 +419,8 @@ impl Walk {
         Some(found)
     }
 
-    /// Where frames of a chain leave: a port or a group.
-    fn note_way_out(&mut self, name: &Ident) {
+    /// Records the output of a chain: a port or a group.
+    fn note_outlet(&mut self, name: &Ident) {
         if self.note_member(None, name, SymbolKind::Port).is_none() {
             self.note_member(None, name, SymbolKind::Group);
         }
@@ -519,7 +518,7 @@ impl Walk {
         for handler in &queue.handlers {
             let name = Ident { name: "ON".to_owned(), span: handler.event_span };
             self.handler = Some(self.add(SymbolKind::Handler, &name, handler.span, self.element));
-            // `ON DEQUEUE` is no name that could be asked for.
+            // `ON DEQUEUE` is not a name that can be looked up.
             self.index.uses.pop();
             if let QueueEvent::Every { interval, .. } = &handler.event {
                 self.expr(interval);
@@ -683,7 +682,7 @@ impl Walk {
                     self.note_member(None, port, SymbolKind::Port);
                 }
                 if let Some(to) = to {
-                    self.note_way_out(to);
+                    self.note_outlet(to);
                 }
                 self.exprs(when);
             }
@@ -806,7 +805,7 @@ impl Walk {
     fn handler(&mut self, handler: &Handler) {
         let name = Ident { name: event_name(&handler.event).to_owned(), span: handler.event_span };
         let id = self.add(SymbolKind::Handler, &name, handler.span, self.element);
-        // `ON REQUEST` is no name that could be asked for.
+        // `ON REQUEST` is not a name that can be looked up.
         self.index.uses.pop();
         self.handler = Some(id);
         self.direction = match handler.event {
@@ -818,26 +817,26 @@ impl Walk {
             Event::Every(interval) => self.expr(interval),
             Event::Timeout(name) | Event::Evict(name) => {
                 if let Some(table) = self.table_name(name) {
-                    self.sights.push(Sight { alias: "OLD".to_owned(), named: table, table });
+                    self.visible_rows.push(VisibleRow { alias: "OLD".to_owned(), named: table, table });
                 }
             }
             _ => {}
         }
         self.block(&handler.body);
-        self.sights.clear();
+        self.visible_rows.clear();
         (self.handler, self.direction) = (None, None);
     }
 
     // ---- statements --------------------------------------------------------------------------------------------
 
-    /// Names that a block declares are gone behind it.
+    /// Names declared in a block end with it.
     fn block(&mut self, stmts: &[Stmt]) {
-        let (n_locals, n_sights) = (self.locals.names.len(), self.sights.len());
+        let (n_locals, n_visible_rows) = (self.locals.names.len(), self.visible_rows.len());
         for stmt in stmts {
             self.stmt(stmt);
         }
         self.locals.truncate(n_locals);
-        self.sights.truncate(n_sights);
+        self.visible_rows.truncate(n_visible_rows);
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
@@ -874,11 +873,11 @@ impl Walk {
             StmtKind::Scan(scan) => {
                 self.expr(&scan.max);
                 let table = self.table_name(&scan.table);
-                let n_sights = self.sights.len();
-                self.sight(table, &scan.table, scan.alias.as_ref(), stmt.span);
+                let n_visible_rows = self.visible_rows.len();
+                self.add_visible_row(table, &scan.table, scan.alias.as_ref(), stmt.span);
                 self.exprs(&scan.filter);
                 self.block(&scan.body);
-                self.sights.truncate(n_sights);
+                self.visible_rows.truncate(n_visible_rows);
             }
             StmtKind::Add { target, amount } => {
                 self.member_of_element(target);
@@ -911,7 +910,7 @@ impl Walk {
         }
     }
 
-    /// The rows that it joins can be seen behind it.
+    /// The joined rows are visible after the statement.
     fn select(&mut self, select: &Select) {
         for join in &select.joins {
             self.join(join);
@@ -932,14 +931,14 @@ impl Walk {
 
     fn join(&mut self, join: &Join) {
         let table = self.table_name(&join.table);
-        self.sight(table, &join.table, join.alias.as_ref(), join.span);
+        self.add_visible_row(table, &join.table, join.alias.as_ref(), join.span);
         if let (Some(first), true) = (&join.first, table.is_some()) {
             self.note_member(table, &first.by, SymbolKind::TableColumn);
         }
         match &join.condition {
             JoinCondition::Using(columns) => {
                 for column in columns {
-                    // It is a column of both; the message's is what a reader looks for.
+                    // It is a column of both; readers look for the message's column.
                     let is_own = self.own_column(column);
                     if !is_own && table.is_some() {
                         self.note_member(table, column, SymbolKind::TableColumn);
@@ -990,15 +989,15 @@ impl Walk {
         self.block(update.otherwise.as_deref().unwrap_or_default());
     }
 
-    /// Runs `read` where bare names mean columns of a table first.
+    /// Runs `read` while unqualified names refer to columns of a table first.
     fn over(&mut self, table: Option<SymbolId>, read: impl FnOnce(&mut Self)) {
-        let n_sights = self.sights.len();
+        let n_visible_rows = self.visible_rows.len();
         if let Some(table) = table {
             let alias = self.index.symbol(table).name.clone();
-            self.sights.push(Sight { alias, named: table, table });
+            self.visible_rows.push(VisibleRow { alias, named: table, table });
         }
         read(self);
-        self.sights.truncate(n_sights);
+        self.visible_rows.truncate(n_visible_rows);
     }
 
     fn assigns(&mut self, table: Option<SymbolId>, assigns: &[crate::ast::Assign]) {
@@ -1010,7 +1009,7 @@ impl Walk {
         }
     }
 
-    fn sight(&mut self, table: Option<SymbolId>, name: &Ident, alias: Option<&Ident>, span: Span) {
+    fn add_visible_row(&mut self, table: Option<SymbolId>, name: &Ident, alias: Option<&Ident>, span: Span) {
         let Some(table) = table else { return };
         let named = match alias {
             None => table,
@@ -1021,8 +1020,8 @@ impl Walk {
             }
         };
         let alias = alias.unwrap_or(name).name.clone();
-        if self.sights.len() < JOINS_MAX {
-            self.sights.push(Sight { alias, named, table });
+        if self.visible_rows.len() < JOINS_MAX {
+            self.visible_rows.push(VisibleRow { alias, named, table });
         }
     }
 
@@ -1062,8 +1061,8 @@ impl Walk {
         Some(found)
     }
 
-    /// A parameter of the element that stands for a function, or a function of the program; those of the language are
-    /// declared nowhere.
+    /// A function parameter of the element, or a function of the program; functions of the language have no
+    /// declaration.
     fn function_name(&mut self, name: &Ident) {
         let own = self.index.member(self.element, &name.name, |kind| kind == SymbolKind::Param);
         let own = own.filter(|_| self.element.is_some());
@@ -1073,7 +1072,7 @@ impl Walk {
         }
     }
 
-    /// A column of the message in the direction of the handler, or of the other if there is no such one.
+    /// A message column in the handler's direction, or else in the other direction.
     fn own_column(&mut self, name: &Ident) -> bool {
         let Some(element) = self.element else { return false };
         let wanted = self.direction.map(SymbolKind::Column);
@@ -1094,24 +1093,25 @@ impl Walk {
         }
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &AssignTarget) {
         match place {
-            Place::Path(path) => drop(self.path(path)),
-            Place::Header { key, .. } | Place::Trailer { key, .. } => self.expr(key),
+            AssignTarget::Path(path) => drop(self.path(path)),
+            AssignTarget::Header { key, .. } | AssignTarget::Trailer { key, .. } => self.expr(key),
         }
     }
 
-    /// Notes what the parts of a path mean; None if nothing.
+    /// Records the uses in a path; None if it is unknown.
     fn path(&mut self, path: &Path) -> Option<()> {
         match path.segments.as_slice() {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.own_column(column).then_some(()),
             [first, column] => {
-                let Some(sight) = self.sights.iter().rfind(|sight| sight.alias == first.name) else {
+                let Some(visible) = self.visible_rows.iter().rfind(|visible| visible.alias == first.name)
+                else {
                     self.wire_path(path, None);
                     return None;
                 };
-                let (named, table) = (sight.named, sight.table);
+                let (named, table) = (visible.named, visible.table);
                 self.note(first.span, named);
                 self.note_member(Some(table), column, SymbolKind::TableColumn).map(drop)
             }
@@ -1128,8 +1128,8 @@ impl Walk {
             return Some(());
         }
         let is_column = |kind| kind == SymbolKind::TableColumn;
-        let in_sight = self.sights.iter().rev();
-        let joined = in_sight.map(|sight| self.index.member(Some(sight.table), &name.name, is_column));
+        let in_sight = self.visible_rows.iter().rev();
+        let joined = in_sight.map(|visible| self.index.member(Some(visible.table), &name.name, is_column));
         if let Some(column) = joined.flatten().next() {
             self.note(name.span, column);
             return Some(());
@@ -1165,7 +1165,7 @@ impl Walk {
                 self.expr(operand);
             }
             ExprKind::Binary { left, right, .. } | ExprKind::IsDistinct { left, right, .. } => {
-                // A sum of many parts leans to the left.
+                // A long sum is a left-leaning tree.
                 self.expr(left);
                 self.expr(right);
             }

@@ -1,11 +1,11 @@
-//! What a file says of itself in its comments: the manual page of a library file, and remarks beside declarations.
+//! Documentation from comments: the manual page of a library file, and comments next to declarations.
 
 use crate::source::{SourceFile, Span};
 
-/// The comment above a declaration, or behind it on its line; empty if there is none. The manual page at the head of a
-/// library file is none of them: see [`section`].
+/// The comment above a declaration, or after it on its line; empty if there is none. The manual page at the head of a
+/// library file is not included: see [`section`].
 pub(super) fn remark(file: &SourceFile, whole: Span) -> String {
-    let behind = behind(file, whole);
+    let behind = trailing_comment(file, whole);
     if !behind.is_empty() {
         return behind;
     }
@@ -29,7 +29,7 @@ pub(super) fn section<'f>(file: &'f SourceFile, heading: &str) -> Vec<&'f str> {
     section.map(str::trim).filter(|line| !line.is_empty()).collect()
 }
 
-/// What a section says of a name: the lines that begin with it and the ones that go on.
+/// The entry of a name in a section: the lines that begin with it, and their continuation lines.
 pub(super) fn entry(file: &SourceFile, heading: &str, name: &str) -> String {
     let mut lines = (1..=file.n_lines()).map_while(|line| file.line(line).strip_prefix("--"));
     if !lines.any(|line| line.trim() == heading && is_heading(line)) {
@@ -48,8 +48,8 @@ pub(super) fn entry(file: &SourceFile, heading: &str, name: &str) -> String {
     text
 }
 
-/// The text of a comment that follows a declaration on its last line.
-fn behind(file: &SourceFile, whole: Span) -> String {
+/// The comment after a declaration, on its last line.
+fn trailing_comment(file: &SourceFile, whole: Span) -> String {
     let line = file.position(whole.end).line;
     let end = file.line_range(line).end;
     let rest = file.text().get(whole.end as usize..end).unwrap_or_default();
@@ -57,7 +57,7 @@ fn behind(file: &SourceFile, whole: Span) -> String {
     rest.strip_prefix("--").map_or_else(String::new, |text| text.trim().to_owned())
 }
 
-/// Headings stand one space from the dashes, in capitals; text stands further in.
+/// Headings are in capitals, one space after the dashes; text is indented further.
 fn is_heading(line: &str) -> bool {
     let word = line.trim();
     let is_capital = |c: char| c.is_ascii_uppercase() || c == ' ';

@@ -1,9 +1,9 @@
-//! What an editor asks of a program that is being written: what a name means, where it is declared and used, what
-//! could stand at a place, and what a word is for.
+//! Editor support for programs that are being written: the meaning, declaration and uses of names, completion, and
+//! documentation of words.
 //!
-//! All of it works on text with faults in it, since that is what text is while somebody types. Names are found in the
-//! syntax trees; what is told of a name comes from there, from the tables of the language, and from the typed program
-//! as far as there is one.
+//! Everything works on text with errors, because text is incomplete while it is typed. Names are resolved in the syntax
+//! trees. Documentation of names comes from the trees, from the tables of the language, and from the typed program as
+//! far as it exists.
 
 use crate::check::Analysis;
 use crate::lexer::{Token, TokenKind, lex};
@@ -46,7 +46,7 @@ impl Program {
     }
 }
 
-/// The tokens of a text without their end.
+/// The tokens of a text without the end token.
 fn tokens_of(file: FileId, text: &str) -> Vec<Token> {
     let mut tokens = lex(file, text).tokens;
     tokens.retain(|token| token.kind != TokenKind::Eof);

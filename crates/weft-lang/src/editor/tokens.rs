@@ -1,4 +1,4 @@
-//! What kind of word each token is, for colours that know the program.
+//! Token classes for semantic highlighting.
 
 use super::Program;
 use super::index::SymbolKind;
@@ -14,7 +14,7 @@ pub enum TokenClass {
     Keyword,
     Type,
     Function,
-    /// An element, a chain, a listener, a cluster, a route: what has a name at the top.
+    /// A top-level name: an element, a chain, a listener, a cluster, a route.
     Object,
     Table,
     /// A parameter of an element.
@@ -28,7 +28,7 @@ pub enum TokenClass {
     Comment,
 }
 
-/// A token with its class, and whether it declares what it names.
+/// A token with its class, and whether it is a declaration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassedToken {
     /// The token.
@@ -39,7 +39,7 @@ pub struct ClassedToken {
     pub is_declaration: bool,
 }
 
-/// The tokens of a file that have a class, in the order of the text.
+/// The tokens of a file that have a class, in source order.
 pub fn classes(program: &Program, file: FileId) -> Vec<ClassedToken> {
     let parse = parse_with_layout(&program.analysis.sources, file);
     let mut found: Vec<ClassedToken> = Vec::new();

@@ -9,7 +9,7 @@ fn parse_text(text: &str) -> (SourceMap, FileId) {
     (sources, file)
 }
 
-/// Formats `text`, and checks the laws that hold for every file without faults.
+/// Formats `text`, and checks the rules for every file without errors.
 #[track_caller]
 fn formatted(text: &str) -> String {
     let (sources, file) = parse_text(text);
@@ -42,7 +42,7 @@ fn check(text: &str, expect: &str) {
     assert_eq!(formatted(text), expect);
 }
 
-/// The part of DESIGN 2.2 that this version reads.
+/// The part of DESIGN 2.2 that this version parses.
 fn design() -> String {
     let text = crate::parser::tests::DESIGN;
     let (sources, file) = parse_text(text);
@@ -52,13 +52,13 @@ fn design() -> String {
 }
 
 #[test]
-fn the_design_is_in_house_style() {
-    // What the design shows and what `weft fmt` writes must not argue.
+fn design_page_is_formatted() {
+    // The examples of the design and the output of `weft fmt` must agree.
     insta::assert_snapshot!(formatted(&design()));
 }
 
 #[test]
-fn keywords_and_spaces_are_made_regular() {
+fn keywords_and_spaces_normalize() {
     check(
         "create element e(a f64=1)on rpc(user text(8)?)as\ncall(c i64=-1);on request\n\n\n\n\
          set c=- -a*( b+1 );abort unavailable'x'with header [ 'k' ]=count( * );end;",
@@ -104,7 +104,7 @@ END;  -- closed
 }
 
 #[test]
-fn long_lines_break_before_clauses_and_then_fill() {
+fn long_lines_break_before_clauses() {
     let columns: Vec<String> = (0..20).map(|index| format!("column_{index} TEXT(64)")).collect();
     let text = format!(
         "CREATE ELEMENT e ON rpc AS TABLE t ({}) MAX 10 ROWS; ON REQUEST IF a THEN \
@@ -118,7 +118,7 @@ fn long_lines_break_before_clauses_and_then_fill() {
 }
 
 #[test]
-fn short_ifs_stay_on_their_line() {
+fn short_ifs_stay_on_one_line() {
     check(
         "CREATE ELEMENT e ON rpc AS ON REQUEST IF a THEN ADD n; END IF; \
          IF a THEN ADD n; ELSE POP; END IF;\nIF a THEN\nADD n; END IF; END;",
@@ -139,7 +139,7 @@ END;
 }
 
 #[test]
-fn a_file_with_faults_is_left_alone() {
+fn faulty_file_is_not_formatted() {
     let (sources, file) = parse_text("CREATE LISTENER l ON tcp;");
     assert_eq!(format(&sources, file), None);
     let (sources, file) = parse_text("");
@@ -149,7 +149,7 @@ fn a_file_with_faults_is_left_alone() {
 }
 
 #[test]
-fn large_files_format_in_linear_time() {
+fn large_file_formats_in_linear_time() {
     let unit = "IF a THEN SET b = c; END IF; -- why\n";
     let text = format!("CREATE ELEMENT e ON rpc AS ON REQUEST\n{}END;", unit.repeat(4_000));
     formatted(&text);
@@ -160,9 +160,9 @@ fn large_files_format_in_linear_time() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Any white space and any comments between the tokens of a program: the laws of `formatted` hold.
+    /// For any white space and any comments between the tokens of a program, the rules of `formatted` hold.
     #[test]
-    fn laws_hold_for_any_spacing(gaps in proptest::collection::vec(0_usize..14, 64), width in 0_usize..60) {
+    fn format_is_stable_for_any_spacing(gaps in proptest::collection::vec(0_usize..14, 64), width in 0_usize..60) {
         let text = design();
         let lexed = crate::lexer::lex(FileId(0), &text);
         let mut out = String::new();
@@ -179,16 +179,16 @@ proptest! {
                 _ => " ",
             });
             let word = &text[token.span.range()];
-            // Longer names move the places where lines must break.
+            // Longer names move the line breaks.
             out.push_str(word);
             if word == "input" { out.push_str(&format!("{:width$}", "")); }
         }
         formatted(&out);
     }
 
-    /// A program with a piece cut out that still parses is formatted by the same laws.
+    /// A program with a piece cut out that still parses is formatted by the same rules.
     #[test]
-    fn laws_hold_for_any_cut(at in 0_usize..3000, n_cut in 1_usize..30) {
+    fn format_is_stable_for_any_cut(at in 0_usize..3000, n_cut in 1_usize..30) {
         let text = design();
         let (start, end) = (at.min(text.len()), (at + n_cut).min(text.len()));
         let cut = format!("{}{}", &text[..start], &text[end..]);
@@ -200,8 +200,8 @@ proptest! {
 }
 
 #[test]
-fn a_semicolon_stands_on_no_line_of_its_own() {
-    // It did behind a long UPDATE without ELSE.
+fn semicolon_gets_no_own_line() {
+    // This failed after a long UPDATE without ELSE.
     let set = "SET number_of_calls = number_of_calls + 1, last = now()";
     let text = formatted(&format!(
         "CREATE ELEMENT e ON rpc (user TEXT) AS ON REQUEST UPDATE t {set} WHERE user = input.user AND method = \
@@ -211,8 +211,8 @@ fn a_semicolon_stands_on_no_line_of_its_own() {
 }
 
 #[test]
-fn filters_keep_each_policy_in_one_piece() {
-    // A policy is read as a sentence; the waits of a long RETRY go to a line of their own.
+fn filter_policies_stay_together() {
+    // A policy reads like a sentence; the backoff of a long RETRY goes to a separate line.
     let text = formatted(
         "create filter f(n int=1)on rpc(user text)as timeout total '1 s';retry up to n when status in(UNAVAILABLE,\
          DEADLINE_EXCEEDED) backoff exponential '5 ms' to '250 ms' jitter 20 percent budget 20 percent and 3 per \

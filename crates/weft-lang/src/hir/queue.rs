@@ -17,7 +17,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// What it asks of the headers of packets: each once, [`HEADERS_MAX`](crate::check::queue::HEADERS_MAX) at most.
+    /// The header fields that it reads, without duplicates, at most [`HEADERS_MAX`](crate::check::queue::HEADERS_MAX).
     pub fn headers(&self) -> Vec<&QueueHeader> {
         let mut all: Vec<&QueueHeader> = Vec::new();
         for header in self.levels.iter().flat_map(|level| &level.headers) {
@@ -29,47 +29,47 @@ impl Queue {
     }
 }
 
-/// What a queue asks of the headers of a packet.
+/// A header field that a queue reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueHeader {
-    /// As the program writes it: `vlan.id`, `inner.tcp.dst_port`, `present(vlan)`.
+    /// The field as written: `vlan.id`, `inner.tcp.dst_port`, `present(vlan)`.
     pub name: String,
-    /// The field; without one, whether the layer is there.
+    /// The field; without a field name, whether the layer is present.
     pub field: FieldRef,
     /// Its type.
     pub ty: Type,
-    /// Where it is asked first.
+    /// Its first use.
     pub span: Span,
 }
 
-/// A level of a queue: what one `CREATE QUEUE` without `EACH` says.
+/// A level of a queue: one `CREATE QUEUE` without `EACH`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueLevel {
     /// The queue that it comes from.
     pub name: String,
-    /// The partitions and the key of a packet's; None is one partition.
+    /// The partitions, and the key of a packet; None for a single partition.
     pub partitions: Option<(QueuePartitions, QueueExpr)>,
     /// One of each a node.
     pub vars: Vec<QueueVar>,
     /// One of each a partition.
     pub partition_vars: Vec<QueueVar>,
-    /// Ranks of partitions lie in so many bits.
+    /// The width of partition ranks in bits.
     pub rank_bits: Option<u8>,
-    /// What `ORDER PARTITIONS BY MIN` takes the least of.
+    /// The expression in `ORDER PARTITIONS BY MIN`.
     pub least: Option<QueueExpr>,
-    /// What `ORDER PACKETS BY` says, and in how many bits it lies.
+    /// The expression in `ORDER PACKETS BY`, and its width in bits.
     pub packet_rank: Option<(QueueExpr, Option<u8>)>,
     /// The limit.
     pub limit: QueueLimit,
     /// The handlers in source order.
     pub handlers: Vec<QueueHandler>,
-    /// What they, and the key and the ranks, ask of headers.
+    /// The header fields in handlers, keys and ranks.
     pub headers: Vec<QueueHeader>,
-    /// What they count partitions by, as it is written.
+    /// The fields by which partitions are counted, as written.
     pub counted: Vec<String>,
     /// The whole item.
     pub span: Span,
-    /// A hash of its words and of the line in which they begin: what lines of it did is told by that.
+    /// A hash of its text and first line number: it identifies the statistics of its lines.
     pub text: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct QueueVar {
     pub name: String,
     /// Its type.
     pub ty: QueueType,
-    /// The least and the greatest that it holds, of whole numbers.
+    /// The minimum and the maximum of a whole number.
     pub range: (i64, i64),
     /// How many bits it takes.
     pub bits: u8,
@@ -135,7 +135,7 @@ impl QueueType {
         }
     }
 
-    /// Whether it is held as a whole number.
+    /// Whether it is stored as a whole number.
     pub fn is_whole(self) -> bool {
         !matches!(self, Self::Bool | Self::Float)
     }
@@ -197,7 +197,7 @@ pub enum QueueVictim {
 pub struct QueueHandler {
     /// When it runs.
     pub moment: QueueMoment,
-    /// What it does; every path ends in a verdict where the moment wants one.
+    /// The statements; every path ends with a verdict if the event needs one.
     pub body: Vec<QueueStmt>,
     /// `ON event`.
     pub span: Span,
@@ -216,13 +216,13 @@ pub enum QueueMoment {
     Every {
         /// Every so many nanoseconds.
         interval_ns: u64,
-        /// For each partition, and not once for the queue.
+        /// Runs for each partition, not once for the queue.
         each_partition: bool,
     },
 }
 
 impl QueueMoment {
-    /// Whether the clock is why it runs: a queue may have several such handlers.
+    /// Whether it is an ON EVERY event, of which a queue may have several.
     pub fn is_timed(self) -> bool {
         matches!(self, Self::Every { .. })
     }
@@ -244,7 +244,7 @@ pub struct QueueStmt {
 pub enum QueueStmtKind {
     /// `LET x = e;`
     Let {
-        /// A number of its own in the handler.
+        /// The number of the local in the handler.
         local: usize,
         /// Its value.
         value: QueueExpr,
@@ -252,7 +252,7 @@ pub enum QueueStmtKind {
     /// `SET place = e;`
     Set {
         /// What changes.
-        place: QueuePlace,
+        place: QueueOperand,
         /// To what.
         value: QueueExpr,
     },
@@ -279,7 +279,7 @@ pub enum QueueVerdict {
     Rotate,
     /// Until this time.
     Hold(QueueExpr),
-    /// Marks what can be marked; what cannot is dropped, or passes.
+    /// Marks an ECN-capable packet; other packets are dropped or passed.
     Mark {
         or_drop: bool,
     },
@@ -302,12 +302,12 @@ pub enum QueueExprKind {
     /// Known.
     Literal(QueueLiteral),
     /// A word.
-    Place(QueuePlace),
+    Operand(QueueOperand),
     /// A local.
     Local(usize),
     /// Of one.
     Unary(QueueUnary, Box<QueueExpr>),
-    /// Of two of equal types, but for the moves of bits.
+    /// A binary operation on operands of equal types, except for shifts.
     Binary(QueueBinary, Box<QueueExpr>, Box<QueueExpr>),
     /// `CASE WHEN ... END`
     Case(Vec<(QueueExpr, QueueExpr)>, Box<QueueExpr>),
@@ -317,7 +317,7 @@ pub enum QueueExprKind {
 
 /// What is read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueuePlace {
+pub enum QueueOperand {
     /// `now()`
     Now,
     /// `link.rate`
@@ -352,9 +352,10 @@ pub enum QueuePlace {
     Id,
     /// `p.flow` and other fields, by their names.
     Field(String),
-    /// `partitions(p.src)`: how many are in use whose last packet has the same there: `src`, `dst`, `class`, a header.
+    /// `partitions(p.src)`: the number of active partitions whose last packet has the same value: `src`, `dst`,
+    /// `class`, or a header field.
     Partitions(Box<Self>),
-    /// A field of a header, or whether a packet has one: one of [`Queue::headers`], by its name.
+    /// A header field, or whether a packet has a header: one of [`Queue::headers`], by name.
     Header(String),
 }
 
@@ -366,7 +367,7 @@ pub enum QueueUnary {
     Negate,
     /// A whole number as F64.
     ToFloat,
-    /// F64 to a whole number, toward zero.
+    /// F64 to a whole number, truncated toward zero.
     ToWhole,
     Floor,
     Ceil,
@@ -407,9 +408,9 @@ pub enum QueueBinary {
 /// Whose calls wait in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsOf {
-    /// Those that come by this, an index into [`super::Network::listeners`].
+    /// Calls from this listener, an index into [`super::Network::listeners`].
     Listener(usize),
-    /// Those that go to this, an index into [`super::Network::clusters`].
+    /// Calls to this cluster, an index into [`super::Network::clusters`].
     Cluster(usize),
 }
 
@@ -424,20 +425,20 @@ pub enum CallFlow {
     Header(String),
 }
 
-/// A link of calls: they wait until they may go on.
+/// A link for calls, which wait in its queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallLink {
     /// Its name.
     pub name: String,
     /// Whose.
     pub of: CallsOf,
-    /// Calls under way at most; None: any number.
+    /// The maximum number of calls in flight; None for no limit.
     pub concurrency: Option<u32>,
-    /// Nanoseconds between two calls that go on; None: none.
+    /// The minimum time between two calls in nanoseconds; None for no limit.
     pub step_ns: Option<u64>,
     /// What tells flows apart.
     pub key: CallFlow,
-    /// The header that has the class of a call.
+    /// The header with the class of a call.
     pub class: Option<String>,
     /// How calls wait.
     pub queue: Queue,
@@ -445,20 +446,20 @@ pub struct CallLink {
     pub span: Span,
 }
 
-/// A link: packets that wait at a port.
+/// A link for packets, which wait in its queue at a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// Its name.
     pub name: String,
     /// An index into [`super::Network::ports`].
     pub port: usize,
-    /// It holds up what comes in and not what goes out.
+    /// It queues arriving packets, not departing ones.
     pub ingress: bool,
-    /// Bits a second; None is as fast as the port takes them.
+    /// Bits per second; None for the speed of the port.
     pub rate: Option<u64>,
     /// How packets wait.
     pub queue: Queue,
-    /// What it does while its port has no device; None: the node ends.
+    /// Its behaviour while the port has no device; None: the node stops.
     pub on_failure: Option<OnFailure>,
     /// The whole item.
     pub span: Span,

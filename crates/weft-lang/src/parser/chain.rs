@@ -1,4 +1,4 @@
-//! Chains: stages on an edge, and what must hold between them.
+//! Chains: stages on an edge, and options.
 
 use crate::ast::{
     Chain, ChainOn, ChainOption, ChainOptionKind, Item, Side, SideClause, Stage, StageArg, StageNode,
@@ -35,7 +35,7 @@ impl Parser<'_> {
     pub(super) fn chain(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the chain")?;
-        self.clause("ON", "a chain says which traffic it sees")?;
+        self.clause("ON", "a chain needs its traffic")?;
         let on = self.chain_on()?;
         self.keyword("AS")?;
         self.layout.deeper();
@@ -171,7 +171,7 @@ impl Parser<'_> {
                 let Some(meant) = nearest_keyword(word, OPTIONS.iter().map(|row| row.keyword)) else {
                     return Err(self.unknown_option());
                 };
-                self.slip(word, meant, "a chain");
+                self.misspelled(word, meant, "a chain");
                 let row = &OPTIONS[OPTIONS.iter().position(|row| row.keyword == meant).unwrap_or(0)];
                 self.bump_keyword();
                 self.form = row.form;
@@ -247,7 +247,7 @@ impl Parser<'_> {
         Ok(ChainOptionKind::Branch { from, stages: self.stages()? })
     }
 
-    /// `END;`, or a word about its absence.
+    /// `END;`, or an error about its absence.
     pub(super) fn end_of_item(&mut self, kind: &str, name: &str, start: Span) {
         self.layout.line(self.index());
         if self.eat_keyword("END").is_none() {
@@ -255,13 +255,13 @@ impl Parser<'_> {
             let diagnostic =
                 Diagnostic::error(code::UNCLOSED_BLOCK, format!("{kind} `{name}` has no `END;`"))
                     .at(place, "`END;` goes here")
-                    .with_label(start, "begins here")
-                    .with_help(format!("every {kind} ends with `END;`"))
+                    .with_label(start, "the cycle starts here")
+                    .with_help(format!("every {kind} must end with `END;`"))
                     .with_fix(place, "\nEND;");
             self.fail(diagnostic);
             return;
         }
-        // A fault here is one forgotten `;`; what follows begins an item either way.
+        // The only error here is a missing `;`; an item begins next in any case.
         let _ = self.semicolon();
     }
 }

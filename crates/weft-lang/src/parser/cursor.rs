@@ -1,7 +1,8 @@
-//! The place in the token stream, and how faults are told and survived.
+//! The position in the token stream, error reporting and error recovery.
 //!
-//! A parse function returns `Parsed<T>`: the tree, or [`Failed`], which exists only once the fault has been reported.
-//! Whoever owns a boundary (a statement, a declaration, an item) catches `Failed` and skips to where reading can go on.
+//! A parse function returns `Parsed<T>`: the tree, or [`Failed`], which exists only after the error was reported. The
+//! parser of a statement, a declaration or an item catches `Failed` and skips to the next point where parsing can
+//! continue.
 
 use crate::ast::{Ident, Path, StrLit};
 use crate::diagnostic::{Code, Diagnostic, code};
@@ -19,7 +20,7 @@ pub(super) struct Failed(());
 
 pub(super) type Parsed<T> = Result<T, Failed>;
 
-/// Words that cannot name anything unless quoted, because statements and expressions could not be told apart.
+/// Words that must be quoted as names, because statements and expressions would be ambiguous.
 pub(super) const RESERVED: &[&str] = &[
     "ABORT",
     "AND",
@@ -62,49 +63,49 @@ pub(super) const RESERVED: &[&str] = &[
     "WHERE",
 ];
 
-/// What could stand at the end of a text: see [`super::what_could_follow`].
+/// The tokens expected at the end of a text: see [`super::expected_after`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Keywords.
     pub keywords: Vec<&'static str>,
-    /// Other things, in the words of a message: `a table`, `an expression`.
-    pub things: Vec<String>,
-    /// The construct at hand as an example, if one is; else empty.
+    /// Other expectations, in the words of a message: `a table`, `an expression`.
+    pub descriptions: Vec<String>,
+    /// An example of the current construct, or empty.
     pub form: &'static str,
 }
 
-/// Most alternatives that a message lists.
+/// The maximum number of alternatives in a message.
 const ALTERNATIVES_MAX: usize = 8;
 
 pub(super) struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
     at: usize,
-    /// Keywords looked for at this token in vain: what the message offers if nothing fits.
+    /// Keywords that were tried at this token: the message lists them if nothing matches.
     tried: Vec<&'static str>,
-    /// How the construct being read is written, for the help of a fault in it.
+    /// The syntax of the current construct, for the help of its errors.
     pub(super) form: &'static str,
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Faults met so far, told or not.
+    /// The number of errors so far, reported or not.
     pub(super) n_faults: usize,
-    /// A limit was hit: the rest is not read and nothing more is said.
-    gave_up: bool,
-    /// What was looked for at the end of the text, up to the first fault there.
+    /// A limit was reached: the rest is neither parsed nor reported.
+    reached_limit: bool,
+    /// The expectations at the end of the text, up to the first error there.
     at_end: Expected,
     is_end_faulty: bool,
     depth: u32,
-    /// Height of the expression being put together; see `expr`.
+    /// The height of the expression being built; see `expr`.
     pub(super) height: u32,
-    /// The blocks that are open in the handler being read, outermost first.
+    /// The open blocks of the current handler, outermost first.
     pub(super) blocks: Vec<Block>,
-    /// The handlers being read are those of a queue, which have verdicts of their own.
+    /// The current handlers belong to a queue, which has its own verdicts.
     pub(super) in_queue: bool,
     pub(super) layout: Layout,
 }
 
 /// An open block of statements.
 pub(super) struct Block {
-    /// `IF`, `SCAN` or `UPDATE`: what follows its `END`.
+    /// `IF`, `SCAN` or `UPDATE`: the word after its `END`.
     pub(super) word: &'static str,
     /// An `ELSE` may end it.
     pub(super) may_have_else: bool,
@@ -121,7 +122,7 @@ impl<'a> Parser<'a> {
             form: "",
             n_faults: lexed.diagnostics.len(),
             diagnostics: lexed.diagnostics,
-            gave_up: false,
+            reached_limit: false,
             at_end: Expected::default(),
             is_end_faulty: false,
             depth: 0,
@@ -137,7 +138,7 @@ impl<'a> Parser<'a> {
         (self.tokens, self.layout, self.diagnostics)
     }
 
-    /// What was looked for at the end of the text.
+    /// The expectations at the end of the text.
     pub(super) fn into_expected(self) -> Expected {
         self.at_end
     }
@@ -168,25 +169,25 @@ impl<'a> Parser<'a> {
         &self.text[span.range()]
     }
 
-    /// The text of the token if it is a word that may be a keyword.
+    /// The text of the token, if it is a word that may be a keyword.
     pub(super) fn word(&self) -> Option<&'a str> {
         self.at(TokenKind::Word).then(|| self.slice(self.token().span))
     }
 
-    /// True if the token `ahead` is this keyword. Leaves no trace in messages.
+    /// True if the token `ahead` is this keyword. Does not affect messages.
     pub(super) fn peek_keyword(&self, ahead: usize, keyword: &str) -> bool {
         self.tokens.get(self.at + ahead).is_some_and(|token| {
             token.kind == TokenKind::Word && self.slice(token.span).eq_ignore_ascii_case(keyword)
         })
     }
 
-    /// The keyword-like words among the tokens from one on to the one at hand.
+    /// The keyword-like words from a token up to the current one.
     pub(super) fn words_since(&self, first: usize) -> impl Iterator<Item = &'a str> {
         let tokens = self.tokens.get(first..self.at).unwrap_or_default().iter();
         tokens.filter(|token| token.kind == TokenKind::Word).map(|token| self.slice(token.span))
     }
 
-    /// True if the token is this keyword; if not, the keyword is offered should nothing else fit.
+    /// True if the token is this keyword; otherwise the keyword is listed as an alternative.
     pub(super) fn at_keyword(&mut self, keyword: &'static str) -> bool {
         let found = self.peek_keyword(0, keyword);
         if !found && !self.tried.contains(&keyword) {
@@ -210,13 +211,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// From `start` to the last token taken.
+    /// From `start` to the last consumed token.
     pub(super) fn span_from(&self, start: Span) -> Span {
         let end = self.previous_span();
         if end.end >= start.end { start.to(end) } else { start }
     }
 
-    /// Notes keywords that could stand here, should the text end here. Leaves no trace in messages.
+    /// Records keywords that are possible here, in case the text ends here. Does not affect messages.
     pub(super) fn offer(&mut self, keywords: impl IntoIterator<Item = &'static str>) {
         if !self.at_eof() || self.is_end_faulty {
             return;
@@ -258,7 +259,7 @@ impl<'a> Parser<'a> {
         self.at_keyword(keyword).then(|| self.bump_keyword())
     }
 
-    /// Takes two keywords in a row, or none.
+    /// Consumes two consecutive keywords, or none.
     pub(super) fn eat_keywords(&mut self, first: &'static str, second: &'static str) -> Option<Span> {
         if !(self.at_keyword(first) && self.peek_keyword(1, second)) {
             return None;
@@ -267,7 +268,7 @@ impl<'a> Parser<'a> {
         Some(start.to(self.bump_keyword()))
     }
 
-    /// Takes the keyword that stands here and gives what it means.
+    /// Consumes the keyword and returns its meaning.
     pub(super) fn choice<T: Copy>(&mut self, choices: &[(&'static str, T)]) -> Parsed<T> {
         for &(keyword, meaning) in choices {
             if self.eat_keyword(keyword).is_some() {
@@ -288,12 +289,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A keyword that begins a clause which must be written; `why` says what the clause is for.
+    /// The keyword of a required clause; `why` describes the clause.
     pub(super) fn clause(&mut self, keyword: &'static str, why: &str) -> Parsed<Span> {
         if let Some(span) = self.eat_keyword(keyword) {
             return Ok(span);
         }
-        // A keyword with a slip in it, or some other word in its place, is another fault than one that is missing.
+        // A misspelled keyword, or another word in its place, is a different error from a missing one.
         let goes_on = match self.token().kind {
             TokenKind::Word => !self.word().is_some_and(is_reserved) && !self.is_first_on_line(),
             TokenKind::Semicolon | TokenKind::RightParen | TokenKind::Eof => false,
@@ -307,7 +308,7 @@ impl<'a> Parser<'a> {
             Diagnostic::error(code::MISSING_CLAUSE, format!("`{keyword}` is missing: {why}"))
                 .at(place, format!("`{keyword} ...` goes here"));
         if !self.form.is_empty() {
-            diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
+            diagnostic = diagnostic.with_help(format!("syntax: `{}`", self.form));
         }
         Err(self.fail(diagnostic))
     }
@@ -320,16 +321,16 @@ impl<'a> Parser<'a> {
         Ok(self.span_from(start))
     }
 
-    /// A name; `what` says of what, as in "a table name".
+    /// A name; `what` describes it, as in "a table name".
     pub(super) fn ident(&mut self, what: &str) -> Parsed<Ident> {
         let token = self.token();
         match self.word() {
             Some(word) if is_reserved(word) => {
-                let message = format!("`{word}` is a keyword, and {what} is expected here");
+                let message = format!("`{word}` is a keyword, but {what} is expected here");
                 let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
                     .at(token.span, format!("expected {what}"))
                     .with_help(format!(
-                        "a name that is also a keyword is written in double quotes: `\"{word}\"`"
+                        "to use a keyword as a name, write it in double quotes: `\"{word}\"`"
                     ));
                 Err(self.fail(diagnostic))
             }
@@ -376,7 +377,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// As [`Parser::paren_list`], where it may be empty or left out.
+    /// Like [`Parser::paren_list`], but it may be empty or absent.
     pub(super) fn params<T>(&mut self, item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         if !self.at(TokenKind::LeftParen) {
             return Ok(Vec::new());
@@ -389,7 +390,7 @@ impl<'a> Parser<'a> {
         self.paren_list(item)
     }
 
-    /// The `;` that ends a statement. One that was merely forgotten is reported and taken as written.
+    /// The `;` that ends a statement. A missing one is reported and assumed.
     pub(super) fn semicolon(&mut self) -> Parsed<()> {
         if self.eat(TokenKind::Semicolon) {
             return Ok(());
@@ -403,7 +404,7 @@ impl<'a> Parser<'a> {
         let place = self.previous_span().after();
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "expected `;` at the end")
             .at(place, "`;` goes here")
-            .with_help("every statement and option ends with `;`")
+            .with_help("every statement and option must end with `;`")
             .with_fix(place, ";");
         self.fail(diagnostic);
         Ok(())
@@ -411,12 +412,12 @@ impl<'a> Parser<'a> {
 
     // ---- faults ----
 
-    /// Reports that something else was expected at this token. `what` may be empty if keywords were looked for.
+    /// Reports an unexpected token. `what` may be empty if keywords were tried.
     pub(super) fn expected(&mut self, what: &str) -> Failed {
         let token = self.token();
         if self.at_eof() && !self.is_end_faulty && !what.is_empty() {
             self.at_end.form = self.form;
-            self.at_end.things.push(what.to_owned());
+            self.at_end.descriptions.push(what.to_owned());
         }
         if let Some(failed) = self.stray_sign() {
             return failed;
@@ -439,29 +440,31 @@ impl<'a> Parser<'a> {
             .at(token.span, if self.at_eof() { "the text ends here" } else { "" });
         if self.follows_a_text() {
             diagnostic = diagnostic
-                .with_label(self.previous_span(), "this text ends here")
-                .with_help("a quote inside a text is written twice: `'it''s'`");
+                .with_label(self.previous_span(), "this text literal ends here")
+                .with_help("write a quote inside a text twice: `'it''s'`");
         } else if let Some(quantity) = self.bare_quantity() {
             let (span, text) = quantity;
             let quoted = format!("'{text}'");
             return self.fail(
-                diagnostic.with_help(format!("units stand in quotes: `{quoted}`")).with_fix(span, quoted),
+                diagnostic
+                    .with_help(format!("write the value with its unit in quotes: `{quoted}`"))
+                    .with_fix(span, quoted),
             );
         } else if let Some(meant) = self.word().and_then(|word| nearest_keyword(word, tried.iter().copied()))
         {
             diagnostic = diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(token.span, meant);
         }
         if !self.form.is_empty() {
-            diagnostic = diagnostic.with_help(format!("it is written `{}`", self.form));
+            diagnostic = diagnostic.with_help(format!("syntax: `{}`", self.form));
         }
         self.fail(diagnostic)
     }
 
-    /// A sign that has a meaning in a wire format alone, in a place where nothing of it can stand.
+    /// Reports a sign that is only valid in a wire format.
     fn stray_sign(&mut self) -> Option<Failed> {
         let help = match self.token().kind {
             TokenKind::Bar => "write `OR`, or `||` to join texts",
-            TokenKind::Colon => "a column is bound with `:=`, a field is reached with `.`",
+            TokenKind::Colon => "use `:=` to bind a column, and `.` to select a field",
             _ => return None,
         };
         let span = self.token().span;
@@ -469,14 +472,14 @@ impl<'a> Parser<'a> {
         Some(self.fail_at(span, code::BAD_CHARACTER, &message, help))
     }
 
-    /// True at a word right behind a text, as in `'it's'`.
+    /// True at a word directly after a text, as in `'it's'`.
     fn follows_a_text(&self) -> bool {
         let Some(before) = self.at.checked_sub(1).map(|index| self.tokens[index]) else { return false };
         let is_beside = before.span.end == self.token().span.start;
         before.kind == TokenKind::Str && is_beside && self.at(TokenKind::Word)
     }
 
-    /// At the unit of a number that should be in quotes with it, `5 ms`: where both are, and what they say.
+    /// At the unit of a number without quotes, `5 ms`: the span of both, and their text.
     fn bare_quantity(&self) -> Option<(Span, String)> {
         let number = self.tokens[self.at.checked_sub(1)?];
         let is_number = matches!(number.kind, TokenKind::Int | TokenKind::Float);
@@ -489,19 +492,19 @@ impl<'a> Parser<'a> {
         self.fail(Diagnostic::error(code, message).at(span, "").with_help(help))
     }
 
-    /// Reports a fault, unless the lexer has said what is wrong with the text here.
+    /// Reports an error, unless the lexer has already reported one here.
     pub(super) fn fail(&mut self, diagnostic: Diagnostic) -> Failed {
         self.n_faults += 1;
         self.is_end_faulty |= self.at_eof();
-        let is_told =
+        let is_reported =
             self.token().broken || self.at.checked_sub(1).is_some_and(|index| self.tokens[index].broken);
-        if self.gave_up || is_told {
+        if self.reached_limit || is_reported {
             return Failed(());
         }
         if self.diagnostics.len() >= DIAGNOSTICS_MAX {
-            let message = format!("more than {DIAGNOSTICS_MAX} faults; the rest of the file is not read");
+            let message = format!("more than {DIAGNOSTICS_MAX} errors; the rest of the file is not parsed");
             let last = Diagnostic::error(code::TOO_MANY_DIAGNOSTICS, message)
-                .at(self.token().span, "reading stops here");
+                .at(self.token().span, "parsing stops here");
             self.diagnostics.push(last);
             self.give_up();
             return Failed(());
@@ -510,11 +513,12 @@ impl<'a> Parser<'a> {
         Failed(())
     }
 
-    /// Runs `read` one level of nesting deeper. Past the limit the file is given up: whatever follows would be
-    /// misread, and said to be wrong.
+    /// Runs `read` one level of nesting deeper. At the limit, the rest of the file is skipped: it would be misparsed
+    /// and cause false errors.
     pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= NESTING_MAX {
-            let message = format!("nested more than {NESTING_MAX} deep; the rest of the file is not read");
+            let message =
+                format!("nested more than {NESTING_MAX} levels deep; the rest of the file is not parsed");
             let diagnostic = Diagnostic::error(code::NESTING_TOO_DEEP, message)
                 .at(self.token().span, "")
                 .with_help("name an inner part with `LET x = ...;`");
@@ -528,12 +532,12 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// Refuses a list of more parts than there may be.
+    /// Rejects a list that is too long.
     pub(super) fn bounded(&mut self, n: usize, most: usize, what: &str, span: Span) -> Parsed<()> {
         if n <= most {
             return Ok(());
         }
-        let message = format!("there are {n} {what}, and {most} are the most");
+        let message = format!("there are {n} {what}; at most {most} are allowed");
         let help = match what {
             "arguments of a function" => "call it on parts, and name them with `LET x = ...;`",
             "joins of a SELECT" => "write several SELECTs, one after the other",
@@ -542,7 +546,7 @@ impl<'a> Parser<'a> {
         Err(self.fail_at(span, code::OVER_LIMIT, &message, help))
     }
 
-    /// Skips tokens until `stop` says so, or to the end.
+    /// Skips tokens until `stop` returns true, or to the end.
     pub(super) fn skip_until(&mut self, mut stop: impl FnMut(&Self) -> bool) {
         while !self.at_eof() && !stop(self) {
             self.bump();
@@ -550,7 +554,7 @@ impl<'a> Parser<'a> {
     }
 
     fn give_up(&mut self) {
-        self.gave_up = true;
+        self.reached_limit = true;
         self.at = self.tokens.len() - 1;
         self.tried.clear();
     }
@@ -588,7 +592,7 @@ pub(super) fn one_of(alternatives: &[String]) -> String {
     }
 }
 
-/// Enough of a token to recognise it in a message.
+/// A shortened token for a message.
 fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 40;
     match text.char_indices().nth(CHARS_MAX) {

@@ -1,4 +1,4 @@
-//! Where sessions and frames enter and where they go: listeners, clusters, routes, ports.
+//! Endpoints of traffic: listeners, clusters, routes, ports.
 
 use crate::ast::{
     Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause,
@@ -20,7 +20,7 @@ pub(super) const GROUP_FORM: &str = "CREATE GROUP uplinks ON PORT wan0, wan1 SEL
 impl Parser<'_> {
     pub(super) fn listener(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the listener")?;
-        self.clause("ON", "a listener says what it binds")?;
+        self.clause("ON", "a listener needs an address to bind")?;
         let protocol = self.ident("a protocol, such as `tcp` or `unix`")?;
         let address = self.string("the address to listen on, in quotes")?;
         let options = self.optional_with()?;
@@ -31,7 +31,7 @@ impl Parser<'_> {
 
     pub(super) fn port(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the port")?;
-        self.clause("ON", "a port says what carries its frames")?;
+        self.clause("ON", "a port needs a device kind")?;
         let kind = self.ident("what carries its frames, such as `packet` or `pcap`")?;
         let device =
             if self.at(TokenKind::Str) { Some(self.string("a device or a file, in quotes")?) } else { None };
@@ -43,7 +43,7 @@ impl Parser<'_> {
 
     pub(super) fn group(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the group")?;
-        self.clause("ON", "a group says which ports are in it")?;
+        self.clause("ON", "a group needs its ports")?;
         self.keyword("PORT")?;
         let members = self.comma_list(Self::group_member)?;
         self.layout.weak(self.index());
@@ -70,7 +70,7 @@ impl Parser<'_> {
 
     pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the cluster")?;
-        self.clause("TO", "a cluster says where its endpoints are")?;
+        self.clause("TO", "a cluster needs endpoints")?;
         let endpoints = self.comma_list(Self::endpoint)?;
         let balance = self.optional_balance()?;
         let options = self.optional_with()?;
@@ -102,7 +102,7 @@ impl Parser<'_> {
         Ok(Some(BalanceClause { balance, span: self.span_from(start) }))
     }
 
-    /// `WITH (option = value, ...)`; empty if left out.
+    /// `WITH (option = value, ...)`; empty if absent.
     pub(super) fn optional_with(&mut self) -> Parsed<Vec<Assign>> {
         self.layout.weak(self.index());
         if self.eat_keyword("WITH").is_none() {
@@ -124,13 +124,13 @@ impl Parser<'_> {
         Ok(Assign { name, value, span })
     }
 
-    /// The `=` of an assignment; `:=` is reported and read as that.
+    /// The `=` of an assignment; `:=` is reported and accepted.
     pub(super) fn equals(&mut self) -> Parsed<()> {
         if self.at(TokenKind::Bind) {
             let span = self.token().span;
             let diagnostic = Diagnostic::error(code::UNEXPECTED, "expected `=`, found `:=`")
                 .at(span, "")
-                .with_help("`:=` binds a column to a field where an element is used; a value is set with `=`")
+                .with_help("`:=` binds a column to a field where an element is used; use `=` to set a value")
                 .with_fix(span, "=");
             self.fail(diagnostic);
             self.bump();
@@ -141,13 +141,13 @@ impl Parser<'_> {
 
     pub(super) fn route(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the route")?;
-        self.clause("ON", "a route says of which listener")?;
+        self.clause("ON", "a route needs a listener")?;
         let listener = self.ident("a listener")?;
         let method = self.optional_method()?;
         self.layout.weak(self.index());
         let when = if self.eat_keyword("WHEN").is_some() { Some(self.expr()?) } else { None };
         self.layout.weak(self.index());
-        self.clause("TO", "a route says where its calls go")?;
+        self.clause("TO", "a route needs a destination")?;
         self.keyword("CLUSTER")?;
         let cluster = self.ident("a cluster")?;
         self.semicolon()?;

@@ -1,4 +1,4 @@
-//! Elements: what they need, what they keep, when they act.
+//! Elements: columns, declarations, handlers.
 
 use crate::ast::{
     CallRow, CheckClause, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat,
@@ -73,7 +73,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the element")?;
         let (params, checks) = self.params_and_checks(Self::element_param)?;
         self.layout.weak(self.index());
-        self.clause("ON", "an element says on which layer it works")?;
+        self.clause("ON", "an element needs a layer")?;
         let layer = self.ident("a layer, such as `rpc`")?;
         let fields = self.optional_fields()?;
         self.layout.weak(self.index());
@@ -116,7 +116,7 @@ impl Parser<'_> {
         Ok(Field { name, ty, span })
     }
 
-    /// `(param, ..., CHECK (e))`: parameters, and what holds of them.
+    /// `(param, ..., CHECK (e))`: parameters, and conditions on them.
     pub(super) fn params_and_checks(
         &mut self,
         param: fn(&mut Self) -> Parsed<Param>,
@@ -131,7 +131,7 @@ impl Parser<'_> {
         Ok((params.into_iter().flatten().collect(), checks))
     }
 
-    /// As [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.
+    /// Like [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.
     fn element_param(&mut self) -> Parsed<Param> {
         if !self.peek_keyword(1, "FUNCTION") {
             return self.param();
@@ -158,8 +158,8 @@ impl Parser<'_> {
             || (self.peek_keyword(0, "END") && !self.ends_inner_block())
     }
 
-    /// True at `END IF`, `END SCAN`, `END UPDATE`, and at an `END LOOP` that somebody hoped for; not at the `END` of an
-    /// item whose `;` was forgotten.
+    /// True at `END IF`, `END SCAN`, `END UPDATE`, and at an unsupported `END LOOP`; not at the `END` of an item whose
+    /// `;` is missing.
     pub(super) fn ends_inner_block(&self) -> bool {
         self.peek_keyword(0, "END") && self.peek(1) == TokenKind::Word && !self.is_item_word(1)
     }
@@ -172,7 +172,7 @@ impl Parser<'_> {
             let before = self.index();
             self.layout.line(before);
             if self.at_statement() {
-                self.early_statements();
+                self.statements_without_handler();
                 continue;
             }
             match self.decl() {
@@ -184,10 +184,10 @@ impl Parser<'_> {
         decls
     }
 
-    /// Statements without a handler around them: read for their faults, and refused.
-    fn early_statements(&mut self) {
+    /// Statements outside of a handler: parsed to report their errors, then rejected.
+    fn statements_without_handler(&mut self) {
         let span = self.token().span;
-        let help = "put `ON REQUEST`, or another event, before it";
+        let help = "write `ON REQUEST`, or another event, before it";
         self.fail_at(span, code::UNEXPECTED, "a statement before the first handler", help);
         self.block();
     }
@@ -215,7 +215,7 @@ impl Parser<'_> {
             let keywords: Vec<String> = DECLS.iter().map(|row| format!("`{}`", row.keyword)).collect();
             return Err(self.expected(&format!("{}, `ON` or `END`", keywords.join(", "))));
         };
-        self.slip(word, meant, "an element");
+        self.misspelled(word, meant, "an element");
         Ok(&DECLS[DECLS.iter().position(|row| row.keyword == meant).unwrap_or(0)])
     }
 
@@ -236,7 +236,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the sink")?;
         let columns = self.paren_list(Self::field)?;
         self.layout.strong(self.index(), 1);
-        self.clause("TO", "a sink says where its rows go")?;
+        self.clause("TO", "a sink needs a destination")?;
         let target = if self.eat_keyword("FILE").is_some() {
             SinkTarget::File(self.expr()?)
         } else if self.eat_keyword("STDOUT").is_some() {
@@ -275,7 +275,7 @@ impl Parser<'_> {
             self.keyword("LIFE")?;
             SketchDecay::HalfLife(self.expr()?)
         } else {
-            self.clause("WINDOW", "a sketch forgets with time, by a `WINDOW` or by a `HALF LIFE`")?;
+            self.clause("WINDOW", "a sketch needs a `WINDOW` or a `HALF LIFE`")?;
             SketchDecay::Window(self.expr()?)
         };
         let error_percent = if self.eat_keyword("ERROR").is_some() {
@@ -306,7 +306,7 @@ impl Parser<'_> {
         handlers
     }
 
-    /// A handler; `None` if its event is not known, though its statements have been read for their faults.
+    /// A handler; `None` if its event is unknown, after its statements were parsed to report their errors.
     fn handler(&mut self) -> Option<Handler> {
         let start = self.bump_keyword();
         self.form = HANDLER_FORM;
@@ -335,15 +335,15 @@ impl Parser<'_> {
             let known: Vec<String> = keywords.map(|keyword| format!("`{keyword}`")).collect();
             return Err(self.expected(&super::cursor::one_of(&known)));
         };
-        self.slip_in_event(word, meant);
+        self.misspelled_event(word, meant);
         self.bump_keyword();
         let row = EVENTS.iter().find(|(keyword, _)| *keyword == meant);
         row.map_or(Ok(Event::Request), |(_, read)| read(self))
     }
 
-    fn slip_in_event(&mut self, word: &str, meant: &str) {
+    fn misspelled_event(&mut self, word: &str, meant: &str) {
         let span = self.token().span;
-        let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("there is no event `{word}`"))
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, format!("unknown event `{word}`"))
             .at(span, "")
             .with_help(format!("did you mean `{meant}`?"))
             .with_fix(span, meant);
@@ -356,16 +356,16 @@ impl Parser<'_> {
         Ok(Event::Signal { name, fields })
     }
 
-    /// True at a word that begins a declaration and could not be a name in a statement.
-    pub(super) fn at_late_decl(&self) -> bool {
+    /// True at a word that begins a declaration and cannot be a name in a statement.
+    pub(super) fn at_decl_after_handler(&self) -> bool {
         let opens = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord | TokenKind::LeftParen);
         opens && self.at_decl().is_some()
     }
 
-    /// A declaration after the first handler: read for its faults, and refused.
-    pub(super) fn late_decl(&mut self) {
+    /// A declaration after the first handler: parsed to report its errors, then rejected.
+    pub(super) fn decl_after_handler(&mut self) {
         let (span, before) = (self.token().span, self.index());
-        let help = "declarations come before the first `ON`";
+        let help = "declarations must come before the first `ON`";
         self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);
         if self.decl().is_err() {
             self.skip_statement(before);

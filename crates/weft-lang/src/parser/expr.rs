@@ -1,11 +1,11 @@
 //! Expressions, by operator precedence.
 //!
-//! Two limits keep every walk over the result shallow: parentheses and the like nest at most `NESTING_MAX` deep, and no
-//! tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand read since the node
-//! being built was begun; [`Parser::expr_above`] saves and restores it around each expression.
+//! Two limits keep recursion over the result shallow: parentheses and similar constructs nest at most `NESTING_MAX`
+//! deep, and no tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand parsed for
+//! the current node; [`Parser::expr_above`] saves and restores it around each expression.
 
 use crate::ast::{
-    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListForm, ListLook, Path, SelectItem, Subselect, UnaryOp,
+    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListExpr, ListForm, Path, SelectItem, Subselect, UnaryOp,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, float_value, int_value, unquoted};
@@ -14,7 +14,7 @@ use weft_core::limits::{ARGUMENTS_MAX, CASE_ARMS_MAX, EXPR_HEIGHT_MAX, LIST_ITEM
 
 use super::cursor::{Parsed, Parser};
 
-/// How strongly operators bind, weakest first.
+/// Binding strength of operators, weakest first.
 mod strength {
     pub(super) const OR: u8 = 1;
     pub(super) const AND: u8 = 2;
@@ -49,17 +49,17 @@ const INFIX_WORDS: &[(&str, Infix)] = &[
     ("NOT", Infix::Not),
 ];
 
-/// What is asked of the elements of a list: `ANY(l IN req.lines ...)`.
+/// The quantifiers of list expressions: `ANY(l IN req.lines ...)`.
 const LIST_WORDS: &[(&str, ListForm)] =
     &[("ALL", ListForm::All), ("ANY", ListForm::Any), ("COUNT", ListForm::Count)];
 
 /// The bound of a list.
-const LIST_BOUND: &str = "a list has a bound: `MAX 100`";
+const LIST_BOUND: &str = "a list expression needs a limit: `MAX 100`";
 
-/// What an element is called where the program gives it no name: nothing that a program can write.
+/// The name of an element without a name in the program: not a valid identifier.
 const UNNAMED_ELEMENT: &str = "(element)";
 
-/// Operands that begin with a keyword.
+/// Keywords that begin an operand.
 const OPERAND_WORDS: &[&str] = &["CASE", "CAST", "EXISTS", "FALSE", "NOT", "NULL", "TRUE"];
 
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
@@ -98,7 +98,7 @@ impl Parser<'_> {
         self.expr_above(0)
     }
 
-    /// A number or an interval in front of a keyword: no comparison, so that `AND` and `IN` end it.
+    /// A number or an interval before a keyword: not a comparison, so `AND` and `IN` end it.
     pub(super) fn amount(&mut self) -> Parsed<Expr> {
         self.expr_above(strength::COMPARE)
     }
@@ -265,7 +265,7 @@ impl Parser<'_> {
         Ok(Expr { kind, span: self.span_from(start) })
     }
 
-    // A number that cannot be read was reported by the lexer; any value does, since nothing runs.
+    // The lexer has reported the invalid number; any value will do, because the program does not run.
     fn int(&mut self) -> ExprKind {
         let span = self.bump().span;
         ExprKind::Int(int_value(self.slice(span)).unwrap_or_default())
@@ -295,7 +295,7 @@ impl Parser<'_> {
             "EXISTS" => return self.nested(Self::exists),
             "CAST" if opens => return self.nested(Self::cast),
             _ if opens && self.peek_keyword(3, "IN") && list_form(&word).is_some() => {
-                return self.nested(Self::list_look);
+                return self.nested(Self::list_expr);
             }
             "PEEK" if self.peek_keyword(1, "BIT") && self.peek(2) == TokenKind::LeftParen => {
                 self.peek_bits()?
@@ -363,7 +363,7 @@ impl Parser<'_> {
         let is_contains = function.name.eq_ignore_ascii_case("contains") && args.len() == 2;
         if is_contains && let Some(max) = self.optional_bound()? {
             self.expect(TokenKind::RightParen, "`)`")?;
-            return self.contains_look(&function, args, max);
+            return self.contains_expr(&function, args, max);
         }
         self.expect(TokenKind::RightParen, "`,` or `)`")?;
         Ok(ExprKind::Call { function, args, star: None })
@@ -412,7 +412,7 @@ impl Parser<'_> {
         self.bounded(arms.len(), CASE_ARMS_MAX, "arms of a CASE", start)?;
         self.layout.weak(self.index());
         let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
-        self.clause("END", "a `CASE` ends with it")?;
+        self.clause("END", "a `CASE` must end with it")?;
         Ok(Expr { kind: ExprKind::Case { operand, arms, otherwise }, span: self.span_from(start) })
     }
 
@@ -436,7 +436,7 @@ impl Parser<'_> {
     }
 
     /// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
-    fn list_look(&mut self) -> Parsed<Expr> {
+    fn list_expr(&mut self) -> Parsed<Expr> {
         let start = self.token().span;
         let form = self.word().and_then(list_form).unwrap_or(ListForm::Any);
         self.bump_keyword();
@@ -455,7 +455,7 @@ impl Parser<'_> {
         self.clause("MAX", LIST_BOUND)?;
         let elements_max = self.expr()?;
         self.expect(TokenKind::RightParen, "`)`")?;
-        let look = ListLook { form, item, list, filter, elements_max };
+        let look = ListExpr { form, item, list, filter, elements_max };
         Ok(Expr { kind: ExprKind::List(Box::new(look)), span: self.span_from(start) })
     }
 
@@ -466,12 +466,12 @@ impl Parser<'_> {
         self.expr().map(Some)
     }
 
-    /// `contains(list, e MAX n)`: one element at least is `e`.
-    fn contains_look(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
-        let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has counted them");
+    /// `contains(list, e MAX n)`: at least one element equals `e`.
+    fn contains_expr(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
+        let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has checked the count");
         let ExprKind::Path(list) = list.kind else {
             let help = "name a repeated field: `contains(req.tags, 'x' MAX 100)`";
-            return Err(self.fail_at(list.span, code::UNEXPECTED, "only a list has a bound", help));
+            return Err(self.fail_at(list.span, code::UNEXPECTED, "a limit needs a list", help));
         };
         let item = Ident { name: UNNAMED_ELEMENT.to_owned(), span: function.span };
         let element = Path { segments: vec![item.clone()], span: function.span };
@@ -480,7 +480,7 @@ impl Parser<'_> {
         let equal =
             ExprKind::Binary { op: BinaryOp::Eq, op_span: function.span, left, right: Box::new(value) };
         let filter = Some(Expr { kind: equal, span });
-        Ok(ExprKind::List(Box::new(ListLook { form: ListForm::Any, item, list, filter, elements_max })))
+        Ok(ExprKind::List(Box::new(ListExpr { form: ListForm::Any, item, list, filter, elements_max })))
     }
 
     /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`

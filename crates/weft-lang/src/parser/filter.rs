@@ -71,7 +71,7 @@ impl Parser<'_> {
         let name = self.ident("a name for the filter")?;
         let params = self.params(Self::param)?;
         self.layout.weak(self.index());
-        self.clause("ON", "a filter says on which layer it works")?;
+        self.clause("ON", "a filter needs a layer")?;
         let layer = self.ident("a layer, such as `rpc`")?;
         let fields = self.optional_fields()?;
         self.keyword("AS")?;
@@ -116,7 +116,7 @@ impl Parser<'_> {
                         POLICIES.iter().map(|row| format!("`{}`", row.keyword)).collect();
                     return Err(self.expected(&format!("{}, or `END`", keywords.join(", "))));
                 };
-                self.slip(word, meant, "a filter");
+                self.misspelled(word, meant, "a filter");
                 &POLICIES[POLICIES.iter().position(|row| row.keyword == meant).unwrap_or(0)]
             }
         };
@@ -143,7 +143,7 @@ impl Parser<'_> {
         self.keywords(&["UP", "TO"])?;
         let up_to = self.amount()?;
         self.layout.weak(self.index());
-        self.clause("WHEN", "a `RETRY` says after which statuses")?;
+        self.clause("WHEN", "a `RETRY` needs the statuses to retry")?;
         let when = self.expr()?;
         if self.peek_keyword(0, "BACKOFF") {
             self.layout.strong(self.index(), 1);
@@ -279,7 +279,7 @@ impl Parser<'_> {
         self.keywords(&["LEAST", "ONCE", "ID"])?;
         let id = self.keys()?;
         self.layout.weak(self.index());
-        self.clause("WINDOW", "an answer is kept for a time")?;
+        self.clause("WINDOW", "answers need a retention time")?;
         let window = self.amount()?;
         let calls = self.optional("CALLS", Self::amount)?;
         let answers = self.optional("ANSWERS", |p| {
@@ -307,7 +307,7 @@ impl Parser<'_> {
         read(self).map(Some)
     }
 
-    /// As [`Parser::optional`], of two keywords.
+    /// Like [`Parser::optional`], for two keywords.
     fn optional_two<T>(
         &mut self,
         first: &'static str,

@@ -1,4 +1,4 @@
-//! Functions: `CREATE FUNCTION`, and parameters that stand for one.
+//! Functions: `CREATE FUNCTION`, and function parameters.
 
 use crate::ast::{Expr, FunctionEffect, FunctionItem, FunctionType, Ident, Item, StrLit};
 use crate::source::Span;
@@ -9,7 +9,7 @@ use super::cursor::{Parsed, Parser};
 pub(super) const FUNCTION_FORM: &str =
     "CREATE FUNCTION seal (BYTES) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH (key_env = 'SHOP_KEY');";
 
-/// The clauses that may stand before and behind `AS NATIVE`, in any order.
+/// The clauses before and after `AS NATIVE`, in any order.
 #[derive(Default)]
 struct Clauses {
     inverse_of: Option<Ident>,

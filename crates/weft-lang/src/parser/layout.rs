@@ -1,27 +1,26 @@
-//! What the parser knows about tokens that the formatter needs: which words are keywords, where lines begin, and where
-//! a line that is too long may be broken.
+//! Layout information from the parser for the formatter: keywords, line starts, and possible line breaks.
 
 use crate::lexer::Comment;
 
-/// What the parser found out about the tokens of a file.
+/// The layout of a file's tokens.
 pub(crate) struct Layout {
     /// One entry a token.
     pub(crate) tokens: Vec<TokenLayout>,
     /// The comments in order.
     pub(crate) comments: Vec<Comment>,
-    /// First and last token of each `IF` with one plain statement, which may stay on one line.
+    /// The first and last token of each `IF` with a single plain statement, which may stay on one line.
     pub(crate) short_ifs: Vec<(usize, usize)>,
     indent: u8,
     /// Of the line that was begun last.
     line_indent: u8,
 }
 
-/// What the parser found out about one token.
+/// The layout of a token.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TokenLayout {
     /// Printed in capitals.
     pub(crate) is_keyword: bool,
-    /// Sticks to the token before: the parenthesis of a call, the operand of a sign.
+    /// No space before it: the parenthesis of a call, the operand of a sign.
     pub(crate) is_tight: bool,
     /// What may come before it.
     pub(crate) before: Break,
@@ -33,14 +32,14 @@ pub(crate) enum Break {
     /// Nothing but a space.
     #[default]
     None,
-    /// A line break, if the line is too long even so.
+    /// A possible line break, if the line is still too long.
     Weak,
-    /// A line break, if the statement does not fit a line; `extra` levels deeper than the statement.
+    /// A line break, if the statement does not fit on a line; `extra` levels deeper than the statement.
     Strong {
         /// Levels.
         extra: u8,
     },
-    /// Always a new line, this many levels deep.
+    /// Always starts a new line, at this depth.
     Line {
         /// Levels from the margin.
         indent: u8,
@@ -70,7 +69,7 @@ impl Layout {
         self.tokens[token].before = Break::Strong { extra };
     }
 
-    /// As [`Layout::strong`], as deep as a line that began here would be.
+    /// Like [`Layout::strong`], at the depth of a new line here.
     pub(super) fn strong_within(&mut self, token: usize) {
         self.strong(token, self.indent.saturating_sub(self.line_indent));
     }
@@ -81,7 +80,7 @@ impl Layout {
         }
     }
 
-    /// Lines begun from now on are a level deeper. Saturates: after a fault the count may be off, and is not used.
+    /// Increases the depth of the next lines. Saturates: after an error the depth may be wrong, and is not used.
     pub(super) fn deeper(&mut self) {
         self.indent = self.indent.saturating_add(1);
     }

@@ -62,7 +62,7 @@ pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     decls.chain(VERDICTS.iter().filter(|row| row.keyword != "MARK").map(|row| (row.keyword, row.form)))
 }
 
-/// What begins a statement of a queue.
+/// The keywords of a queue's statements.
 pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     ["LET", "SET", "IF"].into_iter().chain(VERDICTS.iter().map(|row| row.keyword)).chain(["DROP"])
 }
@@ -92,7 +92,7 @@ impl Parser<'_> {
 
     pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the link")?;
-        self.clause("ON", "a link says whose packets wait in it")?;
+        self.clause("ON", "a link needs a port, cluster or listener")?;
         let is_listener = self.peek_keyword(0, "LISTENER");
         let (on, rate) = if self.eat_keyword("CLUSTER").is_some() || self.eat_keyword("LISTENER").is_some() {
             self.form = CALL_LINK_FORM;
@@ -108,7 +108,7 @@ impl Parser<'_> {
             (LinkOn::Port { port, ingress }, self.clause_of_link("RATE")?)
         };
         self.layout.weak(self.index());
-        self.clause("QUEUE", "a link says how its packets wait")?;
+        self.clause("QUEUE", "a link needs a queue")?;
         let queue = self.queue_use()?;
         self.layout.weak(self.index());
         let on_failure = if self.eat_keyword("ON").is_some() { Some(self.without_device()?) } else { None };
@@ -127,7 +127,7 @@ impl Parser<'_> {
         if self.eat_keyword("HOLD").is_some() {
             return Ok(OnFailure::Hold);
         }
-        self.clause("DROP", "a link whose device is gone holds packets or drops them")?;
+        self.clause("DROP", "a link whose device fails either holds or drops its packets")?;
         Ok(OnFailure::Drop)
     }
 
@@ -139,7 +139,7 @@ impl Parser<'_> {
         Ok(QueueUse { queue, args, span })
     }
 
-    /// `a (x = 1) EACH USING b;`, at a name that begins no declaration.
+    /// `a (x = 1) EACH USING b;`, at a name that is not a declaration's keyword.
     fn queue_uses(&mut self) -> Parsed<Vec<QueueUse>> {
         let mut words = DECLS.iter().map(|row| row.keyword).chain(["ON", "END"]);
         let begins = words.any(|word| self.peek_keyword(0, word));
@@ -248,7 +248,7 @@ impl Parser<'_> {
             }
         }
         self.layout.weak(self.index());
-        self.clause("ON", "a limit says what goes when there is more")?;
+        self.clause("ON", "a limit needs an overflow rule")?;
         self.keywords(&["OVERFLOW", "DROP"])?;
         let head = self.choice(&[("HEAD", true), ("TAIL", false)])?;
         let (mut victim, mut batch) = (None, None);
@@ -319,19 +319,19 @@ impl Parser<'_> {
 
     // ---- verdicts ----
 
-    /// True in a queue at a word that ends its handlers, and no handler elsewhere.
+    /// True in a queue at a word that is a verdict of queues only.
     pub(super) fn at_queue_verdict(&self) -> bool {
         self.in_queue && VERDICTS.iter().any(|row| self.peek_keyword(0, row.keyword))
     }
 
-    /// A verdict of a queue, if we are in one and there is one.
+    /// A verdict of a queue, if the current handler belongs to one.
     pub(super) fn queue_verdict(&mut self) -> Parsed<Option<StmtKind>> {
         let is_it = |row: &&Row<ReadVerdict>, p: &Self| p.peek_keyword(0, row.keyword);
         let found = if self.in_queue { VERDICTS.iter().find(|row| is_it(row, self)) } else { None };
         found.map(|row| self.read_queue_verdict(row)).transpose()
     }
 
-    /// The verdict that this word was meant for, if it is one of queues.
+    /// The queue verdict that this misspelled word was meant as.
     pub(super) fn queue_verdict_of(&mut self, meant: &str) -> Option<Parsed<StmtKind>> {
         let row = VERDICTS.iter().find(|row| row.keyword == meant)?;
         Some(self.read_queue_verdict(row))
@@ -343,7 +343,7 @@ impl Parser<'_> {
         (row.read)(self).map(StmtKind::QueueVerdict)
     }
 
-    /// At a declaration, which has no place in a handler.
+    /// True at a declaration, which is not allowed in a handler.
     pub(super) fn at_queue_decl(&self) -> bool {
         DECLS.iter().any(|row| self.peek_keyword(0, row.keyword))
     }

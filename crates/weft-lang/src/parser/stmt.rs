@@ -2,8 +2,8 @@
 
 use crate::ast::{Assign, Expr, ExprKind, Ident, MARK_CLASS};
 use crate::ast::{
-    First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Pushed, Returning, Scan, Select,
-    Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
+    AssignTarget, First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Pushed, Returning, Scan,
+    Select, Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -59,7 +59,7 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
 
-/// What other tools call verdicts (in lower case: they are no keywords), which verdict that is, and what is said of it.
+/// Verdicts of other tools (in lower case: they are not keywords), the verdict here, and the help.
 const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
     ("accept", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
     ("allow", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
@@ -69,10 +69,10 @@ const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
 ];
 
 /// Why a `SCAN` has a `MAX`.
-pub(super) const SCAN_BOUND: &str = "a `SCAN` says how many rows it looks at, at most";
+pub(super) const SCAN_BOUND: &str = "a `SCAN` needs a row limit";
 
-/// Statements that may begin where a line begins inside another one, as its clauses.
-const ALSO_CLAUSES: &[&str] = &["SET", "SELECT", "INSERT"];
+/// Statements whose keywords can begin a line as a clause of another statement.
+const CLAUSE_STATEMENTS: &[&str] = &["SET", "SELECT", "INSERT"];
 
 pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     let stmts = STATEMENTS.iter().map(|row| (row.keyword, row.form));
@@ -84,7 +84,7 @@ fn find<F>(rows: &'static [Row<F>], word: &str) -> Option<&'static Row<F>> {
 }
 
 impl Parser<'_> {
-    /// Statements up to what ends the block, which is left for the caller.
+    /// Statements up to the end of the block, which the caller consumes.
     pub(super) fn block(&mut self) -> Vec<Stmt> {
         let mut stmts = Vec::new();
         while !self.ends_block() {
@@ -93,8 +93,8 @@ impl Parser<'_> {
                 self.stray_else();
             } else if self.ends_inner_block() {
                 self.stray_end();
-            } else if self.at_late_decl() {
-                self.late_decl();
+            } else if self.at_decl_after_handler() {
+                self.decl_after_handler();
             } else {
                 self.layout.line(before);
                 match self.stmt() {
@@ -135,7 +135,7 @@ impl Parser<'_> {
         self.word().is_some_and(is_own) || self.at_queue_verdict()
     }
 
-    /// Skips to where a statement may begin: after a `;`, or at a line that begins with one or ends a block.
+    /// Skips to a possible start of a statement: after a `;`, or at a line that begins with one or ends a block.
     pub(super) fn skip_statement(&mut self, first: usize) {
         if self.index() == first {
             self.bump();
@@ -145,7 +145,7 @@ impl Parser<'_> {
                 return true;
             }
             let is_end = p.peek_keyword(0, "END") && p.peek(1) == TokenKind::Semicolon;
-            let is_clause = ALSO_CLAUSES.iter().any(|word| p.peek_keyword(0, word));
+            let is_clause = CLAUSE_STATEMENTS.iter().any(|word| p.peek_keyword(0, word));
             p.is_first_on_line() && (is_end || (p.at_statement() && !is_clause))
         });
         self.eat(TokenKind::Semicolon);
@@ -179,14 +179,14 @@ impl Parser<'_> {
             return self.set_without_keyword();
         }
         if self.in_queue {
-            return self.slip_in_queue(word);
+            return self.misspelled_in_queue(word);
         }
         if let Some(verdict) = self.verdict_of_others(word, "a handler") {
             return verdict.map(StmtKind::Verdict);
         }
         let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
         if let Some(meant) = nearest_keyword(word, keywords) {
-            self.slip(word, meant, "a handler");
+            self.misspelled(word, meant, "a handler");
             if let Some(row) = find(STATEMENTS, meant) {
                 self.bump_keyword();
                 self.form = row.form;
@@ -197,12 +197,12 @@ impl Parser<'_> {
         Err(self.unknown_statement())
     }
 
-    /// A word that begins no statement, in a queue.
-    fn slip_in_queue(&mut self, word: &str) -> Parsed<StmtKind> {
+    /// Reports an unknown statement in a queue.
+    fn misspelled_in_queue(&mut self, word: &str) -> Parsed<StmtKind> {
         let Some(meant) = nearest_keyword(word, queue_statements()) else {
             return Err(self.unknown_statement());
         };
-        self.slip(word, meant, "a handler of a queue");
+        self.misspelled(word, meant, "a handler of a queue");
         if let Some(row) = find(STATEMENTS, meant).filter(|row| row.keyword != "MARK") {
             self.bump_keyword();
             self.form = row.form;
@@ -221,13 +221,13 @@ impl Parser<'_> {
         }
         let span = self.token().span;
         if self.in_queue && self.at_queue_decl() {
-            let help = "declarations come before the first `ON`";
+            let help = "declarations must come before the first `ON`";
             return self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);
         }
-        let message = format!("`{}` does not begin a statement", self.slice(span));
+        let message = format!("`{}` is not a statement", self.slice(span));
         if self.in_queue {
             let words: Vec<&str> = queue_statements().collect();
-            let help = format!("a handler of a queue has {}, and no loops", words.join(", "));
+            let help = format!("a queue handler has {}, and no loops", words.join(", "));
             return self.fail_at(span, code::UNKNOWN_STATEMENT, &message, &help);
         }
         let help = "statements begin with LET, SET, IF, SELECT, INSERT, UPSERT, UPDATE, DELETE, SCAN, \
@@ -241,11 +241,10 @@ impl Parser<'_> {
         let word = self.slice(span).to_owned();
         let target = self.place()?;
         let place = self.slice(self.span_from(span)).to_owned();
-        let diagnostic =
-            Diagnostic::error(code::UNKNOWN_STATEMENT, format!("`{word}` does not begin a statement"))
-                .at(span, "")
-                .with_help(format!("to change it, write `SET {place} = ...;`"))
-                .with_fix(span.before(), "SET ");
+        let diagnostic = Diagnostic::error(code::UNKNOWN_STATEMENT, format!("`{word}` is not a statement"))
+            .at(span, "")
+            .with_help(format!("to change it, write `SET {place} = ...;`"))
+            .with_fix(span.before(), "SET ");
         self.fail(diagnostic);
         if !self.eat(TokenKind::Bind) {
             self.equals()?;
@@ -253,16 +252,15 @@ impl Parser<'_> {
         Ok(StmtKind::Set { target, value: self.expr()? })
     }
 
-    /// `...; ELSE verdict;`: the `;` before it cut it off. The verdict is read as a statement of its own.
+    /// `...; ELSE verdict;`: the `;` ended the statement early. The verdict is parsed as a separate statement.
     fn stray_else(&mut self) {
         let span = self.token().span;
         let semicolon = self.previous_span();
-        let mut diagnostic =
-            Diagnostic::error(code::UNEXPECTED, "this `ELSE` belongs to nothing").at(span, "");
+        let mut diagnostic = Diagnostic::error(code::UNEXPECTED, "this `ELSE` has no `IF`").at(span, "");
         if self.slice(semicolon) == ";" {
             diagnostic = diagnostic
-                .with_label(semicolon, "this `;` ends the statement before it")
-                .with_help("take out the `;` before `ELSE`")
+                .with_label(semicolon, "this `;` already ends the statement")
+                .with_help("remove the `;` before `ELSE`")
                 .with_fix(semicolon, "");
         }
         self.fail(diagnostic);
@@ -275,8 +273,8 @@ impl Parser<'_> {
         self.bump();
         let word = self.word().unwrap_or_default().to_owned();
         let span = start.to(self.bump().span);
-        let message = format!("`END {word}` closes nothing");
-        self.fail_at(span, code::UNEXPECTED, &message, "take it out, or look for the block it should close");
+        let message = format!("`END {word}` has no open block");
+        self.fail_at(span, code::UNEXPECTED, &message, "remove it, or check the block that it should close");
         self.eat(TokenKind::Semicolon);
     }
 
@@ -297,18 +295,18 @@ impl Parser<'_> {
     }
 
     /// `a.b`, `header['k']`, `trailer['k']`
-    fn place(&mut self) -> Parsed<Place> {
+    fn place(&mut self) -> Parsed<AssignTarget> {
         let start = self.token().span;
         let is_indexed = self.peek(1) == TokenKind::LeftBracket;
         if is_indexed && self.peek_keyword(0, "HEADER") {
             let key = self.index_key()?;
-            return Ok(Place::Header { key, span: self.span_from(start) });
+            return Ok(AssignTarget::Header { key, span: self.span_from(start) });
         }
         if is_indexed && self.peek_keyword(0, "TRAILER") {
             let key = self.index_key()?;
-            return Ok(Place::Trailer { key, span: self.span_from(start) });
+            return Ok(AssignTarget::Trailer { key, span: self.span_from(start) });
         }
-        self.path("a column, `header['k']` or `trailer['k']`").map(Place::Path)
+        self.path("a column, `header['k']` or `trailer['k']`").map(AssignTarget::Path)
     }
 
     fn if_stmt(&mut self) -> Parsed<StmtKind> {
@@ -351,7 +349,7 @@ impl Parser<'_> {
         Ok(StmtKind::If { arms, otherwise })
     }
 
-    /// From the condition to the end of its block. The block is read even if the condition cannot be.
+    /// From the condition to the end of its block. The block is parsed even if the condition has an error.
     fn if_arm(&mut self, start: Span) -> Parsed<IfArm> {
         let condition = self.expr().and_then(|condition| self.keyword("THEN").map(|_| condition));
         if condition.is_err() {
@@ -377,15 +375,15 @@ impl Parser<'_> {
         stmts
     }
 
-    /// `END IF`. An `ELSE IF` in it has taken it for its own where there are too few.
+    /// `END IF`. If there are too few, a nested `ELSE IF` has consumed one.
     fn end_of_if(&mut self, start: Span, else_if: Option<Span>) -> Parsed<()> {
         let Some(span) = else_if.filter(|_| !self.at_end_of("IF") && !self.ends_inner_block()) else {
             return self.end_of_block("IF", start);
         };
-        let diagnostic = Diagnostic::error(code::UNCLOSED_BLOCK, "`IF` without its `END IF;`")
-            .at(start, "begins here")
-            .with_label(span, "begins an `IF` within, with an `END IF;` of its own")
-            .with_help("write `ELSIF` for what is looked at next")
+        let diagnostic = Diagnostic::error(code::UNCLOSED_BLOCK, "this `IF` has no `END IF;`")
+            .at(start, "the cycle starts here")
+            .with_label(span, "this starts a nested `IF`, which needs its own `END IF;`")
+            .with_help("write `ELSIF` for the next condition")
             .with_fix(span, "ELSIF");
         Err(self.fail(diagnostic))
     }
@@ -394,7 +392,7 @@ impl Parser<'_> {
         self.peek_keyword(0, "END") && self.peek_keyword(1, word)
     }
 
-    /// `END word`, or a word about its absence.
+    /// `END word`, or an error about its absence.
     fn end_of_block(&mut self, word: &'static str, start: Span) -> Parsed<()> {
         self.layout.line(self.index());
         if self.at_end_of(word) {
@@ -406,17 +404,17 @@ impl Parser<'_> {
         if self.ends_inner_block() && !closes_outer {
             let span = self.bump().span.to(self.token().span);
             let diagnostic =
-                Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` is closed by something else"))
+                Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` is closed by a different `END`"))
                     .at(span, format!("expected `END {word}`"))
-                    .with_label(start, "begins here")
+                    .with_label(start, "the cycle starts here")
                     .with_fix(span, format!("END {word}"));
             self.fail(diagnostic);
             self.bump();
             return Ok(());
         }
         let diagnostic =
-            Diagnostic::error(code::UNCLOSED_BLOCK, format!("`{word}` without its `END {word};`"))
-                .at(start, "begins here")
+            Diagnostic::error(code::UNCLOSED_BLOCK, format!("this `{word}` has no `END {word};`"))
+                .at(start, "the cycle starts here")
                 .with_label(self.token().span, format!("`END {word};` is missing before this"))
                 .with_help(format!("close it with `END {word};`"));
         Err(self.fail(diagnostic))
@@ -457,7 +455,7 @@ impl Parser<'_> {
 
     // ---- queries and tables ----
 
-    /// `SELECT` has been read, and `INSERT INTO output` before it if that is where it goes.
+    /// Called after `SELECT`, and after `INSERT INTO output` if present.
     fn guard(&mut self, into_output: Option<Span>) -> Parsed<StmtKind> {
         let select = self.select(self.previous_span())?;
         self.layout.strong(self.index(), 0);
@@ -484,10 +482,10 @@ impl Parser<'_> {
 
     fn select_from_other(&mut self) -> Failed {
         let Some(word) = self.word().map(str::to_owned) else { return self.expected("`input`") };
-        let message = format!("a statement selects from `input`, not from `{word}`");
+        let message = format!("a statement can only select from `input`, not from `{word}`");
         let help = format!(
-            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, \
-             or look at its rows with `SCAN {word} MAX n DO`"
+            "join the table, as in `SELECT * FROM input JOIN {word} USING (k)`, or scan its rows with `SCAN \
+             {word} MAX n DO`"
         );
         let span = self.token().span;
         self.fail_at(span, code::UNEXPECTED, &message, &help)
@@ -514,13 +512,13 @@ impl Parser<'_> {
         let condition = if self.eat_keyword("USING").is_some() {
             JoinCondition::Using(self.paren_list(|p| p.ident("a column"))?)
         } else {
-            self.clause("ON", "a `JOIN` says by which key, with `USING` or `ON`")?;
+            self.clause("ON", "a `JOIN` needs a key, with `USING` or `ON`")?;
             JoinCondition::On(self.expr()?)
         };
         Ok(Some(Join { left, table, alias, first: None, condition, span: self.span_from(start) }))
     }
 
-    /// Whether `FIRST` stands here, and is not a table of this name.
+    /// Whether `FIRST` is the keyword here, not a table of this name.
     fn at_first(&mut self) -> bool {
         let is_table = self.peek_keyword(1, "USING") || self.peek_keyword(1, "ON");
         !is_table && self.at_keyword("FIRST")
@@ -534,14 +532,14 @@ impl Parser<'_> {
             return Err(self.expected("`BY` alone"));
         }
         let alias = if self.at_keyword("BY") { None } else { Some(self.join_alias()?) };
-        self.clause("BY", "`JOIN FIRST` says by which column rows are ordered, with `BY`")?;
+        self.clause("BY", "`JOIN FIRST` needs the column that orders rows, with `BY`")?;
         let by = self.ident("a column")?;
         let descending = self.eat_keyword("DESC").is_some();
         if !descending {
             self.eat_keyword("ASC");
         }
         self.layout.weak(self.index());
-        self.clause("ON", "`JOIN FIRST` says which rows match, with `ON`")?;
+        self.clause("ON", "`JOIN FIRST` needs a condition for matching rows, with `ON`")?;
         let condition = JoinCondition::On(self.expr()?);
         let first = Some(First { by, descending });
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
@@ -579,7 +577,7 @@ impl Parser<'_> {
             self.form = "INSERT INTO sink SELECT e, ... FROM input;";
             InsertSource::Select(self.select(start)?)
         } else {
-            self.clause("VALUES", "an `INSERT` says what the rows are")?;
+            self.clause("VALUES", "an `INSERT` needs rows")?;
             InsertSource::Values(self.rows()?)
         };
         Ok(StmtKind::Insert(Insert { into, columns, source }))
@@ -594,7 +592,7 @@ impl Parser<'_> {
 
     fn upsert(&mut self) -> Parsed<StmtKind> {
         let table = self.ident("a table")?;
-        self.clause("KEY", "an `UPSERT` says of which row")?;
+        self.clause("KEY", "an `UPSERT` needs a key")?;
         let key = self.paren_list(Self::expr)?;
         self.layout.weak(self.index());
         let is_set = self.eat_keyword("SET").is_some();
@@ -606,7 +604,7 @@ impl Parser<'_> {
         let start = self.previous_span();
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
-        self.clause("SET", "an `UPDATE` says what changes")?;
+        self.clause("SET", "an `UPDATE` needs the columns to change")?;
         let set = self.comma_list(|p| p.assign("a column"))?;
         let filter = self.optional_where()?;
         self.layout.strong(self.index(), 1);
@@ -615,7 +613,7 @@ impl Parser<'_> {
         } else {
             Vec::new()
         };
-        // `ELSE DO` opens a block, which stands out by itself.
+        // `ELSE DO` opens a block, which has its own lines.
         self.layout.strong(self.index(), u8::from(!self.peek_keyword(1, "DO")));
         let otherwise =
             if self.eat_keyword("ELSE").is_some() { Some(self.else_of("UPDATE", start)?) } else { None };
@@ -649,14 +647,14 @@ impl Parser<'_> {
         self.keyword("FROM")?;
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
-        self.clause("WHERE", "a `DELETE` names its row by the key")?;
+        self.clause("WHERE", "a `DELETE` needs the row's key")?;
         let filter = self.expr()?;
         if self.peek_keyword(0, "ELSE") {
-            let message = "`DELETE` has no `ELSE`: that there is no such row is no failure";
+            let message = "`DELETE` has no `ELSE`: deleting a missing row is not an error";
             let diagnostic = Diagnostic::error(code::UNEXPECTED, message)
                 .at(self.token().span, "belongs to `UPDATE`")
                 .with_help(
-                    "ask first: `IF EXISTS (SELECT * FROM t WHERE e) THEN DELETE ...; ELSE ...; END IF`",
+                    "test first: `IF EXISTS (SELECT * FROM t WHERE e) THEN DELETE ...; ELSE ...; END IF`",
                 );
             self.fail(diagnostic);
             self.bump();
@@ -692,22 +690,22 @@ impl Parser<'_> {
     }
 
     fn message(&mut self) -> Parsed<StmtKind> {
-        // The place is a name, so that the parenthesis after it is not taken for a call.
+        // The target is a name, so the parenthesis after it is not a call.
         let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("where it goes")?) } else { None };
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
     }
 
-    /// `MARK e`, or `MARK (f = e, ...)`: no mark is a comparison.
+    /// `MARK e`, or `MARK (f = e, ...)`: a mark is never a comparison.
     fn mark_message(&mut self) -> Parsed<StmtKind> {
         let is_name = |p: &Self, at| matches!(p.peek(at), TokenKind::Word | TokenKind::QuotedWord);
         let is_field = |p: &Self, at| is_name(p, at) && p.peek(at + 1) == TokenKind::Eq;
         if is_field(self, 0) {
             let help = format!("write `MARK ({} = ...)`", self.word().unwrap_or("class"));
             let span = self.token().span;
-            return Err(self.fail_at(span, code::UNEXPECTED, "what MARK says stands in parentheses", &help));
+            return Err(self.fail_at(span, code::UNEXPECTED, "the fields of MARK need parentheses", &help));
         }
         if self.at(TokenKind::LeftParen) && is_field(self, 1) {
-            return Ok(StmtKind::Mark { fields: self.assigns_in_parens("what is said")? });
+            return Ok(StmtKind::Mark { fields: self.assigns_in_parens("a field of MARK")? });
         }
         let value = self.expr()?;
         let (span, name) = (value.span, MARK_CLASS.to_owned());
@@ -755,18 +753,18 @@ impl Parser<'_> {
             return verdict;
         }
         if let Some(meant) = nearest_keyword(word, VERDICTS.iter().map(|row| row.keyword)) {
-            self.slip(word, meant, "an `ELSE`");
+            self.misspelled(word, meant, "an `ELSE`");
             return self.verdict_of(meant);
         }
         let keywords: Vec<String> = VERDICTS.iter().map(|row| format!("`{}`", row.keyword)).collect();
         Err(self.expected(&super::cursor::one_of(&keywords)))
     }
 
-    /// The verdict that other tools call so, which is reported; None if they do not.
+    /// Reports a verdict of another tool and returns the one meant; None for other words.
     fn verdict_of_others(&mut self, word: &str, place: &str) -> Option<Parsed<Verdict>> {
         let is_it = |(other, ..): &&(&str, &str, &str)| other.eq_ignore_ascii_case(word);
         let (_, meant, help) = OTHER_VERDICTS.iter().find(is_it)?;
-        self.slip_to(word, meant, place, help);
+        self.misspelled_as(word, meant, place, help);
         Some(self.verdict_of(meant))
     }
 
@@ -789,8 +787,8 @@ impl Parser<'_> {
         Ok(VerdictKind::Abort { status, text, with })
     }
 
-    /// A name, a number, CAST, CASE, or an expression in parentheses: of anything else it could not be told where the
-    /// text after it begins.
+    /// A name, a number, CAST, CASE, or an expression in parentheses: for other expressions, the start of the following
+    /// text would be ambiguous.
     fn status(&mut self) -> Parsed<Expr> {
         let is_cast = self.peek_keyword(0, "CAST") && self.peek(1) == TokenKind::LeftParen;
         let is_literal = matches!(self.token().kind, TokenKind::LeftParen | TokenKind::Int);
@@ -824,7 +822,7 @@ impl Parser<'_> {
     }
 }
 
-/// One condition, one statement without a block of its own, no `ELSE`: short enough for one line.
+/// One condition, one statement without a block, no `ELSE`: short enough for one line.
 fn is_short_if(arms: &[IfArm], otherwise: Option<&[Stmt]>) -> bool {
     let [arm] = arms else { return false };
     let [stmt] = arm.body.as_slice() else { return false };

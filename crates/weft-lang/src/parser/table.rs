@@ -1,4 +1,4 @@
-//! Tables: shared ones at top level, and an element's own.
+//! Tables: shared tables at top level, and tables of elements.
 
 use crate::ast::{
     CheckClause, Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row,
@@ -153,15 +153,15 @@ impl Parser<'_> {
 
     fn no_such_age(&mut self) -> super::cursor::Failed {
         let diagnostic = Diagnostic::error(code::UNEXPECTED, "an age counts `ON ACCESS` or `ON INSERT`")
-            .at(self.token().span, "it is neither")
-            .with_help("without `ON` it counts from the last write");
+            .at(self.token().span, "neither of the two")
+            .with_help("without `ON`, the age counts from the last write");
         self.fail(diagnostic)
     }
 
     fn misplaced_evict(&mut self) -> super::cursor::Failed {
-        let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` belongs to `MAX n ROWS`")
-            .at(self.token().span, "another clause stands in front of it")
-            .with_help("write it right behind `ROWS`: `MAX 100000 ROWS EVICT OLDEST TTL '60 s'`");
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` must follow `MAX n ROWS`")
+            .at(self.token().span, "another clause comes before it")
+            .with_help("write it directly after `ROWS`: `MAX 100000 ROWS EVICT OLDEST TTL '60 s'`");
         self.fail(diagnostic)
     }
 
@@ -172,9 +172,9 @@ impl Parser<'_> {
         Ok(Some(EvictClause { evict, span: self.span_from(start) }))
     }
 
-    /// `(a, b)` after the name of a table that rows go into; empty if left out.
+    /// `(a, b)` after the name of the table in an INSERT; empty if absent.
     pub(super) fn optional_column_names(&mut self) -> Parsed<Vec<Ident>> {
-        // `INSERT INTO t ('a', 1)` has values here: what is missing is `VALUES`.
+        // `INSERT INTO t ('a', 1)` has values here: the missing part is `VALUES`.
         let has_names = self.at(TokenKind::LeftParen)
             && !matches!(self.peek(1), TokenKind::Str | TokenKind::Int | TokenKind::Float);
         if has_names { self.paren_list(|p| p.ident("a column")) } else { Ok(Vec::new()) }

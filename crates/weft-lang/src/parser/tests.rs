@@ -12,7 +12,7 @@ fn parse_text(text: &str) -> (SourceMap, Ast, Vec<Diagnostic>) {
 #[track_caller]
 fn check(text: &str, expect: &[&str]) -> Ast {
     let (sources, ast, diagnostics) = parse_text(text);
-    let told: Vec<String> = diagnostics
+    let reported: Vec<String> = diagnostics
         .iter()
         .map(|diagnostic| {
             let span = diagnostic.span().unwrap();
@@ -20,7 +20,7 @@ fn check(text: &str, expect: &[&str]) -> Ast {
             format!("{}:{} {} {}", at.line, at.column, diagnostic.code.0, diagnostic.message)
         })
         .collect();
-    assert_eq!(told, expect);
+    assert_eq!(reported, expect);
     ast
 }
 
@@ -105,13 +105,13 @@ fn shape(expr: &Expr) -> String {
 pub(crate) const DESIGN: &str = include_str!("../../tests/design.weft");
 
 #[test]
-fn the_design_parses_unchanged() {
-    // DESIGN 2.2 is what people copy first.
+fn design_page_parses_cleanly() {
+    // DESIGN 2.2 is the first example that people copy.
     check(DESIGN, &[]);
 }
 
 #[test]
-fn the_papers_form_parses_unchanged() {
+fn paper_form_parses_cleanly() {
     let text = "CREATE TABLE ac_tab (name TEXT, permission TEXT);
 CREATE ELEMENT acl ON rpc AS ON REQUEST
 INSERT INTO output SELECT * FROM input JOIN ac_tab ON input.name = ac_tab.name WHERE ac_tab.permission = 'W';
@@ -152,7 +152,7 @@ fn operators_bind_as_in_sql() {
 }
 
 #[test]
-fn every_statement_is_read() {
+fn every_statement_parses() {
     let ast = check(
         "CREATE OR REPLACE ELEMENT e (a F64 = 1.5, path TEXT) ON rpc (user TEXT, id I64?) RETURNS (code shop.Code) AS
            TABLE t (a TEXT(8), b I64 = 0 MERGE SUM, PRIMARY KEY (a)) TTL '1 s' ON ACCESS MAX 10 ROWS EVICT LRU;
@@ -198,7 +198,7 @@ fn every_statement_is_read() {
 }
 
 #[test]
-fn every_edge_kind_and_chain_option_is_read() {
+fn every_chain_option_parses() {
     let ast = check(
         "CREATE LISTENER l ON tcp '127.0.0.1:1'; CREATE LISTENER u ON unix '/x' WITH (backlog = 10, x = 'y');
          CREATE CLUSTER c TO '127.0.0.1:1', 'unix:/x' USING LEAST REQUEST WITH (a = 1);
@@ -217,7 +217,7 @@ fn every_edge_kind_and_chain_option_is_read() {
 }
 
 #[test]
-fn three_faults_are_told_in_one_go() {
+fn three_faults_report_together() {
     check(
         "CREATE ELEMENT acl ON rpc (user TEXT) AS
   TABLE t (a TEXT(8) PRIMARY KEY) MAX 10 ROW;
@@ -237,7 +237,7 @@ CREATE LISTENER l ON tcp '1';",
 }
 
 #[test]
-fn a_fault_inside_a_block_does_not_close_it() {
+fn fault_does_not_close_block() {
     check(
         "CREATE ELEMENT e ON rpc AS ON REQUEST
   IF a = = 1 THEN
@@ -253,14 +253,14 @@ END;",
             "2:10 W0105 expected an expression, found `=`",
             "4:11 W0105 expected `=`, found number `3`",
             "6:13 W0105 expected an expression, found `)`",
-            "8:14 W0108 `DO` is a keyword, and an expression is expected here",
+            "8:14 W0108 `DO` is a keyword, but an expression is expected here",
         ],
     );
 }
 
 #[test]
-fn slips_in_keywords_are_read_as_meant() {
-    // The statement after the slip must not be blamed for it.
+fn misspelled_keywords_parse() {
+    // The statement after the misspelled keyword must not be blamed for it.
     check(
         "CRATE ELEMNT e ON rpc AS
   TABEL t (a TEXT) MAX 1 ROWS;
@@ -272,40 +272,40 @@ fn slips_in_keywords_are_read_as_meant() {
 END;
 CREATE CHAIN c ON a -> b AS e; ODRER a BEFORE b; END;",
         &[
-            "1:1 W0109 `CRATE` does not begin anything in a file",
-            "1:7 W0106 there is no kind `ELEMNT` to create",
-            "2:3 W0109 `TABEL` does not begin anything in an element",
-            "3:6 W0105 there is no event `REQUST`",
-            "4:5 W0109 `SELCT` does not begin anything in a handler",
-            "4:29 W0109 `DRPO` does not begin anything in an `ELSE`",
-            "5:5 W0109 `x` does not begin a statement",
-            "6:5 W0109 `ABROT` does not begin anything in a handler",
-            "7:5 W0109 `frobnicate` does not begin a statement",
-            "9:32 W0109 `ODRER` does not begin anything in a chain",
+            "1:1 W0109 unexpected `CRATE` in a file",
+            "1:7 W0106 unknown kind `ELEMNT`",
+            "2:3 W0109 unexpected `TABEL` in an element",
+            "3:6 W0105 unknown event `REQUST`",
+            "4:5 W0109 unexpected `SELCT` in a handler",
+            "4:29 W0109 unexpected `DRPO` in an `ELSE`",
+            "5:5 W0109 `x` is not a statement",
+            "6:5 W0109 unexpected `ABROT` in a handler",
+            "7:5 W0109 `frobnicate` is not a statement",
+            "9:32 W0109 unexpected `ODRER` in a chain",
         ],
     );
 }
 
 #[test]
-fn forgotten_ends_are_told_where_they_belong() {
+fn missing_end_is_reported_in_place() {
     check_stmt(
         "SET a = 1\nSET b = 2",
         &["2:10 W0105 expected `;` at the end", "3:10 W0105 expected `;` at the end"],
     );
-    check_stmt("IF a THEN SET b = 1;", &["2:1 W0110 `IF` without its `END IF;`"]);
-    check_stmt("IF a THEN SET b = 1; END SCAN;", &["2:22 W0110 `IF` is closed by something else"]);
-    check_stmt("SCAN t MAX 1 DO IF a THEN POP; END SCAN;", &["2:17 W0110 `IF` without its `END IF;`"]);
-    check_stmt("SET a = 1; END IF; SET b = 2;", &["2:12 W0105 `END IF` closes nothing"]);
+    check_stmt("IF a THEN SET b = 1;", &["2:1 W0110 this `IF` has no `END IF;`"]);
+    check_stmt("IF a THEN SET b = 1; END SCAN;", &["2:22 W0110 `IF` is closed by a different `END`"]);
+    check_stmt("SCAN t MAX 1 DO IF a THEN POP; END SCAN;", &["2:17 W0110 this `IF` has no `END IF;`"]);
+    check_stmt("SET a = 1; END IF; SET b = 2;", &["2:12 W0105 `END IF` has no open block"]);
     check_stmt(
         "for i in 1..5 DO x; END FOR; SET b = 2;",
-        &["2:1 W0109 `for` does not begin a statement", "2:21 W0105 `END FOR` closes nothing"],
+        &["2:1 W0109 `for` is not a statement", "2:21 W0105 `END FOR` has no open block"],
     );
     check(
         "x = 1;\n y; ON a; LET b;\nIMPORT 'a';",
         &["1:1 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found `x`"],
     );
-    check_stmt("SELECT * FROM input; ELSE DROP;", &["2:22 W0105 this `ELSE` belongs to nothing"]);
-    check_stmt("SET a = 'x;\nSET b = 1;", &["2:9 W0102 a string without its closing quote"]);
+    check_stmt("SELECT * FROM input; ELSE DROP;", &["2:22 W0105 this `ELSE` has no `IF`"]);
+    check_stmt("SET a = 'x;\nSET b = 1;", &["2:9 W0102 this string has no closing quote"]);
     check(
         "CREATE ELEMENT e ON rpc AS ON REQUEST FORWARD;\nCREATE LISTENER l ON tcp 'x'",
         &["1:47 W0110 element `e` has no `END;`", "2:29 W0105 expected `;` at the end"],
@@ -313,29 +313,29 @@ fn forgotten_ends_are_told_where_they_belong() {
 }
 
 #[test]
-fn what_is_in_the_wrong_place_is_told_once() {
+fn misplaced_clause_reports_once() {
     check_stmt("FORWARD; TABLE t (a TEXT); SET a = 1;", &["2:10 W0112 a declaration after a handler"]);
     check(
         "CREATE ELEMENT e ON rpc AS SET a = 1; SET b = 1; END;",
         &["1:28 W0105 a statement before the first handler"],
     );
     check_stmt("SET a = b < c < d;", &["2:15 W0111 comparisons do not chain"]);
-    check_stmt("SELECT * FROM t;", &["2:15 W0105 a statement selects from `input`, not from `t`"]);
+    check_stmt("SELECT * FROM t;", &["2:15 W0105 a statement can only select from `input`, not from `t`"]);
     check_stmt(
         "x := 1; LET y := 2;",
-        &["2:1 W0109 `x` does not begin a statement", "2:15 W0105 expected `=`, found `:=`"],
+        &["2:1 W0109 `x` is not a statement", "2:15 W0105 expected `=`, found `:=`"],
     );
-    check_stmt("LET end = 1;", &["2:5 W0108 `end` is a keyword, and a new name is expected here"]);
-    check_stmt("LET x I64(8) = 1;", &["2:10 W0115 this type does not take a length"]);
+    check_stmt("LET end = 1;", &["2:5 W0108 `end` is a keyword, but a new name is expected here"]);
+    check_stmt("LET x I64(8) = 1;", &["2:10 W0115 this type has no length"]);
     check_stmt("LET x TEXT(0) = 1;", &["2:12 W0115 this length is out of range"]);
     check(
         "CREATE TABLE t (a TEXT PRIMARY KEY PRIMARY KEY); SELECT 1; CREATE WIDGET w; ALTER x; DROP STACK q; DROP 1; 5;",
         &[
             "1:36 W0114 `PRIMARY KEY` is written twice",
-            "1:50 W0107 `SELECT` on the running network is nothing for a file",
-            "1:67 W0106 there is no kind `WIDGET` to create",
-            "1:77 W0107 `ALTER` on the running network is nothing for a file",
-            "1:91 W0107 `STACK` is not in this version",
+            "1:50 W0107 `SELECT` works on a running network, not in a file",
+            "1:67 W0106 unknown kind `WIDGET`",
+            "1:77 W0107 `ALTER` works on a running network, not in a file",
+            "1:91 W0107 `STACK` is not supported in this version",
             "1:105 W0105 expected `TYPE`, `TABLE`, `ELEMENT`, `FILTER`, `CHAIN`, `LISTENER`, `CLUSTER`, `ROUTE`, \
              `FUNCTION`, `PROTOCOL`, `PORT`, `GROUP`, `QUEUE` or `LINK`, found number `1`",
             "1:108 W0105 expected `CREATE`, `IMPORT`, `DROP` or `INSERT`, found number `5`",
@@ -344,8 +344,8 @@ fn what_is_in_the_wrong_place_is_told_once() {
 }
 
 #[test]
-fn deep_nesting_is_refused_and_nothing_overflows() {
-    // A hostile file must not take the controller down with its stack.
+fn deep_nesting_errs_without_overflow() {
+    // A hostile file must not crash the controller by a stack overflow.
     const N: usize = 100_000;
     let nests = [
         ("(", ")"),
@@ -379,8 +379,8 @@ fn deep_nesting_is_refused_and_nothing_overflows() {
 }
 
 #[test]
-fn trees_at_the_limits_can_be_walked() {
-    // Just under every limit at once: cloning, printing and dropping recurse.
+fn tree_at_limits_can_be_walked() {
+    // Just under every limit at once: cloning, printing and dropping are recursive.
     let sum = vec!["a"; 190].join(" + ");
     let text =
         format!("CREATE ROUTE r ON l WHEN {}{sum}{} TO CLUSTER c;", "(NOT ".repeat(31), ")".repeat(31));
@@ -413,7 +413,7 @@ fn large_inputs_take_linear_time() {
 }
 
 #[test]
-fn help_shows_how_it_is_written() {
+fn help_shows_syntax() {
     let (sources, _, diagnostics) =
         parse_text("CREATE ELEMENT e ON rpc AS ON REQUEST\n  UPSERT b KEY input.tenant SET a = 1;\nEND;");
     let text =
@@ -424,7 +424,7 @@ fn help_shows_how_it_is_written() {
        |
      2 |   UPSERT b KEY input.tenant SET a = 1;
        |                ^^^^^
-       = help: it is written `UPSERT t KEY (e, ...) SET c = e, ...;`
+       = help: syntax: `UPSERT t KEY (e, ...) SET c = e, ...;`
 
     1 error
     ");
@@ -536,19 +536,19 @@ mod soup {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
         #[test]
-        fn never_panics_on_token_soup(words in proptest::collection::vec(proptest::sample::select(WORDS), 0..120)) {
+        fn token_soup_does_not_panic(words in proptest::collection::vec(proptest::sample::select(WORDS), 0..120)) {
             parse_text(&words.join(" "));
             parse_text(&format!("CREATE ELEMENT e ON rpc AS ON REQUEST {}", words.join(" ")));
             parse_text(&format!("CREATE FILTER f ON rpc AS {}", words.join(" ")));
         }
 
         #[test]
-        fn never_panics_on_any_text(text in "\\PC{0,200}") {
+        fn any_text_does_not_panic(text in "\\PC{0,200}") {
             parse_text(&text);
         }
 
         #[test]
-        fn never_panics_on_a_damaged_program(
+        fn damaged_program_does_not_panic(
             at in 0..DESIGN.len(),
             n_cut in 0_usize..40,
             word in proptest::sample::select(WORDS),

@@ -9,7 +9,7 @@ use super::cursor::{Parsed, Parser};
 
 pub(super) const TYPE_FORM: &str = "CREATE TYPE cart FROM PROTO 'cart.proto';";
 
-/// Longest `TEXT(n)` or `BYTES(n)`: a value must fit a table row.
+/// The maximum length of `TEXT(n)` or `BYTES(n)`: a value must fit in a table row.
 const TEXT_BYTES_MAX: u32 = 1 << 16;
 
 const TYPES: &[(&str, TypeKind)] = &[
@@ -81,8 +81,8 @@ impl Parser<'_> {
         }
         if !matches!(kind, TypeKind::Text(_) | TypeKind::Bytes(_)) {
             let span = self.token().span;
-            let help = "only `TEXT(n)` and `BYTES(n)` have one";
-            return Err(self.fail_at(span, code::BAD_TYPE_LENGTH, "this type does not take a length", help));
+            let help = "only `TEXT(n)` and `BYTES(n)` have a length";
+            return Err(self.fail_at(span, code::BAD_TYPE_LENGTH, "this type has no length", help));
         }
         self.layout.tight(self.index());
         self.bump();
@@ -90,7 +90,7 @@ impl Parser<'_> {
         self.expect(TokenKind::RightParen, "`)`")?;
         let length = int_value(self.slice(span)).filter(|n| (1..=u64::from(TEXT_BYTES_MAX)).contains(n));
         let Some(length) = length else {
-            let help = format!("write a number of bytes from 1 to {TEXT_BYTES_MAX}");
+            let help = format!("write a length of 1 to {TEXT_BYTES_MAX} bytes");
             return Err(self.fail_at(span, code::BAD_TYPE_LENGTH, "this length is out of range", &help));
         };
         let length = Some(length as u32);

@@ -15,7 +15,7 @@ pub(super) const PROTOCOL_FORM: &str =
     "CREATE PROTOCOL udp (src_port bit(16), ..., PAYLOAD bytes) BIND ipv4 WHERE protocol = 17;";
 const FIELD_FORM: &str = "vni bit(24), options bytes(4 * len) MAX 40";
 
-/// A part of the parentheses of a protocol.
+/// An item in the parentheses of a protocol.
 enum Part {
     Item(WireItem),
     Payload(Payload),
@@ -48,7 +48,7 @@ impl Parser<'_> {
         Ok(Item::Protocol(Protocol { or_replace, name, items, payload, clauses, span }))
     }
 
-    /// The header, then PAYLOAD, behind which nothing stands.
+    /// The header, then PAYLOAD, which must be last.
     fn wire_parts(&mut self) -> Parsed<Vec<Part>> {
         let mut parts = Vec::new();
         loop {
@@ -56,8 +56,8 @@ impl Parser<'_> {
             if self.at_payload() {
                 parts.push(Part::Payload(self.payload()?));
                 if self.at(TokenKind::Comma) {
-                    let message = "nothing stands behind PAYLOAD";
-                    let help = "it is the rest of the packet: write it last, and all fields in front of it";
+                    let message = "PAYLOAD must be the last item";
+                    let help = "the payload is the rest of the packet: declare all fields before it";
                     return Err(self.fail_at(self.token().span, code::UNEXPECTED, message, help));
                 }
                 return Ok(parts);
@@ -69,7 +69,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Notes that an item begins. Authors put the fields of one word of the wire on a line, and that is kept.
+    /// Records the start of an item. Authors put the fields of one word on a line; the formatter keeps that.
     fn wire_line(&mut self, is_first: bool) {
         if is_first || self.is_first_on_line() {
             self.layout.line(self.index());
@@ -78,7 +78,7 @@ impl Parser<'_> {
         }
     }
 
-    /// True at a word that begins a clause: not at a field of that name.
+    /// True at a keyword that begins a clause, not at a field of that name.
     fn at_wire_word(&mut self, keyword: &'static str) -> bool {
         let is_width = self.peek_keyword(1, "BIT") || self.peek_keyword(1, "BYTES");
         let is_field = is_width && self.peek(2) == TokenKind::LeftParen;
@@ -138,7 +138,7 @@ impl Parser<'_> {
         } else if self.eat_keyword("COUNT").is_some() {
             WireUntil::Count(self.wire_condition()?)
         } else {
-            self.clause("BYTES", "a repetition says when it ends: `UNTIL (e)`, `COUNT (e)` or `BYTES (e)`")?;
+            self.clause("BYTES", "a repetition needs an end: `UNTIL (e)`, `COUNT (e)` or `BYTES (e)`")?;
             WireUntil::Bytes(self.wire_condition()?)
         };
         let max = if self.eat_keyword("MAX").is_some() { Some(self.amount()?) } else { None };
@@ -188,7 +188,7 @@ impl Parser<'_> {
         Ok(Some(WireRule { kind, span: self.span_from(start) }))
     }
 
-    // ---- what stands behind the header ----
+    // ---- payload --------------------------
 
     fn payload(&mut self) -> Parsed<Payload> {
         self.form = "PAYLOAD SWITCH (type) ( 1: ipv4, 2, 3: INNER ethernet, ELSE bytes ) LENGTH len";
@@ -274,7 +274,7 @@ impl Parser<'_> {
                 self.keywords(&["IS", "PAYLOAD"])?;
                 ProtocolClause::MalformedIsPayload { span: self.span_from(start) }
             } else if self.eat_keyword("ERROR").is_some() {
-                self.clause("WHERE", "a protocol says which of its headers tell of an error")?;
+                self.clause("WHERE", "ERROR needs a condition on the header")?;
                 let condition = self.expr()?;
                 ProtocolClause::Error { condition, span: self.span_from(start) }
             } else {
@@ -288,7 +288,7 @@ impl Parser<'_> {
     fn bind(&mut self, start: Span) -> Parsed<ProtocolClause> {
         let lower = self.ident("the protocol below")?;
         let inner = self.eat_keyword("INNER");
-        self.clause("WHERE", "a protocol says which frames of the one below carry it")?;
+        self.clause("WHERE", "BIND needs a condition on the lower protocol")?;
         let condition = self.expr()?;
         let otherwise =
             if self.eat_keyword("OTHERWISE").is_some() { Some(Box::new(self.expr()?)) } else { None };
@@ -324,7 +324,7 @@ impl Parser<'_> {
         let name = self.ident("a column")?;
         let (mut fields, mut last) = (Vec::new(), false);
         if self.eat(TokenKind::Eq) {
-            // In front of anything but a name it is one itself.
+            // Before anything other than a name, it is a name itself.
             let is_in_front = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord);
             last = is_in_front && self.eat_keyword("LAST").is_some();
             fields.push(self.path("a protocol and its field, such as `ipv4.ttl`")?);

@@ -1,9 +1,9 @@
-//! Programs with very much of one thing: one for each production of the grammar that repeats or nests.
+//! Programs with very many of one thing: one program for each production of the grammar that repeats or nests.
 //!
-//! `docs/src/reference/grammar.md` is the list that they are made from. A program is right but for its size, so that
-//! nothing but a limit may refuse it; `shop.proto` has to have `shop.Cart` with `user` and `object_id` in its request.
+//! They cover the productions of `docs/src/reference/grammar.md`. Apart from its size, each program is valid, so only a
+//! limit may reject it; `shop.proto` must have `shop.Cart` with `user` and `object_id` in its request.
 
-/// A production that repeats or nests, and a program with so many of it.
+/// A production that repeats or nests, and a program with many repetitions of it.
 pub(crate) struct Large {
     /// Of what there are many.
     pub(crate) what: &'static str,

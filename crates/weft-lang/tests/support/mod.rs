@@ -1,8 +1,8 @@
-//! What the tests of the checker share: the shop's messages, and texts in memory.
+//! Shared by the checker's tests: the shop's messages, and texts in memory.
 
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
-use weft_lang::resolve::{SchemaFault, SchemaPlace, SchemaSource};
+use weft_lang::resolve::{SchemaFault, SchemaLocation, SchemaSource};
 
 /// Files in memory; `shop.proto` is [`shop`], and `order.proto` [`order`].
 #[derive(Default)]
@@ -44,15 +44,15 @@ impl Resolver for Texts {
     }
 }
 
-/// What is said of a `.proto` file with a fault in it.
+/// The error of a faulty `.proto` file.
 fn broken() -> SchemaFault {
     let text = "syntax = \"proto3\";\nmessage M {\n  string user = 1\n}\n".to_owned();
     let (name, at) = ("broken.proto".to_owned(), text.rfind('}').expect("it is there"));
-    let place = SchemaPlace { name, text, range: at..at + 1, line_and_column: (4, 1) };
+    let place = SchemaLocation { name, text, range: at..at + 1, line_and_column: (4, 1) };
     SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(Box::new(place)) }
 }
 
-/// What `examples/shop/proto` says, with an enum and a repeated field more.
+/// The schema of `examples/shop/proto`, with an additional enum and repeated field.
 pub(crate) fn shop() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit, Repeated};
@@ -95,7 +95,7 @@ pub(crate) fn shop() -> Schema {
     }
 }
 
-/// A message with lists, a map, a message in it, and one in another method that is not the same.
+/// A message with lists, a map and a nested message, and a different one in another method.
 fn order() -> Schema {
     use FieldKind as F;
     use Presence::{Explicit, Implicit, Repeated};

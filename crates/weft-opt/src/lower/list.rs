@@ -6,7 +6,7 @@ use weft_core::abi::Fault;
 use weft_core::list::{CELL_BYTES, HEAD_BYTES};
 use weft_ir::ir::{IntCmp, IntOp, Op, Ty, Value};
 use weft_lang::ast::ListForm;
-use weft_lang::hir::{BoundPlace, Expr};
+use weft_lang::hir::{ColumnLocation, Expr};
 
 use super::body::Body;
 use super::logic::{RaisedFault, Val};
@@ -31,7 +31,7 @@ impl Body<'_, '_> {
         elements_max: u64,
         filter: Option<&Expr>,
     ) -> Val {
-        let BoundPlace::List(place) = &self.scope.instance.bindings[column].place else {
+        let ColumnLocation::List(place) = &self.scope.instance.bindings[column].place else {
             unreachable!("the checker declares the column of a list")
         };
         let stride = (place.members.len() * CELL_BYTES) as i64;

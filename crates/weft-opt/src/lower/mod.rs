@@ -388,7 +388,7 @@ impl<'n> Scope<'n> {
     /// The expression of a column that is bound to one.
     fn computed(&self, column: usize) -> Option<&'n hir::Expr> {
         match &self.instance.bindings[column].place {
-            hir::BoundPlace::Computed(expr) => Some(expr),
+            hir::ColumnLocation::Computed(expr) => Some(expr),
             _ => None,
         }
     }
@@ -409,7 +409,7 @@ impl<'n> Scope<'n> {
     fn changes(&self, direction: hir::Direction) -> bool {
         let is_field = |at: &usize| {
             let place = &self.instance.bindings[*at].place;
-            self.element.columns[*at].direction == direction && matches!(place, hir::BoundPlace::Body(_))
+            self.element.columns[*at].direction == direction && matches!(place, hir::ColumnLocation::Body(_))
         };
         self.element.handlers.iter().any(|handler| handler.effects.columns_written.iter().any(is_field))
     }

@@ -109,7 +109,7 @@ fn column_of((_, instance): Stage<'_>, place: &InputLocation) -> Option<usize> {
 
 fn set_by(stmts: &[Stmt], column: usize) -> Option<Span> {
     stmts.iter().find_map(|stmt| match &stmt.kind {
-        StmtKind::Set { target: hir::Place::Column(at), .. } if *at == column => Some(stmt.span),
+        StmtKind::Set { target: hir::AssignTarget::Column(at), .. } if *at == column => Some(stmt.span),
         StmtKind::If { arms, otherwise } => {
             arms.iter().find_map(|(_, body)| set_by(body, column)).or_else(|| set_by(otherwise, column))
         }

@@ -4,7 +4,7 @@ use weft_core::Type;
 use weft_core::list::EntryKey;
 use weft_ir::ir::{InputId, NameId};
 use weft_ir::program::{AnswerName, ChainProgram, Input, InputLocation, ListLocation, Meta, ReplyField};
-use weft_lang::hir::{self, BoundPlace, Direction};
+use weft_lang::hir::{self, ColumnLocation, Direction};
 use weft_lang::types;
 
 /// The input of this place, created on first use: elements that use the same place share it.
@@ -52,20 +52,20 @@ fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
 }
 
 /// The place of a column.
-pub(super) fn bound(place: &BoundPlace) -> InputLocation {
+pub(super) fn bound(place: &ColumnLocation) -> InputLocation {
     match place {
-        BoundPlace::Body(path) => InputLocation::Body(path.clone()),
-        BoundPlace::Entry(path, key) => InputLocation::Entry(path.clone(), key.clone()),
-        BoundPlace::Present(path) => InputLocation::Present(path.clone()),
-        BoundPlace::List(list) => InputLocation::List(ListLocation {
+        ColumnLocation::Body(path) => InputLocation::Body(path.clone()),
+        ColumnLocation::Entry(path, key) => InputLocation::Entry(path.clone(), key.clone()),
+        ColumnLocation::Present(path) => InputLocation::Present(path.clone()),
+        ColumnLocation::List(list) => InputLocation::List(ListLocation {
             path: list.path.clone(),
             members: list.members.clone(),
             elements_max: list.elements_max,
         }),
-        BoundPlace::Header(name) => InputLocation::Header(name.clone()),
-        BoundPlace::Meta(of) => meta(*of),
-        BoundPlace::Frame(field) => InputLocation::Frame(field.clone()),
-        BoundPlace::Computed(_) => unreachable!("what is computed is read where its parts are"),
+        ColumnLocation::Header(name) => InputLocation::Header(name.clone()),
+        ColumnLocation::Meta(of) => meta(*of),
+        ColumnLocation::Frame(field) => InputLocation::Frame(field.clone()),
+        ColumnLocation::Computed(_) => unreachable!("what is computed is read where its parts are"),
     }
 }
 

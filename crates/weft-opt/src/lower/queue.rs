@@ -10,7 +10,7 @@ use weft_ir::queue::{
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
-    QueueMoment as Moment, QueueOverflow, QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind,
+    QueueMoment as Moment, QueueOperand as Operand, QueueOverflow, QueuePartitions, QueueStmt, QueueStmtKind,
     QueueType, QueueUnary as U, QueueVar, QueueVerdict, QueueVictim,
 };
 use weft_lang::source::Span;
@@ -320,38 +320,38 @@ impl<'l> Lowering<'l> {
     }
 
     /// The slot of a place, and the range of its values.
-    fn slot(&mut self, place: &Place) -> (Slot, Option<(i64, i64)>) {
+    fn slot(&mut self, place: &Operand) -> (Slot, Option<(i64, i64)>) {
         let of = |of_partition| if of_partition { Scope::Partition } else { Scope::Node };
         let whole =
             |var: &QueueVar| (var.ty.is_whole() && var.range != (i64::MIN, i64::MAX)).then_some(var.range);
         match place {
-            Place::Now => (Slot::new(Scope::Event, word::NOW), None),
-            Place::Rate => (Slot::new(Scope::Event, word::RATE), None),
-            Place::Drops => (Slot::new(Scope::Event, word::DROPS), None),
-            Place::Packets { of_partition } => (Slot::new(of(*of_partition), word::PACKETS), None),
-            Place::Bytes { of_partition } => (Slot::new(of(*of_partition), word::BYTES), None),
-            Place::Index => (Slot::new(Scope::Partition, word::INDEX), None),
-            Place::Rank => (Slot::new(Scope::Partition, word::RANK), None),
-            Place::Var(at) => {
+            Operand::Now => (Slot::new(Scope::Event, word::NOW), None),
+            Operand::Rate => (Slot::new(Scope::Event, word::RATE), None),
+            Operand::Drops => (Slot::new(Scope::Event, word::DROPS), None),
+            Operand::Packets { of_partition } => (Slot::new(of(*of_partition), word::PACKETS), None),
+            Operand::Bytes { of_partition } => (Slot::new(of(*of_partition), word::BYTES), None),
+            Operand::Index => (Slot::new(Scope::Partition, word::INDEX), None),
+            Operand::Rank => (Slot::new(Scope::Partition, word::RANK), None),
+            Operand::Var(at) => {
                 (Slot::new(Scope::Node, word::NODE_VARS + *at as u16), whole(&self.level.vars[*at]))
             }
-            Place::PartitionVar(at) => {
+            Operand::PartitionVar(at) => {
                 let slot = Slot::new(Scope::Partition, word::PARTITION_VARS + *at as u16);
                 (slot, whole(&self.level.partition_vars[*at]))
             }
-            Place::Arrived => (Slot::new(Scope::Packet, word::ARRIVED), None),
-            Place::Len => (Slot::new(Scope::Packet, word::LEN), None),
-            Place::Ecn => (Slot::new(Scope::Packet, word::ECN), Some((0, 3))),
-            Place::Id => (Slot::new(Scope::Packet, word::HANDLE), None),
-            Place::Field(name) => {
+            Operand::Arrived => (Slot::new(Scope::Packet, word::ARRIVED), None),
+            Operand::Len => (Slot::new(Scope::Packet, word::LEN), None),
+            Operand::Ecn => (Slot::new(Scope::Packet, word::ECN), Some((0, 3))),
+            Operand::Id => (Slot::new(Scope::Packet, word::HANDLE), None),
+            Operand::Field(name) => {
                 let field = Field::named(name).expect("the checker knows the fields");
                 (self.field(field), (field == Field::Dscp).then_some((0, 63)))
             }
-            Place::Header(name) => (self.field(self.header(name)), None),
-            Place::Partitions(by) => {
+            Operand::Header(name) => (self.field(self.header(name)), None),
+            Operand::Partitions(by) => {
                 let by = match &**by {
-                    Place::Header(name) => self.header(name),
-                    Place::Field(name) => Field::named(name).expect("the checker knows the fields"),
+                    Operand::Header(name) => self.header(name),
+                    Operand::Field(name) => Field::named(name).expect("the checker knows the fields"),
                     _ => unreachable!("the checker lets partitions be counted by fields alone"),
                 };
                 self.field(by);
@@ -387,7 +387,7 @@ impl<'l> Lowering<'l> {
             Kind::Literal(Literal::Bool(b)) => Op::Bool(*b),
             Kind::Literal(Literal::Int(n)) => Op::Int(*n),
             Kind::Literal(Literal::Float(x)) => Op::Float(*x),
-            Kind::Place(place) => {
+            Kind::Operand(place) => {
                 let (slot, _) = self.slot(place);
                 return self.load(slot, ty(expr.ty));
             }

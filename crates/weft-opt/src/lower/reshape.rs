@@ -159,7 +159,7 @@ impl<'n> Body<'_, 'n> {
             "the checksum of `{}` covers addresses that are taken off, and has no fixed place in its header",
             self.name(protocol)
         );
-        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
             .at(span, "it could not follow")
             .with_help("let it stand in front of all that may be missing, or longer in some packets");
         self.lowering.report_once(diagnostic);
@@ -182,7 +182,7 @@ impl<'n> Body<'_, 'n> {
         let odd = self.lowering.network.protocols[usize::from(odd.0)].name.clone();
         let names = self.lowering.protocol_names(inside);
         let message = format!("the frame may begin with `{odd}` here, and is to begin with {names}");
-        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
             .at(span, "goes on from here")
             .with_help(match names.contains("ethernet") {
                 true => "put a header for the link on it: `PUSH ethernet (dst = ..., src = ...)`",
@@ -241,8 +241,9 @@ impl<'n> Body<'_, 'n> {
         let names: Vec<String> = expr.params().iter().map(|at| format!("`{}`", params[*at].name)).collect();
         let help =
             if names.is_empty() { help } else { format!("{help}; it is made of {}", names.join(", ")) };
-        let diagnostic =
-            Diagnostic::error(code::RESHAPE_UNFIT, message).at(expr.span, "does not fit").with_help(help);
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+            .at(expr.span, "does not fit")
+            .with_help(help);
         let is_same = |known: &Diagnostic| {
             // A label with more places is of another stage.
             known.labels.len() == 1
@@ -301,7 +302,7 @@ impl<'n> Body<'_, 'n> {
             let (a, b) = (self.name(front[a]), self.name(front[b]));
             let message =
                 format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
-            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                 .at(span, "the two cannot be told apart at run time")
                 .with_help(format!(
                     "say it: `IF present({a}) THEN POP TO {a}; PUSH ...; ELSE POP TO {b}; PUSH ...; END IF;`"
@@ -344,7 +345,7 @@ impl<'n> Body<'_, 'n> {
                 ),
                 _ => self.help_carry(first.protocol),
             };
-            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                 .at(first.span, "what carries it?")
                 .with_help(help);
             self.lowering.report_once(diagnostic);
@@ -403,7 +404,7 @@ impl<'n> Body<'_, 'n> {
         }
         let name = self.lowering.protocol_names(&layer.protocols);
         let message = format!("what stands behind {name} is not the packet that a tunnel carries");
-        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
             .at(span, "what is the frame to begin with?")
             .with_help("say it: `POP TO ip`, or take off a header alone: `POP vlan`");
         self.lowering.report_once(diagnostic);
@@ -432,7 +433,7 @@ impl<'n> Body<'_, 'n> {
         if found.is_none() {
             let name = self.lowering.protocol_names(&layer.protocols);
             let message = format!("{name} cannot be taken out alone");
-            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                 .at(span, "the header below it would not know what follows")
                 .with_help(
                     "take off all in front of what stays, and put on what is missing: `POP TO ip; PUSH ...`",
@@ -489,8 +490,9 @@ impl<'n> Body<'_, 'n> {
                 )
             }
         };
-        let diagnostic =
-            Diagnostic::error(code::RESHAPE_UNFIT, message).at(span, "cannot be put on").with_help(help);
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+            .at(span, "cannot be put on")
+            .with_help(help);
         self.lowering.report_once(diagnostic);
     }
 }

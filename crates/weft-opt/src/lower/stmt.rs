@@ -6,7 +6,9 @@ use weft_core::filter::KeyId;
 use weft_core::wire::header_change::HeaderChange;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::InputLocation;
-use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
+use weft_lang::hir::{
+    AssignTarget, ColumnLocation, Direction, Expr, Query, RowId, Stmt, StmtKind, TableRef, Verdict,
+};
 
 use super::body::{Body, BoundRow, Path};
 use super::logic::Val;
@@ -71,8 +73,8 @@ impl<'n> Body<'_, 'n> {
                 let to = self.not_null(to);
                 self.b.act(Op::Mirror(to));
             }
-            StmtKind::Mark { says } => {
-                for (what, value) in says {
+            StmtKind::Mark { fields } => {
+                for (what, value) in fields {
                     let value = self.checked(value);
                     self.b.act(Op::Mark(*what, value.value));
                 }
@@ -112,18 +114,18 @@ impl<'n> Body<'_, 'n> {
     // ---- places ----
 
     /// Fails on the error of a value, or if it does not fit.
-    pub(super) fn check_for(&mut self, target: &Place, value: Val) {
+    pub(super) fn check_for(&mut self, target: &AssignTarget, value: Val) {
         let fault = match target {
-            Place::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
+            AssignTarget::Call(cell) => self.too_long(value, self.scope.element.call[*cell].ty),
             _ => value.fault,
         };
         self.fail_if(fault);
     }
 
     /// Stores a checked value in a place.
-    pub(super) fn put(&mut self, target: &Place, value: Val) {
+    pub(super) fn put(&mut self, target: &AssignTarget, value: Val) {
         match target {
-            Place::Column(column) => {
+            AssignTarget::Column(column) => {
                 let (id, clears) = self.written_column(*column);
                 let null = value.null.filter(|_| clears);
                 self.set_or(
@@ -137,21 +139,23 @@ impl<'n> Body<'_, 'n> {
                     },
                 );
             }
-            Place::Header(name) => self.put_header(InputLocation::Header(name.clone()), value),
-            Place::Trailer(name) => self.put_header(InputLocation::Trailer(name.clone()), value),
-            Place::Call(cell) => self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes)),
-            Place::Var(var) => {
+            AssignTarget::Header(name) => self.put_header(InputLocation::Header(name.clone()), value),
+            AssignTarget::Trailer(name) => self.put_header(InputLocation::Trailer(name.clone()), value),
+            AssignTarget::Call(cell) => {
+                self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes))
+            }
+            AssignTarget::Var(var) => {
                 self.lock_for_var();
                 self.b.act(Op::VarSet(self.scope.vars[*var], value.value, Journal::Yes));
             }
-            Place::Local(local) => self.locals[local.0] = Some(Val { fault: None, ..value }),
+            AssignTarget::Local(local) => self.locals[local.0] = Some(Val { fault: None, ..value }),
         }
     }
 
     /// Clears the members of a oneof that this column's value has displaced. The messages around it exist.
     fn displace(&mut self, column: usize) {
         let direction = self.scope.element.columns[column].direction;
-        let BoundPlace::Body(path) = &self.scope.instance.bindings[column].place else { return };
+        let ColumnLocation::Body(path) = &self.scope.instance.bindings[column].place else { return };
         let (displaced, around) = self.lowering.displaced.by(direction, path);
         for Member { place, ty, nullable } in displaced {
             let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, true);
@@ -239,7 +243,7 @@ impl<'n> Body<'_, 'n> {
         self.b.take_scratch_used() && is_open
     }
 
-    fn guard(&mut self, query: &'n Query, set: &'n [(Place, Expr)], otherwise: &'n Verdict) {
+    fn guard(&mut self, query: &'n Query, set: &'n [(AssignTarget, Expr)], otherwise: &'n Verdict) {
         let before = self.path.clone();
         let no = self.query(query);
         let values: Vec<Val> = set.iter().map(|(_, value)| self.expr(value)).collect();

@@ -6,7 +6,7 @@
 use weft_core::abi::Fault;
 use weft_core::table::Evict;
 use weft_ir::ir::{BlockId, ColumnId, Journal, Op, TableId, Ty, Value};
-use weft_lang::hir::{Expr, ExprKind, Function, Place, RowId, Stmt, TableRef};
+use weft_lang::hir::{AssignTarget, Expr, ExprKind, Function, RowId, Stmt, TableRef};
 
 use super::body::{Body, BoundRow};
 use super::logic::Val;
@@ -149,7 +149,7 @@ impl<'n> Body<'_, 'n> {
         &mut self,
         (table, row_id, key_parts, condition): RowTarget<'n>,
         set: &'n [(usize, Expr)],
-        returning: &'n [(usize, Place)],
+        returning: &'n [(usize, AssignTarget)],
         otherwise: &'n [Stmt],
     ) {
         let (key, fault) = self.key(key_parts);
@@ -188,18 +188,18 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// The current values of RETURNING's locals.
-    fn returned(&self, returning: &[(usize, Place)]) -> Vec<Val> {
-        let local = |place: &Place| match place {
-            Place::Local(local) => self.locals[local.0],
+    fn returned(&self, returning: &[(usize, AssignTarget)]) -> Vec<Val> {
+        let local = |place: &AssignTarget| match place {
+            AssignTarget::Local(local) => self.locals[local.0],
             _ => None,
         };
         returning.iter().filter_map(|(_, place)| local(place)).collect()
     }
 
     /// If no row changed, the locals of RETURNING are NULL (or zero, if unused).
-    fn drop_returned(&mut self, returning: &[(usize, Place)]) {
+    fn drop_returned(&mut self, returning: &[(usize, AssignTarget)]) {
         for (_, place) in returning {
-            let Place::Local(local) = place else { continue };
+            let AssignTarget::Local(local) = place else { continue };
             let Some(known) = self.locals[local.0] else { continue };
             let ty = self.b.ty(known.value);
             let (value, null) = (self.b.zero(ty), self.b.bool(true));
@@ -211,11 +211,11 @@ impl<'n> Body<'_, 'n> {
         &mut self,
         go_on: BlockId,
         branches: Vec<(Option<BlockId>, Vec<Val>)>,
-        returning: &[(usize, Place)],
+        returning: &[(usize, AssignTarget)],
     ) {
         let locals: Vec<_> = returning
             .iter()
-            .filter_map(|(_, place)| if let Place::Local(local) = place { Some(*local) } else { None })
+            .filter_map(|(_, place)| if let AssignTarget::Local(local) = place { Some(*local) } else { None })
             .collect();
         let is_met = branches.len() > 1;
         let mut met = Vec::new();
@@ -248,7 +248,12 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Stores the columns after the change in their targets.
-    fn return_columns(&mut self, row_id: RowId, changed: &[(usize, Val)], returning: &[(usize, Place)]) {
+    fn return_columns(
+        &mut self,
+        row_id: RowId,
+        changed: &[(usize, Val)],
+        returning: &[(usize, AssignTarget)],
+    ) {
         let mut values = Vec::new();
         for (column, place) in returning {
             let new = changed.iter().find(|(at, _)| at == column).map(|(_, value)| *value);

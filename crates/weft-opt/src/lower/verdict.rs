@@ -3,7 +3,7 @@
 use weft_core::{Status, Type};
 use weft_ir::ir::{IntCmp, Op, StatusOperand, Terminator, Value};
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{AnswerPlace, BoundPlace, Expr, Verdict, VerdictKind};
+use weft_lang::hir::{AnswerTarget, ColumnLocation, Expr, Verdict, VerdictKind};
 use weft_lang::source::Span;
 
 use super::body::Body;
@@ -55,7 +55,7 @@ impl Body<'_, '_> {
         &mut self,
         status: &Expr,
         text: Option<&Expr>,
-        with: &[(AnswerPlace, Expr)],
+        with: &[(AnswerTarget, Expr)],
         line: u32,
     ) -> Terminator {
         let status = self.checked(status).value;
@@ -71,7 +71,7 @@ impl Body<'_, '_> {
             self.b.select(null, none, text.value)
         });
         for (place, value) in with {
-            let (AnswerPlace::Header(name) | AnswerPlace::Trailer(name)) = place;
+            let (AnswerTarget::Header(name) | AnswerTarget::Trailer(name)) = place;
             let id = places::answer(&mut self.lowering.program, name);
             let value: Val = self.checked(value);
             self.set_or(value.null, |body| body.b.act(Op::SetAnswer(id, value.value)), |_| {});
@@ -90,7 +90,7 @@ impl Body<'_, '_> {
     fn reply(&mut self, fields: &[(usize, Expr)], span: Span) {
         for (column, value) in fields {
             let decl = &self.scope.element.columns[*column];
-            let BoundPlace::Body(path) = &self.scope.instance.bindings[*column].place else {
+            let ColumnLocation::Body(path) = &self.scope.instance.bindings[*column].place else {
                 let message = format!("`{}` is no field of the answer in this chain", decl.name);
                 let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
                     .at(span, "REPLY makes a message")

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use weft_lang::hir::{
-    Expr, ExprKind, Find, Handler, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
+    AssignTarget, Expr, ExprKind, Find, Handler, Query, RowId, Stmt, StmtKind, TableRef, Verdict, VerdictKind,
 };
 
 /// See the module.
@@ -99,7 +99,7 @@ impl<'n> Mentions<'n> {
             StmtKind::Add { amount: value, .. }
             | StmtKind::Mirror { to: value }
             | StmtKind::Delay { interval: value } => self.expr(value),
-            StmtKind::Mark { says } => says.iter().for_each(|(_, value)| self.expr(value)),
+            StmtKind::Mark { fields } => fields.iter().for_each(|(_, value)| self.expr(value)),
             StmtKind::Push { headers } => {
                 headers.iter().flat_map(|header| &header.fields).for_each(|(_, value)| self.expr(value));
             }
@@ -134,8 +134,8 @@ impl<'n> Mentions<'n> {
         }
     }
 
-    fn place(&mut self, place: &Place) {
-        if let Place::Call(cell) = place {
+    fn place(&mut self, place: &AssignTarget) {
+        if let AssignTarget::Call(cell) = place {
             self.call_set.insert(*cell);
         }
     }

@@ -166,7 +166,7 @@ fn wrong_beside(protocols: &str, layer: &str, body: &str) -> Vec<String> {
             vec![format!("{n} changes")]
         }
         Err(diagnostics) => {
-            assert!(diagnostics.iter().all(|d| d.code == code::RESHAPE_UNFIT), "{diagnostics:?}");
+            assert!(diagnostics.iter().all(|d| d.code == code::HEADER_CHANGE_MISMATCH), "{diagnostics:?}");
             told(&diagnostics)
         }
     }
@@ -286,9 +286,9 @@ fn impossible_headers_are_refused() {
         "PUSH vxlan (vni = 7);",
         &["a frame cannot begin with `vxlan`, nor is it put behind `ethernet`"],
     );
-    check("packet", "PUSH ethernet, ipv4, vxlan (vni = 7);", &["`vxlan` does not stand behind `ipv4`"]);
+    check("packet", "PUSH ethernet, ipv4, vxlan (vni = 7);", &["`ipv4` cannot carry `vxlan`"]);
     check("packet", "PUSH ethernet, ipv4, udp, gtpu;", &["`gtpu` does not carry `ethernet`"]);
-    check("packet", "PUSH ethernet, ip;", &["`ip` is a name for several headers"]);
+    check("packet", "PUSH ethernet, ip;", &["`ip` is a union of several protocols"]);
     check(
         "packet",
         "PUSH ethernet, ipv4 (src = '::1'), udp, vxlan;",
@@ -308,30 +308,23 @@ fn impossible_headers_are_refused() {
     check(
         "ethernet",
         "POP TO ip; PUSH ethernet (dst = ethernet.src, src = ethernet.dst);",
-        &[
-            "`ethernet.src` is looked at behind a change of the headers",
-            "`ethernet.dst` is looked at behind a change of the headers",
-        ],
+        &["`ethernet.src` is read after a header change", "`ethernet.dst` is read after a header change"],
     );
-    check(
-        "packet",
-        "CUT TO 60; SET ip.ttl = 3;",
-        &["a field of the frame is set behind a change of the headers"],
-    );
+    check("packet", "CUT TO 60; SET ip.ttl = 3;", &["a field of the frame is set after a header change"]);
     check(
         "packet",
         "IF size > '1 KB' THEN CUT TO 60; END IF; LET x = size; MARK 1;",
-        &["`size` is looked at behind a change of the headers"],
+        &["`size` is read after a header change"],
     );
     check(
         "packet",
         "IF size > '1 KB' THEN CUT TO 60; DROP; END IF; LET x = size; IF x > '1 KB' THEN DROP; END IF;",
         &["0 changes"],
     );
-    check("packet", "PUSH vlan; POP vlan;", &["POP is the first change of headers in a handler"]);
+    check("packet", "PUSH vlan; POP vlan;", &["POP must be the first header change in a handler"]);
     check("packet", "POP mpls;", &["`mpls` cannot be taken out alone"]);
     check("packet", "POP ipv4;", &["`ipv4` cannot be taken out alone"]);
-    check("packet", "POP;", &["POP takes off the layer of its element, and this one is ON packet"]);
+    check("packet", "POP;", &["POP removes the element's own layer, but this element is ON packet"]);
     check("ip", "POP;", &["what stands behind `ipv4` or `ipv6` is not the packet that a tunnel carries"]);
     check("packet", "POP ip.src;", &["`ip.src` is a field"]);
     check(
@@ -340,15 +333,15 @@ fn impossible_headers_are_refused() {
         &["the frame may begin with `tcp` or `udp` here, which these headers say differently"],
     );
     check("ip", "LET kind = ip.protocol; POP TO l4; PUSH ethernet, ipv4 (protocol = kind);", &["2 changes"]);
-    check("packet", "PUSH vlan (id = 5000);", &["5000 does not fit `vlan.id`"]);
+    check("packet", "PUSH vlan (id = 5000);", &["5000 is too large for `vlan.id`"]);
     check("packet", "PUSH vlan (idd = 3);", &["`vlan` has no field `idd`"]);
-    check("packet", "PUSH vlan (id = 3, id = 4);", &["`id` is said twice"]);
-    check("ip", "POP TO ip; PUSH ethernet, ipv4 (ihl = 3), udp, gtpu;", &["`ipv4.ihl` cannot be said"]);
+    check("packet", "PUSH vlan (id = 3, id = 4);", &["`id` is set twice"]);
+    check("ip", "POP TO ip; PUSH ethernet, ipv4 (ihl = 3), udp, gtpu;", &["`ipv4.ihl` cannot be set"]);
     check("ip", "POP TO ip; PUSH ethernet, ipv4, udp (checksum = 0), gtpu;", &["2 changes"]);
     check(
         "ip",
         "POP TO ip; PUSH ethernet, ipv4, udp (checksum = 1), gtpu;",
-        &["`udp.checksum` cannot be said"],
+        &["`udp.checksum` cannot be set"],
     );
     assert_eq!(protocols()[0].fields[0].ty, Type::Mac);
 }

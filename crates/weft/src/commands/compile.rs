@@ -135,7 +135,7 @@ fn times_of(expr: &QueueExpr, all: &mut Vec<(i64, Span)>) {
             times_of(otherwise, all);
         }
         QueueExprKind::Literal(_)
-        | QueueExprKind::Place(_)
+        | QueueExprKind::Operand(_)
         | QueueExprKind::Local(_)
         | QueueExprKind::Rand(_) => {}
     }

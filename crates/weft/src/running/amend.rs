@@ -15,7 +15,7 @@ use weft_core::{Time, Value};
 use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, TableView, check_row};
 use weft_io::{Task, clock};
 use weft_lang::check::fold::{FoldError, fold_at};
-use weft_lang::check::question::StatementKind;
+use weft_lang::check::table_statement::StatementKind;
 use weft_lang::hir::Expr;
 
 /// Rows that a worker changes between two batches: some ten microseconds.

@@ -12,7 +12,7 @@ use weft_engine::rules::{TableName, TableView};
 use weft_engine::state::StateStore;
 use weft_io::timestamp;
 use weft_lang::check::fold::{FoldError, fold_at};
-use weft_lang::check::question::{Statement, StatementKind, Summary, statements, table_of};
+use weft_lang::check::table_statement::{Statement, StatementKind, Summary, statements, table_of};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, CompareOp, Expr, ExprKind, Network};
 use weft_lang::source::SourceMap;

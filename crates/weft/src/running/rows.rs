@@ -16,8 +16,8 @@ use weft_engine::rules::{Change, ChangeError, ChangeErrorKind, Counts, PendingCh
 use weft_io::clock;
 use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold_at};
-use weft_lang::check::question::{Statement, StatementKind, read_value, statements};
 use weft_lang::check::table::{breaks, broken};
+use weft_lang::check::table_statement::{Statement, StatementKind, read_value, statements};
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
 use weft_lang::hir::{Network, Table};
 use weft_lang::source::{SourceMap, Span};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weft_core::{Time, Type, Value};
 use weft_lang::check::fold::{FoldError, fold_at};
-use weft_lang::check::question::{Measure, Summary};
+use weft_lang::check::table_statement::{Measure, Summary};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Aggregate, Expr};
 

@@ -59,8 +59,8 @@ fn import_names_ports_as_the_program_does() {
         assert!(checked.status.success());
         String::from_utf8_lossy(&checked.stderr).into_owned()
     };
-    assert_eq!(program(&rows).matches("there is no port").count(), 0);
-    assert!(program(&unnamed).contains("there is no port `br-lan`"));
+    assert_eq!(program(&rows).matches("unknown port").count(), 0);
+    assert!(program(&unnamed).contains("unknown port `br-lan`"));
 }
 
 /// Rows that no program can import are no rows, and what means something else here is told.

@@ -174,17 +174,14 @@ fn rows_are_put_together() {
     };
     wrong("SELECT sum(owed) FROM sold", "the sum of this is outside what U64 holds");
     wrong("SELECT shop, sum(n) FROM sold", "`GROUP BY shop`");
-    wrong(
-        "SELECT id FROM sold WHERE n > avg(n)",
-        "by itself in the list of a SELECT: `SELECT avg(c) FROM t`",
-    );
+    wrong("SELECT id FROM sold WHERE n > avg(n)", "a whole item of a SELECT: `SELECT avg(c) FROM t`");
     wrong(
         "SELECT shop, sum(n) FROM sold GROUP BY shop ORDER BY sum(n)",
         "`SELECT sum(c) AS n ... ORDER BY n`",
     );
     wrong(
         "SELECT shop, sum(n) FROM sold GROUP BY shop ORDER BY n",
-        "the answer has no column `n` to sort by",
+        "the result has no column `n` to sort by",
     );
     wrong("SELECT sum(n)", "<query>:1:");
     assert_eq!(node.stop(), Some(0));
@@ -304,7 +301,8 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
     );
     let node = Node::start(&folder, &program, &[]);
     let no = |args: &[&str]| refused(&folder, &node, args);
-    let wrong = "`bits = prefix_bits(net)` does not hold of a row of `known`: bits is 7, net is '10.0.0.0/8'";
+    let wrong =
+        "`bits = prefix_bits(net)` is not satisfied by a row of `known`: bits is 7, net is '10.0.0.0/8'";
     for text in [
         "UPDATE shop.nets.known SET bits = bits - 1",
         "INSERT OR REPLACE INTO shop.nets.known VALUES ('192.0.2.0/24', 24, NULL, 5), ('10.0.0.0/8', 7, NULL, 5)",
@@ -313,7 +311,7 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
         assert!(fault.contains("W0432") && fault.contains(wrong), "{text}: {fault}");
     }
     let fault = no(&["query", "INSERT INTO shop.nets.known VALUES ('::/0', 0, '2000-01-01T00:00:00Z', 5)"]);
-    let broken = "`until > '2001-01-01T00:00:00Z'` does not hold of a row of `known`: until is '2000-01-01 00:00:00', \
+    let broken = "`until > '2001-01-01T00:00:00Z'` is not satisfied by a row of `known`: until is '2000-01-01 00:00:00', \
                   net is '::/0'";
     assert!(fault.contains(broken), "{fault}");
     let fault = no(&["query", "UPDATE shop.nets.known SET cost = 0"]);
@@ -739,7 +737,7 @@ END;
     assert!(told.starts_with("1 row inserted") && warned.is_empty(), "{warned}");
     let [told, warned] = ask("('10.0.0.2', 'kpet')", &[]);
     assert!(told.starts_with("1 row inserted"), "{told}");
-    assert!(warned.contains("there is no port `kpet`") && warned.contains("write 'kept'"), "{warned}");
+    assert!(warned.contains("unknown port `kpet`") && warned.contains("write 'kept'"), "{warned}");
     let [told, warned] = ask("('10.0.0.3', 'kpet')", &["-o", "json"]);
     let answers: Value = serde_json::from_str(&told).expect("it is data");
     assert!(

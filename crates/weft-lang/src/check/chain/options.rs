@@ -1,4 +1,4 @@
-//! The options of a chain: orders, positions, branches, what happens on failure.
+//! The options of a chain: orders, positions, branches, and failure behaviour.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,25 +7,25 @@ use weft_core::{Interval, Type, Value};
 
 use super::super::element::Checked;
 use super::super::scope::{Scope, View, with_nearest};
-use super::super::{Cx, nothing};
+use super::super::{Cx, empty_element};
 use crate::ast::{self, ChainOn, ChainOption, ChainOptionKind, Ident, Side, Stage, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Branch, Chain, Equivalence, Instance};
 use crate::source::Span;
 
-/// Applies the options of a chain. `is_whole`: no stage is missing because of a fault.
+/// Applies the options of a chain. `is_whole`: no stage is missing because of an error.
 pub(super) fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool) {
     use ChainOptionKind as Kind;
     let mut options = Options { cx, ast, is_whole, chain };
     let contradictory = options.report_contradictions();
     for option in &ast.options {
         let span = option.span;
-        // An order that contradicts another cannot be met by moving stages.
+        // Moving stages cannot satisfy an order that contradicts another one.
         options.is_whole = is_whole && !contradictory.contains(&span);
         match &option.kind {
             Kind::Equivalence { level } => options.equivalence(level),
             Kind::PinStream { drain } => options.pin_stream(drain),
-            // Last, since it is for all stages alike.
+            // Last, because it applies to all stages.
             Kind::FailOpen => {}
             Kind::Order { first, second } => options.order(first, second, span),
             Kind::Priority { higher, lower } => options.priority(higher, lower),
@@ -40,7 +40,7 @@ pub(super) fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_w
     }
 }
 
-/// Finds the edges from which the branches of a chain lead, and those from which none does.
+/// Connects the chain's branches to edges, and reports edges without a branch.
 pub(super) fn branches(
     cx: &mut Cx<'_>,
     elements: &[Checked],
@@ -58,10 +58,10 @@ pub(super) fn branches(
         };
         let same = |known: &&Branch| (known.from, known.edge) == (from, edge);
         if let Some(first) = chain.branches.iter().find(same) {
-            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches lead from one edge")
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches start at the same edge")
                 .at(span, "the second")
                 .with_label(first.span, "the first")
-                .with_help("put the stages of one behind those of the other");
+                .with_help("append the stages of one branch to the other");
             cx.report(diagnostic);
             continue;
         }
@@ -72,17 +72,20 @@ pub(super) fn branches(
             if chain.branches.iter().any(|branch| (branch.from, branch.edge) == (at, edge)) || cx.has_gaps {
                 continue;
             }
-            let message = format!("nothing leads on from edge `{name}` of `{}`", instance.name);
+            let message = format!("edge `{name}` of `{}` is not connected", instance.name);
             let diagnostic = Diagnostic::error(code::LOOSE_EDGE, message)
-                .at(instance.span, "steers frames nowhere")
+                .at(instance.span, "frames steered here have no next stage")
                 .with_label(*declared, "the edge")
-                .with_help(format!("say which stages come next: `{}.{name} -> ...;`", instance.name));
+                .with_help(format!(
+                    "connect the edge to the next stages: `{}.{name} -> ...;`",
+                    instance.name
+                ));
             cx.report(diagnostic);
         }
     }
 }
 
-/// The stage and the edge that `det.suspect` names, of the stages in front of it.
+/// The stage and the edge of `det.suspect`, among the stages before the branch.
 fn edge_of(
     cx: &mut Cx<'_>,
     elements: &[Checked],
@@ -90,15 +93,15 @@ fn edge_of(
     from: &ast::Path,
 ) -> Option<(usize, usize)> {
     let [stage, edge] = from.segments.as_slice() else {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch leads from an edge of a stage")
-            .at(from.span, "names none")
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch starts at an edge of a stage")
+            .at(from.span, "no edge named")
             .with_help("write `det.suspect -> sandbox;`");
         cx.report(diagnostic);
         return None;
     };
     let Some(at) = instances.iter().position(|instance| instance.name == stage.name) else {
         let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
-        let message = format!("no stage in front of the branch is called `{}`", stage.name);
+        let message = format!("no stage before the branch is named `{}`", stage.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
             .at(stage.span, "unknown")
             .with_note(format!("there are: {}", names.join(", ")));
@@ -112,7 +115,7 @@ fn edge_of(
         let message = format!("`{}` has no edge `{}`", stage.name, edge.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(edge.span, "unknown");
         let diagnostic = if names.is_empty() {
-            diagnostic.with_note("its element has none")
+            diagnostic.with_note("its element has no edges")
         } else {
             diagnostic.with_note(format!("it has: {}", names.join(", ")))
         };
@@ -126,22 +129,23 @@ struct Options<'c, 'a> {
     cx: &'c mut Cx<'a>,
     ast: &'c ast::Chain,
     chain: &'c mut Chain,
-    /// False where a stage is missing because of a fault, or an order contradicts another: positions mean nothing then.
+    /// False if a stage is missing because of an error, or if orders contradict each other: then positions are
+    /// meaningless.
     is_whole: bool,
 }
 
 impl Options<'_, '_> {
-    /// Reports options that no order of the stages meets; gives the spans of all of them.
+    /// Reports options that no order of the stages satisfies; returns the spans of all of them.
     ///
-    /// Each option adds "before" edges between stages. One that closes a circle is reported with the options on the
-    /// shortest way round.
+    /// Each option adds "before" edges between stages. An edge that closes a cycle is reported with the options on the
+    /// shortest cycle.
     fn report_contradictions(&mut self) -> Vec<Span> {
         let mut contradictory = Vec::new();
         if !self.is_whole || self.chain.instances.len() > ELEMENTS_MAX {
             return contradictory;
         }
         let ast = self.ast;
-        let mut before = Before::default();
+        let mut before = OrderGraph::default();
         for option in &ast.options {
             let edges = precedences(ast, option);
             let circle = edges.iter().find_map(|(first, second)| before.path(second, first));
@@ -150,15 +154,17 @@ impl Options<'_, '_> {
                 continue;
             };
             let message = match circle.is_empty() {
-                true => "no stage is in front of itself",
+                true => "a stage cannot come before itself",
                 false => "these options contradict each other",
             };
             let mut diagnostic =
-                Diagnostic::error(code::ORDER_BROKEN, message).at(option.span, asks(&option.kind));
+                Diagnostic::error(code::ORDER_BROKEN, message).at(option.span, order_label(&option.kind));
             for known in &circle {
-                diagnostic = diagnostic.with_label(known.span, asks(&known.kind));
+                diagnostic = diagnostic.with_label(known.span, order_label(&known.kind));
             }
-            self.cx.report(diagnostic.with_help("drop one of them: no order of the stages meets all"));
+            self.cx.report(
+                diagnostic.with_help("remove one of them: no order of the stages satisfies all of them"),
+            );
             contradictory.extend(circle.iter().map(|known| known.span).chain([option.span]));
         }
         contradictory
@@ -176,7 +182,7 @@ impl Options<'_, '_> {
             self.chain.equivalence = *known;
             return;
         }
-        let message = format!("there is no equivalence `{}`", level.name);
+        let message = format!("unknown equivalence level `{}`", level.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
             .at(level.span, "unknown")
             .with_note("there are: strict, observable, output, stochastic, relaxed");
@@ -185,12 +191,12 @@ impl Options<'_, '_> {
 
     fn pin_stream(&mut self, drain: &ast::Expr) {
         if matches!(self.ast.on, ChainOn::Port { .. }) {
-            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "there is no PIN STREAM on frames")
+            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "PIN STREAM does not apply to frames")
                 .at(drain.span, "not on a PORT")
-                .with_help("take it out: a frame passes one version, and nothing is left of it");
+                .with_help("remove it: each frame is processed by one version and leaves no state behind");
             return self.cx.report(diagnostic);
         }
-        let (nothing, mut n_rand) = (nothing(), 0);
+        let (nothing, mut n_rand) = (empty_element(), 0);
         let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
         let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
         if let Some(Value::Int(nanos)) = drain.and_then(|drain| self.cx.folded(&drain, &[])) {
@@ -200,22 +206,22 @@ impl Options<'_, '_> {
 
     fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
         let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
-        if self.is_whole && !self.is_met_before(&a, &b) && !self.is_met_before(&b, &a) && first != second {
-            let message = format!("no frame passes both `{}` and `{}`", first.name, second.name);
+        if self.is_whole && !self.may_precede(&a, &b) && !self.may_precede(&b, &a) && first != second {
+            let message = format!("no frame goes through both `{}` and `{}`", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says which is first")
-                .with_label(a.span, "on one way")
-                .with_label(b.span, "on another");
-            return self.cx.report(diagnostic.with_help("drop the option"));
+                .at(span, "orders the two stages")
+                .with_label(a.span, "on one branch")
+                .with_label(b.span, "on another branch");
+            return self.cx.report(diagnostic.with_help("remove the option"));
         }
-        if self.is_whole && !self.is_met_before(&a, &b) {
-            let message = format!("`{}` stands behind `{}`", first.name, second.name);
+        if self.is_whole && !self.may_precede(&a, &b) {
+            let message = format!("`{}` comes after `{}` in the chain", first.name, second.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says the opposite")
+                .at(span, "requires the opposite order")
                 .with_label(b.span, "written first");
-            self.cx.report(diagnostic.with_help("swap the stages, or drop the option"));
+            self.cx.report(diagnostic.with_help("swap the stages, or remove the option"));
         }
-        // Nothing moves across a filter, so its order needs no watching.
+        // Stages never move across a filter, so an order with a filter needs no check.
         if let (Some(a), Some(b)) = (a.instance, b.instance) {
             self.chain.orders.push((a, b));
         }
@@ -232,18 +238,18 @@ impl Options<'_, '_> {
         let Some(found) = self.find(instance) else { return };
         let (wanted, place) = if is_last { (found.n_stages - 1, "last") } else { (0, "first") };
         if self.is_whole && found.written_at != wanted {
-            let of = if found.way > 0 { " of its branch" } else { "" };
+            let of = if found.path > 0 { " of its branch" } else { "" };
             let message = format!("`{}` is not {place}{of}", instance.name);
             let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says that it is")
+                .at(span, "required by this option")
                 .with_label(found.span, "written here");
-            self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
+            self.cx.report(diagnostic.with_help("move the stage, or remove the option"));
         }
         let Some(at) = found.instance else { return };
-        // What stands on another way stays there.
-        let way = self.way_of(at);
+        // Stages on another path do not move.
+        let path = self.path_of(at);
         let others =
-            (0..self.chain.instances.len()).filter(|other| *other != at && self.way_of(*other) == way);
+            (0..self.chain.instances.len()).filter(|other| *other != at && self.path_of(*other) == path);
         let orders: Vec<_> = others.map(|other| if is_last { (other, at) } else { (at, other) }).collect();
         self.chain.orders.extend(orders);
     }
@@ -251,11 +257,11 @@ impl Options<'_, '_> {
     fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
         let Some(found) = self.find(name) else { return };
         let Some(at) = found.instance else {
-            let message = format!("`{}` is a filter, and does not fail", name.name);
+            let message = format!("`{}` is a filter, which cannot fail", name.name);
             let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-                .at(span, "never happens")
+                .at(span, "never applies")
                 .with_label(found.span, "the filter")
-                .with_help("drop the option; a call that a filter refuses has an answer");
+                .with_help("remove the option: a filter always answers the calls that it rejects");
             return self.cx.report(diagnostic);
         };
         let instance = &mut self.chain.instances[at];
@@ -266,13 +272,13 @@ impl Options<'_, '_> {
     }
 
     fn branch(&mut self, from: &ast::Path) {
-        // Those of chains on frames were placed with their stages.
+        // Branches of chains on frames were placed with their stages.
         if matches!(self.ast.on, ChainOn::Port { .. }) {
             return;
         }
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames")
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames only")
             .at(from.span, "an edge of an element")
-            .with_help("`REDIRECT TO` chooses where a call goes");
+            .with_help("use `REDIRECT TO` to choose the destination of a call");
         self.cx.report(diagnostic);
     }
 
@@ -289,14 +295,15 @@ impl Options<'_, '_> {
         }
     }
 
-    /// The stage of a name, if it has no fault; reports a name that no stage has.
-    fn find(&mut self, name: &Ident) -> Option<Found> {
-        let on_way = |(way, nodes)| {
+    /// The stage with a name, if it has no error; reports an unknown name.
+    fn find(&mut self, name: &Ident) -> Option<StagePosition> {
+        let on_way = |(path, nodes)| {
             let (written_at, stage) =
                 stages(nodes).enumerate().find(|(_, stage)| name_of(stage) == name.name)?;
-            Some((way, written_at, stages(nodes).count(), stage.span))
+            Some((path, written_at, stages(nodes).count(), stage.span))
         };
-        let Some((way, written_at, n_stages, span)) = (0..).zip(ways(self.ast)).find_map(on_way) else {
+        let Some((path, written_at, n_stages, span)) = (0..).zip(chain_paths(self.ast)).find_map(on_way)
+        else {
             self.no_stage(name);
             return None;
         };
@@ -306,33 +313,33 @@ impl Options<'_, '_> {
         if instance.is_none() && !is_filter {
             return None;
         }
-        Some(Found { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
+        Some(StagePosition { instance: instance.filter(|_| !is_filter), path, written_at, n_stages, span })
     }
 
-    /// Whether a frame that comes to `b` may have passed `a`, or a call has.
-    fn is_met_before(&self, a: &Found, b: &Found) -> bool {
-        if a.way == b.way {
+    /// Whether a frame or call at `b` may have passed `a`.
+    fn may_precede(&self, a: &StagePosition, b: &StagePosition) -> bool {
+        if a.path == b.path {
             return a.written_at < b.written_at;
         }
-        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.way < b.way };
-        // A branch leads from a stage in front of it: back to the way that `a` is on.
+        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.path < b.path };
+        // A branch starts at an earlier stage: walk back to the path of `a`.
         while let Some(branch) = self.chain.branches.iter().find(|branch| branch.stages.contains(&to)) {
             to = branch.from;
-            if self.way_of(a) == self.way_of(to) {
+            if self.path_of(a) == self.path_of(to) {
                 return a <= to;
             }
         }
         false
     }
 
-    /// The number of the branch that a stage is on, from 1; 0: on none.
-    fn way_of(&self, instance: usize) -> usize {
+    /// The number of the branch of a stage, from 1; 0 for the main path.
+    fn path_of(&self, instance: usize) -> usize {
         let at = self.chain.branches.iter().position(|branch| branch.stages.contains(&instance));
         at.map_or(0, |at| at + 1)
     }
 
     fn no_stage(&mut self, name: &Ident) {
-        let names: Vec<&str> = ways(self.ast).flat_map(stages).map(name_of).collect();
+        let names: Vec<&str> = chain_paths(self.ast).flat_map(stages).map(name_of).collect();
         let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
             .at(name.span, "unknown")
@@ -341,21 +348,21 @@ impl Options<'_, '_> {
     }
 }
 
-/// Which stages come before which, by the options that ask for it.
+/// The order of stages that the options require.
 #[derive(Default)]
-struct Before<'a> {
-    /// For each stage, those behind it with the first option that says so.
+struct OrderGraph<'a> {
+    /// For each stage, the stages after it, each with the first option that requires the order.
     edges: BTreeMap<&'a str, BTreeMap<&'a str, &'a ChainOption>>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> OrderGraph<'a> {
     fn add(&mut self, edges: &[(&'a str, &'a str)], option: &'a ChainOption) {
         for (first, second) in edges {
             self.edges.entry(first).or_default().entry(second).or_insert(option);
         }
     }
 
-    /// The options on the shortest way from one stage to another; None if there is no way.
+    /// The options on the shortest path from one stage to another; None if there is no path.
     fn path(&self, from: &'a str, to: &'a str) -> Option<Vec<&'a ChainOption>> {
         let mut reached: BTreeMap<&str, Vec<&'a ChainOption>> = BTreeMap::from([(from, Vec::new())]);
         let mut next = VecDeque::from([from]);
@@ -378,47 +385,47 @@ impl<'a> Before<'a> {
     }
 }
 
-/// The pairs of stages that an option orders, the one in front first.
+/// The pairs of stages that an option orders, earlier stage first.
 fn precedences<'a>(ast: &'a ast::Chain, option: &'a ChainOption) -> Vec<(&'a str, &'a str)> {
     match &option.kind {
         ChainOptionKind::Order { first, second } => vec![(&first.name, &second.name)],
         ChainOptionKind::Position { instance, is_last } => {
             let name = instance.name.as_str();
-            let way = ways(ast).find(|nodes| stages(nodes).any(|stage| name_of(stage) == name));
-            let others = way.into_iter().flat_map(stages).map(name_of).filter(|other| *other != name);
+            let path = chain_paths(ast).find(|nodes| stages(nodes).any(|stage| name_of(stage) == name));
+            let others = path.into_iter().flat_map(stages).map(name_of).filter(|other| *other != name);
             others.map(|other| if *is_last { (other, name) } else { (name, other) }).collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// What an option says of the order, as a label.
-fn asks(option: &ChainOptionKind) -> String {
+/// The order that an option requires, as a label.
+fn order_label(option: &ChainOptionKind) -> String {
     match option {
         ChainOptionKind::Order { first, second } => format!("`{}` before `{}`", first.name, second.name),
         ChainOptionKind::Position { instance, is_last: false } => {
-            format!("`{}` before all others", instance.name)
+            format!("`{}` first", instance.name)
         }
         ChainOptionKind::Position { instance, is_last: true } => {
-            format!("`{}` behind all others", instance.name)
+            format!("`{}` last", instance.name)
         }
         _ => String::new(),
     }
 }
 
 /// A stage that an option names.
-struct Found {
-    /// Where it is in [`Chain::instances`]; None is a filter.
+struct StagePosition {
+    /// The index in [`Chain::instances`]; None for a filter.
     instance: Option<usize>,
-    /// On which way it stands: 0 is that of the chain, then its branches as they are written.
-    way: usize,
-    /// Which stage of that way it is, and how many there are.
+    /// The path: 0 for the main path of the chain, then its branches in written order.
+    path: usize,
+    /// The stage's position on that path, and the number of stages on it.
     written_at: usize,
     n_stages: usize,
     span: Span,
 }
 
-/// Requests come to the caller's side first: stages of that side stand, and stay, in front of those of the other.
+/// Requests reach the client side first: stages AT CLIENT come, and stay, before stages AT SERVER.
 pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     let mut server = None;
     for stage in stages(&ast.stages) {
@@ -426,11 +433,11 @@ pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
             (Some(Side::Server), None) => server = Some(stage),
             (Some(Side::Client), Some(first)) => {
                 let message =
-                    format!("`{}` is AT CLIENT and stands behind `{}`", name_of(stage), name_of(first));
+                    format!("`{}` is AT CLIENT but comes after `{}`", name_of(stage), name_of(first));
                 let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                    .at(stage.span, "requests have left the client here")
+                    .at(stage.span, "requests have already left the client")
                     .with_label(first.span, "this is AT SERVER");
-                cx.report(diagnostic.with_help("put the stages AT CLIENT in front of those AT SERVER"));
+                cx.report(diagnostic.with_help("move the AT CLIENT stages before the AT SERVER stages"));
             }
             _ => {}
         }
@@ -445,12 +452,12 @@ pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
     chain.orders.extend(both.filter(|(client, server)| client < server));
 }
 
-/// The name by which options call a stage.
+/// The name of a stage in options.
 pub(super) fn name_of(stage: &Stage) -> &str {
     &stage.instance.as_ref().unwrap_or(&stage.element).name
 }
 
-/// The stages as they are written, groups taken apart.
+/// The stages in written order, with groups flattened.
 pub(super) fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
     nodes.iter().flat_map(|node| match node {
         StageNode::One(stage) => std::slice::from_ref(stage),
@@ -458,8 +465,8 @@ pub(super) fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
     })
 }
 
-/// The way of a chain, and its branches, as they are written.
-pub(super) fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
+/// The main path of a chain and its branches, in written order.
+pub(super) fn chain_paths(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
     let branches = ast.options.iter().filter_map(|option| match &option.kind {
         ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),
         _ => None,
@@ -468,10 +475,10 @@ pub(super) fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
 }
 
 pub(super) fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {
-    let message = format!("`{}` is MANDATORY, and {what} would let calls pass it by", instance.name);
+    let message = format!("`{}` is MANDATORY, but {what} would let calls bypass it", instance.name);
     let diagnostic = Diagnostic::error(code::MANDATORY_MAY_FAIL, message)
         .at(span, "contradicts")
         .with_label(instance.span, "mandatory here")
-        .with_help(format!("drop {what}, or MANDATORY"));
+        .with_help(format!("remove {what}, or remove MANDATORY"));
     cx.report(diagnostic);
 }

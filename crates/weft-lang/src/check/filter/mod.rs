@@ -1,8 +1,8 @@
 //! Filters: parameters, keys, policies.
 //!
-//! A filter is checked where it is written, as far as its numbers do not rest on parameters, and once more at each
-//! stage, where all are known. The keys of its policies are the handler of an element that no program sees: it
-//! stands in a chain directly before the filter, so types, bindings and effects need nothing new.
+//! A filter is checked at its definition, as far as its numbers do not depend on parameters, and again at each stage,
+//! where all values are known. The keys of its policies are computed by the handler of a generated element directly
+//! before the filter in the chain, so types, bindings and effects need no special cases.
 
 use weft_core::Type;
 use weft_core::filter::KeyId;
@@ -29,18 +29,18 @@ pub(super) struct Filter<'a> {
     pub(super) ast: &'a ast::Filter,
     /// Its parameters and columns, and the handler that computes its keys.
     pub(super) checked: Checked,
-    /// The same with the keys in ON OPEN, for stages that bind all columns to what is known by then; None if they are
-    /// in ON OPEN as it is, or need the message whatever is bound.
+    /// The same with the keys in ON OPEN, for stages whose bindings are all known when the call opens; None if the keys
+    /// are in ON OPEN anyway, or always need the message.
     pub(super) early: Option<Checked>,
-    /// Where `checked` is among the elements, if there are keys.
+    /// The index of `checked` among the elements, if there are keys.
     pub(super) keys: Option<usize>,
     /// Where `early` is.
     pub(super) early_keys: Option<usize>,
-    /// It has a fault, which was reported.
+    /// The filter has a reported error.
     pub(super) is_broken: bool,
 }
 
-/// Checks a filter; None if its layer is not in this version.
+/// Checks a filter; None if this version does not support its layer.
 pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter) -> Option<Filter<'a>> {
     element::check_filter_layer(cx, &ast.layer)?;
     let had_gaps = cx.has_gaps;
@@ -57,22 +57,22 @@ pub(super) fn filter<'a>(cx: &mut Cx<'_>, shared: &[Table], ast: &'a ast::Filter
     if !is_broken {
         check_columns(cx, &checked);
     }
-    let early = early(&checked);
+    let early = with_keys_on_open(&checked);
     Some(Filter { ast, checked, early, keys: None, early_keys: None, is_broken })
 }
 
-/// The expressions of a policy's key, and the words for it; empty if it has none.
+/// The expressions of a policy's key, and its description; empty if it has none.
 fn key_of(kind: &PolicyKind) -> (&[ast::Expr], &'static str) {
     match kind {
-        PolicyKind::Pace(rate) => (&rate.key, "the key of PACE"),
-        PolicyKind::Rate(rate) => (&rate.key, "the key of RATE"),
-        PolicyKind::Order { key, .. } => (key, "the key of ORDER"),
-        PolicyKind::AtLeastOnce { id, .. } => (id, "the id of a call"),
+        PolicyKind::Pace(rate) => (&rate.key, "the PACE key"),
+        PolicyKind::Rate(rate) => (&rate.key, "the RATE key"),
+        PolicyKind::Order { key, .. } => (key, "the ORDER key"),
+        PolicyKind::AtLeastOnce { id, .. } => (id, "the call ID"),
         _ => (&[], ""),
     }
 }
 
-/// What a policy is called where two of one kind meet.
+/// The name of a policy in the message about two policies of one kind.
 fn kind_name(kind: &PolicyKind) -> &'static str {
     match kind {
         PolicyKind::TimeoutTotal { .. } => "TIMEOUT TOTAL",
@@ -91,13 +91,13 @@ fn kind_name(kind: &PolicyKind) -> &'static str {
     }
 }
 
-/// Reports a filter that does nothing, and one that does the same twice.
+/// Reports a filter without policies, and two policies of one kind.
 fn check_kinds(cx: &mut Cx<'_>, ast: &ast::Filter) {
     if ast.policies.is_empty() && !ast.is_faulty {
         let message = format!("filter `{}` has no policy", ast.name.name);
         let diagnostic = Diagnostic::error(code::FILTER_EMPTY, message)
             .at(ast.name.span, "does nothing")
-            .with_help("say what it does to calls: `TIMEOUT TOTAL '1 s';`");
+            .with_help("add a policy: `TIMEOUT TOTAL '1 s';`");
         cx.report(diagnostic);
     }
     for first in in_force(ast) {
@@ -106,19 +106,20 @@ fn check_kinds(cx: &mut Cx<'_>, ast: &ast::Filter) {
         let (name, other) = (kind_name(&second.kind), kind_name(&first.kind));
         let message = match name == other {
             true => format!("filter `{}` has two {name} policies", ast.name.name),
-            false => format!("filter `{}` has {other} and {name}, which are one policy", ast.name.name),
+            false => format!(
+                "filter `{}` has both {other} and {name}, which are forms of one policy",
+                ast.name.name
+            ),
         };
         let diagnostic = Diagnostic::error(code::POLICY_REPEATED, message)
             .at(second.span, "the second")
             .with_label(first.span, "the first")
-            .with_help(
-                "keep one of them, or write a filter for each and put them in the order that you mean",
-            );
+            .with_help("keep one of them, or write one filter for each, in the order that you want");
         cx.report(diagnostic);
     }
 }
 
-/// The first policy of each kind; further ones are a fault. However long the text, these are few.
+/// The first policy of each kind; further ones are an error. This bounds their number for any text.
 fn in_force(ast: &ast::Filter) -> Vec<&Policy> {
     let mut found: Vec<&Policy> = Vec::new();
     for policy in &ast.policies {
@@ -129,7 +130,7 @@ fn in_force(ast: &ast::Filter) -> Vec<&Policy> {
     found
 }
 
-/// Kinds of which a filter has one have the same name here.
+/// Policies of which a filter may have only one share a slot.
 fn slot(kind: &PolicyKind) -> &'static str {
     match kind_name(kind) {
         "PACE" => "RATE",
@@ -137,7 +138,7 @@ fn slot(kind: &PolicyKind) -> &'static str {
     }
 }
 
-/// Gives the element the handler that computes the keys, if there are any.
+/// Adds the handler that computes the keys, if there are any.
 fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Filter) {
     let mut n_rand = 0;
     let mut scope =
@@ -147,11 +148,11 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
         let (parts, whose) = key_of(&policy.kind);
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { continue };
         let typed: Vec<Option<Expr>> = parts.iter().map(|part| key_part(&mut scope, part, whose)).collect();
-        // A key with a fault takes no number, and then nobody asks for the others.
-        let key = KeyId(u16::try_from(body.len()).expect("a key for each kind of policy at most"));
+        // A key with an error gets no number; then the other keys are not used.
+        let key = KeyId(u16::try_from(body.len()).expect("at most one key per kind of policy"));
         let Some(mut parts) = typed.into_iter().collect::<Option<Vec<_>>>() else { continue };
         if matches!(policy.kind, PolicyKind::AtLeastOnce { .. }) {
-            // The answer of one method is none to another.
+            // A response of one method must not answer another method.
             parts.insert(0, leaf(ExprKind::Meta(Meta::Method), Type::Text(None), false, first.span));
         }
         body.push(Stmt { kind: StmtKind::Key { key, parts }, span: first.span.to(last.span) });
@@ -160,7 +161,7 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
     if body.is_empty() {
         return;
     }
-    let is_early = needs(&body) == Needs::Call;
+    let is_early = needs(&body) == KeyInputs::Call;
     let kind = if is_early { HandlerKind::Open } else { HandlerKind::Request };
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
@@ -172,10 +173,10 @@ fn keys(cx: &mut Cx<'_>, shared: &[Table], checked: &mut Checked, ast: &ast::Fil
     element::note_uses(&mut checked.element);
 }
 
-/// The element with its keys in ON OPEN instead of ON REQUEST, if that could be.
-fn early(checked: &Checked) -> Option<Checked> {
+/// The element with its keys in ON OPEN instead of ON REQUEST, if possible.
+fn with_keys_on_open(checked: &Checked) -> Option<Checked> {
     let handler = checked.element.handlers.request.as_ref()?;
-    if needs(&handler.body) == Needs::Message {
+    if needs(&handler.body) == KeyInputs::Message {
         return None;
     }
     let mut early = checked.clone();
@@ -198,25 +199,24 @@ fn key_part(scope: &mut Scope<'_, '_>, part: &ast::Expr, whose: &str) -> Option<
     Some(expr)
 }
 
-/// What must be there for keys to be known. The sooner they are, the less a stream waits: those that need no message
-/// are known when the call opens.
+/// The inputs of keys. Earlier inputs delay a stream less: keys that need no message are known when the call opens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Needs {
+enum KeyInputs {
     Call,
-    /// The call, or the message if they are bound to it.
+    /// The call, or the message if the columns are bound to it.
     Columns,
     Message,
 }
 
-fn needs(body: &[Stmt]) -> Needs {
-    let mut most = Needs::Call;
+fn needs(body: &[Stmt]) -> KeyInputs {
+    let mut most = KeyInputs::Call;
     each_stmt(body, &mut |stmt| {
         for expr in exprs_of(stmt) {
             each_expr(expr, &mut |part| {
                 most = most.max(match part.kind {
-                    ExprKind::Column(_) => Needs::Columns,
-                    ExprKind::Meta(Meta::Size | Meta::Index) => Needs::Message,
-                    _ => Needs::Call,
+                    ExprKind::Column(_) => KeyInputs::Columns,
+                    ExprKind::Meta(Meta::Size | Meta::Index) => KeyInputs::Message,
+                    _ => KeyInputs::Call,
                 });
             });
         }
@@ -224,18 +224,19 @@ fn needs(body: &[Stmt]) -> Needs {
     most
 }
 
-/// Tells of columns that no key reads.
+/// Warns of columns that no key reads.
 fn check_columns(cx: &mut Cx<'_>, checked: &Checked) {
     for column in checked.element.columns.iter().filter(|column| !column.read) {
-        let message = format!("no key of filter `{}` reads column `{}`", checked.element.name, column.name);
+        let message =
+            format!("filter `{}` does not use column `{}` in a key", checked.element.name, column.name);
         let diagnostic = Diagnostic::warning(code::UNUSED_NAME, message)
-            .at(column.span, "not read")
-            .with_help(format!("remove it, or make a key of it: `RATE 100 PER SECOND PER {};`", column.name));
+            .at(column.span, "not used")
+            .with_help(format!("remove it, or use it as a key: `RATE 100 PER SECOND PER {};`", column.name));
         cx.report(diagnostic);
     }
 }
 
-/// The stage that a diagnostic about parameters points at.
+/// The stage in a diagnostic about parameters.
 fn of_stage(diagnostic: Diagnostic, stage: Option<Span>) -> Diagnostic {
     match stage {
         Some(span) => diagnostic.with_label(span, "with these parameters"),

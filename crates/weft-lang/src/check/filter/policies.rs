@@ -1,4 +1,4 @@
-//! The numbers and conditions of policies: what they are, and whether they are within their limits.
+//! The numbers and conditions of policies, and their limits.
 
 use std::ops::RangeInclusive;
 
@@ -21,15 +21,15 @@ use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind};
 use crate::source::Span;
 
-/// The least burst: one call, so that calls leave evenly spaced.
+/// The minimum burst: one call, so that calls leave evenly spaced.
 const BURST_MIN: f64 = 1.0;
 
-/// Checks what does not rest on parameters.
+/// Checks everything that does not depend on parameters.
 pub(super) fn check(cx: &mut Cx<'_>, element: &Element, ast: &ast::Filter) {
-    Reader { cx, element, params: None, stage: None, n_keys: 0 }.policies(ast);
+    PolicyReader { cx, element, params: None, stage: None, n_keys: 0 }.policies(ast);
 }
 
-/// The policies of a filter without faults, with the parameters of a stage; None if those are at fault.
+/// The policies of a valid filter with the parameters of a stage; None if the parameters are invalid.
 pub(super) fn with_params(
     cx: &mut Cx<'_>,
     element: &Element,
@@ -37,11 +37,11 @@ pub(super) fn with_params(
     params: &[Value],
     stage: Span,
 ) -> Option<Policies> {
-    Reader { cx, element, params: Some(params), stage: Some(stage), n_keys: 0 }.policies(ast)
+    PolicyReader { cx, element, params: Some(params), stage: Some(stage), n_keys: 0 }.policies(ast)
 }
 
-/// Reads the policies of a filter. Whatever gives None has been reported, or rests on parameters that are not known.
-struct Reader<'a, 'c> {
+/// Reads the policies of a filter. Each None was reported, or depends on unknown parameters.
+struct PolicyReader<'a, 'c> {
     cx: &'a mut Cx<'c>,
     element: &'a Element,
     /// None where the filter is written.
@@ -50,15 +50,15 @@ struct Reader<'a, 'c> {
     n_keys: u16,
 }
 
-/// A value and where it stands.
+/// A value with its span.
 #[derive(Clone, Copy)]
-struct At<T> {
+struct Spanned<T> {
     value: T,
     span: Span,
 }
 
-impl Reader<'_, '_> {
-    /// Reads all, so that each fault is told; None if there was one.
+impl PolicyReader<'_, '_> {
+    /// Reads all policies, so that all errors are reported; None after an error.
     fn policies(&mut self, ast: &ast::Filter) -> Option<Policies> {
         let mut policies = Policies::default();
         let mut is_whole = true;
@@ -110,15 +110,20 @@ impl Reader<'_, '_> {
         is_whole.then_some(policies)
     }
 
-    /// A try that may take as long as all together would never be cut short.
-    fn try_within_total(&mut self, per_try: Option<At<Interval>>, total: Option<At<Interval>>) -> Option<()> {
+    /// A try timeout that is not shorter than the total timeout would have no effect.
+    fn try_within_total(
+        &mut self,
+        per_try: Option<Spanned<Interval>>,
+        total: Option<Spanned<Interval>>,
+    ) -> Option<()> {
         let (Some(per_try), Some(total)) = (per_try, total) else { return Some(()) };
         if per_try.value < total.value {
             return Some(());
         }
-        let message = format!("one try may take {}, and all together {}", per_try.value, total.value);
-        let help = "make TIMEOUT TRY shorter than TIMEOUT TOTAL, or drop it";
-        self.contradict(message, (per_try.span, "one try"), (total.span, "all of them"), help)
+        let message =
+            format!("a single try may take {}, but all tries together only {}", per_try.value, total.value);
+        let help = "make TIMEOUT TRY shorter than TIMEOUT TOTAL, or remove it";
+        self.contradict(message, (per_try.span, "limit of a try"), (total.span, "limit of all tries"), help)
     }
 
     fn retry(&mut self, ast: &ast::RetryPolicy) -> Option<Retry> {
@@ -147,21 +152,21 @@ impl Reader<'_, '_> {
         };
         let (first, max) = (first?, max?);
         if first.value > max.value {
-            let message = format!("the wait grows from {} to {}", first.value, max.value);
-            let help = "write the shorter one first";
+            let message = format!("the backoff shrinks from {} to {}", first.value, max.value);
+            let help = "write the shorter interval first";
             return self.contradict(message, (max.span, "the longest"), (first.span, "the first"), help);
         }
         Some((first.value, max.value))
     }
 
-    /// None for a fault; Some(None) without a budget.
+    /// None after an error; Some(None) without a budget.
     fn budget(&mut self, what: &str, clause: Option<&ast::BudgetClause>) -> Option<Option<Budget>> {
         let Some(clause) = clause else { return Some(None) };
         let percent = self.percent(what, &clause.percent);
         let per_second_min = match &clause.per_second {
             Some(rate) => {
                 let is_good = |rate| (0.0..=RATE_PER_SECOND_MAX).contains(&rate);
-                let limits = format!("0 to {RATE_PER_SECOND_MAX:e} a second");
+                let limits = format!("0 to {RATE_PER_SECOND_MAX:e} per second");
                 self.real(&format!("{what} AND"), rate, &limits, is_good).map(|at| at.value)
             }
             None => Some(BUDGET_PER_SECOND_DEFAULT),
@@ -172,7 +177,7 @@ impl Reader<'_, '_> {
     fn hedge(&mut self, ast: &ast::HedgePolicy) -> Option<Hedge> {
         let after = self.interval("HEDGE AFTER", &ast.after);
         let extra_max = self.count("HEDGE UP TO", &ast.up_to, 1..=TRIES_MAX);
-        let not_final = self.statuses("HEDGE", ast.when.as_ref(), "wait for another try after");
+        let not_final = self.statuses("HEDGE", ast.when.as_ref(), "retry after");
         let budget = self.budget("HEDGE BUDGET", ast.budget.as_ref());
         Some(Hedge {
             after: after?.value,
@@ -204,14 +209,18 @@ impl Reader<'_, '_> {
         self.rest_of_rate("RATE", ast, (per_second, burst), waiting_max)
     }
 
-    /// A burst that takes longer than [`INTERVAL_MAX`] to come back is no limit that anybody would notice.
-    fn burst_within_a_day(&mut self, burst: Option<At<f64>>, per_second: Option<At<f64>>) -> Option<f64> {
+    /// A burst that takes longer than [`INTERVAL_MAX`] to refill is no effective limit.
+    fn burst_within_a_day(
+        &mut self,
+        burst: Option<Spanned<f64>>,
+        per_second: Option<Spanned<f64>>,
+    ) -> Option<f64> {
         let (burst, rate) = (burst?, per_second?);
         if burst.value / rate.value <= INTERVAL_MAX.as_secs_f64() {
             return Some(burst.value);
         }
         let message =
-            format!("at {} a second a burst of {} takes days to come back", rate.value, burst.value);
+            format!("at {} per second, a burst of {} takes days to refill", rate.value, burst.value);
         self.contradict(
             message,
             (burst.span, "too large"),
@@ -224,7 +233,7 @@ impl Reader<'_, '_> {
         &mut self,
         name: &str,
         ast: &ast::RatePolicy,
-        (per_second, burst): (Option<At<f64>>, Option<f64>),
+        (per_second, burst): (Option<Spanned<f64>>, Option<f64>),
         waiting_max: Option<u32>,
     ) -> Option<Rate> {
         let wait_max = match &ast.wait {
@@ -235,9 +244,9 @@ impl Reader<'_, '_> {
         let key = (!ast.key.is_empty()).then(|| self.next_key());
         if let (None, Some(keys)) = (key, &ast.keys) {
             let diagnostic =
-                Diagnostic::error(code::MISSING_CLAUSE, "KEYS bounds the keys of PER, and there is no PER")
+                Diagnostic::error(code::MISSING_CLAUSE, "KEYS limits the keys of PER, but there is no PER")
                     .at(keys.span, "keys of what?")
-                    .with_help("say what is told apart: `PER tenant`; or drop KEYS");
+                    .with_help("add the key: `PER tenant`, or remove KEYS");
             self.cx.report(diagnostic);
             return None;
         }
@@ -268,8 +277,8 @@ impl Reader<'_, '_> {
         let probes = self.count_or("CIRCUIT PROBES", ast.probes.as_ref(), 1..=COUNT_MAX, PROBES_DEFAULT);
         if errors_max.is_none() && ratio.is_none() && in_flight_max.is_none() {
             let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "this CIRCUIT never opens")
-                .at(span, "says neither AFTER, RATIO nor IN FLIGHT")
-                .with_help("say when: `CIRCUIT AFTER 5 ERRORS`");
+                .at(span, "none of AFTER, RATIO and IN FLIGHT is given")
+                .with_help("add a condition: `CIRCUIT AFTER 5 ERRORS`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -292,7 +301,7 @@ impl Reader<'_, '_> {
 
     fn outlier(&mut self, ast: &ast::OutlierPolicy) -> Option<Outlier> {
         let errors_max = self.count("OUTLIER AFTER", &ast.errors, 1..=COUNT_MAX);
-        let errors = self.failures("OUTLIER", ast.when.as_ref(), "leave an endpoint out");
+        let errors = self.failures("OUTLIER", ast.when.as_ref(), "eject an endpoint after");
         let eject_for = self.interval("OUTLIER EJECT FOR", &ast.eject_for);
         let percent = self.percent_or("OUTLIER UP TO", ast.up_to.as_ref(), EJECTED_PERCENT_DEFAULT);
         Some(Outlier {
@@ -310,22 +319,21 @@ impl Reader<'_, '_> {
         let min = bound(self, "CONGESTION MIN", ast.min.as_ref());
         let max = self.count_at("CONGESTION MAX", &ast.max, 1..=COUNT_MAX);
         let start = bound(self, "CONGESTION FROM", ast.from.as_ref());
-        let errors = self.statuses("CONGESTION", ast.when.as_ref(), "take for congestion");
+        let errors = self.statuses("CONGESTION", ast.when.as_ref(), "react to");
         let law = self.congestion_law(ast);
         let (min, max, start) = (within(min)?, max?, within(start)?);
         let lowest = min.or(start).filter(|low| low.value > max.value);
         if let Some(low) = lowest.or(start.filter(|start| start.value > max.value)) {
-            let message = format!("the limit is {} or more, and {} at most", low.value, max.value);
-            let help = "MIN is the least, FROM lies between, MAX is the greatest";
-            return self.contradict(message, (low.span, "more than MAX"), (max.span, "the greatest"), help);
+            let message = format!("a limit of at least {} exceeds the maximum {}", low.value, max.value);
+            let help = "MIN must not exceed FROM, and FROM must not exceed MAX";
+            return self.contradict(message, (low.span, "greater than MAX"), (max.span, "the maximum"), help);
         }
         if let (Some(min), Some(start)) = (min, start)
             && start.value < min.value
         {
-            let message =
-                format!("the limit begins at {}, and is never less than {}", start.value, min.value);
-            let help = "MIN is the least, FROM lies between, MAX is the greatest";
-            return self.contradict(message, (start.span, "less than MIN"), (min.span, "the least"), help);
+            let message = format!("the initial limit {} is below the lower limit {}", start.value, min.value);
+            let help = "MIN must not exceed FROM, and FROM must not exceed MAX";
+            return self.contradict(message, (start.span, "less than MIN"), (min.span, "the minimum"), help);
         }
         let min = min.map_or(1, |min| min.value);
         let start = start.map_or(CONGESTION_START_DEFAULT.clamp(min, max.value), |start| start.value);
@@ -367,9 +375,9 @@ impl Reader<'_, '_> {
     fn refuse_clause(&mut self, clause: Option<&ast::Expr>, name: &str, of: &str, law: &str) -> Option<()> {
         let Some(clause) = clause else { return Some(()) };
         let diagnostic =
-            Diagnostic::error(code::OPTION_CONFLICT, format!("{name} is of {of}, and this is {law}"))
+            Diagnostic::error(code::OPTION_CONFLICT, format!("{name} belongs to {of}, but this is {law}"))
                 .at(clause.span, "has no meaning here")
-                .with_help(format!("drop {name}, or write `CONGESTION {of}`"));
+                .with_help(format!("remove {name}, or write `CONGESTION {of}`"));
         self.cx.report(diagnostic);
         None
     }
@@ -407,7 +415,7 @@ impl Reader<'_, '_> {
         const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Unix];
         let found = TRANSPORTS.into_iter().find(|known| known.name().eq_ignore_ascii_case(&transport.name));
         if found.is_none() {
-            let message = format!("there is no transport `{}`", transport.name);
+            let message = format!("unknown transport `{}`", transport.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
                 .at(transport.span, "unknown")
                 .with_note("there are: tcp, unix");
@@ -419,7 +427,7 @@ impl Reader<'_, '_> {
 
     // ---- numbers -----------------------------------------------------------------------------------------------
 
-    /// The next key, in the order in which the policies that have one are written.
+    /// The next key, in the order of the policies with keys.
     fn next_key(&mut self) -> KeyId {
         self.n_keys += 1;
         KeyId(self.n_keys - 1)
@@ -439,10 +447,10 @@ impl Reader<'_, '_> {
         ast.map_or(Some(default), |ast| self.count(what, ast, limits))
     }
 
-    fn count_at(&mut self, what: &str, ast: &ast::Expr, limits: RangeInclusive<u32>) -> Option<At<u32>> {
+    fn count_at(&mut self, what: &str, ast: &ast::Expr, limits: RangeInclusive<u32>) -> Option<Spanned<u32>> {
         let Value::Int(n) = self.value(what, ast, Type::Int(64))? else { return None };
         match u32::try_from(n).ok().filter(|n| limits.contains(n)) {
-            Some(value) => Some(At { value, span: ast.span }),
+            Some(value) => Some(Spanned { value, span: ast.span }),
             None => {
                 let limits = format!("{} to {}", limits.start(), limits.end());
                 self.over_limit(what, &limits, &n.to_string(), ast.span)
@@ -450,13 +458,13 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn interval(&mut self, what: &str, ast: &ast::Expr) -> Option<At<Interval>> {
+    fn interval(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<Interval>> {
         let Value::Int(nanos) = self.value(what, ast, Type::Interval)? else { return None };
         let value = Interval(nanos);
         if nanos > 0 && value <= INTERVAL_MAX {
-            return Some(At { value, span: ast.span });
+            return Some(Spanned { value, span: ast.span });
         }
-        self.over_limit(what, "more than no time, and at most a day", &value.to_string(), ast.span)
+        self.over_limit(what, "more than zero and at most one day", &value.to_string(), ast.span)
     }
 
     fn interval_or(&mut self, what: &str, ast: Option<&ast::Expr>, default: Interval) -> Option<Interval> {
@@ -472,7 +480,7 @@ impl Reader<'_, '_> {
         ast.map_or(Some(default), |ast| self.percent(what, ast))
     }
 
-    fn per_second(&mut self, what: &str, ast: &ast::Expr) -> Option<At<f64>> {
+    fn per_second(&mut self, what: &str, ast: &ast::Expr) -> Option<Spanned<f64>> {
         let is_good = |rate| (RATE_PER_SECOND_MIN..=RATE_PER_SECOND_MAX).contains(&rate);
         let limits = format!("{RATE_PER_SECOND_MIN:e} to {RATE_PER_SECOND_MAX:e} PER SECOND");
         self.real(what, ast, &limits, is_good)
@@ -484,10 +492,10 @@ impl Reader<'_, '_> {
         ast: &ast::Expr,
         limits: &str,
         is_good: impl Fn(f64) -> bool,
-    ) -> Option<At<f64>> {
+    ) -> Option<Spanned<f64>> {
         let Value::Float(value) = self.value(what, ast, Type::F64)? else { return None };
         match is_good(value) {
-            true => Some(At { value, span: ast.span }),
+            true => Some(Spanned { value, span: ast.span }),
             false => self.over_limit(what, limits, &value.to_string(), ast.span),
         }
     }
@@ -506,25 +514,28 @@ impl Reader<'_, '_> {
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
-    /// The statuses that a policy takes for a failure; there must be some.
+    /// The statuses that a policy counts as failures; at least one.
     fn failures(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<StatusSet> {
         let set = self.statuses(name, when, verb)?;
         if !set.value.is_empty() {
             return Some(set.value);
         }
-        let diagnostic = Diagnostic::error(code::POLICY_IDLE, format!("this {name} would never {verb}"))
-            .at(set.span, "true of no status")
-            .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
+        let diagnostic = Diagnostic::error(
+            code::POLICY_WITHOUT_EFFECT,
+            format!("this {name} would never {verb} any call"),
+        )
+        .at(set.span, "matches no status")
+        .with_help("name the statuses: `WHEN status IN (UNAVAILABLE, DEADLINE_EXCEEDED)`");
         self.refuse(diagnostic)
     }
 
-    /// The statuses for which a condition is true; those of [`StatusSet::server_errors`] if none is written.
-    fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<At<StatusSet>> {
+    /// The statuses that satisfy a condition; [`StatusSet::server_errors`] without a condition.
+    fn statuses(&mut self, name: &str, when: Option<&ast::Expr>, verb: &str) -> Option<Spanned<StatusSet>> {
         let Some(when) = when else {
-            return Some(At { value: StatusSet::server_errors(), span: self.element.span });
+            return Some(Spanned { value: StatusSet::server_errors(), span: self.element.span });
         };
         let mut n_rand = 0;
-        let mut scope = Scope::new(self.cx, self.element, &[], View::Ending, &mut n_rand);
+        let mut scope = Scope::new(self.cx, self.element, &[], View::StatusCondition, &mut n_rand);
         let condition = scope.condition(when)?;
         let params = match self.params {
             Some(params) => params,
@@ -540,20 +551,21 @@ impl Reader<'_, '_> {
             }
         }
         if set.contains(&Status::Ok) {
-            let message = format!("this {name} would {verb} calls that went well");
-            let diagnostic = Diagnostic::error(code::POLICY_IDLE, message)
-                .at(when.span, "true of OK")
-                .with_help("leave OK out: `status <> OK AND ...`, or name the statuses: `status IN (...)`");
+            let message = format!("this {name} would {verb} successful calls");
+            let diagnostic = Diagnostic::error(code::POLICY_WITHOUT_EFFECT, message)
+                .at(when.span, "matches OK")
+                .with_help("exclude OK: `status <> OK AND ...`, or name the statuses: `status IN (...)`");
             return self.refuse(diagnostic);
         }
-        Some(At { value: set.into_iter().collect(), span: when.span })
+        Some(Spanned { value: set.into_iter().collect(), span: when.span })
     }
 
     fn not_folded<T>(&mut self, error: FoldError) -> Option<T> {
         match error {
             FoldError::NotConstant(span) => {
                 let mut n_rand = 0;
-                Scope::new(self.cx, self.element, &[], View::Ending, &mut n_rand).not_an_ending("this", span)
+                Scope::new(self.cx, self.element, &[], View::StatusCondition, &mut n_rand)
+                    .not_in_status_condition("this", span)
             }
             FoldError::Fault(fault, span) => {
                 let message = format!("this condition is an error: {fault}");
@@ -565,7 +577,7 @@ impl Reader<'_, '_> {
     // ---- faults ------------------------------------------------------------------------------------------------
 
     fn over_limit<T>(&mut self, what: &str, limits: &str, value: &str, span: Span) -> Option<T> {
-        let message = format!("{what} is {limits}, and this is {value}");
+        let message = format!("{what} must be {limits}, but this is {value}");
         self.refuse(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"))
     }
 
@@ -588,13 +600,13 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Puts a policy in its place; None if there is none.
+/// Stores a policy; None if there is none.
 fn set<T>(slot: &mut Option<T>, policy: Option<T>) -> Option<()> {
     *slot = policy;
     slot.as_ref().map(|_| ())
 }
 
-/// A clause that may be left out: None for a fault in it.
+/// An optional clause: None after an error in it.
 #[allow(clippy::option_option, reason = "written or not, and right or not")]
 fn within<T>(clause: Option<Option<T>>) -> Option<Option<T>> {
     match clause {

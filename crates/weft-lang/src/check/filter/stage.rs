@@ -8,16 +8,16 @@ use crate::check::element::Checked;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{FilterInstance, Instance};
 
-/// A filter that a stage puts in a chain.
+/// A filter that a stage adds to a chain.
 #[derive(Debug)]
 pub(in crate::check) struct Placed {
-    /// What stands directly before it.
+    /// The element directly before it.
     pub(in crate::check) keys: Option<(Instance, Option<Checked>)>,
-    /// The filter; the caller knows where it stands.
+    /// The filter; the caller knows its position.
     pub(in crate::check) filter: FilterInstance,
 }
 
-/// Checks a stage that is a filter; None if it has a fault.
+/// Checks a stage that is a filter; None if it has an error.
 pub(in crate::check) fn stage(
     cx: &mut Cx<'_>,
     (elements, filter): (&[Checked], &Filter<'_>),
@@ -34,7 +34,7 @@ pub(in crate::check) fn stage(
     let policies = policies::with_params(cx, &filter.checked.element, filter.ast, &params, ast.span)?;
     let name = ast.instance.as_ref().unwrap_or(&ast.element).name.clone();
     let (side, mandatory) = (ast.side.map(|clause| clause.side), ast.mandatory.is_some());
-    let element = filter.early_keys.filter(|_| bindings.are_early()).or(filter.keys);
+    let element = filter.early_keys.filter(|_| bindings.all_known_at_open()).or(filter.keys);
     let specialised = element.and_then(|element| bindings.specialise(&elements[element]));
     let keys = element.map(|element| Instance {
         name: name.clone(),
@@ -46,7 +46,7 @@ pub(in crate::check) fn stage(
         sinks: Vec::new(),
         side,
         mandatory,
-        // Without its key a call cannot be told from others, so it does not pass.
+        // Without its key, a call cannot be distinguished from others, so it is rejected.
         fail_open: false,
         per_try: false,
         span: ast.span,
@@ -67,9 +67,9 @@ pub(in crate::check) fn stage(
 
 fn check_per_try(cx: &mut Cx<'_>, ast: &ast::Stage) {
     let Some(span) = ast.per_try else { return };
-    let message = format!("PER TRY is of elements, and `{}` is a filter", ast.element.name);
+    let message = format!("PER TRY applies to elements, but `{}` is a filter", ast.element.name);
     let diagnostic = Diagnostic::warning(code::PER_TRY_ALONE, message)
         .at(span, "has no meaning here")
-        .with_help("drop it: a filter is passed by each try that a filter before it makes");
+        .with_help("remove it: every try of an earlier filter goes through this filter anyway");
     cx.report(diagnostic);
 }

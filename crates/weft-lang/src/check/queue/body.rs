@@ -1,18 +1,18 @@
-//! Handlers of queues: statements, and that every path ends in one verdict.
+//! Handlers of queues: their statements, and the rule that every path ends with one verdict.
 
 use super::Checker;
-use super::expr::{Found, codepoints};
-use crate::ast::{self, Place as AstPlace, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
+use super::expr::{ResolvedName, codepoints};
+use crate::ast::{self, AssignTarget, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueuePlace,
+    QueueBinary, QueueExpr, QueueExprKind, QueueHandler, QueueLiteral, QueueMoment as Moment, QueueOperand,
     QueueStmt, QueueStmtKind as Kind, QueueType as T, QueueVerdict,
 };
 use crate::source::Span;
 
-/// Handlers that run by the clock, at most.
+/// The maximum number of ON EVERY handlers.
 const TIMERS_MAX: usize = 4;
-/// The shortest time between two runs of them.
+/// The minimum interval of ON EVERY.
 const EVERY_NS_MIN: i64 = 1_000;
 
 impl Checker<'_, '_> {
@@ -28,9 +28,9 @@ impl Checker<'_, '_> {
                 self.cx.report(diagnostic);
             }
             if moment == Moment::Activate && !partitioned {
-                let help = "write `PARTITION BY flow();`, or do it ON ENQUEUE";
-                let message = "there is one partition, and no order that it enters";
-                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never happens", help);
+                let help = "write `PARTITION BY flow();`, or use ON ENQUEUE";
+                let message = "a queue with a single partition has no activation";
+                self.report(code::QUEUE_SHAPE, message, handler.event_span, "never applies", help);
             }
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
@@ -44,8 +44,8 @@ impl Checker<'_, '_> {
         }
         (self.moment, self.is_declaration) = (None, true);
         if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
-            let message = format!("more than {TIMERS_MAX} handlers by the clock");
-            let help = "join them: one ON EVERY may count, and do now and then what another did";
+            let message = format!("more than {TIMERS_MAX} ON EVERY handlers");
+            let help = "merge them: one ON EVERY can count its runs, and do some work only every n-th run";
             self.report(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
@@ -61,15 +61,21 @@ impl Checker<'_, '_> {
             QueueEvent::Every { interval, each_partition } => {
                 let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
                 if ns < EVERY_NS_MIN {
-                    let message = format!("every {ns} ns, and {EVERY_NS_MIN} are the least");
-                    self.report(code::OVER_LIMIT, &message, interval.span, "too often", "");
+                    let message = format!("an interval of {ns} ns; the minimum is {EVERY_NS_MIN} ns");
+                    self.report(code::OVER_LIMIT, &message, interval.span, "too short", "");
                     return None;
                 }
                 if let Some(span) = each_partition
                     && !self.is_partitioned
                 {
-                    let help = "write `PARTITION BY flow();`, or leave EACH PARTITION out";
-                    self.report(code::QUEUE_SHAPE, "there is one partition", *span, "it is the queue", help);
+                    let help = "write `PARTITION BY flow();`, or remove EACH PARTITION";
+                    self.report(
+                        code::QUEUE_SHAPE,
+                        "this queue has a single partition",
+                        *span,
+                        "the only partition is the queue itself",
+                        help,
+                    );
                     return None;
                 }
                 Moment::Every { interval_ns: ns as u64, each_partition: each_partition.is_some() }
@@ -77,7 +83,8 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// What a path without a verdict comes to: an end where none is wanted, else a fault that shows the path.
+    /// Handles a path without a verdict: adds the implicit end if the event has one, otherwise reports an error with
+    /// the path.
     fn end(&mut self, moment: Moment, handler: &ast::QueueHandler, body: &mut Vec<QueueStmt>) {
         let wants = match moment {
             Moment::Activate | Moment::Every { .. } => None,
@@ -94,9 +101,9 @@ impl Checker<'_, '_> {
             Some(word) => {
                 let mut diagnostic = Diagnostic::error(
                     code::QUEUE_NO_VERDICT,
-                    "a path through this handler ends in no verdict",
+                    "a path through this handler ends without a verdict",
                 )
-                .at(handler.event_span, "begins here");
+                .at(handler.event_span, "the cycle starts here");
                 for (span, is_true) in self.open_path(&handler.body).into_iter().take(8) {
                     let label = if is_true { "if this is true" } else { "if this is false" };
                     diagnostic = diagnostic.with_label(span, label);
@@ -106,7 +113,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// The conditions on the first path that comes to the end of the statements.
+    /// The conditions on the first path that reaches the end of the statements.
     fn open_path(&self, stmts: &[Stmt]) -> Vec<(Span, bool)> {
         let mut path = Vec::new();
         for stmt in stmts {
@@ -124,18 +131,18 @@ impl Checker<'_, '_> {
         path
     }
 
-    /// The statements, and whether all paths through them end.
+    /// The statements, and whether every path through them ends.
     fn block(&mut self, stmts: &[Stmt]) -> (Vec<QueueStmt>, bool) {
         let n_locals = self.locals.len();
         let (mut body, mut ended) = (Vec::new(), false);
         for stmt in stmts {
             if ended {
-                let help = "take it out, or put it before the verdict";
+                let help = "remove it, or move it before the verdict";
                 self.report(
                     code::UNREACHABLE,
-                    "this statement is never reached",
+                    "this statement is unreachable",
                     stmt.span,
-                    "all paths have ended",
+                    "every path has already ended",
                     help,
                 );
                 break;
@@ -194,43 +201,45 @@ impl Checker<'_, '_> {
     }
 
     fn foreign<R>(&mut self, span: Span) -> Option<R> {
-        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "a queue has no such statement")
-            .at(span, "belongs in an element")
+        let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, "this statement is not allowed in a queue")
+            .at(span, "allowed in elements only")
             .with_note(
-                "a queue has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, LEAVE, \
-                 HOLD, MARK or DROP",
+                "a queue handler has LET, SET and IF, and ends in ACCEPT, SEND, ROTATE, SERVE, NEXT, STAY, \
+                 LEAVE, HOLD, MARK or DROP",
             );
         self.cx.report(diagnostic);
         None
     }
 
-    fn set(&mut self, target: &AstPlace, value: &ast::Expr) -> Option<Kind> {
-        let AstPlace::Path(path) = target else { return self.foreign(target.span()) };
+    fn set(&mut self, target: &AssignTarget, value: &ast::Expr) -> Option<Kind> {
+        let AssignTarget::Path(path) = target else { return self.foreign(target.span()) };
         let (found, ty, can_set) = self.place(path)?;
-        if matches!(found, Found::Place(QueuePlace::Header(_)) | Found::Truth(_)) {
-            return self.fixed(path, "a queue looks at headers: elements of a chain change them");
+        if matches!(found, ResolvedName::Operand(QueueOperand::Header(_)) | ResolvedName::Truth(_)) {
+            return self
+                .cannot_set(path, "queues can only read headers; change them in an element of the chain");
         }
-        let Found::Place(place) = found else {
-            return self.fixed(path, "a value that was given once");
+        let ResolvedName::Operand(place) = found else {
+            return self.cannot_set(path, "a LET cannot be changed");
         };
         if !can_set {
-            return self.fixed(path, "belongs to the queue");
+            return self.cannot_set(path, "a parameter cannot be changed");
         }
         let ast = value;
         let value = self.typed(ast, ty)?;
         if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold(&value))
             && !(0..=most).contains(&n)
         {
-            let message = format!("`{}` is 0 to {most}, and is set to {n}", path.to_dotted());
-            self.report(code::BAD_LITERAL, &message, ast.span, "does not fit", "");
+            let message = format!("`{}` is 0 to {most}, but is set to {n}", path.to_dotted());
+            self.report(code::BAD_LITERAL, &message, ast.span, "out of range", "");
             return None;
         }
         Some(Kind::Set { place, value })
     }
 
-    fn fixed<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
+    fn cannot_set<R>(&mut self, path: &ast::Path, why: &str) -> Option<R> {
         let message = format!("`{}` cannot be set", path.to_dotted());
-        let help = "variables, `rank`, and of a packet `ecn`, `dscp`, `class`, `remaining` and `slack` can";
+        let help =
+            "settable: variables, `rank`, and the packet's `ecn`, `dscp`, `class`, `remaining` and `slack`";
         self.report(code::WRITE_NOT_HERE, &message, path.span, why, help);
         None
     }
@@ -261,7 +270,8 @@ impl Checker<'_, '_> {
             AstVerdict::Hold { is_span: false, time } => QueueVerdict::Hold(self.typed(time, T::Timestamp)?),
             AstVerdict::Hold { is_span: true, time } => {
                 let time = self.typed(time, T::Interval)?;
-                let now = QueueExpr { kind: QueueExprKind::Place(QueuePlace::Now), ty: T::Timestamp, span };
+                let now =
+                    QueueExpr { kind: QueueExprKind::Operand(QueueOperand::Now), ty: T::Timestamp, span };
                 let kind = QueueExprKind::Binary(QueueBinary::Add, Box::new(now), Box::new(time));
                 QueueVerdict::Hold(QueueExpr { kind, ty: T::Timestamp, span })
             }
@@ -273,9 +283,9 @@ impl Checker<'_, '_> {
             return Some(());
         }
         let words: Vec<&str> = moments.iter().map(|moment| moment_word(*moment)).collect();
-        let message = format!("`{word}` ends another handler");
-        let help = format!("it ends {}", words.join(" and "));
-        self.report(code::VERDICT_NOT_HERE, &message, span, "not here", &help);
+        let message = format!("`{word}` is not a verdict of this handler");
+        let help = format!("verdict of {}", words.join(" and "));
+        self.report(code::VERDICT_NOT_HERE, &message, span, "not allowed here", &help);
         None
     }
 }
@@ -291,7 +301,7 @@ fn moment_word(moment: Moment) -> &'static str {
     }
 }
 
-/// Whether all paths through the statements end in a verdict, right or wrong.
+/// Whether every path through the statements ends with a verdict, valid or not.
 fn ends(stmts: &[Stmt]) -> bool {
     stmts.iter().any(|stmt| match &stmt.kind {
         StmtKind::QueueVerdict(_) | StmtKind::Verdict(_) => true,
@@ -318,9 +328,9 @@ mod tests {
         groups.collect::<Vec<_>>().join(",")
     }
 
-    /// The page of limits would promise another size of a queue than the check allows.
+    /// Otherwise the page of limits would promise a queue size that the check rejects.
     #[test]
-    fn the_page_of_limits_has_those_of_queues() {
+    fn limits_page_lists_queue_limits() {
         let page = include_str!("../../../../../docs/src/reference/limits.md");
         let section = page.split("\n## ").find(|section| section.starts_with("Queues and links"));
         let section = section.expect("it is there");

@@ -1,27 +1,27 @@
-//! Expressions of queues: whole numbers with a unit, truths, and F64. Arithmetic is total, so none of them can fail.
+//! Expressions of queues: integers with a unit, BOOL, and F64. Arithmetic is total, so no expression can fail.
 
 use super::range::Range;
-use super::{Checker, Named};
+use super::{Checker, QueueName};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
 use crate::check::scope::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment,
-    QueuePlace as Place, QueueType as T, QueueUnary as U,
+    QueueOperand as Operand, QueueType as T, QueueUnary as U,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
 /// Why there is no payload.
-const NO_PAYLOAD: &str = "a queue does not see what packets carry";
+const NO_PAYLOAD: &str = "queues cannot read payloads";
 
 const IMPORT_PROTOCOL: &str = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
-/// What there is beside the packet at hand and the headers.
-const BESIDE_PACKETS: [&str; 6] =
+/// The names that are available besides packet fields and headers.
+const OTHER_NAMES: [&str; 6] =
     ["queue.packets", "queue.bytes", "partition.packets", "partition.bytes", "partition.index", "link.rate"];
 
-/// What a packet says of itself, with its type, and whether a program may change it.
+/// The fields of a packet: name, type, and whether a program may set it.
 pub(crate) const PACKET_FIELDS: [(&str, T, bool); 13] = [
     ("len", T::Size, false),
     ("net_len", T::Size, false),
@@ -38,7 +38,7 @@ pub(crate) const PACKET_FIELDS: [(&str, T, bool); 13] = [
     ("deadline", T::Timestamp, false),
 ];
 
-/// The functions, as the book and the editors show them.
+/// The functions, as shown in the book and by editors.
 pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
     ("flow", "flow(): the hash of the packet's flow, p.flow"),
     ("partitions", "partitions(p.src): partitions in use for the same source, this packet's included"),
@@ -82,12 +82,12 @@ pub(super) fn literal(value: Literal, ty: T, span: Span) -> QueueExpr {
     QueueExpr { kind: Kind::Literal(value), ty, span }
 }
 
-fn place(place: Place, ty: T, span: Span) -> QueueExpr {
-    QueueExpr { kind: Kind::Place(place), ty, span }
+fn place(place: Operand, ty: T, span: Span) -> QueueExpr {
+    QueueExpr { kind: Kind::Operand(place), ty, span }
 }
 
 /// That a word of a packet is not 0.
-fn truth(of: Place, span: Span) -> QueueExpr {
+fn truth(of: Operand, span: Span) -> QueueExpr {
     binary(B::Ne, place(of, T::Number, span), literal(Literal::Int(0), T::Number, span), T::Bool)
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn rate(text: &str) -> Option<u64> {
 }
 
 impl Checker<'_, '_> {
-    /// An expression of a type; what has no unit of its own takes that of the place.
+    /// An expression of the expected type; a literal without a unit takes the unit of that type.
     pub(super) fn typed(&mut self, ast: &ast::Expr, want: T) -> Option<QueueExpr> {
         let found = self.expr(ast, Some(want))?;
         if found.ty == want {
@@ -127,49 +127,49 @@ impl Checker<'_, '_> {
         if want == T::Float && found.ty == T::Number {
             return Some(unary(U::ToFloat, found, T::Float));
         }
-        self.unlike(ast, want, found.ty)
+        self.type_mismatch(ast, want, found.ty)
     }
 
-    /// An expression of another type than is wanted.
-    fn unlike<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
+    /// Reports an expression of the wrong type.
+    fn type_mismatch<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
         let text = self.cx.sources.slice(ast.span);
         if let Ast::Str(written) = &ast.kind
             && let Some(bits) = rate(written)
         {
-            let message = format!("{} is needed here, and this is a rate", a_type(want));
+            let message = format!("expected {}, found a rate", a_type(want));
             let help = match want {
-                T::Interval => "how long a packet takes at it is `send_time(p.len, ...)`".to_owned(),
-                _ => format!("a rate is a whole number of bits a second, {bits} here"),
+                T::Interval => "for the time that a packet takes, write `send_time(p.len, ...)`".to_owned(),
+                _ => format!("a rate is a whole number of bits per second, here {bits}"),
             };
-            self.report(code::TYPE_MISMATCH, &message, ast.span, "bits a second", &help);
+            self.report(code::TYPE_MISMATCH, &message, ast.span, "bits per second", &help);
             return None;
         }
-        if want != T::Interval || !is_bare(ast) {
+        if want != T::Interval || !is_plain_number(ast) {
             return self.mismatch(ast.span, want, found);
         }
-        let message = "an INTERVAL is needed here, and this is a number without a unit";
+        let message = "expected an INTERVAL, found a number without a unit";
         let help = format!("write `'{text} ms'`: ns, us, ms, s, min, h and d are units");
-        self.report(code::TYPE_MISMATCH, message, ast.span, "of which unit?", &help);
+        self.report(code::TYPE_MISMATCH, message, ast.span, "unit missing", &help);
         None
     }
 
     fn mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
-        let message = format!("{} is needed here, and this is {}", a_type(want), a_type(found));
-        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "of another type");
+        let message = format!("expected {}, found {}", a_type(want), a_type(found));
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "wrong type");
         let help = match (want, found) {
-            (_, T::Bool) => "write `CASE WHEN e THEN 1 ELSE 0 END` to make a number of a truth",
-            (T::Number, T::Float) => "write `number(...)`, which is its whole part, or round it before",
-            (T::Number, _) => "write `number(...)` to take its unit off",
+            (_, T::Bool) => "convert BOOL with `CASE WHEN e THEN 1 ELSE 0 END`",
+            (T::Number, T::Float) => "write `number(...)`, which truncates, or round first",
+            (T::Number, _) => "write `number(...)` to drop the unit",
             (T::Interval, T::Number | T::Float) => "write `interval(...)`, in nanoseconds",
             (T::Size, T::Number | T::Float) => "write `size(...)`, in bytes",
             (T::Bool, _) => "compare it: `... > 0`",
-            _ => "quantities of different units are not mixed",
+            _ => "quantities with different units cannot be mixed",
         };
         self.cx.report(diagnostic.with_help(help));
         None
     }
 
-    /// An expression; `want` tells what a bare literal means.
+    /// An expression; `want` gives the unit of plain literals.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
         let found = self.parts(ast, want)?;
         Some(QueueExpr { span: ast.span, ..found })
@@ -224,7 +224,7 @@ impl Checker<'_, '_> {
             Ast::Case { operand, arms, otherwise: Some(otherwise) } => {
                 let mut values = Vec::new();
                 let mut ty = want;
-                // Looked at once: what it draws is the same for all arms.
+                // Evaluated once, so that a random draw is the same for all arms.
                 let operand = match operand {
                     Some(operand) => Some((&**operand, self.expr(operand, None)?)),
                     None => None,
@@ -252,8 +252,8 @@ impl Checker<'_, '_> {
             Ast::Header(_) => {
                 let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
                             `CLASS header['...']`";
-                let message = "a queue does not see headers of calls";
-                self.report(code::QUEUE_NOT_SEEN, message, span, "its link does", help);
+                let message = "queues cannot read the headers of calls";
+                self.report(code::QUEUE_NOT_SEEN, message, span, "its link can", help);
                 None
             }
             _ => self.unfit(span),
@@ -264,19 +264,22 @@ impl Checker<'_, '_> {
         if let Ok(n) = i64::try_from(n) {
             return Some(n);
         }
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "numbers of a queue have 63 bits and a sign");
-        self.cx.report(diagnostic.at(span, "too great"));
+        let diagnostic =
+            Diagnostic::error(code::BAD_LITERAL, "numbers in a queue are 64-bit signed integers");
+        self.cx.report(diagnostic.at(span, "too large"));
         None
     }
 
     fn unfit<R>(&mut self, span: Span) -> Option<R> {
-        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a queue has no such expression")
-            .at(span, "neither a number nor a truth")
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "this expression is not allowed in a queue")
+            .at(span, "neither a number nor a BOOL")
             .with_note(
-                "there are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, \
-                 CASE with ELSE, and functions",
+                "allowed are numbers, fields of `p`, variables, + - * / %, comparisons, AND, OR, NOT, IN, \
+                 BETWEEN, CASE with ELSE, and functions",
             )
-            .with_help("compute it in an element of the chain, and let MARK carry it to the queue as `p.class`");
+            .with_help(
+                "compute it in an element of the chain, and pass it to the queue with MARK as `p.class`",
+            );
         self.cx.report(diagnostic);
         None
     }
@@ -291,8 +294,8 @@ impl Checker<'_, '_> {
         if let Some(bits) = rate(text) {
             return Some(literal(Literal::Int(bits as i64), T::Number, span));
         }
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is no quantity"))
-            .at(span, "of which unit?")
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, format!("`{text}` is not a quantity"))
+            .at(span, "unit missing")
             .with_help("write an interval '5 ms', a size '1514 B', or a rate '15 Mbit/s'");
         self.cx.report(diagnostic);
         None
@@ -303,59 +306,61 @@ impl Checker<'_, '_> {
     fn path(&mut self, path: &Path) -> Option<QueueExpr> {
         let (found, ty, _) = self.place(path)?;
         Some(match found {
-            Found::Place(found) => place(found, ty, path.span),
-            Found::Truth(found) => truth(found, path.span),
-            Found::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
-            Found::Known(value) => literal(value, ty, path.span),
-            Found::Sojourn => {
+            ResolvedName::Operand(found) => place(found, ty, path.span),
+            ResolvedName::Truth(found) => truth(found, path.span),
+            ResolvedName::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
+            ResolvedName::Known(value) => literal(value, ty, path.span),
+            ResolvedName::Sojourn => {
                 if self.moment.is_none() {
                     self.is_zero(path.span);
                 }
                 let at = |what| place(what, T::Timestamp, path.span);
-                binary(B::Sub, at(Place::Now), at(Place::Arrived), T::Interval)
+                binary(B::Sub, at(Operand::Now), at(Operand::Arrived), T::Interval)
             }
         })
     }
 
-    /// Keys and ranks are computed as packets come.
+    /// Keys and ranks are computed when a packet arrives.
     fn is_zero(&mut self, span: Span) {
         let diagnostic = Diagnostic::warning(code::QUEUE_NO_WAIT, "this is 0 for every packet")
-            .at(span, "looked at as the packet comes")
-            .with_help("what has waited longest leaves first where nothing orders packets");
+            .at(span, "evaluated when the packet arrives")
+            .with_help("without an order of packets, the longest-waiting packet leaves first");
         self.cx.report(diagnostic);
     }
 
-    /// What a name means, its type, and whether it may be set.
-    pub(super) fn place(&mut self, path: &Path) -> Option<(Found, T, bool)> {
+    /// The meaning of a name, its type, and whether it can be set.
+    pub(super) fn place(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let names: Vec<String> = path.segments.iter().map(|name| name.name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         match names[..] {
             ["p", "meta", field] | ["p", field] => self.packet_field(path, field),
             ["queue", "packets"] => {
-                Some((Found::Place(Place::Packets { of_partition: false }), T::Number, false))
+                Some((ResolvedName::Operand(Operand::Packets { of_partition: false }), T::Number, false))
             }
-            ["queue", "bytes"] => Some((Found::Place(Place::Bytes { of_partition: false }), T::Size, false)),
+            ["queue", "bytes"] => {
+                Some((ResolvedName::Operand(Operand::Bytes { of_partition: false }), T::Size, false))
+            }
             ["partition", what] => {
                 let (found, ty) = match what {
-                    "packets" => (Place::Packets { of_partition: true }, T::Number),
-                    "bytes" => (Place::Bytes { of_partition: true }, T::Size),
-                    "index" => (Place::Index, T::Number),
+                    "packets" => (Operand::Packets { of_partition: true }, T::Number),
+                    "bytes" => (Operand::Bytes { of_partition: true }, T::Size),
+                    "index" => (Operand::Index, T::Number),
                     _ => {
                         let known = ["partition.packets", "partition.bytes", "partition.index"];
                         return self.unknown(path, known);
                     }
                 };
                 self.needs_partition(path.span)?;
-                Some((Found::Place(found), ty, false))
+                Some((ResolvedName::Operand(found), ty, false))
             }
-            ["link", "rate"] => Some((Found::Place(Place::Rate), T::Number, false)),
+            ["link", "rate"] => Some((ResolvedName::Operand(Operand::Rate), T::Number, false)),
             ["queue", _] => self.unknown(path, ["queue.packets", "queue.bytes"]),
             ["link", _] => self.unknown(path, ["link.rate"]),
             [_] => self.single(path),
             _ => match self.header(path, false) {
                 Some(found) => found.map(|(place, ty)| match ty {
-                    T::Bool => (Found::Truth(place), ty, false),
-                    _ => (Found::Place(place), ty, false),
+                    T::Bool => (ResolvedName::Truth(place), ty, false),
+                    _ => (ResolvedName::Operand(place), ty, false),
                 }),
                 None => {
                     self.unknown_layer(path);
@@ -366,46 +371,46 @@ impl Checker<'_, '_> {
     }
 
     pub(super) fn no_packet(&mut self, span: Span) {
-        let message = "there is no packet here";
+        let message = "no packet is available here";
         let diagnostic =
-            Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(span, "of which packet?").with_help(
-                "`p` is known in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
+            Diagnostic::error(code::QUEUE_NOT_SEEN, message).at(span, "packet unknown").with_help(
+                "`p` is available in ENQUEUE, ACTIVATE, SELECT and DEQUEUE, and in PARTITION BY and ORDER BY",
             );
         self.cx.report(diagnostic);
     }
 
-    fn packet_field(&mut self, path: &Path, field: &str) -> Option<(Found, T, bool)> {
+    fn packet_field(&mut self, path: &Path, field: &str) -> Option<(ResolvedName, T, bool)> {
         if !self.sees_packet() {
             self.no_packet(path.span);
             return None;
         }
         let found = match field {
-            "sojourn" => return Some((Found::Sojourn, T::Interval, false)),
-            "len" => Place::Len,
-            "arrived" => Place::Arrived,
-            "ecn" => Place::Ecn,
-            "id" => Place::Id,
-            _ => Place::Field(field.to_owned()),
+            "sojourn" => return Some((ResolvedName::Sojourn, T::Interval, false)),
+            "len" => Operand::Len,
+            "arrived" => Operand::Arrived,
+            "ecn" => Operand::Ecn,
+            "id" => Operand::Id,
+            _ => Operand::Field(field.to_owned()),
         };
         let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
             let message = match field {
                 "payload" | "data" | "body" => NO_PAYLOAD.to_owned(),
-                _ => format!("a packet in a queue has no `{field}`"),
+                _ => format!("packets in a queue have no field `{field}`"),
             };
             self.not_of_packets(path, message);
             return None;
         };
-        if matches!(found, Place::Field(_)) {
+        if matches!(found, Operand::Field(_)) {
             self.note_field(field);
         }
-        Some((Found::Place(found), *ty, *can_set))
+        Some((ResolvedName::Operand(found), *ty, *can_set))
     }
 
-    /// Says what packets have instead.
+    /// Reports an unknown packet field, with the known ones.
     fn not_of_packets(&mut self, path: &Path, message: impl Into<String>) {
         let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
-            .at(path.span, "not part of it")
+            .at(path.span, "unknown field")
             .with_note(format!("it has {}", names.join(", ")));
         let field = path.segments.last().map(|name| name.name.as_str());
         let meant = field.filter(|_| path.segments.len() > 1).and_then(|field| nearest(field, names));
@@ -415,8 +420,8 @@ impl Checker<'_, '_> {
                 diagnostic.with_help(format!("write `{meant}`")).with_fix(path.span, meant)
             }
             None => diagnostic.with_help(
-                "fields of headers have the names of their layers, `vlan.id`; an element of the chain may MARK \
-                 packets by anything else: the queue sees `p.class`",
+                "write header fields with their layer, `vlan.id`; for anything else, use MARK in an element \
+                 of the chain and read `p.class`",
             ),
         });
     }
@@ -426,54 +431,54 @@ impl Checker<'_, '_> {
             return Some(());
         }
         if !self.is_partitioned {
-            let help = "write `PARTITION BY flow();`, or look at `queue.packets` and `queue.bytes`";
+            let help = "write `PARTITION BY flow();`, or read `queue.packets` and `queue.bytes`";
             self.report(
                 code::QUEUE_NOT_SEEN,
-                "this queue has one partition",
+                "this queue has a single partition",
                 span,
-                "of which partition?",
+                "partition unknown",
                 help,
             );
             return None;
         }
-        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "there is no partition here")
-            .at(span, "of which partition?")
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "no partition is available here")
+            .at(span, "partition unknown")
             .with_help(
-                "partitions are known in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with EACH \
-                 PARTITION",
+                "partitions are available in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with \
+                 EACH PARTITION",
             );
         self.cx.report(diagnostic);
         None
     }
 
-    fn single(&mut self, path: &Path) -> Option<(Found, T, bool)> {
+    fn single(&mut self, path: &Path) -> Option<(ResolvedName, T, bool)> {
         let name = path.as_ident()?;
         if let Some((_, found)) = self.locals.iter().rev().find(|(known, _)| *known == name.name) {
             let (local, ty) = (*found)?;
             let params = self.local_params.iter().filter(|(of, _)| *of == local);
             self.param_uses.extend(params.map(|(_, param)| (param.clone(), path.span)));
-            return Some((Found::Local(local), ty, false));
+            return Some((ResolvedName::Local(local), ty, false));
         }
         let named = self.names.iter().find(|(known, _)| *known == name.name).map(|(_, named)| *named);
         match (named, name.name.as_str()) {
-            (Some(Named::Param(value, ty)), _) => {
+            (Some(QueueName::Param(value, ty)), _) => {
                 self.param_uses.push((name.name.clone(), path.span));
-                Some((Found::Known(value), ty, false))
+                Some((ResolvedName::Known(value), ty, false))
             }
-            (Some(Named::Var(at, ty)), _) => Some((Found::Place(Place::Var(at)), ty, true)),
-            (Some(Named::PartitionVar(at, ty)), _) => {
+            (Some(QueueName::Var(at, ty)), _) => Some((ResolvedName::Operand(Operand::Var(at)), ty, true)),
+            (Some(QueueName::PartitionVar(at, ty)), _) => {
                 self.needs_partition(path.span)?;
-                Some((Found::Place(Place::PartitionVar(at)), ty, true))
+                Some((ResolvedName::Operand(Operand::PartitionVar(at)), ty, true))
             }
-            (Some(Named::Broken), _) => None,
+            (Some(QueueName::Broken), _) => None,
             (None, "rank") => {
                 self.needs_partition(path.span)?;
-                Some((Found::Place(Place::Rank), T::Number, true))
+                Some((ResolvedName::Operand(Operand::Rank), T::Number, true))
             }
-            (None, "drops") => Some((Found::Place(Place::Drops), T::Number, false)),
+            (None, "drops") => Some((ResolvedName::Operand(Operand::Drops), T::Number, false)),
             (None, "p") => {
-                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is no value")
-                    .at(path.span, "which of its fields?")
+                let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "a packet is not a value")
+                    .at(path.span, "field missing")
                     .with_help("write `p.len`, `p.sojourn` or another field");
                 self.cx.report(diagnostic);
                 None
@@ -486,22 +491,15 @@ impl Checker<'_, '_> {
             }
             // Links of calls have `KEY session`.
             (None, "session") => {
-                let help = "write `flow()`, and in CREATE LINK, for calls, `KEY session`: each connection is a \
-                            flow then";
-                self.report(
-                    code::QUEUE_NOT_SEEN,
-                    "a queue does not see sessions",
-                    path.span,
-                    "unknown",
-                    help,
-                );
+                let help = "write `flow()`, and `KEY session` in CREATE LINK for calls: then each connection is a flow";
+                self.report(code::QUEUE_NOT_SEEN, "queues cannot read sessions", path.span, "unknown", help);
                 None
             }
             (None, _) => {
                 let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
                 let locals: Vec<String> = self.locals.iter().map(|(name, ..)| name.clone()).collect();
                 let known = known.iter().chain(&locals).map(String::as_str).chain(["rank", "drops"]);
-                let message = format!("nothing is called `{}` here", name.name);
+                let message = format!("unknown name `{}`", name.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown");
                 self.cx.report(with_nearest(diagnostic, name, known.collect::<Vec<_>>()));
                 None
@@ -509,28 +507,28 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// `vlan.id`, and no protocol has this name.
+    /// Reports `vlan.id` when no protocol has this name.
     fn unknown_layer(&mut self, path: &Path) {
         let fields = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]);
         let known: Vec<String> = fields.map(|field| format!("p.{field}")).collect();
-        let known = known.iter().map(String::as_str).chain(BESIDE_PACKETS);
+        let known = known.iter().map(String::as_str).chain(OTHER_NAMES);
         let first = &path.segments[0];
         let owners = ["p", "queue", "partition", "link"];
-        let message = format!("nothing is called `{}` here", path.to_dotted());
+        let message = format!("unknown name `{}`", path.to_dotted());
         let diagnostic =
             Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown").with_note(format!(
-                "there are {}, and the fields of headers whose protocols are imported",
+                "known here: {}, and the header fields of imported protocols",
                 known.collect::<Vec<_>>().join(", ")
             ));
         let meant = nearest(&first.name, owners.into_iter().chain(self.cx.formats.names()));
         self.cx.report_missing(match meant {
             Some(meant) => diagnostic.with_help(format!("write `{meant}`")).with_fix(first.span, meant),
-            None => diagnostic.with_help(format!("of a header, {IMPORT_PROTOCOL}")),
+            None => diagnostic.with_help(format!("for a header, {IMPORT_PROTOCOL}")),
         });
     }
 
     fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
-        let message = format!("nothing is called `{}` here", path.to_dotted());
+        let message = format!("unknown name `{}`", path.to_dotted());
         let known: Vec<&str> = known.into_iter().collect();
         let diagnostic = Diagnostic::error(code::UNKNOWN_NAME, message)
             .at(path.span, "unknown")
@@ -539,7 +537,7 @@ impl Checker<'_, '_> {
         None
     }
 
-    /// Whether there is a packet to look at.
+    /// Whether a packet is available.
     pub(super) fn sees_packet(&self) -> bool {
         !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every { .. })) && !self.is_declaration
     }
@@ -550,7 +548,7 @@ impl Checker<'_, '_> {
 
     // ---- operators ---------------------------------------------------------------------------------------------
 
-    /// Both sides, of one type: a bare literal takes that of the other side.
+    /// Both operands with a common type: a plain literal takes the type of the other side.
     fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
         let is_whole = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
         let (left, right) = if is_whole(a) && !is_whole(b) {
@@ -561,7 +559,7 @@ impl Checker<'_, '_> {
             let ty = left.ty;
             (left, self.expr(b, Some(ty))?)
         };
-        Some(alike(left, right))
+        Some(promote_operands(left, right))
     }
 
     fn compare(&mut self, op: B, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
@@ -569,39 +567,39 @@ impl Checker<'_, '_> {
         self.compared(op, (a, left), (b, right))
     }
 
-    /// A comparison of what was looked at.
+    /// A comparison of a value that was evaluated once.
     fn compared(
         &mut self,
         op: B,
         (a, left): (&ast::Expr, QueueExpr),
         (b, right): (&ast::Expr, QueueExpr),
     ) -> Option<QueueExpr> {
-        let (left, right) = alike(left, right);
+        let (left, right) = promote_operands(left, right);
         if left.ty != right.ty {
-            return match is_bare(a) {
-                true => self.unlike(a, right.ty, left.ty),
-                false => self.unlike(b, left.ty, right.ty),
+            return match is_plain_number(a) {
+                true => self.type_mismatch(a, right.ty, left.ty),
+                false => self.type_mismatch(b, left.ty, right.ty),
             };
         }
         if left.ty == T::Bool && op != B::Eq && op != B::Ne {
             return self.mismatch(a.span, T::Number, T::Bool);
         }
         let found = binary(op, left, right, T::Bool);
-        if is_bare(a) || is_bare(b) {
-            self.look_for_vain(&found);
+        if is_plain_number(a) || is_plain_number(b) {
+            self.warn_of_impossible_codepoint(&found);
         }
         Some(found)
     }
 
-    /// Warns of a comparison of a codepoint with a number that no packet has.
-    fn look_for_vain(&mut self, compared: &QueueExpr) {
+    /// Warns of a comparison of a codepoint with an impossible value.
+    fn warn_of_impossible_codepoint(&mut self, compared: &QueueExpr) {
         let Kind::Binary(op, left, right) = &compared.kind else { return };
-        // A parameter is what it is given, and its queue asks for that.
+        // The value of a parameter is the user's choice, so the queue must compare it.
         if [left, right].iter().all(|side| matches!(side.kind, Kind::Literal(_))) {
             return;
         }
         let range = |side: &QueueExpr| match &side.kind {
-            Kind::Place(place) => codepoints(place).map(Range::up_to),
+            Kind::Operand(place) => codepoints(place).map(Range::up_to),
             Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),
             _ => None,
         };
@@ -618,7 +616,7 @@ impl Checker<'_, '_> {
             let label = format!("`{text}` is {} to {}", number.low, number.high);
             let (first, last) =
                 if left.span.start < right.span.start { (left, right) } else { (right, left) };
-            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no packet");
+            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true");
             self.cx.report(diagnostic.at(first.span.to(last.span), label));
         }
     }
@@ -646,7 +644,9 @@ impl Checker<'_, '_> {
             BinaryOp::Add | BinaryOp::Sub => self.sum(op == BinaryOp::Add, a, b, want),
             BinaryOp::Mul => self.product(a, b),
             BinaryOp::Div | BinaryOp::Rem => self.quotient(op == BinaryOp::Rem, a, b),
-            BinaryOp::BitAnd => Some(binary(B::BitAnd, self.whole(a)?, self.whole(b)?, T::Number)),
+            BinaryOp::BitAnd => {
+                Some(binary(B::BitAnd, self.whole_number(a)?, self.whole_number(b)?, T::Number))
+            }
             BinaryOp::Concat => self.unfit(span),
         }
     }
@@ -662,15 +662,15 @@ impl Checker<'_, '_> {
             (T::Interval, T::Timestamp) if is_add => T::Timestamp,
             (T::Timestamp, T::Timestamp) if !is_add => T::Interval,
             (left, right) if left == right && !matches!(left, T::Bool | T::Timestamp) => left,
-            (left, right) if is_bare(a) => return self.unlike(a, right, left),
-            // What a time is moved by is an interval.
-            (T::Timestamp, right) => return self.unlike(b, T::Interval, right),
-            (left, right) => return self.unlike(b, left, right),
+            (left, right) if is_plain_number(a) => return self.type_mismatch(a, right, left),
+            // Only an interval can be added to a time.
+            (T::Timestamp, right) => return self.type_mismatch(b, T::Interval, right),
+            (left, right) => return self.type_mismatch(b, left, right),
         };
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
 
-    /// Something with a unit times something without one.
+    /// A product of a quantity with a unit and a number without one.
     fn product(&mut self, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let (left, right) = (self.expr(a, None)?, self.expr(b, None)?);
         let (left, right) = match (left.ty, right.ty) {
@@ -730,7 +730,7 @@ impl Checker<'_, '_> {
         };
         let Some((_, form)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
             let diagnostic =
-                Diagnostic::error(code::UNKNOWN_NAME, format!("a queue has no function `{name}`"));
+                Diagnostic::error(code::UNKNOWN_NAME, format!("unknown queue function `{name}`"));
             let names: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
             let diagnostic =
                 diagnostic.at(span, "unknown").with_note(format!("there are: {}", names.join(", ")));
@@ -750,13 +750,13 @@ impl Checker<'_, '_> {
                 if !self.sees_packet() {
                     return self.unfit(span);
                 }
-                place(Place::Field("flow".to_owned()), T::Number, span)
+                place(Operand::Field("flow".to_owned()), T::Number, span)
             }
             "partitions" => {
                 let Ast::Path(path) = &args[0].kind else { return self.not_counted(args[0].span) };
                 let (by, ..) = self.place(path)?;
                 let by = match by {
-                    Found::Place(by) if is_counted(&by) => by,
+                    ResolvedName::Operand(by) if is_counted(&by) => by,
                     _ => return self.not_counted(path.span),
                 };
                 self.needs_partition(span)?;
@@ -764,30 +764,30 @@ impl Checker<'_, '_> {
                 if !self.counted.contains(&name) {
                     self.counted.push(name);
                 }
-                place(Place::Partitions(Box::new(by)), T::Number, span)
+                place(Operand::Partitions(Box::new(by)), T::Number, span)
             }
             "present" => {
                 let Ast::Path(path) = &args[0].kind else { return self.unfit(args[0].span) };
                 match self.header(path, true) {
                     Some(found) => truth(found?.0, span),
                     None => {
-                        let message = format!("there is no header `{}`", path.to_dotted());
+                        let message = format!("unknown header `{}`", path.to_dotted());
                         self.report(code::UNKNOWN_NAME, &message, path.span, "unknown", IMPORT_PROTOCOL);
                         return None;
                     }
                 }
             }
-            "now" => place(Place::Now, T::Timestamp, span),
+            "now" => place(Operand::Now, T::Timestamp, span),
             "rand" => {
                 let nth = self.n_rand;
                 self.n_rand += 1;
                 QueueExpr { kind: Kind::Rand(nth), ty: T::Float, span }
             }
             "hash" => {
-                let first = unary(U::Hash, self.whole(&args[0])?, T::Number);
+                let first = unary(U::Hash, self.whole_number(&args[0])?, T::Number);
                 match args.get(1) {
                     None => first,
-                    Some(second) => binary(B::HashMix, first, self.whole(second)?, T::Number),
+                    Some(second) => binary(B::HashMix, first, self.whole_number(second)?, T::Number),
                 }
             }
             "least" | "greatest" => {
@@ -796,7 +796,7 @@ impl Checker<'_, '_> {
                 for arg in args {
                     let bare = matches!(arg.kind, Ast::Int(_)) && all.is_none();
                     let next = match &all {
-                        // A literal in front takes the unit of what follows.
+                        // A literal in front takes the unit of the second operand.
                         None if bare => {
                             let ty = self.expr(&args[1], want)?.ty;
                             self.expr(arg, Some(ty))?
@@ -823,7 +823,7 @@ impl Checker<'_, '_> {
                 }
                 unary(U::Abs, a, ty)
             }
-            "log2" => unary(U::Log2, self.whole(&args[0])?, T::Number),
+            "log2" => unary(U::Log2, self.whole_number(&args[0])?, T::Number),
             "sqrt" => unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float),
             "rsqrt" => {
                 let root = unary(U::Sqrt, self.typed(&args[0], T::Float)?, T::Float);
@@ -868,7 +868,7 @@ impl Checker<'_, '_> {
                 match a.ty {
                     T::Bool => return self.mismatch(span, T::Number, T::Bool),
                     T::Float => unary(U::ToWhole, a, ty),
-                    // Its word is the same: only what it counts is another thing.
+                    // The representation is the same; only the unit differs.
                     _ => QueueExpr { ty, ..a },
                 }
             }
@@ -887,8 +887,12 @@ impl Checker<'_, '_> {
                     _ => binary(B::Rem, bit_ns, rate, T::Number),
                 }
             }
-            "bit_and" => binary(B::BitAnd, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
-            "bit_or" => binary(B::BitOr, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
+            "bit_and" => {
+                binary(B::BitAnd, self.whole_number(&args[0])?, self.whole_number(&args[1])?, T::Number)
+            }
+            "bit_or" => {
+                binary(B::BitOr, self.whole_number(&args[0])?, self.whole_number(&args[1])?, T::Number)
+            }
             "shift_left" | "shift_right" => {
                 let op = if name == "shift_left" { B::ShiftLeft } else { B::ShiftRight };
                 let a = self.expr(&args[0], None)?;
@@ -911,14 +915,14 @@ impl Checker<'_, '_> {
     }
 
     fn not_counted<R>(&mut self, span: Span) -> Option<R> {
-        let message = "partitions are counted by a field of their packets";
-        let help = "write `partitions(p.src)`, or `p.dst`, `p.class` or a field of a header in its place";
-        self.report(code::QUEUE_NOT_SEEN, message, span, "by which field?", help);
+        let message = "partitions are counted by a packet field";
+        let help = "write `partitions(p.src)`; `p.dst`, `p.class` and header fields are allowed too";
+        self.report(code::QUEUE_NOT_SEEN, message, span, "field missing", help);
         None
     }
 
     /// A whole number of whatever unit.
-    fn whole(&mut self, ast: &ast::Expr) -> Option<QueueExpr> {
+    fn whole_number(&mut self, ast: &ast::Expr) -> Option<QueueExpr> {
         let found = self.expr(ast, None)?;
         if found.ty.is_whole() { Some(found) } else { self.mismatch(ast.span, T::Number, found.ty) }
     }
@@ -926,18 +930,18 @@ impl Checker<'_, '_> {
 
 /// What a name means.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
-    Place(Place),
-    /// It is true where the word is not 0.
-    Truth(Place),
+pub(super) enum ResolvedName {
+    Operand(Operand),
+    /// True if the word is not 0.
+    Truth(Operand),
     Local(usize),
     Known(Literal),
     /// The time since the packet came.
     Sojourn,
 }
 
-/// Both sides, a whole number beside an F64 made one.
-fn alike(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
+/// Both operands; an integer next to an F64 is converted to F64.
+fn promote_operands(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
     match (left.ty, right.ty) {
         (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
         (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
@@ -945,20 +949,20 @@ fn alike(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
     }
 }
 
-/// Whether partitions can be counted by a field of packets.
-fn is_counted(place: &Place) -> bool {
+/// Whether partitions can be counted by a packet field.
+fn is_counted(place: &Operand) -> bool {
     match place {
-        Place::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
-        Place::Header(_) => true,
+        Operand::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
+        Operand::Header(_) => true,
         _ => false,
     }
 }
 
-/// The greatest number that a codepoint of a packet may have.
-pub(super) fn codepoints(place: &Place) -> Option<i64> {
+/// The maximum of a codepoint field.
+pub(super) fn codepoints(place: &Operand) -> Option<i64> {
     match place {
-        Place::Ecn => Some(3),
-        Place::Field(name) if name == "dscp" => Some(63),
+        Operand::Ecn => Some(3),
+        Operand::Field(name) if name == "dscp" => Some(63),
         _ => None,
     }
 }
@@ -967,11 +971,11 @@ fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {
     if negated { unary(U::Not, expr, T::Bool) } else { expr }
 }
 
-/// A number as it is written, with its sign.
-fn is_bare(ast: &ast::Expr) -> bool {
+/// A literal number, with its sign.
+fn is_plain_number(ast: &ast::Expr) -> bool {
     match &ast.kind {
         Ast::Int(_) | Ast::Float(_) => true,
-        Ast::Unary { op: UnaryOp::Neg, operand } => is_bare(operand),
+        Ast::Unary { op: UnaryOp::Neg, operand } => is_plain_number(operand),
         _ => false,
     }
 }

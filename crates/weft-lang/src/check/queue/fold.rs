@@ -4,13 +4,14 @@ use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueUnary as U,
 };
 
-/// The value of an expression of literals, None if it has others, or a function that needs the machine.
+/// The value of an expression over literals; None if it contains other values, or a function that only the engine
+/// evaluates.
 pub(super) fn fold(expr: &QueueExpr) -> Option<Literal> {
     match &expr.kind {
         Kind::Literal(value) => Some(*value),
         Kind::Unary(op, a) => unary(*op, fold(a)?),
         Kind::Binary(op, a, b) => match (fold(a)?, fold(b)?) {
-            (Literal::Int(a), Literal::Int(b)) => whole(*op, a, b),
+            (Literal::Int(a), Literal::Int(b)) => int(*op, a, b),
             (Literal::Float(a), Literal::Float(b)) => float(*op, a, b),
             (Literal::Bool(a), Literal::Bool(b)) => truth(*op, a, b).map(Literal::Bool),
             _ => None,
@@ -40,8 +41,8 @@ fn unary(op: U, a: Literal) -> Option<Literal> {
     })
 }
 
-/// By the total arithmetic of queues: it wraps, and what is divided by 0 is 0.
-fn whole(op: B, a: i64, b: i64) -> Option<Literal> {
+/// Total arithmetic as in queues: it wraps, and division by 0 gives 0.
+fn int(op: B, a: i64, b: i64) -> Option<Literal> {
     Some(match op {
         B::Eq => Literal::Bool(a == b),
         B::Ne => Literal::Bool(a != b),

@@ -1,6 +1,6 @@
 //! Parameters of queues: their types, and their values.
 
-use super::{Checker, Literal, Named, RESERVED, T};
+use super::{Checker, Literal, QueueName, RESERVED, T};
 use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
 use crate::check::Cx;
 use crate::check::scope::with_nearest;
@@ -8,14 +8,14 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 use weft_core::{Interval, Type};
 
-/// The parameters of a queue with their values, and whether all have one that is right. One with a wrong default has
-/// another in its place, so that the rest can be looked at.
+/// The parameters of a queue with their values, and whether all values are valid. An invalid default is replaced, so
+/// that the rest can be checked.
 pub(super) fn params(
     cx: &mut Cx<'_>,
     item: &ast::Queue,
     used: Option<&QueueUse>,
-) -> (Vec<(String, Named)>, bool) {
-    let mut names: Vec<(String, Named)> = Vec::new();
+) -> (Vec<(String, QueueName)>, bool) {
+    let mut names: Vec<(String, QueueName)> = Vec::new();
     let args = used.map_or(&[][..], |used| &used.args);
     for arg in args {
         if !item.params.iter().any(|param| param.name.name == arg.name.name) {
@@ -36,20 +36,20 @@ pub(super) fn params(
                 let literal = Checker::new(cx, Vec::new()).constant(value, ty);
                 let literal = literal.filter(|literal| is_in_range(cx, param, value.span, *literal));
                 is_whole &= literal.is_some();
-                Named::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
+                QueueName::Param(literal.unwrap_or_else(|| placeholder(ty)), ty)
             }
-            (Some(ty), None) if used.is_none() => Named::Param(stand_in(ty), ty),
+            (Some(ty), None) if used.is_none() => QueueName::Param(placeholder(ty), ty),
             (Some(_), None) => {
                 let message = format!("parameter `{}` of `{}` has no value", param.name.name, item.name.name);
                 let span = used.map_or(item.name.span, |used| used.span);
                 let diagnostic = Diagnostic::error(code::MISSING_PARAM, message).at(span, "not given here");
                 cx.report(diagnostic.with_label(param.span, "declared here without a default"));
                 is_whole = false;
-                Named::Broken
+                QueueName::Broken
             }
             (None, _) => {
                 is_whole = false;
-                Named::Broken
+                QueueName::Broken
             }
         };
         names.push((param.name.name.clone(), value));
@@ -57,27 +57,27 @@ pub(super) fn params(
     (names, is_whole)
 }
 
-/// Whether the type of a parameter has this value; tells it if not.
+/// Whether a value is in the range of the parameter's type; reports an error otherwise.
 fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) -> bool {
     let (Literal::Int(n), Some((_, (low, high), _))) = (value, queue_type(cx, &param.ty)) else {
         return true;
     };
     let is_in = (low..=high).contains(&n);
     if !is_in {
-        let message = format!("`{}` is {low} to {high}, and {n} is given", param.name.name);
-        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(at, "does not fit");
+        let message = format!("`{}` must be {low} to {high}, but is {n}", param.name.name);
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(at, "out of range");
         cx.report(diagnostic.with_label(param.span, "declared here"));
     }
     is_in
 }
 
 impl Checker<'_, '_> {
-    /// Whether all that the queue says of its parameters holds of their values; tells what does not.
-    pub(super) fn holds(&mut self, item: &ast::Queue) -> bool {
+    /// Whether the parameter values satisfy all CHECKs of the queue; reports the violated ones.
+    pub(super) fn checks_hold(&mut self, item: &ast::Queue) -> bool {
         let mut conditions: Vec<&ast::Expr> =
             item.checks.iter().rev().map(|check| &check.condition).collect();
         let mut holds = true;
-        // Each side of an AND by itself, so that only the parameters of the one that is false are to blame.
+        // Each operand of an AND separately, so that only the parameters of the false one are blamed.
         while let Some(condition) = conditions.pop() {
             if let AstKind::Binary { op: BinaryOp::And, left, right, .. } = &condition.kind {
                 conditions.extend([&**right, left]);
@@ -93,22 +93,22 @@ impl Checker<'_, '_> {
         holds
     }
 
-    /// A condition does not hold of the parameters that it asks for, which are those from this number on.
+    /// Reports a condition that is not satisfied by its parameters, which are those from this number on.
     fn broken(&mut self, item: &ast::Queue, condition: &ast::Expr, n_uses: usize) {
-        let mut told: Vec<String> = Vec::new();
+        let mut values: Vec<String> = Vec::new();
         for (name, _) in &self.param_uses[n_uses..] {
             let found = self.names.iter().find(|(known, _)| known == name);
-            if let Some((_, Named::Param(value, ty))) = found {
+            if let Some((_, QueueName::Param(value, ty))) = found {
                 let one = format!("{name} is {}", shown(*value, *ty));
-                if !told.contains(&one) {
-                    told.push(one);
+                if !values.contains(&one) {
+                    values.push(one);
                 }
             }
         }
-        let (text, told) = (self.cx.sources.slice(condition.span), told.join(", "));
-        let message = format!("`{text}` does not hold of this `{}`: {told}", item.name.name);
+        let (text, values) = (self.cx.sources.slice(condition.span), values.join(", "));
+        let message = format!("`{text}` is not satisfied by this `{}`: {values}", item.name.name);
         let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message);
-        self.cx.report(diagnostic.at(condition.span, "holds of its parameters"));
+        self.cx.report(diagnostic.at(condition.span, "condition on its parameters"));
     }
 }
 
@@ -123,13 +123,13 @@ fn shown(value: Literal, ty: T) -> String {
     }
 }
 
-/// Whether a parameter or variable may have this name; tells it if not.
-pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) -> bool {
+/// Whether a parameter or variable may have this name; reports an error otherwise.
+pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, QueueName)], name: &Ident) -> bool {
     let diagnostic = if RESERVED.contains(&name.name.as_str()) {
-        let message = format!("`{}` has a meaning of its own in a queue", name.name);
+        let message = format!("`{}` has a predefined meaning in a queue", name.name);
         Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")
     } else if names.iter().any(|(known, _)| *known == name.name) {
-        let message = format!("there are two things called `{}`", name.name);
+        let message = format!("the name `{}` is used twice", name.name);
         Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "the second").with_help("rename one")
     } else {
         return true;
@@ -138,8 +138,8 @@ pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) 
     false
 }
 
-/// A value for a parameter that has none where only the meaning is looked at.
-fn stand_in(ty: T) -> Literal {
+/// A value for a parameter without one, while only the structure is checked.
+fn placeholder(ty: T) -> Literal {
     match ty {
         T::Bool => Literal::Bool(false),
         T::Float => Literal::Float(1.0),
@@ -147,7 +147,7 @@ fn stand_in(ty: T) -> Literal {
     }
 }
 
-/// The type of a variable or parameter: with the range that it holds, and its bits.
+/// The type of a variable or parameter, with its range and width in bits.
 pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8)> {
     let known = cx.type_expr(ast)?;
     let all = (i64::MIN, i64::MAX);
@@ -165,16 +165,17 @@ pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i6
         Type::Interval => (T::Interval, all, 64),
         Type::Timestamp => (T::Timestamp, all, 64),
         other => {
-            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue holds no {other}"))
-                .at(ast.span, "not a number")
-                .with_note("it holds BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
+            let diagnostic =
+                Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue variable cannot hold {other}"))
+                    .at(ast.span, "not a number")
+                    .with_note("allowed are BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
             cx.report(diagnostic);
             return None;
         }
     })
 }
 
-/// An expression of the syntax that reads back as this value.
+/// A syntax tree that evaluates to this value.
 pub(super) fn spelled(value: Literal, ty: T, span: Span) -> ast::Expr {
     let of = |n: u64| match ty {
         T::Interval => AstKind::Str(format!("{n} ns")),

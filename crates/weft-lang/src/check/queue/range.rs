@@ -1,11 +1,11 @@
-//! Ranges of whole numbers, and what the arithmetic of queues makes of them.
+//! Integer ranges, and the arithmetic of queues on them.
 //!
-//! Each operation gives a range that holds every result of members of its operands, by the total arithmetic of the
-//! language: it wraps at 64 bits, and what is divided by 0 is 0.
+//! Each operation returns a range that contains every result for members of its operands, by the total arithmetic of
+//! the language: it wraps at 64 bits, and division by 0 gives 0.
 
 use crate::hir::QueueBinary as B;
 
-/// Whole numbers from `low` to `high`, both among them; never empty.
+/// Integers from `low` to `high`, inclusive; never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) low: i64,
@@ -18,7 +18,7 @@ impl Range {
     /// Hashes have 32 bits.
     pub(super) const HASH: Self = Self { low: 0, high: u32::MAX as i64 };
 
-    /// From `low` to `high`, where `low` is not above it.
+    /// From `low` to `high`, where `low` must not be greater.
     pub(super) fn of(low: i64, high: i64) -> Self {
         assert!(low <= high, "a range of nothing");
         Self { low, high }
@@ -39,7 +39,7 @@ impl Range {
         Self::of(0, high)
     }
 
-    /// What is in both, None if nothing is.
+    /// The intersection; None if it is empty.
     pub(super) fn and(self, other: Self) -> Option<Self> {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));
         (low <= high).then_some(Self { low, high })
@@ -50,17 +50,17 @@ impl Range {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
-    /// Whether all of it lies in the other.
+    /// Whether the range is contained in another.
     pub(super) fn is_within(self, other: Self) -> bool {
         other.low <= self.low && self.high <= other.high
     }
 
-    /// What a store leaves of it that keeps the nearest that fits.
-    pub(super) fn brought_into(self, other: Self) -> Self {
+    /// The range after values are clamped to another range.
+    pub(super) fn clamp_to(self, other: Self) -> Self {
         Self::of(self.low.clamp(other.low, other.high), self.high.clamp(other.low, other.high))
     }
 
-    /// `abs(a)`: of the least number it is the least number.
+    /// `abs(a)`: the smallest integer stays as it is.
     pub(super) fn abs(self) -> Self {
         if self.low == i64::MIN {
             return Self::ALL;
@@ -75,14 +75,18 @@ impl Range {
         Self::of(log2(self.low), log2(self.high))
     }
 
-    /// `a op b`, of an operation on whole numbers that gives one.
+    /// `a op b`, for operations from integers to an integer.
     pub(super) fn binary(op: B, a: Self, b: Self) -> Self {
         match op {
-            B::Add => wide(i128::from(a.low) + i128::from(b.low), i128::from(a.high) + i128::from(b.high)),
-            B::Sub => wide(i128::from(a.low) - i128::from(b.high), i128::from(a.high) - i128::from(b.low)),
+            B::Add => {
+                range_or_all(i128::from(a.low) + i128::from(b.low), i128::from(a.high) + i128::from(b.high))
+            }
+            B::Sub => {
+                range_or_all(i128::from(a.low) - i128::from(b.high), i128::from(a.high) - i128::from(b.low))
+            }
             B::Mul => corners(a, b, |x, y| x * y),
             B::Div => quotient(a, b),
-            B::Rem => rest(a, b),
+            B::Rem => remainder(a, b),
             B::Least => Self::of(a.low.min(b.low), a.high.min(b.high)),
             B::Greatest => Self::of(a.low.max(b.low), a.high.max(b.high)),
             B::BitAnd => match (a.low >= 0, b.low >= 0) {
@@ -93,7 +97,7 @@ impl Range {
             },
             B::BitOr | B::BitXor if a.low >= 0 && b.low >= 0 => {
                 let low = if op == B::BitOr { a.low.max(b.low) } else { 0 };
-                Self::of(low, ones(a.high | b.high))
+                Self::of(low, mask_at_least(a.high | b.high))
             }
             B::ShiftLeft if b.is_within(Self::up_to(62)) => corners(a, b, |x, by| x << by),
             B::ShiftRight => shifted_right(a, b),
@@ -103,20 +107,20 @@ impl Range {
     }
 }
 
-/// The range from one bound to another, or any number if it wraps on the way.
-fn wide(low: i128, high: i128) -> Range {
+/// The range between two bounds, or any number if a result wraps.
+fn range_or_all(low: i128, high: i128) -> Range {
     match (i64::try_from(low), i64::try_from(high)) {
         (Ok(low), Ok(high)) => Range { low, high },
         _ => Range::ALL,
     }
 }
 
-/// Of an operation that grows or falls in each operand: its extremes lie at those of the operands.
+/// For an operation that is monotonic in each operand: its extremes are at those of the operands.
 fn corners(a: Range, b: Range, op: impl Fn(i128, i128) -> i128) -> Range {
     let all = [(a.low, b.low), (a.low, b.high), (a.high, b.low), (a.high, b.high)];
     let all = all.map(|(x, y)| op(i128::from(x), i128::from(y)));
     let low = all.into_iter().fold(all[0], i128::min);
-    wide(low, all.into_iter().fold(all[0], i128::max))
+    range_or_all(low, all.into_iter().fold(all[0], i128::max))
 }
 
 fn quotient(a: Range, b: Range) -> Range {
@@ -127,13 +131,13 @@ fn quotient(a: Range, b: Range) -> Range {
     [below, above, by_zero].into_iter().flatten().reduce(Range::or).unwrap_or(Range::ALL)
 }
 
-/// It has the sign of `a`, and is less than `b`.
-fn rest(a: Range, b: Range) -> Range {
+/// The result has the sign of `a`, and is smaller than `b` in magnitude.
+fn remainder(a: Range, b: Range) -> Range {
     let below = b.low.saturating_abs().max(b.high.saturating_abs()).max(1) - i64::from(b.low != i64::MIN);
     Range::of(a.low.max(-below).min(0), a.high.min(below).max(0))
 }
 
-/// The bits that come in are 0, so that only a shift by 0 leaves a sign.
+/// Zero bits are shifted in, so only a shift by 0 can give a negative number.
 fn shifted_right(a: Range, b: Range) -> Range {
     let by = if b.is_within(Range::up_to(63)) { b } else { Range::up_to(63) };
     let all = |n: i64, by: i64| ((n as u64) >> by) as i64;
@@ -146,8 +150,8 @@ fn shifted_right(a: Range, b: Range) -> Range {
     }
 }
 
-/// The least number of ones only that is not below it.
-fn ones(n: i64) -> i64 {
+/// The smallest number of the form 2^k - 1 that is not below it.
+fn mask_at_least(n: i64) -> i64 {
     i64::MAX.checked_shr(n.leading_zeros() - 1).unwrap_or(0)
 }
 
@@ -191,8 +195,8 @@ mod tests {
         B::ShiftRight,
     ];
 
-    /// Where arithmetic turns: zeros, signs, the width of a shift and the ends.
-    const TURNS: [i64; 17] = [
+    /// The edge cases of the arithmetic: zeros, signs, shift widths and extremes.
+    const EDGE_CASES: [i64; 17] = [
         i64::MIN,
         i64::MIN + 1,
         -(1 << 40),
@@ -219,15 +223,15 @@ mod tests {
         pairs.filter(|(low, high)| low <= high).map(|(low, high)| Range { low, high })
     }
 
-    /// The members of a range that are looked at.
+    /// The members of a range that are tested.
     fn members(range: Range) -> impl Iterator<Item = i64> + Clone {
         let near = [range.low, range.low.saturating_add(1), range.high, range.high.saturating_sub(1)];
-        TURNS.into_iter().chain(near).filter(move |n| Range::one(*n).is_within(range))
+        EDGE_CASES.into_iter().chain(near).filter(move |n| Range::one(*n).is_within(range))
     }
 
-    /// A rank that is out of range would pass as one that is in it: a result lies outside of what was promised.
+    /// If this fails, a rank that is out of range passes as valid: a result lies outside the promised range.
     #[test]
-    fn every_result_lies_in_the_range() {
+    fn every_result_lies_in_range() {
         for op in OPS {
             for (a, b) in all().flat_map(|a| all().map(move |b| (a, b))) {
                 let range = Range::binary(op, a, b);
@@ -245,9 +249,9 @@ mod tests {
         }
     }
 
-    /// Programs that keep their ranks in range would be warned: ranges are wider than they need be.
+    /// If this fails, programs with valid ranks get warnings, because ranges are too wide.
     #[test]
-    fn ranges_are_no_wider_than_they_need_be() {
+    fn ranges_are_tight() {
         let check = |op, a: (i64, i64), b: (i64, i64), want: (i64, i64)| {
             let found = Range::binary(op, Range::of(a.0, a.1), Range::of(b.0, b.1));
             assert_eq!((found.low, found.high), want, "{op:?} of {a:?} and {b:?}");

@@ -1,11 +1,11 @@
-//! Which ranks a level can give, where `BITS` says how many there are.
+//! The possible ranks of a level, compared with its `BITS`.
 //!
-//! Handlers are walked path by path with what is known of each value: the range of its type, what was written to it,
-//! and what the conditions of the path say. At most [`STATES_MAX`] paths are kept apart; what is beyond is looked at
-//! together. Nothing repeats in a handler, so that this comes to an end by itself.
+//! An abstract interpretation of handlers, path by path. The state holds the known range of each value: from its type,
+//! from assignments, and from the conditions of the path. At most [`STATES_MAX`] paths are kept separate; further ones
+//! are merged. Handlers have no loops, so the analysis terminates.
 //!
-//! What other handlers leave is taken to be anything that its type holds, and of the rank anything in its bits: the
-//! place that leaves another is the one that is told of.
+//! Values from other handlers are assumed to be anything in the range of their type, and a rank anything in its bits:
+//! each assignment of an invalid rank is reported where it happens.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,44 +16,43 @@ use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueHeader, QueueLevel, QueueLiteral as Literal,
-    QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
+    QueueOperand as Operand, QueuePartitions, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
     QueueVar,
 };
 use crate::source::Span;
 use weft_core::Type;
 
-/// Paths through a handler that are told apart, at most.
+/// The maximum number of separate paths through a handler.
 const STATES_MAX: usize = 64;
-/// How much of a level is looked at: nothing is said of ranks behind it. What has as many steps as a handler may have
-/// takes less.
-const LOOKS_MAX: usize = 1 << 24;
-/// Conditions that a diagnostic shows.
+/// The limit of evaluation steps per level: ranks after it are not checked. A handler of maximum size needs fewer.
+const VISITS_MAX: usize = 1 << 24;
+/// The maximum number of conditions in a diagnostic.
 const CONDITIONS_SHOWN: usize = 8;
-/// What is repeated in a help, in bytes.
+/// The maximum length of quoted text in a help, in bytes.
 const TEXT_SHOWN: usize = 40;
 
-/// Refuses ranks that do not fit on some path, and warns of those that may not. `changed` are the fields of packets
-/// that some queue of the program sets.
+/// Rejects ranks that never fit on some path, and warns of ranks that may not fit. `changed` are the packet fields that
+/// a queue of the program sets.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<String>) {
     if let Some(least) = &level.least {
         level.handlers.iter().for_each(|handler| refuse_set(cx, &handler.body, least.span));
     }
-    for misfit in misfits(level, changed) {
-        let diagnostic = misfit.diagnostic(cx);
+    for overflow in rank_overflows(level, changed) {
+        let diagnostic = overflow.diagnostic(cx);
         cx.report(diagnostic);
     }
 }
 
-/// Refuses to set a rank that is always the least of the packets, and so would be another at once.
+/// Rejects an assignment to a rank that is always the minimum over the packets, and would be overwritten.
 fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
     for stmt in stmts {
         match &stmt.kind {
-            QueueStmtKind::Set { place: Place::Rank, .. } => {
-                let message = "a rank that is the least of its packets cannot be set";
+            QueueStmtKind::Set { place: Operand::Rank, .. } => {
+                let message = "the rank cannot be set: it is the minimum over the partition's packets";
                 let diagnostic = Diagnostic::error(code::QUEUE_RANK, message)
                     .at(stmt.span, "has no effect")
-                    .with_label(least, "the least of this is the rank")
-                    .with_help("write `ORDER PARTITIONS BY rank`, or leave this out");
+                    .with_label(least, "the rank is the minimum of this")
+                    .with_help("write `ORDER PARTITIONS BY rank`, or remove this");
                 cx.report(diagnostic);
             }
             QueueStmtKind::If { arms, otherwise } => {
@@ -65,36 +64,36 @@ fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
     }
 }
 
-/// A place that gives a rank which its bits do not hold.
+/// An expression whose rank does not fit its bits.
 #[derive(Clone, Debug, PartialEq)]
-struct Misfit {
+struct RankOverflow {
     /// What gives it.
     span: Span,
     /// What it may be there.
     found: Range,
     /// `BITS`.
     bits: u8,
-    /// No value on this path fits; else some may.
+    /// No value on this path fits; otherwise some may.
     is_certain: bool,
-    /// Of ORDER PACKETS, and not of partitions.
+    /// The rank is that of ORDER PACKETS, not of partitions.
     of_packets: bool,
-    /// The conditions that lead there, and whether they are true.
+    /// The conditions on the path, and their values.
     path: Vec<(Span, bool)>,
 }
 
-impl Misfit {
+impl RankOverflow {
     fn diagnostic(&self, cx: &Cx<'_>) -> Diagnostic {
         let Self { span, found, bits, .. } = *self;
         let fits = format!("with BITS {bits} ranks are 0 to {}", greatest(bits));
         let mut diagnostic = match (self.is_certain, found.is_one()) {
             (true, true) => {
-                Diagnostic::error(code::QUEUE_RANK, format!("a rank of {}, and {fits}", found.low))
+                Diagnostic::error(code::QUEUE_RANK, format!("this rank is {}, but {fits}", found.low))
             }
             (true, false) => {
-                Diagnostic::error(code::QUEUE_RANK, format!("ranks of {}, and {fits}", spelled(found)))
+                Diagnostic::error(code::QUEUE_RANK, format!("these ranks are {}, but {fits}", spelled(found)))
             }
             (false, _) => {
-                let message = format!("a rank here may be {}, and {fits}", spelled(found));
+                let message = format!("this rank can be {}, but {fits}", spelled(found));
                 Diagnostic::warning(code::QUEUE_RANK_RANGE, message)
             }
         };
@@ -112,8 +111,8 @@ impl Misfit {
             _ => "...",
         };
         diagnostic
-            .with_note("what does not fit becomes the nearest that does, so that different ranks wait as one")
-            .with_help(format!("write `{}` if that is meant, or {}", self.bounded(text), self.more_bits()))
+            .with_note("a value that does not fit is clamped, so different ranks are treated as equal")
+            .with_help(format!("write `{}` if that is intended, or {}", self.bounded(text), self.more_bits()))
     }
 
     /// What keeps it in range.
@@ -155,35 +154,35 @@ fn greatest(bits: u8) -> i64 {
     (1 << bits) - 1
 }
 
-/// Where ranks of a level may not fit, at most one for each place.
-fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<Misfit> {
-    let mut walk = Walk { level, changed, looks: Cell::new(0), given: Vec::new() };
+/// The expressions of a level whose ranks may not fit, each at most once.
+fn rank_overflows(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<RankOverflow> {
+    let mut analyzer = RankAnalyzer { level, changed, n_visits: Cell::new(0), overflows: Vec::new() };
     if let Some((rank, Some(bits))) = &level.packet_rank {
-        walk.give(&[State::default()], rank, *bits, true);
+        analyzer.report_overflows(&[State::default()], rank, *bits, true);
     }
     if let Some(bits) = level.rank_bits {
         if let Some(rank) = &level.least {
-            walk.give(&[State::default()], rank, bits, false);
+            analyzer.report_overflows(&[State::default()], rank, bits, false);
         }
         for handler in &level.handlers {
-            walk.stmts(&handler.body, vec![State::default()]);
+            analyzer.stmts(&handler.body, vec![State::default()]);
         }
     }
-    walk.given
+    analyzer.overflows
 }
 
 /// What is known of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Known {
+enum AbstractValue {
     Whole(Range),
-    /// From one number to another, and a number.
+    /// From one number to another; never NaN.
     Float(f64, f64),
     Truth(bool),
-    /// A truth or an F64 that may be anything.
+    /// An unknown BOOL or F64.
     Nothing,
 }
 
-impl Known {
+impl AbstractValue {
     /// Of a whole number.
     fn range(self) -> Range {
         if let Self::Whole(range) = self { range } else { Range::ALL }
@@ -199,42 +198,42 @@ impl Known {
     }
 }
 
-/// What has a value that can change, or that a condition can tell more of.
+/// A value that can change, or that conditions can narrow.
 #[derive(Clone, Debug, PartialEq)]
 enum Name {
     Local(usize),
-    Place(Place),
+    Operand(Operand),
 }
 
 fn name_of(expr: &QueueExpr) -> Option<Name> {
     match &expr.kind {
         Kind::Local(local) => Some(Name::Local(*local)),
-        Kind::Place(place) => Some(Name::Place(place.clone())),
+        Kind::Operand(place) => Some(Name::Operand(place.clone())),
         _ => None,
     }
 }
 
-/// What is known on a path, and how it came there.
+/// The known values on a path, and the conditions of the path.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
-    known: Vec<(Name, Known)>,
+    known: Vec<(Name, AbstractValue)>,
     path: Vec<(Span, bool)>,
-    /// A condition of the path says more than is known of it: together with others it may never be so.
+    /// A condition of the path could not be used for narrowing: in combination with others, the path may be impossible.
     is_unsure: bool,
 }
 
 impl State {
-    fn get(&self, name: &Name) -> Option<Known> {
+    fn get(&self, name: &Name) -> Option<AbstractValue> {
         self.known.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    fn put(&mut self, name: Name, value: Known) {
+    fn put(&mut self, name: Name, value: AbstractValue) {
         self.known.retain(|(known, _)| *known != name);
         self.known.push((name, value));
     }
 
-    /// What is known of both, and as far as they have come together. What only one of them has written is within what
-    /// its place may hold anyway.
+    /// Merges two states: the values known in both, and the common prefix of the paths. A value that only one path has
+    /// written is in the range of its type anyway.
     fn or(mut self, other: &Self) -> Self {
         self.known.retain_mut(|(name, value)| match other.get(name) {
             Some(of_other) => {
@@ -249,26 +248,26 @@ impl State {
     }
 }
 
-/// How many conditions two paths begin with alike.
+/// The number of conditions in the common prefix of two paths.
 fn common(a: &[(Span, bool)], b: &[(Span, bool)]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-struct Walk<'w> {
+struct RankAnalyzer<'w> {
     level: &'w QueueLevel,
     changed: &'w BTreeSet<String>,
-    /// How much was looked at.
-    looks: Cell<usize>,
-    given: Vec<Misfit>,
+    /// The number of evaluation steps.
+    n_visits: Cell<usize>,
+    overflows: Vec<RankOverflow>,
 }
 
-impl Walk<'_> {
+impl RankAnalyzer<'_> {
     // ---- statements --------------------------------------------------------------------------------------------
 
     /// The states behind the statements.
     fn stmts(&mut self, stmts: &[QueueStmt], mut states: Vec<State>) -> Vec<State> {
         for stmt in stmts {
-            if self.looks.get() >= LOOKS_MAX {
+            if self.n_visits.get() >= VISITS_MAX {
                 return Vec::new();
             }
             states = match &stmt.kind {
@@ -276,12 +275,12 @@ impl Walk<'_> {
                     state.put(Name::Local(*local), found);
                 }),
                 QueueStmtKind::Set { place, value } => {
-                    if let (Place::Rank, Some(bits)) = (place, self.level.rank_bits) {
-                        self.give(&states, value, bits, false);
+                    if let (Operand::Rank, Some(bits)) = (place, self.level.rank_bits) {
+                        self.report_overflows(&states, value, bits, false);
                     }
-                    self.assign(&states, value, |walk, state, found| {
-                        let kept = walk.stored(place, found);
-                        state.put(Name::Place(place.clone()), kept);
+                    self.assign(&states, value, |analyzer, state, found| {
+                        let kept = analyzer.value_after_store(place, found);
+                        state.put(Name::Operand(place.clone()), kept);
                     })
                 }
                 QueueStmtKind::If { arms, otherwise } => self.arms(arms, otherwise, states),
@@ -296,7 +295,7 @@ impl Walk<'_> {
         &self,
         states: &[State],
         value: &QueueExpr,
-        put: impl Fn(&Self, &mut State, Known),
+        put: impl Fn(&Self, &mut State, AbstractValue),
     ) -> Vec<State> {
         let mut after = Vec::new();
         for (mut state, found, _) in states.iter().flat_map(|state| self.outcomes(state, value)) {
@@ -322,7 +321,7 @@ impl Walk<'_> {
         after
     }
 
-    /// The states in which a condition is true, and those in which it is not.
+    /// The states in which a condition is true, and those in which it is false.
     fn split(&self, states: &[State], condition: &QueueExpr) -> (Vec<State>, Vec<State>) {
         let side = |is_true| {
             let all = states.iter().filter_map(|state| {
@@ -338,25 +337,25 @@ impl Walk<'_> {
     }
 
     /// Notes a rank that does not fit.
-    fn give(&mut self, states: &[State], value: &QueueExpr, bits: u8, of_packets: bool) {
+    fn report_overflows(&mut self, states: &[State], value: &QueueExpr, bits: u8, of_packets: bool) {
         let fits = Range::up_to(greatest(bits));
         let all: Vec<_> = states.iter().flat_map(|state| self.outcomes(state, value)).collect();
-        let misfits = |range: Range, is_certain| match is_certain {
+        let overflows = |range: Range, is_certain| match is_certain {
             true => range.and(fits).is_none(),
             false => !range.is_within(fits),
         };
-        if self.looks.get() >= LOOKS_MAX {
+        if self.n_visits.get() >= VISITS_MAX {
             return;
         }
         for is_certain in [true, false] {
             let mut wrong: Vec<_> =
-                all.iter().filter(|(_, found, _)| misfits(found.range(), is_certain)).collect();
+                all.iter().filter(|(_, found, _)| overflows(found.range(), is_certain)).collect();
             if is_certain && wrong.len() < all.len() {
                 wrong.retain(|(state, ..)| !state.is_unsure);
             }
             let Some((first, found, span)) = wrong.first() else { continue };
             let (mut path, mut found, mut span) = (first.path.clone(), found.range(), *span);
-            // What is wrong on every path has no condition that leads there but those of all.
+            // An error on every path is shown only with the conditions common to all.
             if wrong.len() == all.len() {
                 for (state, other, at) in wrong {
                     path.truncate(common(&path, &state.path));
@@ -364,28 +363,32 @@ impl Walk<'_> {
                     span = if span == *at { span } else { value.span };
                 }
             }
-            self.given.push(Misfit { span, found, bits, is_certain, of_packets, path });
+            self.overflows.push(RankOverflow { span, found, bits, is_certain, of_packets, path });
             return;
         }
     }
 
-    /// What a place holds of what is written to it.
-    fn stored(&self, place: &Place, value: Known) -> Known {
+    /// The value of a variable after a store.
+    fn value_after_store(&self, place: &Operand, value: AbstractValue) -> AbstractValue {
         let range = match place {
-            Place::Ecn => Range::up_to(3),
-            Place::Field(name) if name == "dscp" => Range::up_to(63),
-            Place::Var(at) => of_var(&self.level.vars[*at]),
-            Place::PartitionVar(at) => of_var(&self.level.partition_vars[*at]),
+            Operand::Ecn => Range::up_to(3),
+            Operand::Field(name) if name == "dscp" => Range::up_to(63),
+            Operand::Var(at) => of_var(&self.level.vars[*at]),
+            Operand::PartitionVar(at) => of_var(&self.level.partition_vars[*at]),
             _ => Range::ALL,
         };
-        if let Known::Whole(found) = value { Known::Whole(found.brought_into(range)) } else { value }
+        if let AbstractValue::Whole(found) = value {
+            AbstractValue::Whole(found.clamp_to(range))
+        } else {
+            value
+        }
     }
 
     // ---- conditions --------------------------------------------------------------------------------------------
 
-    /// The state in which a condition is as it is said to be; None if it cannot be.
+    /// The state narrowed by a condition's assumed value; None if it is impossible.
     fn assume(&self, state: &State, condition: &QueueExpr, is_true: bool) -> Option<State> {
-        if !self.looks_on(state) {
+        if !self.may_continue(state) {
             return Some(state.clone());
         }
         match &condition.kind {
@@ -407,12 +410,12 @@ impl Walk<'_> {
                 self.assume_compared(state, *op, (a, b), is_true)
             }
             _ => match self.value(state, condition) {
-                Known::Truth(known) if known != is_true => None,
-                Known::Truth(_) => Some(state.clone()),
+                AbstractValue::Truth(known) if known != is_true => None,
+                AbstractValue::Truth(_) => Some(state.clone()),
                 _ => {
                     let mut state = state.clone();
                     match name_of(condition) {
-                        Some(name) => state.put(name, Known::Truth(is_true)),
+                        Some(name) => state.put(name, AbstractValue::Truth(is_true)),
                         None => state.is_unsure = true,
                     }
                     Some(state)
@@ -444,7 +447,7 @@ impl Walk<'_> {
         state.is_unsure |= !is_all_told;
         for (side, range) in [(a, left), (b, right)] {
             if let Some(name) = name_of(side) {
-                state.put(name, Known::Whole(range));
+                state.put(name, AbstractValue::Whole(range));
             }
         }
         Some(state)
@@ -452,9 +455,9 @@ impl Walk<'_> {
 
     // ---- values ------------------------------------------------------------------------------------------------
 
-    /// The values of an expression, each with the state in which it has it and the part that gives it: the arms of a
-    /// CASE are paths of their own.
-    fn outcomes(&self, state: &State, expr: &QueueExpr) -> Vec<(State, Known, Span)> {
+    /// The possible values of an expression, each with its state and subexpression: the arms of a CASE are separate
+    /// paths.
+    fn outcomes(&self, state: &State, expr: &QueueExpr) -> Vec<(State, AbstractValue, Span)> {
         let Kind::Case(arms, otherwise) = &expr.kind else {
             return vec![(state.clone(), self.value(state, expr), expr.span)];
         };
@@ -469,71 +472,71 @@ impl Walk<'_> {
         all
     }
 
-    /// Counts a look at an expression; whether there may be more of them.
-    fn looks_on(&self, state: &State) -> bool {
-        self.looks.set(self.looks.get() + 1 + state.known.len());
-        self.looks.get() < LOOKS_MAX
+    /// Counts an evaluation step; returns whether more are allowed.
+    fn may_continue(&self, state: &State) -> bool {
+        self.n_visits.set(self.n_visits.get() + 1 + state.known.len());
+        self.n_visits.get() < VISITS_MAX
     }
 
     /// What is known of an expression.
-    fn value(&self, state: &State, expr: &QueueExpr) -> Known {
-        if !self.looks_on(state) {
-            return anything(expr.ty);
+    fn value(&self, state: &State, expr: &QueueExpr) -> AbstractValue {
+        if !self.may_continue(state) {
+            return unknown_value(expr.ty);
         }
         if let Some(name) = name_of(expr) {
-            return state.get(&name).unwrap_or_else(|| self.unwritten(&name, expr.ty));
+            return state.get(&name).unwrap_or_else(|| self.initial_value(&name, expr.ty));
         }
         match &expr.kind {
-            Kind::Literal(Literal::Int(n)) => Known::Whole(Range::one(*n)),
-            Kind::Literal(Literal::Float(x)) if !x.is_nan() => Known::Float(*x, *x),
-            Kind::Literal(Literal::Bool(truth)) => Known::Truth(*truth),
-            // Draws are whole multiples of 2^-53 below 1.
-            Kind::Rand(_) => Known::Float(0.0, 1.0 - f64::EPSILON / 2.0),
+            Kind::Literal(Literal::Int(n)) => AbstractValue::Whole(Range::one(*n)),
+            Kind::Literal(Literal::Float(x)) if !x.is_nan() => AbstractValue::Float(*x, *x),
+            Kind::Literal(Literal::Bool(truth)) => AbstractValue::Truth(*truth),
+            // Random draws are multiples of 2^-53 below 1.
+            Kind::Rand(_) => AbstractValue::Float(0.0, 1.0 - f64::EPSILON / 2.0),
             Kind::Unary(op, a) => unary(*op, self.value(state, a)),
             Kind::Binary(op, a, b) if expr.ty.is_whole() => {
                 let (a, b) = (self.value(state, a).range(), self.value(state, b).range());
-                Known::Whole(Range::binary(*op, a, b))
+                AbstractValue::Whole(Range::binary(*op, a, b))
             }
             Kind::Binary(op, a, b) if expr.ty == T::Float => {
                 float(*op, self.value(state, a), self.value(state, b))
             }
             Kind::Binary(op, a, _) if matches!(op, B::And | B::Or) || a.ty.is_whole() => {
                 match (self.assume(state, expr, true), self.assume(state, expr, false)) {
-                    (Some(_), None) => Known::Truth(true),
-                    (None, Some(_)) => Known::Truth(false),
-                    _ => Known::Nothing,
+                    (Some(_), None) => AbstractValue::Truth(true),
+                    (None, Some(_)) => AbstractValue::Truth(false),
+                    _ => AbstractValue::Nothing,
                 }
             }
             Kind::Case(..) => {
                 let all = self.outcomes(state, expr).into_iter().map(|(_, value, _)| value);
-                all.reduce(Known::or).unwrap_or_else(|| anything(expr.ty))
+                all.reduce(AbstractValue::or).unwrap_or_else(|| unknown_value(expr.ty))
             }
-            _ => anything(expr.ty),
+            _ => unknown_value(expr.ty),
         }
     }
 
-    /// What a name holds at the start of a handler.
-    fn unwritten(&self, name: &Name, ty: T) -> Known {
-        let Name::Place(place) = name else { return anything(ty) };
+    /// The range of a value at the start of a handler.
+    fn initial_value(&self, name: &Name, ty: T) -> AbstractValue {
+        let Name::Operand(place) = name else { return unknown_value(ty) };
         if !ty.is_whole() {
-            return Known::Nothing;
+            return AbstractValue::Nothing;
         }
         let level = self.level;
-        Known::Whole(match place {
-            // The one that comes may be counted before the limit is looked at.
-            Place::Packets { .. } | Place::Drops => Range::up_to(i64::from(PACKETS_MAX) + 1),
-            Place::Bytes { .. } => Range::up_to(BYTES_MAX as i64 + i64::from(u32::MAX)),
-            Place::Rate | Place::Now | Place::Arrived => Range::up_to(i64::MAX),
-            Place::Index => Range::up_to(n_partitions(level) - 1),
-            Place::Rank => level.rank_bits.map_or(Range::ALL, |bits| Range::up_to(greatest(bits))),
-            Place::Var(at) => of_var(&level.vars[*at]),
-            Place::PartitionVar(at) => of_var(&level.partition_vars[*at]),
-            Place::Len => Range::HASH,
-            Place::Ecn => Range::up_to(3),
-            Place::Id => Range::ALL,
-            Place::Partitions(_) => Range::of(0, n_partitions(level)),
-            Place::Field(name) => self.field(name),
-            Place::Header(name) => {
+        AbstractValue::Whole(match place {
+            // The arriving packet may be counted before the limit is checked.
+            Operand::Packets { .. } | Operand::Drops => Range::up_to(i64::from(PACKETS_MAX) + 1),
+            Operand::Bytes { .. } => Range::up_to(BYTES_MAX as i64 + i64::from(u32::MAX)),
+            Operand::Rate | Operand::Now | Operand::Arrived => Range::up_to(i64::MAX),
+            Operand::Index => Range::up_to(n_partitions(level) - 1),
+            Operand::Rank => level.rank_bits.map_or(Range::ALL, |bits| Range::up_to(greatest(bits))),
+            Operand::Var(at) => of_var(&level.vars[*at]),
+            Operand::PartitionVar(at) => of_var(&level.partition_vars[*at]),
+            Operand::Len => Range::HASH,
+            Operand::Ecn => Range::up_to(3),
+            Operand::Id => Range::ALL,
+            Operand::Partitions(_) => Range::of(0, n_partitions(level)),
+            Operand::Field(name) => self.field(name),
+            Operand::Header(name) => {
                 level.headers.iter().find(|header| header.name == *name).map_or(Range::ALL, of_header)
             }
         })
@@ -544,7 +547,7 @@ impl Walk<'_> {
             "flow" | "src" | "dst" => Range::HASH,
             "dscp" => Range::up_to(63),
             "net_len" => Range::HASH,
-            // What a queue has set is kept as it was set.
+            // A field that a queue has set keeps its value.
             _ if self.changed.contains(name) => Range::ALL,
             "class" => Range::HASH,
             "remaining" | "deadline" => Range::up_to(i64::MAX),
@@ -560,7 +563,7 @@ fn less(a: Range, b: Range, by: i64) -> Option<(Range, Range)> {
     Some((a.and(below)?, b.and(above)?))
 }
 
-/// The first without the second, where that is one number at an end of it.
+/// The first range without the second, if the latter is a single number at one end.
 fn other_than(a: Range, b: Range) -> Option<Range> {
     match b.is_one() {
         true if a == b => None,
@@ -570,7 +573,7 @@ fn other_than(a: Range, b: Range) -> Option<Range> {
     }
 }
 
-/// Too many paths are looked at as one.
+/// Merges paths beyond the limit.
 fn join_beyond(states: &mut Vec<State>) {
     if states.len() > STATES_MAX {
         let all = std::mem::take(states).into_iter();
@@ -578,15 +581,15 @@ fn join_beyond(states: &mut Vec<State>) {
     }
 }
 
-fn anything(ty: T) -> Known {
-    if ty.is_whole() { Known::Whole(Range::ALL) } else { Known::Nothing }
+fn unknown_value(ty: T) -> AbstractValue {
+    if ty.is_whole() { AbstractValue::Whole(Range::ALL) } else { AbstractValue::Nothing }
 }
 
 fn of_var(var: &QueueVar) -> Range {
     Range::of(var.range.0, var.range.1)
 }
 
-/// Numbers are numbers, and what is another run of bytes is a hash.
+/// Number fields have their range; other bytes are hashed.
 fn of_header(header: &QueueHeader) -> Range {
     match header.ty {
         Type::Bool => Range::up_to(1),
@@ -602,34 +605,42 @@ fn n_partitions(level: &QueueLevel) -> i64 {
     })
 }
 
-fn unary(op: U, a: Known) -> Known {
+fn unary(op: U, a: AbstractValue) -> AbstractValue {
     match (op, a) {
-        (U::Not, Known::Truth(truth)) => Known::Truth(!truth),
-        (U::Negate, Known::Whole(a)) => Known::Whole(Range::binary(B::Sub, Range::one(0), a)),
-        (U::Negate, Known::Float(low, high)) => Known::Float(-high, -low),
-        // To the nearest, which keeps their order.
-        (U::ToFloat, Known::Whole(a)) => Known::Float(a.low as f64, a.high as f64),
-        (U::ToWhole, Known::Float(low, high)) => Known::Whole(Range::of(low as i64, high as i64)),
-        (U::ToWhole, _) => Known::Whole(Range::ALL),
-        (U::Floor, Known::Float(low, high)) => Known::Float(low.floor(), high.floor()),
-        (U::Ceil, Known::Float(low, high)) => Known::Float(low.ceil(), high.ceil()),
-        (U::Round, Known::Float(low, high)) => Known::Float(low.round_ties_even(), high.round_ties_even()),
-        (U::Sqrt, Known::Float(low, high)) if low >= 0.0 => Known::Float(low.sqrt(), high.sqrt()),
-        (U::Abs, Known::Whole(a)) => Known::Whole(a.abs()),
-        (U::Log2, Known::Whole(a)) => Known::Whole(a.log2()),
-        (U::Hash, _) => Known::Whole(Range::HASH),
-        _ => Known::Nothing,
+        (U::Not, AbstractValue::Truth(truth)) => AbstractValue::Truth(!truth),
+        (U::Negate, AbstractValue::Whole(a)) => AbstractValue::Whole(Range::binary(B::Sub, Range::one(0), a)),
+        (U::Negate, AbstractValue::Float(low, high)) => AbstractValue::Float(-high, -low),
+        // Rounding to nearest is monotonic.
+        (U::ToFloat, AbstractValue::Whole(a)) => AbstractValue::Float(a.low as f64, a.high as f64),
+        (U::ToWhole, AbstractValue::Float(low, high)) => {
+            AbstractValue::Whole(Range::of(low as i64, high as i64))
+        }
+        (U::ToWhole, _) => AbstractValue::Whole(Range::ALL),
+        (U::Floor, AbstractValue::Float(low, high)) => AbstractValue::Float(low.floor(), high.floor()),
+        (U::Ceil, AbstractValue::Float(low, high)) => AbstractValue::Float(low.ceil(), high.ceil()),
+        (U::Round, AbstractValue::Float(low, high)) => {
+            AbstractValue::Float(low.round_ties_even(), high.round_ties_even())
+        }
+        (U::Sqrt, AbstractValue::Float(low, high)) if low >= 0.0 => {
+            AbstractValue::Float(low.sqrt(), high.sqrt())
+        }
+        (U::Abs, AbstractValue::Whole(a)) => AbstractValue::Whole(a.abs()),
+        (U::Log2, AbstractValue::Whole(a)) => AbstractValue::Whole(a.log2()),
+        (U::Hash, _) => AbstractValue::Whole(Range::HASH),
+        _ => AbstractValue::Nothing,
     }
 }
 
-/// Arithmetic of IEEE 754 rounds in order, so that the extremes lie at those of the operands, if all are numbers.
-fn float(op: B, a: Known, b: Known) -> Known {
-    let (Known::Float(a, b), Known::Float(c, d)) = (a, b) else { return Known::Nothing };
+/// IEEE 754 rounding is monotonic, so the extremes are at those of the operands, unless a result is NaN.
+fn float(op: B, a: AbstractValue, b: AbstractValue) -> AbstractValue {
+    let (AbstractValue::Float(a, b), AbstractValue::Float(c, d)) = (a, b) else {
+        return AbstractValue::Nothing;
+    };
     let corners = |op: fn(f64, f64) -> f64| {
         let all = [op(a, c), op(a, d), op(b, c), op(b, d)];
         match all.iter().any(|x| !x.is_finite()) {
-            true => Known::Nothing,
-            false => Known::Float(
+            true => AbstractValue::Nothing,
+            false => AbstractValue::Float(
                 all.into_iter().fold(f64::INFINITY, f64::min),
                 all.into_iter().fold(f64::NEG_INFINITY, f64::max),
             ),
@@ -642,6 +653,6 @@ fn float(op: B, a: Known, b: Known) -> Known {
         B::Div if c > 0.0 || d < 0.0 => corners(|a, b| a / b),
         B::Least => corners(f64::min),
         B::Greatest => corners(f64::max),
-        _ => Known::Nothing,
+        _ => AbstractValue::Nothing,
     }
 }

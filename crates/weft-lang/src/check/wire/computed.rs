@@ -1,4 +1,4 @@
-//! What fields are computed from: never from themselves, nor from a checksum that covers them.
+//! Dependencies of computed fields: never on themselves, nor on a checksum that covers them.
 
 use weft_core::wire::{Expr, Field, FieldId, Protocol, Rule};
 
@@ -6,21 +6,21 @@ use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
-/// Fields that are computed for one at most.
+/// The maximum number of fields computed for one field.
 const STEPS_MAX: u64 = 1000;
 
-/// Fields with rules, and where these are written.
+/// Fields with rules, and the spans of the rules.
 type Rules<'r> = &'r [(FieldId, Span)];
 
-/// Refuses fields whose values no header could have, or would take for ever to make.
+/// Rejects fields without a well-defined value, and fields that are too expensive to compute.
 pub(super) fn check(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     check_sums(cx, protocol, rules);
-    if check_circles(cx, protocol, rules) {
+    if check_cycles(cx, protocol, rules) {
         check_steps(cx, protocol, rules);
     }
 }
 
-/// Refuses a second checksum: all of them cover the header, and so each other.
+/// Rejects a second checksum: each covers the header, and so the other.
 fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     let mut sums = rules.iter().filter(|(id, _)| field(protocol, *id).rule.checksum().is_some());
     let Some((first, first_span)) = sums.next() else { return };
@@ -30,13 +30,13 @@ fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
         let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
             .at(*span, "covers the header")
             .with_label(*first_span, "and so does this")
-            .with_help("put one of them into a header of its own, behind this one or in front of it");
+            .with_help("move one of them into a separate header");
         cx.report(diagnostic);
     }
 }
 
-/// Refuses fields that are computed from themselves; whether there are none.
-fn check_circles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
+/// Rejects fields that depend on themselves; returns whether there are none.
+fn check_cycles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
     let mut known = Vec::new();
     for (id, span) in rules {
         let Some(circle) = circle(protocol, *id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
@@ -51,15 +51,15 @@ fn check_circles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool
         let diagnostic =
             Diagnostic::error(code::WIRE_RULE, format!("{} is computed from itself{by}", name(id)))
                 .at(*span, "leads back to it")
-                .with_help("compute it from fields that programs set, or from how long the header is");
+                .with_help("compute it from fields that programs set, or from the header's length");
         cx.report(diagnostic);
         known.extend(circle);
     }
     known.is_empty()
 }
 
-/// Refuses the first field that is computed from a checksum, which is known when all of the header is, or in too many
-/// steps: each mention of a field computes it again.
+/// Rejects the first field that depends on a checksum, which is known last, or that needs too many steps: each use of a
+/// field computes it again.
 fn check_steps(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
     let mut known = vec![None; protocol.fields.len()];
     for (id, span) in rules {
@@ -70,14 +70,14 @@ fn check_steps(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
             Some(sum) => {
                 let message = format!("`{name}` is computed from the checksum `{sum}`, which covers it");
                 Diagnostic::error(code::WIRE_RULE, message)
-                    .at(*span, "would have to be known first")
-                    .with_help("put it into a header of its own, or compute it from other fields")
+                    .at(*span, "must be known first")
+                    .with_help("move it into a separate header, or compute it from other fields")
             }
             None if steps(protocol, *id, &mut known) > STEPS_MAX => {
                 let message = format!("`{name}` is computed in more than {STEPS_MAX} steps");
                 Diagnostic::error(code::OVER_LIMIT, message)
-                    .at(*span, "names fields that name others, again and again")
-                    .with_help("name each once: `2 * f` in place of `f + f`")
+                    .at(*span, "expands fields repeatedly")
+                    .with_help("use each field once: `2 * f` instead of `f + f`")
             }
             None => continue,
         };
@@ -89,18 +89,18 @@ fn field(protocol: &Protocol, id: FieldId) -> &Field {
     &protocol.fields[usize::from(id.0)]
 }
 
-/// What a field is computed from, if it is.
-fn made_of(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
+/// The expression of a computed field.
+fn source_expr(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
     match &field(protocol, id).rule {
         Rule::Computed(expr) | Rule::Default(expr) => Some(expr),
         Rule::Plain | Rule::Constant(_) | Rule::Reserved => None,
     }
 }
 
-/// The fields that what a field is computed from names, as often as it does.
+/// The fields in the expression of a computed field, with repetitions.
 fn named_by(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     let mut named = Vec::new();
-    if let Some(expr) = made_of(protocol, id) {
+    if let Some(expr) = source_expr(protocol, id) {
         expr.each(&mut |e| named.extend(named_field(e)));
     }
     named
@@ -110,12 +110,12 @@ fn named_field(expr: &Expr) -> Option<FieldId> {
     if let Expr::Field(id) = expr { Some(*id) } else { None }
 }
 
-/// The fields that say what a field is computed from: those that it names, and, where it asks how long something is,
-/// those that say which parts are there and how often.
+/// The dependencies of a computed field: the fields that its expression uses and, if it uses a length, the fields that
+/// determine which parts are present and how often.
 fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     let mut from = named_by(protocol, id);
     let mut asks_length = false;
-    if let Some(expr) = made_of(protocol, id) {
+    if let Some(expr) = source_expr(protocol, id) {
         expr.each(&mut |e| {
             asks_length |= matches!(e, Expr::HeaderBytes | Expr::BytesAfter(_) | Expr::Rest);
         });
@@ -128,25 +128,25 @@ fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
     from
 }
 
-/// The fields by which what a field is computed from leads back to it, the field first.
+/// A dependency cycle of a field, starting with the field.
 fn circle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
     let mut seen = vec![id];
-    let mut ways = vec![vec![id]];
-    while let Some(way) = ways.pop() {
-        for next in computed_from(protocol, *way.last()?) {
+    let mut paths = vec![vec![id]];
+    while let Some(path) = paths.pop() {
+        for next in computed_from(protocol, *path.last()?) {
             if next == id {
-                return Some(way);
+                return Some(path);
             }
             if !seen.contains(&next) {
                 seen.push(next);
-                ways.push(way.iter().copied().chain([next]).collect());
+                paths.push(path.iter().copied().chain([next]).collect());
             }
         }
     }
     None
 }
 
-/// How many fields are computed for one; none is computed from itself.
+/// The number of fields computed for one field; none depends on itself.
 fn steps(protocol: &Protocol, id: FieldId, known: &mut [Option<u64>]) -> u64 {
     if let Some(steps) = known[usize::from(id.0)] {
         return steps;

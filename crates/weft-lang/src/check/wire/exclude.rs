@@ -1,10 +1,9 @@
 //! Whether two conditions over a header exclude each other.
 //!
-//! A condition is taken apart into cases, each of which says in what intervals some numbers of the header lie. Two
-//! conditions exclude each other if each case of one contradicts each of the other. Where they do not, the least number
-//! of each interval is a witness, if both conditions hold of it. What cannot be taken apart constrains nothing, so that
-//! a doubt is told as one, and never passed over. A sum and the like is a number of its own, unless all of its parts
-//! are known: then it is what they make it.
+//! A condition is split into cases; each case restricts some numbers of the header to intervals. Two conditions exclude
+//! each other if every pair of their cases is contradictory. Otherwise the minimum of each interval is a witness, if it
+//! satisfies both conditions. A part that cannot be analysed restricts nothing, so a possible overlap is always
+//! reported. A compound expression such as a sum is treated as a number of its own, unless all its parts are known.
 
 use weft_core::wire::{BinaryOp, Expr};
 
@@ -14,33 +13,33 @@ const CASES_MAX: usize = 64;
 /// Disjoint intervals in order.
 type Intervals = Vec<(u64, u64)>;
 
-/// Numbers of the header, and where each lies.
+/// Numbers of the header with their intervals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Case(Vec<(Expr, Intervals)>);
 
 /// Two conditions that may both be true.
 pub(super) struct Overlap {
-    /// Numbers of the header of which both are; None if that cannot be told.
+    /// A witness: numbers of the header for which both are true; None if none was found.
     pub(super) witness: Option<Vec<(Expr, u64)>>,
 }
 
-/// The cases of a condition; None if there are too many. `most` says how great a number may be.
+/// The cases of a condition; None if there are too many. `most` gives the maximum of a number.
 pub(super) fn cases(expr: &Expr, most: &dyn Fn(&Expr) -> u64) -> Option<Vec<Case>> {
     Cases { most }.of(expr, true)
 }
 
-/// How many intervals some cases have: what it takes to compare them.
+/// The total number of intervals: the cost of a comparison.
 pub(super) fn n_intervals(cases: &[Case]) -> usize {
     cases.iter().flat_map(|case| &case.0).map(|(_, set)| set.len()).sum()
 }
 
 /// Whether two conditions may both be true.
 pub(super) fn overlap((a, of_a): (&Expr, &[Case]), (b, of_b): (&Expr, &[Case])) -> Option<Overlap> {
-    let mut both = of_a.iter().flat_map(|a| of_b.iter().filter_map(|b| meet(a, b)));
+    let mut both = of_a.iter().flat_map(|a| of_b.iter().filter_map(|b| intersect(a, b)));
     let first = both.next()?;
     let holds = |case: &Case| {
         let witness: Vec<(Expr, u64)> = case.0.iter().map(|(e, set)| (e.clone(), set[0].0)).collect();
-        let is_true = |expr| value(expr, &|e| told(e, &witness)).is_some_and(|value| value != 0);
+        let is_true = |expr| value(expr, &|e| witness_value(e, &witness)).is_some_and(|value| value != 0);
         (is_true(a) && is_true(b)).then_some(witness)
     };
     let witness = core::iter::once(first).chain(both).find_map(|case| holds(&case));
@@ -52,7 +51,7 @@ struct Cases<'m> {
 }
 
 impl Cases<'_> {
-    /// The cases in which an expression is `truth`.
+    /// The cases in which an expression equals `truth`.
     fn of(&self, expr: &Expr, truth: bool) -> Option<Vec<Case>> {
         match expr {
             Expr::Int(n) => Some(if (*n != 0) == truth { vec![Case::default()] } else { Vec::new() }),
@@ -113,12 +112,12 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
 }
 
 fn both(a: &[Case], b: &[Case]) -> Option<Vec<Case>> {
-    let all: Vec<Case> = a.iter().flat_map(|a| b.iter().filter_map(|b| meet(a, b))).collect();
+    let all: Vec<Case> = a.iter().flat_map(|a| b.iter().filter_map(|b| intersect(a, b))).collect();
     (all.len() <= CASES_MAX).then_some(all)
 }
 
-/// What is true if both cases are; None if they contradict.
-fn meet(a: &Case, b: &Case) -> Option<Case> {
+/// The intersection of two cases; None if they contradict each other.
+fn intersect(a: &Case, b: &Case) -> Option<Case> {
     let mut met = a.clone();
     for (e, set) in &b.0 {
         match met.0.iter_mut().find(|(known, _)| known == e) {
@@ -135,7 +134,7 @@ fn meet(a: &Case, b: &Case) -> Option<Case> {
 }
 
 impl Case {
-    /// Whether some number that is made of others lies elsewhere than they make it, where each of them has one value.
+    /// Whether the interval of a compound expression excludes its value, where each of its parts has a single value.
     fn is_contrary(&self) -> bool {
         let known = |e: &Expr| match self.0.iter().find(|(known, _)| known == e) {
             Some((_, set)) if is_read(e) && set.len() == 1 && set[0].0 == set[0].1 => Some(set[0].0),
@@ -147,12 +146,12 @@ impl Case {
     }
 }
 
-/// Whether a number is read, and not made of others.
+/// Whether an expression is an input, not a compound.
 fn is_read(expr: &Expr) -> bool {
     !matches!(expr, Expr::Int(_) | Expr::Not(_) | Expr::In(..) | Expr::If(..) | Expr::Binary(..))
 }
 
-/// The numbers that are read for an expression.
+/// The inputs of an expression.
 fn read_by(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Int(_) => Vec::new(),
@@ -163,9 +162,9 @@ fn read_by(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// What a witness tells of an expression: of one that is made of others only if nothing else is said of these. A field
-/// of which it says nothing is 0.
-fn told(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
+/// The value of an expression for a witness; of a compound only if its parts are not restricted otherwise. Fields that
+/// the witness does not contain are 0.
+fn witness_value(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
     let own = read_by(expr);
     let is_apart = |other: &Expr| other == expr || read_by(other).iter().all(|of| !own.contains(of));
     match witness.iter().find(|(known, _)| known == expr) {
@@ -199,7 +198,7 @@ fn common(a: &[(u64, u64)], b: &[(u64, u64)]) -> Intervals {
     out
 }
 
-/// The value of an expression, by what is known of it or of its parts.
+/// The value of an expression from known values of it or its parts.
 fn value(expr: &Expr, known: &dyn Fn(&Expr) -> Option<u64>) -> Option<u64> {
     if let Some(value) = known(expr) {
         return Some(value);
@@ -232,7 +231,7 @@ mod tests {
         Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b))
     }
 
-    /// None if the two exclude each other, else the witness.
+    /// None if the two exclude each other, otherwise the witness.
     fn check(a: &Expr, b: &Expr) -> Option<Option<Vec<u64>>> {
         let most = |_: &Expr| 255;
         let (of_a, of_b) = (cases(a, &most).expect("few"), cases(b, &most).expect("few"));
@@ -241,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn conditions_exclude_each_other_or_have_a_witness() {
-        // Two protocols would claim one payload, and the order in the text would decide unnoticed.
+    fn overlapping_conditions_have_witness() {
+        // Two protocols would match one payload, and their order in the text would decide silently.
         let is = |n, value| op(BinaryOp::Eq, field(n), value);
         assert_eq!(check(&is(0, 6), &is(0, 17)), None);
         assert_eq!(check(&is(0, 6), &is(0, 6)), Some(Some(vec![6])));
@@ -258,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_a_doubt() {
-        // A condition that is not understood must not pass for one that excludes another.
+    fn undecidable_overlap_is_reported() {
+        // A condition that cannot be analysed must not count as excluding another.
         let odd = op(BinaryOp::Eq, Expr::Binary(BinaryOp::Rem, Box::new(field(0)), Box::new(field(1))), 1);
         assert_eq!(check(&odd, &op(BinaryOp::Eq, field(0), 4)), Some(None));
         assert_eq!(check(&odd, &op(BinaryOp::Eq, field(2), 4)), Some(Some(vec![1, 4])));
@@ -270,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_numbers_that_are_known_is_known() {
-        // Two protocols that share nothing would be refused, with a frame that is neither's.
+    fn witness_evaluates_expressions() {
+        // Disjoint protocols would be rejected, with a witness that is neither's frame.
         let sum = |n, more| Expr::Binary(BinaryOp::Add, Box::new(field(n)), Box::new(more));
         let is = |e, value| op(BinaryOp::Eq, e, value);
         let one = is(sum(0, Expr::Int(1)), 30);
@@ -281,14 +280,14 @@ mod tests {
         let both = is(sum(0, field(1)), 30);
         assert_eq!(check(&both, &and(is(field(0), 4), is(field(1), 5))), None);
         assert_eq!(check(&both, &and(is(field(0), 4), is(field(1), 26))), Some(Some(vec![30, 4, 26])));
-        // Nobody has solved for the other part, and the least of many values is only one.
+        // The equation is not solved for the other part, and the minimum is only one of many values.
         assert_eq!(check(&both, &is(field(0), 4)), Some(None));
         assert_eq!(check(&one, &op(BinaryOp::Ge, field(0), 100)), Some(None));
         assert_eq!(check(&one, &is(sum(0, Expr::Int(2)), 7)), Some(None));
     }
 
     #[test]
-    fn the_complement_of_intervals_has_no_gaps() {
+    fn interval_complement_has_no_gaps() {
         assert_eq!(without(&[(0, 3), (5, u64::MAX)]), [(4, 4)]);
         assert_eq!(without(&[]), [(0, u64::MAX)]);
         assert_eq!(without(&[(0, u64::MAX)]), []);

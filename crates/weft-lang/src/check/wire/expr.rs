@@ -1,4 +1,4 @@
-//! Expressions over a header: which words they may use where, and between which numbers their values lie.
+//! Expressions over a header: the names available in each clause, and the ranges of values.
 
 use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_max};
 
@@ -9,61 +9,66 @@ use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
-/// Parts of one expression; it is copied for each arm of a SWITCH.
+/// The maximum size of an expression; it is copied for each arm of a SWITCH.
 const PARTS_MAX: usize = 256;
 /// No layer is longer.
 const LAYER_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Where an expression stands, which decides what is known.
+/// The clause of an expression, which determines the available values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// A width, a WHEN, COUNT or BYTES: what stands before it.
+    /// A width, a WHEN, COUNT or BYTES: the fields before it.
     Before,
-    /// DEFAULT: that, and checksums.
+    /// DEFAULT: these, and checksums.
     Default,
-    /// UNTIL: that, and the round.
+    /// UNTIL: these, and the current round.
     Until,
-    /// CHECK: all that there is.
+    /// CHECK: everything.
     Check,
-    /// COMPUTED: that, and checksums.
+    /// COMPUTED: these, and checksums.
     Computed,
     /// LENGTH: the header.
     Length,
-    /// PAYLOAD and BIND: the header, and the first bits behind it.
+    /// PAYLOAD and BIND: the header, and the first bits after it.
     Next,
-    /// ON ENCAP SET: the header and how much it carries.
+    /// ON ENCAP SET: the header, and the length of its payload.
     Encap,
 }
 
 /// The place of an expression.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct ExprContext {
     pub(super) purpose: Purpose,
-    /// Fields that stand before it.
+    /// The number of fields before it.
     pub(super) n_before: usize,
-    /// The repetition that it stands in, an index into [`Header::repeats`].
+    /// The surrounding repetition, an index into [`Header::repeats`].
     pub(super) repeat: Option<usize>,
 }
 
-impl At {
-    /// A place where the whole header is known.
+impl ExprContext {
+    /// A clause in which the whole header is available.
     pub(super) fn whole(purpose: Purpose) -> Self {
         Self { purpose, n_before: usize::MAX, repeat: None }
     }
 }
 
-/// An expression, with what is known of its value.
+/// An expression with its properties.
 #[derive(Clone, Debug)]
 pub(super) struct Typed {
     pub(super) expr: Expr,
     /// It is a truth, 0 or 1.
     pub(super) is_truth: bool,
-    /// The least and the greatest that it may be.
+    /// The minimum and the maximum of its value.
     pub(super) range: (u64, u64),
 }
 
-/// A number: an expression that is no truth, or one that is taken for 0 or 1.
-pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Expr) -> Option<Typed> {
+/// A number: an expression that is not BOOL, or a BOOL used as 0 or 1.
+pub(super) fn number(
+    cx: &mut Cx<'_>,
+    header: &Header<'_>,
+    at: ExprContext,
+    ast: &ast::Expr,
+) -> Option<Typed> {
     if n_parts(ast) > PARTS_MAX {
         let message = format!("an expression of more than {PARTS_MAX} parts");
         let diagnostic = Diagnostic::error(code::EXPR_TOO_LARGE, message)
@@ -72,11 +77,16 @@ pub(super) fn number(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Ex
         cx.report(diagnostic);
         return None;
     }
-    Reader { cx, header, at }.expr(ast)
+    ExprReader { cx, header, at }.expr(ast)
 }
 
 /// A condition.
-pub(super) fn condition(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast::Expr) -> Option<Expr> {
+pub(super) fn condition(
+    cx: &mut Cx<'_>,
+    header: &Header<'_>,
+    at: ExprContext,
+    ast: &ast::Expr,
+) -> Option<Expr> {
     let typed = number(cx, header, at, ast)?;
     if typed.is_truth {
         return Some(typed.expr);
@@ -87,9 +97,8 @@ pub(super) fn condition(cx: &mut Cx<'_>, header: &Header<'_>, at: At, ast: &ast:
 
 fn not_a_truth(cx: &mut Cx<'_>, ast: &ast::Expr) {
     let text = cx.sources.slice(ast.span).to_owned();
-    let diagnostic =
-        Diagnostic::error(code::TYPE_MISMATCH, "a condition is needed here, and this is a number")
-            .at(ast.span, "true or false?");
+    let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, "expected a condition, found a number")
+        .at(ast.span, "true or false?");
     cx.report(match text.len() {
         0..=60 => diagnostic.with_help(format!("write `{text} <> 0`")),
         _ => diagnostic.with_help("compare it: `... <> 0`"),
@@ -113,13 +122,13 @@ fn n_parts(ast: &ast::Expr) -> usize {
     }
 }
 
-struct Reader<'r, 'c, 'a> {
+struct ExprReader<'r, 'c, 'a> {
     cx: &'r mut Cx<'c>,
     header: &'r Header<'a>,
-    at: At,
+    at: ExprContext,
 }
 
-impl Reader<'_, '_, '_> {
+impl ExprReader<'_, '_, '_> {
     fn expr(&mut self, ast: &ast::Expr) -> Option<Typed> {
         let span = ast.span;
         match &ast.kind {
@@ -127,7 +136,7 @@ impl Reader<'_, '_, '_> {
             Ast::Bool(value) => Some(truth(Expr::Int(u64::from(*value)))),
             Ast::Path(path) => match path.as_ident() {
                 Some(name) => self.name(name),
-                None => self.not_here(&path.to_dotted(), span, "an expression looks at its own header alone"),
+                None => self.not_here(&path.to_dotted(), span, "an expression can only read its own header"),
             },
             Ast::Call { function, args, star: None } => self.call(function, args, span),
             Ast::Unary { op: UnaryOp::Not, operand } => {
@@ -152,19 +161,22 @@ impl Reader<'_, '_, '_> {
     }
 
     fn unfit<T>(&mut self, span: Span) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, "a wire format has no such expression")
-            .at(span, "not a number of the header")
-            .with_note(
-                "there are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
-            )
-            .with_help("compute with the fields of this header");
+        let diagnostic = Diagnostic::error(
+            code::WIRE_NOT_SEEN,
+            "this expression is not allowed in a wire format",
+        )
+        .at(span, "not a value of the header")
+        .with_note(
+            "allowed are numbers, fields, + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN and CASE WHEN",
+        )
+        .with_help("compute with the fields of this header");
         self.cx.report(diagnostic);
         None
     }
 
     fn not_here<T>(&mut self, what: &str, span: Span, help: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not known here"))
-            .at(span, "looks at what is not there")
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{what}` is not available here"))
+            .at(span, "not available")
             .with_help(help);
         self.cx.report(diagnostic);
         None
@@ -182,28 +194,29 @@ impl Reader<'_, '_, '_> {
         let (expr, is_known, most, help) = match name.name.as_str() {
             "header_bytes" => {
                 let is_known = !matches!(purpose, P::Before | P::Default | P::Until);
-                let help = "the length of the header is known in CHECK, COMPUTED, LENGTH, PAYLOAD and BIND";
+                let help =
+                    "the length of the header is available in CHECK, COMPUTED, LENGTH, PAYLOAD and BIND";
                 (Expr::HeaderBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
             "payload_bytes" => {
                 let is_known = matches!(purpose, P::Check | P::Computed | P::Next | P::Encap);
                 let help =
-                    "the length of the payload is known in CHECK, COMPUTED, PAYLOAD, BIND and ON ENCAP";
+                    "the length of the payload is available in CHECK, COMPUTED, PAYLOAD, BIND and ON ENCAP";
                 (Expr::PayloadBytes, is_known, LAYER_BYTES_MAX, help)
             }
             "round_bytes" => {
                 let is_known = in_repeat && matches!(purpose, P::Until | P::Check | P::Computed);
-                let help = "it is known in a REPEAT: in UNTIL, CHECK and COMPUTED";
+                let help = "it is available in a REPEAT: in UNTIL, CHECK and COMPUTED";
                 (Expr::RoundBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
             "rest" => {
                 let is_known = matches!(purpose, P::Before | P::Default | P::Until | P::Length);
-                let help = "it is known in a width, WHEN, COUNT, BYTES and UNTIL, and in LENGTH";
+                let help = "it is available in a width, WHEN, COUNT, BYTES and UNTIL, and in LENGTH";
                 (Expr::Rest, is_known, LAYER_BYTES_MAX, help)
             }
             "last" => {
                 let is_known = in_repeat && matches!(purpose, P::Check | P::Computed);
-                (Expr::Last, is_known, 1, "it is known in a REPEAT: in CHECK and COMPUTED")
+                (Expr::Last, is_known, 1, "it is available in a REPEAT: in CHECK and COMPUTED")
             }
             _ => return self.unknown(name),
         };
@@ -231,15 +244,15 @@ impl Reader<'_, '_, '_> {
     }
 
     fn field(&mut self, id: FieldId, span: Span) -> Option<Typed> {
-        self.check_seen(id, span)?;
+        self.check_in_scope(id, span)?;
         let info = &self.header.infos[usize::from(id.0)];
         if info.is_bytes {
             let name = &self.header.protocol.fields[usize::from(id.0)].name;
-            let message = format!("`{name}` is bytes, and no number");
+            let message = format!("`{name}` is bytes, not a number");
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
                 .at(span, "bytes")
                 .with_label(info.span, "declared here")
-                .with_help("an expression looks at `bit(n)` fields; of bytes it may ask `present(f)`");
+                .with_help("an expression reads `bit(n)` fields; for bytes, only `present(f)` is allowed");
             self.cx.report(diagnostic);
             return None;
         }
@@ -247,8 +260,8 @@ impl Reader<'_, '_, '_> {
         (!info.is_broken).then_some(Typed { expr: Expr::Field(id), is_truth: range.1 <= 1, range })
     }
 
-    /// Refuses a field behind the expression, and one of a round from outside.
-    fn check_seen(&mut self, id: FieldId, span: Span) -> Option<()> {
+    /// Rejects a field after the expression, and a field of a round from outside.
+    fn check_in_scope(&mut self, id: FieldId, span: Span) -> Option<()> {
         let info = &self.header.infos[usize::from(id.0)];
         let name = &self.header.protocol.fields[usize::from(id.0)].name;
         if usize::from(id.0) >= self.at.n_before {
@@ -258,19 +271,19 @@ impl Reader<'_, '_, '_> {
             return Some(());
         }
         let repeat = info.repeat.map_or("", |at| &self.header.repeats[at].name);
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not known here"))
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
             .at(span, "of which round?")
             .with_label(info.span, "declared here")
-            .with_help(format!("outside of `{repeat}` only `count({repeat})` is known"));
+            .with_help(format!("outside of `{repeat}` only `count({repeat})` is available"));
         self.cx.report(diagnostic);
         None
     }
 
     fn too_early<T>(&mut self, name: &str, (span, declared): (Span, Span)) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not known here"))
-            .at(span, "is read before it is there")
+        let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, format!("`{name}` is not available here"))
+            .at(span, "read before it is parsed")
             .with_label(declared, "declared here")
-            .with_help("look at fields that stand before it");
+            .with_help("use fields that are declared before this one");
         self.cx.report(diagnostic);
         None
     }
@@ -283,15 +296,15 @@ impl Reader<'_, '_, '_> {
             "count" => self.count(args, span),
             "present" => {
                 let id = self.field_name(function, args, span)?;
-                self.check_seen(id, span)?;
+                self.check_in_scope(id, span)?;
                 Some(truth(Expr::Present(id)))
             }
             "bytes_after" => {
                 let id = self.field_name(function, args, span)?;
                 if !matches!(self.at.purpose, Purpose::Check | Purpose::Computed) {
-                    return self.not_here("bytes_after", span, "it is known in CHECK and COMPUTED");
+                    return self.not_here("bytes_after", span, "it is available in CHECK and COMPUTED");
                 }
-                self.check_seen(id, span)?;
+                self.check_in_scope(id, span)?;
                 Some(Typed { expr: Expr::BytesAfter(id), is_truth: false, range: (0, LAYER_BYTES_MAX) })
             }
             "checksum" | "checksum_or_zero" | "crc32c" => self.checksum(function, span),
@@ -299,7 +312,7 @@ impl Reader<'_, '_, '_> {
             _ => {
                 const FUNCTIONS: [&str; 7] =
                     ["bytes_after", "checksum", "checksum_or_zero", "count", "crc32c", "hash", "present"];
-                let message = format!("a wire format has no function `{}`", function.name);
+                let message = format!("unknown wire format function `{}`", function.name);
                 let diagnostic = Diagnostic::error(code::UNKNOWN_FUNCTION, message)
                     .at(function.span, "unknown")
                     .with_note(format!("there are: {}, peek", FUNCTIONS.join(", ")));
@@ -311,7 +324,11 @@ impl Reader<'_, '_, '_> {
 
     fn peek(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         if self.at.purpose != Purpose::Next {
-            return self.not_here("peek", span, "what stands behind the header is known in PAYLOAD and BIND");
+            return self.not_here(
+                "peek",
+                span,
+                "the bytes after the header are available in PAYLOAD and BIND",
+            );
         }
         let [ast::Expr { kind: Ast::Int(n @ 1..=64), .. }] = args else {
             return self.bad_arguments(span, "peek bit(4)");
@@ -319,7 +336,7 @@ impl Reader<'_, '_, '_> {
         Some(Typed { expr: Expr::Peek(*n as u8), is_truth: *n == 1, range: (0, bits_max(*n as u8)) })
     }
 
-    /// `hash(inner.flow)`: it is there when the header is put in front of a packet.
+    /// `hash(inner.flow)`: available when the header is pushed onto a packet.
     fn flow(&mut self, args: &[ast::Expr], span: Span) -> Option<Typed> {
         let is_flow = |path: &ast::Path| path.to_dotted().eq_ignore_ascii_case("inner.flow");
         match args {
@@ -327,7 +344,11 @@ impl Reader<'_, '_, '_> {
             _ => return self.bad_arguments(span, "hash(inner.flow)"),
         }
         if self.at.purpose != Purpose::Encap {
-            return self.not_here("inner.flow", span, "what a tunnel carries has a flow in ON ENCAP alone");
+            return self.not_here(
+                "inner.flow",
+                span,
+                "the flow of a tunnel's payload is available in ON ENCAP only",
+            );
         }
         Some(Typed { expr: Expr::Flow, is_truth: false, range: (0, u64::from(u32::MAX)) })
     }
@@ -340,7 +361,7 @@ impl Reader<'_, '_, '_> {
         let Some(name) = name else { return self.bad_arguments(span, "count(options)") };
         let Some(repeat) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) else {
             let names = self.header.repeats.iter().map(|repeat| repeat.name.as_str());
-            let message = format!("there is no REPEAT `{}`", name.name);
+            let message = format!("unknown REPEAT `{}`", name.name);
             let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message).at(name.span, "unknown");
             let diagnostic = with_nearest(diagnostic, name, names);
             if !self.header.is_gappy {
@@ -349,7 +370,7 @@ impl Reader<'_, '_, '_> {
             return None;
         };
         if repeat.n_before > self.at.n_before || self.at.repeat.is_some() {
-            return self.not_here(&name.name, span, "rounds are counted when the REPEAT is over");
+            return self.not_here(&name.name, span, "the count is available after the REPEAT");
         }
         Some(Typed {
             expr: Expr::Count(name.name.clone()),
@@ -373,14 +394,14 @@ impl Reader<'_, '_, '_> {
     }
 
     fn bad_arguments<T>(&mut self, span: Span, form: &str) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "this takes other arguments")
-            .at(span, "cannot be read so")
-            .with_help(format!("it is written `{form}`"));
+        let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "wrong arguments")
+            .at(span, "not valid")
+            .with_help(format!("syntax: `{form}`"));
         self.cx.report(diagnostic);
         None
     }
 
-    /// Reads nothing of the arguments but their text: `checksum(pseudo, header, payload)`.
+    /// Uses only the text of the arguments: `checksum(pseudo, header, payload)`.
     fn checksum(&mut self, function: &Ident, span: Span) -> Option<Typed> {
         const KNOWN: [(&str, Checksum); 5] = [
             ("checksum(header)", Checksum::Header),
@@ -391,7 +412,7 @@ impl Reader<'_, '_, '_> {
         ];
         if !matches!(self.at.purpose, Purpose::Computed | Purpose::Default) {
             let help =
-                format!("a field of its own holds it: `sum bit(16) COMPUTED ({}(header))`", function.name);
+                format!("store it in a separate field: `sum bit(16) COMPUTED ({}(header))`", function.name);
             return self.not_here(&function.name, span, &help);
         }
         let text: String = self.cx.sources.slice(span).chars().filter(|c| !c.is_whitespace()).collect();
@@ -399,10 +420,10 @@ impl Reader<'_, '_, '_> {
         let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
         let Some((_, checksum)) = KNOWN.iter().find(|(known, _)| *known == text) else {
             let forms = KNOWN.map(|(form, _)| form.replace(',', ", "));
-            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "there is no such checksum")
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "unknown checksum coverage")
                 .at(span, "of what?")
                 .with_note(format!("there are: {}", forms.join("; ")))
-                .with_help("say what it covers: `checksum(header)`");
+                .with_help("write what it covers: `checksum(header)`");
             self.cx.report(diagnostic);
             return None;
         };
@@ -450,11 +471,11 @@ impl Reader<'_, '_, '_> {
         Some(Typed { expr: binary(op, left.expr, right.expr), is_truth, range })
     }
 
-    /// Tells of a comparison with a number that is true of no frame.
+    /// Warns of a comparison that is never true.
     fn warn_of_number(&mut self, op: BinaryOp, typed: &Typed, (number, span): (&Typed, Span)) {
         let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { return };
         let n = *n;
-        let is_ever = match op {
+        let can_compare = match op {
             BinaryOp::Eq => (low..=high).contains(&n),
             BinaryOp::Lt => low < n,
             BinaryOp::Le => low <= n,
@@ -462,12 +483,12 @@ impl Reader<'_, '_, '_> {
             BinaryOp::Ge => high >= n,
             _ => true,
         };
-        if is_ever || matches!(typed.expr, Expr::Int(_)) {
+        if can_compare || matches!(typed.expr, Expr::Int(_)) {
             return;
         }
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no frame")
-            .at(span, format!("what it is compared with is {low} to {high}"))
-            .with_help("compare it with a number that the header can hold");
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is never true")
+            .at(span, format!("the other side is {low} to {high}"))
+            .with_help("compare it with a value in that range");
         self.cx.report(diagnostic);
     }
 
@@ -475,7 +496,7 @@ impl Reader<'_, '_, '_> {
     fn part(&mut self, ast: &ast::Expr) -> Option<Typed> {
         let typed = self.expr(ast)?;
         if matches!(typed.expr, Expr::Checksum(_)) {
-            let help = "a checksum is all that a field holds: `COMPUTED (checksum(header))`";
+            let help = "a checksum must be the whole expression: `COMPUTED (checksum(header))`";
             return self.not_here("checksum", ast.span, help);
         }
         Some(typed)
@@ -493,9 +514,10 @@ impl Reader<'_, '_, '_> {
                 (Ast::Int(n), Some(values)) => values.push(*n),
                 (Ast::Int(_), None) => {}
                 _ => {
-                    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "the values of IN are numbers")
-                        .at(part.span, "not a number")
-                        .with_help("compare with `=`, and join with OR");
+                    let diagnostic =
+                        Diagnostic::error(code::NOT_CONSTANT, "the values of IN must be numbers")
+                            .at(part.span, "not a number")
+                            .with_help("compare with `=`, and join the conditions with OR");
                     self.cx.report(diagnostic);
                     values = None;
                 }
@@ -522,8 +544,8 @@ impl Reader<'_, '_, '_> {
 
     fn case(&mut self, arms: &[ast::CaseArm], otherwise: Option<&ast::Expr>, span: Span) -> Option<Typed> {
         let Some(otherwise) = otherwise else {
-            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE of a wire format has an ELSE")
-                .at(span, "what else?")
+            let diagnostic = Diagnostic::error(code::MISSING_CLAUSE, "a CASE in a wire format needs an ELSE")
+                .at(span, "ELSE missing")
                 .with_help("a field always has a value: add `ELSE 0`");
             self.cx.report(diagnostic);
             return None;
@@ -551,7 +573,7 @@ pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Binary(op, Box::new(left), Box::new(right))
 }
 
-/// The same comparison with its sides changed.
+/// The same comparison with swapped operands.
 fn mirrored(op: BinaryOp) -> BinaryOp {
     match op {
         BinaryOp::Lt => BinaryOp::Gt,
@@ -562,7 +584,7 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
     }
 }
 
-/// Between which numbers a result lies; arithmetic saturates, and division by zero is 0.
+/// The range of a result; arithmetic saturates, and division by zero gives 0.
 fn range(op: BinaryOp, (a, b): (u64, u64), (c, d): (u64, u64)) -> (u64, u64) {
     match op {
         BinaryOp::Add => (a.saturating_add(c), b.saturating_add(d)),

@@ -1,4 +1,4 @@
-//! The header of a protocol: fields that fill whole bytes, and a longest size.
+//! The header of a protocol: fields in whole bytes, and a maximum size.
 
 use weft_core::types::Type;
 use weft_core::wire::{
@@ -7,7 +7,7 @@ use weft_core::wire::{
 };
 
 use super::computed;
-use super::expr::{self, At, Purpose, Typed};
+use super::expr::{self, ExprContext, Purpose, Typed};
 use crate::ast::{
     self, ExprKind as Ast, Ident, ProtocolClause, WireField, WireItem, WireRuleKind, WireUntil, WireWidth,
 };
@@ -20,23 +20,23 @@ pub(super) struct Header<'a> {
     pub(super) ast: &'a ast::Protocol,
     pub(super) protocol: Protocol,
     /// Of each of [`Protocol::fields`].
-    pub(super) infos: Vec<Info>,
+    pub(super) infos: Vec<FieldInfo>,
     pub(super) repeats: Vec<Repeat>,
-    /// `PAYLOAD ... WHEN (e)`: only then is the payload anything but bytes.
+    /// `PAYLOAD ... WHEN (e)`: otherwise the payload is only bytes.
     pub(super) gate: Option<Expr>,
-    /// Something of it is left out because of a fault, so that a name that is missing may well have been there.
+    /// Part of it is omitted because of an error, so a missing name may be declared there.
     pub(super) is_gappy: bool,
 }
 
 /// What the checks know of a field.
-pub(super) struct Info {
+pub(super) struct FieldInfo {
     pub(super) span: Span,
     pub(super) is_bytes: bool,
-    /// It has a fault: what looks at it stays silent.
+    /// The field has an error: checks that depend on it stay silent.
     pub(super) is_broken: bool,
-    /// The least and the greatest that it may be.
+    /// The minimum and the maximum of its value.
     pub(super) range: (u64, u64),
-    /// The repetition that it is in, an index into [`Header::repeats`].
+    /// The surrounding repetition, an index into [`Header::repeats`].
     pub(super) repeat: Option<usize>,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Repeat {
     pub(super) n_before: usize,
 }
 
-/// Names that mean something else in an expression.
+/// Names with a different meaning in an expression.
 const WORDS: [&str; 6] = ["header_bytes", "last", "payload_bytes", "peek", "rest", "round_bytes"];
 
 impl Header<'_> {
-    /// Where a field is declared that the checks have not come to yet.
+    /// The declaration of a field that is not checked yet.
     pub(super) fn later(&self, name: &str) -> Option<Span> {
         fn find(items: &[WireItem], name: &str) -> Option<Span> {
             items.iter().find_map(|item| match item {
@@ -76,7 +76,7 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
     let (infos, repeats) = (Vec::new(), Vec::new());
     let header = Header { ast, protocol, infos, repeats, gate: None, is_gappy: false };
     let mut builder = Builder { cx, header, pending: Vec::new() };
-    let place = Place { repeat: None, is_optional: false };
+    let place = ItemContext { repeat: None, is_optional: false };
     let (items, size) = builder.items(&ast.items, place);
     builder.header.protocol.items = items;
     builder.sizes(size);
@@ -89,39 +89,39 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
 struct Builder<'b, 'c, 'a> {
     cx: &'b mut Cx<'c>,
     header: Header<'a>,
-    /// Fields whose rules are to be looked at when all fields are known.
+    /// Fields whose rules are checked when all fields are known.
     pending: Vec<(FieldId, &'a WireField, Option<usize>)>,
 }
 
-/// Where items stand.
+/// The context of items.
 #[derive(Clone, Copy)]
-struct Place {
+struct ItemContext {
     repeat: Option<usize>,
     is_optional: bool,
 }
 
 /// How many bytes some items take.
 #[derive(Clone, Copy, Default)]
-struct Size {
+struct ByteRange {
     min: u64,
     max: u64,
 }
 
-/// Bits since the last whole byte was begun.
+/// The bits since the last byte boundary.
 #[derive(Default)]
-struct Open {
+struct PartialBytes {
     bits: u64,
-    /// The field that began them, and the last one.
+    /// The first and the last field of these bits.
     spans: Option<(Span, Span)>,
-    /// One of them has a fault, so that nobody knows how many there are.
+    /// One of the fields has an error, so the number of bits is unknown.
     is_broken: bool,
 }
 
 impl<'a> Builder<'_, '_, 'a> {
     // ---- items -------------------------------------------------------------------------------------------------
 
-    fn items(&mut self, items: &'a [WireItem], place: Place) -> (Vec<Item>, Size) {
-        let (mut done, mut size, mut open) = (Vec::new(), Size::default(), Open::default());
+    fn items(&mut self, items: &'a [WireItem], place: ItemContext) -> (Vec<Item>, ByteRange) {
+        let (mut done, mut size, mut open) = (Vec::new(), ByteRange::default(), PartialBytes::default());
         for item in items {
             let is_bits =
                 matches!(item, WireItem::Field(field) if matches!(field.width, WireWidth::Bits { .. }));
@@ -140,11 +140,11 @@ impl<'a> Builder<'_, '_, 'a> {
                 }
                 WireItem::When { condition, items, .. } => {
                     let condition = self.condition(condition, place.repeat, Purpose::Before);
-                    let (items, inner) = self.items(items, Place { is_optional: true, ..place });
+                    let (items, inner) = self.items(items, ItemContext { is_optional: true, ..place });
                     if let Some(condition) = condition {
                         done.push(Item::When { condition, items });
                     }
-                    Size { min: 0, max: inner.max }
+                    ByteRange { min: 0, max: inner.max }
                 }
                 WireItem::Repeat { name, items, until, max, span } => {
                     match self.repeat(name, items, until, max.as_ref(), *span, place) {
@@ -154,7 +154,7 @@ impl<'a> Builder<'_, '_, 'a> {
                         }
                         None => {
                             self.header.is_gappy = true;
-                            Size::default()
+                            ByteRange::default()
                         }
                     }
                 }
@@ -166,43 +166,43 @@ impl<'a> Builder<'_, '_, 'a> {
         (done, size)
     }
 
-    /// Bits are over: they fill whole bytes.
-    fn close(&mut self, open: &mut Open, size: &mut Size, before: Option<Span>) {
-        let Open { bits, spans, is_broken } = core::mem::take(open);
+    /// Ends a run of bit fields: it must fill whole bytes.
+    fn close(&mut self, open: &mut PartialBytes, size: &mut ByteRange, before: Option<Span>) {
+        let PartialBytes { bits, spans, is_broken } = core::mem::take(open);
         size.min = size.min.saturating_add(bits.div_ceil(8));
         size.max = size.max.saturating_add(bits.div_ceil(8));
         let (Some((first, last)), 1.., false) = (spans, bits % 8, is_broken) else { return };
         let missing = 8 - bits % 8;
-        let message = format!("{bits} bits fill no whole bytes");
+        let message = format!("{bits} bits do not fill whole bytes");
         let mut diagnostic =
-            Diagnostic::error(code::WIRE_ALIGNMENT, message).at(last, format!("{missing} more would"));
+            Diagnostic::error(code::WIRE_ALIGNMENT, message).at(last, format!("{missing} more bits would"));
         if first != last {
-            diagnostic = diagnostic.with_label(first, "the first of them");
+            diagnostic = diagnostic.with_label(first, "first of these bits");
         }
         if let Some(before) = before {
-            diagnostic = diagnostic.with_label(before, "begins at a byte");
+            diagnostic = diagnostic.with_label(before, "must start at a byte boundary");
         }
         let help = format!("add `r{} bit({missing}) RESERVED`", self.header.protocol.fields.len());
         self.cx.report(diagnostic.with_help(help));
     }
 
     fn condition(&mut self, ast: &ast::Expr, repeat: Option<usize>, purpose: Purpose) -> Option<Expr> {
-        let at = At { purpose, n_before: self.header.infos.len(), repeat };
+        let at = ExprContext { purpose, n_before: self.header.infos.len(), repeat };
         let condition = expr::condition(self.cx, &self.header, at, ast);
         self.header.is_gappy |= condition.is_none();
         condition
     }
 
     fn before(&mut self, ast: &ast::Expr, repeat: Option<usize>) -> Option<Typed> {
-        let at = At { purpose: Purpose::Before, n_before: self.header.infos.len(), repeat };
+        let at = ExprContext { purpose: Purpose::Before, n_before: self.header.infos.len(), repeat };
         expr::number(self.cx, &self.header, at, ast)
     }
 
     fn too_many_fields(&mut self, span: Span) {
-        let message = format!("a protocol has {FIELDS_MAX} fields at most");
+        let message = format!("a protocol has at most {FIELDS_MAX} fields");
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
             .at(span, "one too many")
-            .with_help("take several that nothing looks at as one: `rest_of_it bytes(n)`");
+            .with_help("merge fields that are not read: `rest_of_it bytes(n)`");
         self.cx.report(diagnostic);
         self.header.is_gappy = true;
     }
@@ -214,18 +214,18 @@ impl<'a> Builder<'_, '_, 'a> {
         until: &WireUntil,
         max: Option<&ast::Expr>,
         span: Span,
-        place: Place,
-    ) -> Option<(Item, Size)> {
+        place: ItemContext,
+    ) -> Option<(Item, ByteRange)> {
         if let Some(outer) = place.repeat {
             let diagnostic =
-                Diagnostic::error(code::NOT_IN_VERSION, "a REPEAT in a REPEAT is not in this version")
+                Diagnostic::error(code::NOT_IN_VERSION, "a nested REPEAT is not supported in this version")
                     .at(name.span, "the inner one")
                     .with_label(self.header.repeats[outer].span, "the outer one")
-                    .with_help("take the inner part as bytes: `options bytes(len)`");
+                    .with_help("declare the inner part as bytes: `options bytes(len)`");
             self.cx.report(diagnostic);
             return None;
         }
-        // What says how often is read before the first round.
+        // The COUNT is read before the first round.
         let early = match until {
             WireUntil::Count(e) | WireUntil::Bytes(e) => Some(self.before(e, None)),
             WireUntil::Condition(_) => None,
@@ -234,7 +234,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let n_before = usize::MAX;
         self.header.repeats.push(Repeat { name: name.name.clone(), span: name.span, max: 0, n_before });
         let may_be_none = early.as_ref().is_some_and(|e| e.as_ref().is_none_or(|e| e.range.0 == 0));
-        let inner = Place { repeat: Some(at), is_optional: place.is_optional || may_be_none };
+        let inner = ItemContext { repeat: Some(at), is_optional: place.is_optional || may_be_none };
         let (items, round) = self.items(items, inner);
         let until = match (until, early) {
             (WireUntil::Condition(e), _) => self
@@ -254,14 +254,14 @@ impl<'a> Builder<'_, '_, 'a> {
         if round.min == 0 {
             let message = format!("a round of `{}` may be empty", name.name);
             let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
-                .at(name.span, "would go round without using up anything")
-                .with_help("put a field into it that is always there, outside of WHEN");
+                .at(name.span, "would repeat without consuming any bytes")
+                .with_help("add a field that is always present, outside of WHEN");
             self.cx.report(diagnostic);
         }
         let (until, rounds, bytes, rounds_min) = until?;
         let max = self.rounds_max(name, max, rounds)?;
         self.header.repeats[at].max = max;
-        let size = Size {
+        let size = ByteRange {
             min: round.min.saturating_mul(rounds_min.min(u64::from(max))),
             max: round.max.saturating_mul(u64::from(max)).min(bytes),
         };
@@ -270,23 +270,28 @@ impl<'a> Builder<'_, '_, 'a> {
         Some((Item::Repeat { name: name.name.clone(), field, items, until, max, line }, size))
     }
 
-    fn report_if_taken(&mut self, name: &Ident) {
+    fn report_duplicate_name(&mut self, name: &Ident) {
         if let Some(first) = self.header.protocol.field(&name.name) {
             let first = self.header.infos[usize::from(first.0)].span;
             self.cx.report_duplicate("field", name, first);
         }
     }
 
-    /// All rounds of a REPEAT are a field by its name; how long they may be is not known yet.
-    fn rounds(&mut self, name: &Ident, place: Place) -> Option<FieldId> {
+    /// All rounds of a REPEAT form a field with its name; its length is not known yet.
+    fn rounds(&mut self, name: &Ident, place: ItemContext) -> Option<FieldId> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
         if usize::from(id.0) >= FIELDS_MAX {
             self.too_many_fields(name.span);
             return None;
         }
-        self.report_if_taken(name);
-        let info =
-            Info { span: name.span, is_bytes: true, is_broken: false, range: (0, 0), repeat: place.repeat };
+        self.report_duplicate_name(name);
+        let info = FieldInfo {
+            span: name.span,
+            is_bytes: true,
+            is_broken: false,
+            range: (0, 0),
+            repeat: place.repeat,
+        };
         self.header.infos.push(info);
         self.header.protocol.fields.push(Field {
             name: name.name.clone(),
@@ -301,28 +306,28 @@ impl<'a> Builder<'_, '_, 'a> {
         Some(id)
     }
 
-    /// How often a repetition goes round at most: what is written, or what follows.
+    /// The maximum number of rounds: as written, or as implied.
     fn rounds_max(&mut self, name: &Ident, max: Option<&ast::Expr>, rounds: u64) -> Option<u32> {
         let limit = u64::from(REPEATS_MAX);
         let Some(max) = max else {
             if rounds <= limit {
                 return Some(rounds as u32);
             }
-            let message = format!("`{}` may go round more than {REPEATS_MAX} times", name.name);
+            let message = format!("`{}` may repeat more than {REPEATS_MAX} times", name.name);
             let diagnostic = Diagnostic::error(code::WIRE_UNBOUNDED, message)
-                .at(name.span, "how often at most?")
+                .at(name.span, "maximum missing")
                 .with_help(format!(
                     "add `MAX 16`, or another number up to {REPEATS_MAX}: a header with more is malformed"
                 ));
             self.cx.report(diagnostic);
             return None;
         };
-        let n = self.int(max, "how often a REPEAT goes round")?;
+        let n = self.int(max, "the MAX of a REPEAT")?;
         if !(1..=limit).contains(&n) {
-            let message = format!("a REPEAT goes round 1 to {REPEATS_MAX} times");
+            let message = format!("a REPEAT must have a MAX of 1 to {REPEATS_MAX}");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(max.span, "outside the limits")
-                .with_help("take what is longer as bytes: `options bytes(len)`");
+                .with_help("declare longer parts as bytes: `options bytes(len)`");
             self.cx.report(diagnostic);
             return None;
         }
@@ -334,32 +339,36 @@ impl<'a> Builder<'_, '_, 'a> {
         if let Ast::Int(n) = ast.kind {
             return Some(n);
         }
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} is a number"))
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, format!("{what} must be a number"))
             .at(ast.span, "not a number")
-            .with_help("a definition is the same for all frames: write a literal");
+            .with_help("write a literal: a definition is the same for all frames");
         self.cx.report(diagnostic);
         None
     }
 
     // ---- fields ------------------------------------------------------------------------------------------------
 
-    fn field(&mut self, field: &'a WireField, place: Place, open: &mut Open) -> (FieldId, Size) {
+    fn field(
+        &mut self,
+        field: &'a WireField,
+        place: ItemContext,
+        open: &mut PartialBytes,
+    ) -> (FieldId, ByteRange) {
         let name = &field.name;
         let id = FieldId(self.header.protocol.fields.len() as u16);
-        self.report_if_taken(name);
+        self.report_duplicate_name(name);
         if WORDS.contains(&name.name.as_str()) {
-            let message =
-                format!("`{}` means something else in a wire format, and names no field", name.name);
+            let message = format!("`{}` is reserved in a wire format and cannot name a field", name.name);
             let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
                 .at(name.span, "taken")
-                .with_help(format!("call it `{}_`", name.name));
+                .with_help(format!("name it `{}_`", name.name));
             self.cx.report(diagnostic);
         }
         let (width, size) = match &field.width {
-            WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), Size::default()),
+            WireWidth::Bits { n, little } => (self.bits(field, n, *little, open), ByteRange::default()),
             WireWidth::Bytes { count, max } => match self.bytes(field, count, max.as_ref(), place) {
                 Some((width, size)) => (Some(width), size),
-                None => (None, Size::default()),
+                None => (None, ByteRange::default()),
             },
         };
         let is_broken = width.is_none();
@@ -376,7 +385,13 @@ impl<'a> Builder<'_, '_, 'a> {
             _ => range,
         };
         let is_bytes = matches!(field.width, WireWidth::Bytes { .. });
-        self.header.infos.push(Info { span: name.span, is_bytes, is_broken, range, repeat: place.repeat });
+        self.header.infos.push(FieldInfo {
+            span: name.span,
+            is_bytes,
+            is_broken,
+            range,
+            repeat: place.repeat,
+        });
         self.header.protocol.fields.push(Field {
             name: name.name.clone(),
             width,
@@ -396,22 +411,25 @@ impl<'a> Builder<'_, '_, 'a> {
         field: &WireField,
         n: &ast::Expr,
         little: Option<Span>,
-        open: &mut Open,
+        open: &mut PartialBytes,
     ) -> Option<Width> {
         let count = self.int(n, "the width of a field")?;
         let at = if open.is_broken { 0 } else { open.bits % 8 };
         let fault = if !(1..=64).contains(&count) {
-            Some((format!("a field has 1 to 64 bits, and this has {count}"), "what is wider is `bytes(n)`"))
+            Some((
+                format!("a field must have 1 to 64 bits, but this has {count}"),
+                "use `bytes(n)` for wider fields",
+            ))
         } else if at + count > 64 {
             let message = format!(
-                "`{}` lies in {} bytes, and 8 are the most",
+                "`{}` spans {} bytes; at most 8 are allowed",
                 field.name.name,
                 (at + count).div_ceil(8)
             );
-            Some((message, "begin it at a byte, or split it"))
+            Some((message, "start it at a byte boundary, or split it"))
         } else if little.is_some() && (at != 0 || count % 8 != 0) {
-            let message = "LITTLE is an order of bytes, and this field does not fill whole ones".to_owned();
-            Some((message, "give it 16, 24, 32, ... bits, and begin it at a byte"))
+            let message = "LITTLE is a byte order, but this field does not fill whole bytes".to_owned();
+            Some((message, "use 16, 24, 32, ... bits, and start at a byte boundary"))
         } else {
             None
         };
@@ -433,22 +451,22 @@ impl<'a> Builder<'_, '_, 'a> {
         field: &WireField,
         count: &ast::Expr,
         max: Option<&ast::Expr>,
-        place: Place,
-    ) -> Option<(Width, Size)> {
+        place: ItemContext,
+    ) -> Option<(Width, ByteRange)> {
         let limit = u64::from(HEADER_BYTES_MAX);
         let count_span = count.span;
         let count = self.before(count, place.repeat)?;
         let max = match max {
-            Some(max) => self.int(max, "how long a field is")?,
+            Some(max) => self.int(max, "the length of a field")?,
             None => count.range.1,
         };
         let fault = if max > limit && count.range.1 == max {
             let message = format!("`{}` may be as long as {} bytes", field.name.name, count.range.1);
             let help = "add `MAX n`: a header with more is malformed";
-            Some((code::WIRE_UNBOUNDED, message, count_span, "how many at most?", help))
+            Some((code::WIRE_UNBOUNDED, message, count_span, "maximum missing", help))
         } else if max > limit || max == 0 {
-            let message = format!("a field has 1 to {limit} bytes");
-            let help = "what is longer is the payload";
+            let message = format!("a field must have 1 to {limit} bytes");
+            let help = "longer data belongs to the payload";
             Some((code::WIRE_WIDTH, message, field.span, "cannot be", help))
         } else {
             None
@@ -458,12 +476,12 @@ impl<'a> Builder<'_, '_, 'a> {
             return None;
         }
         let max = max.min(count.range.1).max(1);
-        let size = Size { min: count.range.0.min(max), max };
+        let size = ByteRange { min: count.range.0.min(max), max };
         Some((Width::Bytes { count: count.expr, max: max as u32 }, size))
     }
 
     /// The type as a column.
-    fn ty(&mut self, field: &WireField, width: &Width, size: Size) -> Type {
+    fn ty(&mut self, field: &WireField, width: &Width, size: ByteRange) -> Type {
         let own = match width {
             Width::Bits { n: 1, .. } => Type::Bool,
             Width::Bits { n, .. } => Type::Uint(n.next_power_of_two().max(8)),
@@ -475,16 +493,16 @@ impl<'a> Builder<'_, '_, 'a> {
         let (fits, help) = match (width, ty) {
             (Width::Bits { .. }, Type::Mac) => (false, "an address is `bytes(6) AS MAC`"),
             (Width::Bits { .. }, Type::IpAddr) => (false, "an address is `bytes(4) AS IPADDR`"),
-            (Width::Bits { n, .. }, Type::Uint(bits)) if *n > 1 => (bits >= *n, "give it as many bits"),
-            (Width::Bits { .. }, ty) => (ty == own, "bits are numbers, and one bit is BOOL"),
+            (Width::Bits { n, .. }, Type::Uint(bits)) if *n > 1 => (bits >= *n, "use that many bits"),
+            (Width::Bits { .. }, ty) => (ty == own, "`bit(n)` is a number, and `bit(1)` may be BOOL"),
             (_, Type::Mac) => (is_exact(6), "a MAC is `bytes(6)`"),
             (_, Type::IpAddr) => (is_exact(4) || is_exact(16), "an IPADDR is `bytes(4)` or `bytes(16)`"),
             (_, Type::Text(None) | Type::Bytes(None)) => (true, ""),
-            _ => (false, "bytes are MAC, IPADDR, TEXT or BYTES"),
+            _ => (false, "bytes can be MAC, IPADDR, TEXT or BYTES"),
         };
         if !fits {
             let message = format!("`{}` cannot be {ty}", field.name.name);
-            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(ast.span, "does not fit");
+            let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(ast.span, "out of range");
             self.cx.report(diagnostic.with_help(help));
             return own;
         }
@@ -493,7 +511,7 @@ impl<'a> Builder<'_, '_, 'a> {
 
     // ---- what holds of all -------------------------------------------------------------------------------------
 
-    fn sizes(&mut self, size: Size) {
+    fn sizes(&mut self, size: ByteRange) {
         let protocol = &mut self.header.protocol;
         let limit = u64::from(HEADER_BYTES_MAX);
         protocol.header_min = size.min.min(limit) as u32;
@@ -502,21 +520,21 @@ impl<'a> Builder<'_, '_, 'a> {
         if size.max > limit {
             let message = format!("the header of `{}` may be {} bytes long", name.name, size.max);
             let diagnostic = Diagnostic::error(code::WIRE_HEADER_TOO_LONG, message)
-                .at(name.span, format!("{limit} are the most"))
-                .with_help("lower the MAX of its longest part, or leave that to the payload");
+                .at(name.span, format!("the limit is {limit}"))
+                .with_help("lower the MAX of its longest part, or move that part to the payload");
             self.cx.report(diagnostic);
         }
     }
 
-    /// The rules of all fields; where they are written.
+    /// The rules of all fields, with their spans.
     fn rules(&mut self) -> Vec<(FieldId, Span)> {
         let mut spans = Vec::new();
         for (id, field, repeat) in core::mem::take(&mut self.pending) {
-            if self.cx.is_full() {
+            if self.cx.is_at_limit() {
                 break;
             }
             let rule = field.rule.as_ref().and_then(|rule| self.rule(id, field, rule, repeat));
-            let at = At { repeat, ..At::whole(Purpose::Check) };
+            let at = ExprContext { repeat, ..ExprContext::whole(Purpose::Check) };
             let check = field.check.as_ref().and_then(|e| expr::condition(self.cx, &self.header, at, e));
             spans.extend(field.rule.as_ref().map(|rule| (id, rule.span)));
             let known = &mut self.header.protocol.fields[usize::from(id.0)];
@@ -536,10 +554,10 @@ impl<'a> Builder<'_, '_, 'a> {
         let info = &self.header.infos[usize::from(id.0)];
         let (is_bytes, is_broken) = (info.is_bytes, info.is_broken);
         if is_bytes && !matches!(rule.kind, WireRuleKind::Reserved) {
-            let message = format!("`{}` is bytes, and a rule is about a number", field.name.name);
+            let message = format!("`{}` is bytes, but a rule needs a number", field.name.name);
             let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
                 .at(rule.span, "not for bytes")
-                .with_help("bytes are zero if nobody says; `bit(n)` takes a rule, and bytes may be RESERVED");
+                .with_help("bytes default to zero; use `bit(n)` for a rule, or mark the bytes RESERVED");
             self.cx.report(diagnostic);
             return None;
         }
@@ -551,7 +569,7 @@ impl<'a> Builder<'_, '_, 'a> {
         match &rule.kind {
             WireRuleKind::Reserved => Some(Rule::Reserved),
             WireRuleKind::Constant(e) => {
-                let n = self.int(e, "what a field always holds")?;
+                let n = self.int(e, "the fixed value of a field")?;
                 if !fits(n) {
                     self.too_large(field, n, e.span);
                     return None;
@@ -559,9 +577,9 @@ impl<'a> Builder<'_, '_, 'a> {
                 Some(Rule::Constant(n))
             }
             WireRuleKind::Default(e) => {
-                let at = At { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
+                let at = ExprContext { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                if !self.has_room_for_sum(id, field, rule, &value.expr, most, repeat) {
+                if !self.fits_checksum(id, field, rule, &value.expr, most, repeat) {
                     return None;
                 }
                 if !fits(value.range.0) {
@@ -571,16 +589,16 @@ impl<'a> Builder<'_, '_, 'a> {
                 Some(Rule::Default(value.expr))
             }
             WireRuleKind::Computed(e) => {
-                let at = At { repeat, ..At::whole(Purpose::Computed) };
+                let at = ExprContext { repeat, ..ExprContext::whole(Purpose::Computed) };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                let has_room = self.has_room_for_sum(id, field, rule, &value.expr, most, repeat);
+                let has_room = self.fits_checksum(id, field, rule, &value.expr, most, repeat);
                 has_room.then_some(Rule::Computed(value.expr))
             }
         }
     }
 
-    /// Whether a field is as wide as the checksum that it is to hold, and no part of a REPEAT; it is reported if not.
-    fn has_room_for_sum(
+    /// Whether a field has the exact width of its checksum, and is not in a REPEAT; reports an error otherwise.
+    fn fits_checksum(
         &mut self,
         id: FieldId,
         field: &WireField,
@@ -600,19 +618,19 @@ impl<'a> Builder<'_, '_, 'a> {
         let bits = 64 - wanted.leading_zeros();
         let message = format!("a checksum of {bits} bits does not fit `{}`", field.name.name);
         let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
-            .at(rule.span, "needs a field of its own size, outside of a REPEAT")
+            .at(rule.span, "needs a field of its exact size, outside of a REPEAT")
             .with_help(format!("write `{} bit({bits}) COMPUTED (...)`", field.name.name));
         self.cx.report(diagnostic);
         false
     }
 
-    /// Whether a sum of 16 bits stands where one of the words begins that it sums up; it is reported if not. Elsewhere
-    /// the header would not be summed up to what its reader expects.
+    /// Whether a 16-bit checksum starts at a 16-bit word boundary; reports an error otherwise. At another offset, the
+    /// sum would not be what its receiver expects.
     fn is_at_even_byte(&mut self, id: FieldId, field: &WireField, rule: &ast::WireRule) -> bool {
         let Protocol { items, fields, .. } = &self.header.protocol;
         let mut at = Some(0);
         reach(items, fields, id, &mut at);
-        // Behind what has a fault nobody knows.
+        // After a field with an error, the offset is unknown.
         let before = &self.header.infos[..usize::from(id.0)];
         let is_unknown = self.header.is_gappy || before.iter().any(|info| info.is_broken);
         if at == Some(0) || is_unknown {
@@ -622,14 +640,14 @@ impl<'a> Builder<'_, '_, 'a> {
         let (message, label, help) = match at {
             Some(_) => (
                 format!("the checksum `{name}` begins at an odd byte"),
-                "sums up words of two bytes",
-                format!("put a byte more in front of it: `pad bit(8) RESERVED, {name} bit(16) ...`"),
+                "adds 16-bit words",
+                format!("insert a byte before it: `pad bit(8) RESERVED, {name} bit(16) ...`"),
             ),
             None => (
                 format!("the checksum `{name}` may begin at an odd byte"),
-                "behind what may be odd",
+                "after a part that may have odd length",
                 format!(
-                    "write `{name}` in front of what has no fixed length, or make that even: `bytes(2 * n)`"
+                    "declare `{name}` before the variable-length part, or make that part even: `bytes(2 * n)`"
                 ),
             ),
         };
@@ -650,19 +668,22 @@ impl<'a> Builder<'_, '_, 'a> {
     fn payload(&mut self) {
         let Some(payload) = &self.header.ast.payload else { return };
         if let Some(length) = &payload.length {
-            let value = expr::number(self.cx, &self.header, At::whole(Purpose::Length), &length.value);
+            let value =
+                expr::number(self.cx, &self.header, ExprContext::whole(Purpose::Length), &length.value);
             self.header.protocol.length = value.map(|value| match length.of_layer {
                 true => value.expr,
                 false => expr::binary(BinaryOp::Add, Expr::HeaderBytes, value.expr),
             });
         }
         if let Some(when) = &payload.when {
-            self.header.gate = expr::condition(self.cx, &self.header, At::whole(Purpose::Next), when);
+            self.header.gate =
+                expr::condition(self.cx, &self.header, ExprContext::whole(Purpose::Next), when);
         }
     }
 }
 
-/// Where a field begins, in bits modulo a word of two bytes; None if that is not sure. Whether it was reached.
+/// The offset of a field in bits, modulo a 16-bit word; None if it is unknown. Also returns whether the field was
+/// reached.
 fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>) -> bool {
     const WORD: u64 = 16;
     for item in items {
@@ -679,7 +700,7 @@ fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>
             Item::When { items, .. } | Item::Repeat { items, .. } => {
                 let before = *at;
                 if reach(items, fields, wanted, at) {
-                    // Rounds before this one may have been odd, but no sum is in a REPEAT.
+                    // Earlier rounds may have odd length, but no checksum is in a REPEAT.
                     return true;
                 }
                 *at = at.filter(|at| Some(*at) == before);
@@ -689,7 +710,7 @@ fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>
     false
 }
 
-/// How many bytes a width is, as far as it tells whether they are even.
+/// The number of bytes of a width, as far as needed for its parity.
 fn bytes_of(count: &Expr) -> Option<u64> {
     match count {
         Expr::Int(n) => Some(*n),

@@ -14,20 +14,20 @@ const INSERT_FORM: &str =
 
 /// A statement on a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
-    pub(crate) kind: QuestionKind,
+pub(crate) struct TableStatement {
+    pub(crate) kind: TableStatementKind,
     pub(crate) span: Span,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum QuestionKind {
+pub(crate) enum TableStatementKind {
     Select {
         items: Vec<SelectItem>,
         table: Path,
         filter: Option<Expr>,
-        /// A row of the answer for each value of these columns.
+        /// The GROUP BY columns.
         group: Vec<Ident>,
-        /// By which column, and whether the greatest comes first.
+        /// The column to sort by, and whether in descending order.
         order: Option<(Ident, bool)>,
         limit: Option<Expr>,
     },
@@ -46,60 +46,63 @@ pub(crate) enum QuestionKind {
     },
 }
 
-/// Reads all statements of a text. What cannot be read is reported and left out.
-pub(crate) fn parse_questions(sources: &SourceMap, file: FileId) -> (Vec<Question>, Vec<Diagnostic>) {
+/// Parses all statements of a text. Faulty ones are reported and omitted.
+pub(crate) fn parse_table_statements(
+    sources: &SourceMap,
+    file: FileId,
+) -> (Vec<TableStatement>, Vec<Diagnostic>) {
     let text = sources.file(file).text();
     let mut parser = Parser::new(text, lex(file, text));
-    let mut questions = Vec::new();
+    let mut parsed = Vec::new();
     while !parser.at_eof() {
         let before = parser.index();
         let start = parser.token().span;
-        match parser.question() {
-            Ok(kind) => questions.push(Question { kind, span: parser.span_from(start) }),
-            Err(_) => parser.skip_question(before),
+        match parser.table_statement() {
+            Ok(kind) => parsed.push(TableStatement { kind, span: parser.span_from(start) }),
+            Err(_) => parser.skip_table_statement(before),
         }
     }
     let (_, _, mut diagnostics) = parser.into_parts();
     diagnostics.sort_by_key(|diagnostic| diagnostic.span().map_or(0, |span| span.start));
-    (questions, diagnostics)
+    (parsed, diagnostics)
 }
 
 impl Parser<'_> {
-    fn question(&mut self) -> Parsed<QuestionKind> {
+    fn table_statement(&mut self) -> Parsed<TableStatementKind> {
         self.form = "";
         if self.eat_keyword("SELECT").is_some() {
             self.form = SELECT_FORM;
-            return self.select_question();
+            return self.select_rows();
         }
         if self.eat_keyword("INSERT").is_some() {
             self.form = INSERT_FORM;
             let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
             let rows = self.inserted()?;
-            self.end_of_question()?;
-            return Ok(QuestionKind::Insert { rows, or_replace });
+            self.end_of_table_statement()?;
+            return Ok(TableStatementKind::Insert { rows, or_replace });
         }
         if self.eat_keyword("UPDATE").is_some() {
             self.form = UPDATE_FORM;
             let table = self.path("a table, such as `chain.instance.table`")?;
-            self.clause("SET", "an `UPDATE` says what changes")?;
+            self.clause("SET", "an `UPDATE` needs the columns to change")?;
             let set = self.comma_list(|p| p.assign("a column"))?;
             let filter = self.optional_where()?;
-            self.end_of_question()?;
-            return Ok(QuestionKind::Update { table, set, filter });
+            self.end_of_table_statement()?;
+            return Ok(TableStatementKind::Update { table, set, filter });
         }
         if self.eat_keyword("DELETE").is_some() {
             self.form = DELETE_FORM;
             self.keyword("FROM")?;
             let table = self.path("a table, such as `chain.instance.table`")?;
             let filter = self.optional_where()?;
-            self.end_of_question()?;
-            return Ok(QuestionKind::Delete { table, filter });
+            self.end_of_table_statement()?;
+            return Ok(TableStatementKind::Delete { table, filter });
         }
         // The four words that it tried.
         Err(self.expected(""))
     }
 
-    fn select_question(&mut self) -> Parsed<QuestionKind> {
+    fn select_rows(&mut self) -> Parsed<TableStatementKind> {
         let items = self.comma_list(Self::select_item)?;
         self.keyword("FROM")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
@@ -125,30 +128,29 @@ impl Parser<'_> {
             None => None,
         };
         let limit = if self.eat_keyword("LIMIT").is_some() { Some(self.expr()?) } else { None };
-        self.end_of_question()?;
-        Ok(QuestionKind::Select { items, table, filter, group, order, limit })
+        self.end_of_table_statement()?;
+        Ok(TableStatementKind::Select { items, table, filter, group, order, limit })
     }
 
-    /// `ORDER BY sum(c)`: what rows are sorted by has a name.
+    /// Rejects `ORDER BY sum(c)`: rows are sorted by a named column.
     fn no_call_to_order_by(&mut self, name: &Ident) -> Parsed<()> {
         if !self.at(TokenKind::LeftParen) {
             return Ok(());
         }
         let name = &name.name;
-        let diagnostic =
-            Diagnostic::error(code::UNEXPECTED, "rows are sorted by a column, and not by a call")
-                .at(self.token().span, "a call")
-                .with_help(format!("give it a name: `SELECT {name}(c) AS n ... ORDER BY n`"));
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "rows are sorted by a column, not by a call")
+            .at(self.token().span, "a call")
+            .with_help(format!("give it a name: `SELECT {name}(c) AS n ... ORDER BY n`"));
         Err(self.fail(diagnostic))
     }
 
     /// The last statement needs no `;`.
-    fn end_of_question(&mut self) -> Parsed<()> {
+    fn end_of_table_statement(&mut self) -> Parsed<()> {
         if self.at_eof() { Ok(()) } else { self.semicolon() }
     }
 
-    /// Skips the rest of a statement that could not be read.
-    fn skip_question(&mut self, first: usize) {
+    /// Skips the rest of a statement with an error.
+    fn skip_table_statement(&mut self, first: usize) {
         if self.index() == first {
             self.bump();
         }

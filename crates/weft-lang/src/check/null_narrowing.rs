@@ -1,24 +1,24 @@
-//! What is known not to be NULL, because a condition was asked: of LETs, and of fields of frames, which no handler can
-//! set to NULL.
+//! NULL narrowing: after a condition has excluded NULL, a value has a non-nullable type. It applies to LETs and to
+//! frame fields, because no handler can set a frame field to NULL.
 
 use super::scope::Scope;
-use crate::hir::{BoundPlace, Expr, ExprKind, LocalId};
+use crate::hir::{ColumnLocation, Expr, ExprKind, LocalId};
 use weft_core::wire::{FieldRef, LayerRef};
 
-/// Something that is not NULL where it is looked at.
+/// A value that is known not to be NULL at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sure {
+pub(super) enum NonNull {
     Local(LocalId),
     Column(usize),
 }
 
 impl Scope<'_, '_> {
-    /// Whether this is known not to be NULL here.
-    pub(super) fn is_sure(&self, of: Sure) -> bool {
-        self.sure.contains(&of)
+    /// Whether the value is known not to be NULL here.
+    pub(super) fn is_non_null(&self, of: NonNull) -> bool {
+        self.non_null.contains(&of)
     }
 
-    /// From here to the end of the block a condition is known to be true.
+    /// Records that a condition is true up to the end of the block.
     pub(super) fn note_true(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::And(left, right) => {
@@ -33,7 +33,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// A condition is known to be true or false: what is compared with NULL is neither.
+    /// Records that a condition is true or false: then its compared values are not NULL.
     fn note_known(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Compare { left, right, .. } => {
@@ -44,7 +44,7 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// From here to the end of the block a condition is known not to be true: it is false, or NULL.
+    /// Records that a condition is not true up to the end of the block: it is false, or NULL.
     pub(super) fn note_untrue(&mut self, condition: &Expr) {
         match &condition.kind {
             ExprKind::Or(left, right) => {
@@ -57,20 +57,20 @@ impl Scope<'_, '_> {
         }
     }
 
-    /// Whether a field of a frame is there because its layer is, which was asked.
-    pub(super) fn is_of_sure_layer(&self, field: &FieldRef) -> bool {
+    /// Whether a field of a frame is present because a condition has tested its layer.
+    pub(super) fn is_in_known_layer(&self, field: &FieldRef) -> bool {
         let holds = |layer: &LayerRef| {
             layer.level == field.layer.level
                 && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
         };
         let n_columns = self.element.columns.len();
-        let mut asked = self.sure.iter().filter_map(|sure| match sure {
-            Sure::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
-            Sure::Local(_) => None,
+        let mut asked = self.non_null.iter().filter_map(|known| match known {
+            NonNull::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
+            NonNull::Local(_) => None,
         });
         let mut is_asked = || {
             asked.any(|(_, place)| {
-                matches!(place, BoundPlace::Frame(known) if known.fields.is_none() && holds(&known.layer))
+                matches!(place, ColumnLocation::Frame(known) if known.fields.is_none() && holds(&known.layer))
             })
         };
         field.fields.is_some() && !self.cx.formats.may_lack(field) && is_asked()
@@ -78,8 +78,8 @@ impl Scope<'_, '_> {
 
     fn note(&mut self, expr: &Expr) {
         match expr.kind {
-            ExprKind::Local(id) => self.sure.push(Sure::Local(id)),
-            ExprKind::Column(at) if self.is_packet() => self.sure.push(Sure::Column(at)),
+            ExprKind::Local(id) => self.non_null.push(NonNull::Local(id)),
+            ExprKind::Column(at) if self.is_packet() => self.non_null.push(NonNull::Column(at)),
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
-//! PUSH, POP and CUT: which headers may stand behind each other, which fields of them a program says, and that nobody
-//! looks at a frame behind a change of its headers. What depends on the ports of a chain is found when it is lowered.
+//! PUSH, POP and CUT: valid encapsulations, the fields that a program sets, and reads of a frame after a change of its
+//! headers. Lowering checks the rules that depend on the ports of a chain.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,12 @@ use super::Cx;
 use super::element::Checked;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
-use super::wire::{fixed, may_be_absent};
+use super::wire::{may_be_absent, read_only_rule};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, Expr, ExprKind, HandlerKind, Layer, Meta, Place, PopHow, Pushed, Stmt, StmtKind,
+    AssignTarget, Column, ColumnLocation, Expr, ExprKind, HandlerKind, Layer, Meta, PopHow, Pushed, Stmt,
+    StmtKind,
 };
 use crate::source::Span;
 
@@ -27,15 +28,15 @@ impl Scope<'_, '_> {
         if headers.len() > HEADERS_MAX {
             let message = format!("{} headers in one PUSH", headers.len());
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-                .at(span, format!("{HEADERS_MAX} are the most"))
-                .with_help("put the others on with another PUSH");
+                .at(span, format!("the limit is {HEADERS_MAX}"))
+                .with_help("push the others with another PUSH");
             self.cx.report(diagnostic);
             return None;
         }
         let pushed: Vec<Option<Pushed>> = headers.iter().map(|header| self.pushed(header)).collect();
         let pushed: Vec<Pushed> = pushed.into_iter().collect::<Option<_>>()?;
         for (at, pair) in pushed.windows(2).enumerate() {
-            self.check_behind(pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
+            self.check_encapsulation(pair[0].protocol, pair[1].protocol, &headers[at + 1].protocol)?;
         }
         Some(StmtKind::Push { headers: pushed })
     }
@@ -46,10 +47,10 @@ impl Scope<'_, '_> {
             if let Layer::Packet(Some(layer)) = &self.element.layer {
                 return Some(StmtKind::Pop { layer: layer.clone(), how: PopHow::With });
             }
-            let message = "POP takes off the layer of its element, and this one is ON packet";
-            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
-                .at(span, "how far?")
-                .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
+            let message = "POP removes the element's own layer, but this element is ON packet";
+            let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+                .at(span, "POP down to which layer?")
+                .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
             self.cx.report(diagnostic);
             return None;
         };
@@ -59,9 +60,9 @@ impl Scope<'_, '_> {
         };
         if !rest.is_empty() {
             let diagnostic =
-                Diagnostic::error(code::RESHAPE_UNFIT, format!("`{}` is a field", path.to_dotted()))
-                    .at(path.span, "a layer is wanted")
-                    .with_help("write `POP TO inner.ip`, or `POP vlan` for a header alone");
+                Diagnostic::error(code::HEADER_CHANGE_MISMATCH, format!("`{}` is a field", path.to_dotted()))
+                    .at(path.span, "expected a layer")
+                    .with_help("write `POP TO inner.ip`, or `POP vlan` for a single header");
             self.cx.report(diagnostic);
             return None;
         }
@@ -91,11 +92,11 @@ impl Scope<'_, '_> {
         for (at, field) in ast.fields.iter().enumerate() {
             let twice = ast.fields[..at].iter().find(|other| other.name.name == field.name.name);
             if let Some(first) = twice {
-                let message = format!("`{}` is said twice", field.name.name);
+                let message = format!("`{}` is set twice", field.name.name);
                 let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
                     .at(field.name.span, "the second")
                     .with_label(first.name.span, "the first")
-                    .with_help("leave one of them out");
+                    .with_help("remove one of them");
                 self.cx.report(diagnostic);
             }
             match self.pushed_field(protocol, &ast.protocol, field) {
@@ -113,8 +114,8 @@ impl Scope<'_, '_> {
                 _ => {
                     let names = layer.protocols.iter().map(|id| self.protocol(*id).name.clone());
                     let names: Vec<String> = names.collect();
-                    let message = format!("`{}` is a name for several headers", name.name);
-                    let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                    let message = format!("`{}` is a union of several protocols", name.name);
+                    let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
                         .at(name.span, "which?")
                         .with_help(format!("write one of `{}`", names.join("`, `")));
                     self.cx.report(diagnostic);
@@ -138,7 +139,7 @@ impl Scope<'_, '_> {
             let names: Vec<String> = protocol.fields.iter().map(|field| field.name.clone()).collect();
             let message = format!("`{}` has no field `{}`", whose.name, ast.name.name);
             let diagnostic =
-                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "not a field of it");
+                Diagnostic::error(code::NO_SUCH_FIELD, message).at(ast.name.span, "no such field");
             let names = names.iter().map(String::as_str);
             self.cx.report_missing(with_nearest(diagnostic, &ast.name, names));
             drop(self.expr(&ast.value, None));
@@ -152,16 +153,16 @@ impl Scope<'_, '_> {
         };
         let name = format!("{}.{}", whose.name, ast.name.name);
         let value = self.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
-        let why = match fixed(&rule) {
+        let why = match read_only_rule(&rule) {
             Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
-            why => why.or(is_repeated.then_some("of the rounds of a REPEAT")),
+            why => why.or(is_repeated.then_some("repeated in a REPEAT")),
         };
         if let Some(why) = why {
-            let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be said"))
+            let diagnostic = Diagnostic::error(code::FIELD_READ_ONLY, format!("`{name}` cannot be set"))
                 .at(ast.span, format!("is {why}"))
                 .with_help(match may_be_absent(&rule) {
-                    true => "leave it out, or write `= 0` for a header without it",
-                    false => "leave it out: it needs no value",
+                    true => "remove it, or write `= 0` for a header without it",
+                    false => "remove it: its value is filled in automatically",
                 });
             self.cx.report(diagnostic);
             return None;
@@ -169,18 +170,18 @@ impl Scope<'_, '_> {
         if let (ExprKind::Const(Value::Int(n)), Some(most)) = (&value.kind, most)
             && *n as u64 > most
         {
-            let message = format!("{} does not fit `{name}`", *n as u64);
+            let message = format!("{} is too large for `{name}`", *n as u64);
             let diagnostic = Diagnostic::error(code::BAD_LITERAL, message)
-                .at(value.span, format!("{most} is the most"))
-                .with_help("a header has so many bits for it");
+                .at(value.span, format!("the maximum is {most}"))
+                .with_help("the header field is that wide");
             self.cx.report(diagnostic);
             return None;
         }
         Some((id, value))
     }
 
-    /// Refuses a header that cannot stand behind the one before it.
-    fn check_behind(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
+    /// Rejects a header that the previous header cannot carry.
+    fn check_encapsulation(&mut self, lower: ProtocolId, upper: ProtocolId, name: &Ident) -> Option<()> {
         let below = self.protocol(lower);
         if below.next.iter().any(|next| next.to == upper) {
             return Some(());
@@ -191,22 +192,27 @@ impl Scope<'_, '_> {
         names.dedup();
         let below = below.name.clone();
         let help = match names.is_empty() {
-            true => format!("nothing stands behind `{below}` but bytes"),
-            false => format!("behind `{below}` there may be `{}`", names.join("`, `")),
+            true => format!("only bytes can follow `{below}`"),
+            false => format!("`{below}` can carry `{}`", names.join("`, `")),
         };
-        let message = format!("`{}` does not stand behind `{below}`", name.name);
-        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
-            .at(name.span, "not here")
-            .with_note("headers are said in the order of the wire, the outermost first")
+        let message = format!("`{below}` cannot carry `{}`", name.name);
+        let diagnostic = Diagnostic::error(code::HEADER_CHANGE_MISMATCH, message)
+            .at(name.span, "not allowed here")
+            .with_note("list the headers in wire order, the outermost first")
             .with_help(help);
         self.cx.report(diagnostic);
         None
     }
 }
 
-/// Refuses what looks at a frame, or sets a field of it, where its headers may have been changed before.
-/// The handler has declared `new` columns by using them.
-pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, BoundPlace)], body: &[Stmt]) {
+/// Rejects reads of a frame, and writes of its fields, at points where its headers may have changed. `new` are the
+/// columns that the handler declared by use.
+pub(super) fn check_stale_reads(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    new: &[(Column, ColumnLocation)],
+    body: &[Stmt],
+) {
     let Checked { element, frames, .. } = checked;
     if element.layer == Layer::Rpc {
         return;
@@ -214,22 +220,23 @@ pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, Bo
     let columns: Vec<&Column> = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
     let places = frames.iter().map(|(at, place)| (*at, place));
     let all = places.chain((element.columns.len()..).zip(new.iter().map(|(_, place)| place)));
-    let beside = all.filter(|(_, place)| matches!(place, BoundPlace::Meta(_))).map(|(at, _)| at).collect();
-    let mut looks = Looks { cx, columns, beside, changed: None, fragmented: None, in_scan: false };
+    let beside =
+        all.filter(|(_, place)| matches!(place, ColumnLocation::Meta(_))).map(|(at, _)| at).collect();
+    let mut looks = StaleReadCheck { cx, columns, beside, changed: None, fragmented: None, in_scan: false };
     looks.stmts(body);
 }
 
-struct Looks<'a, 'c> {
+struct StaleReadCheck<'a, 'c> {
     cx: &'a mut Cx<'c>,
-    /// Those of the element and those that the handler has declared by using them.
+    /// The element's columns and those that the handler declared by use.
     columns: Vec<&'a Column>,
-    /// Those of them that are said of the frame, and no place in it.
+    /// The columns among them that are metadata, not locations in the frame.
     beside: BTreeSet<usize>,
-    /// The first change on some way that led here.
+    /// The first header change on a path to this point.
     changed: Option<Span>,
-    /// The first FRAGMENT on some way that led here.
+    /// The first FRAGMENT on a path to this point.
     fragmented: Option<Span>,
-    /// In the body of a SCAN, which changes no headers.
+    /// In the body of a SCAN, which must not change headers.
     in_scan: bool,
 }
 
@@ -241,8 +248,8 @@ fn is_change(kind: &StmtKind) -> bool {
     )
 }
 
-impl Looks<'_, '_> {
-    /// Whether what stands behind these is reached.
+impl StaleReadCheck<'_, '_> {
+    /// Whether the code after these statements is reachable.
     fn stmts(&mut self, stmts: &[Stmt]) -> bool {
         for stmt in stmts {
             if let Some(changed) = self.changed {
@@ -261,13 +268,13 @@ impl Looks<'_, '_> {
                 }
                 StmtKind::Verdict(_) => return false,
                 StmtKind::If { arms, otherwise } => {
-                    let ways = arms.iter().map(|(_, body)| body).chain([otherwise]);
-                    if !self.ways(ways) {
+                    let paths = arms.iter().map(|(_, body)| body).chain([otherwise]);
+                    if !self.paths(paths) {
                         return false;
                     }
                 }
                 StmtKind::Update { otherwise, .. } => {
-                    self.ways([otherwise, &Vec::new()].into_iter());
+                    self.paths([otherwise, &Vec::new()].into_iter());
                 }
                 StmtKind::Scan { body, .. } => self.scan(body),
                 _ => {}
@@ -276,13 +283,13 @@ impl Looks<'_, '_> {
         true
     }
 
-    /// Goes all ways from here; whether one of them leads on.
-    fn ways<'s>(&mut self, ways: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
+    /// Walks all paths from here; whether one of them continues.
+    fn paths<'s>(&mut self, paths: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
         let before = (self.changed, self.fragmented);
         let (mut after, mut is_open) = ((None, None), false);
-        for way in ways {
+        for path in paths {
             (self.changed, self.fragmented) = before;
-            if self.stmts(way) {
+            if self.stmts(path) {
                 is_open = true;
                 after = (after.0.or(self.changed), after.1.or(self.fragmented));
             }
@@ -298,34 +305,35 @@ impl Looks<'_, '_> {
     }
 
     fn change_of_fragments(&mut self, at: Span, fragmented: Span) {
-        let message = "FRAGMENT is the last change of headers in a handler";
+        let message = "FRAGMENT must be the last header change in a handler";
         let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
-            .at(at, "there are several packets by now")
-            .with_label(fragmented, "cut into fragments before")
+            .at(at, "the packet is already in fragments")
+            .with_label(fragmented, "fragmented here")
             .with_help(
-                "change the headers first, or in an element of its own: the next one sees each fragment",
+                "change the headers before FRAGMENT, or in the next element, which sees each fragment",
             );
         self.cx.report(diagnostic);
     }
 
     fn change_in_scan(&mut self, at: Span) {
-        let message = "the headers of a frame are changed in a SCAN";
+        let message = "a SCAN cannot change the headers of a frame";
         let diagnostic = Diagnostic::error(code::ACTION_NOT_HERE, message)
-            .at(at, "may run many times")
-            .with_help("keep what the SCAN finds in a VAR, and change the headers behind it");
+            .at(at, "may run several times")
+            .with_help("save the result of the SCAN in a VAR, and change the headers after it");
         self.cx.report(diagnostic);
     }
 
     fn stmt(&mut self, stmt: &Stmt, changed: Span) {
         if matches!(stmt.kind, StmtKind::Pop { .. }) && !self.in_scan {
             let diagnostic =
-                Diagnostic::error(code::FRAME_CHANGED, "POP is the first change of headers in a handler")
-                    .at(stmt.span, "layers are no longer where they were")
+                Diagnostic::error(code::FRAME_CHANGED, "POP must be the first header change in a handler")
+                    .at(stmt.span, "the layers have moved")
                     .with_label(changed, "changed before")
-                    .with_help("POP first, or in an element of its own: the next one sees the new frame");
+                    .with_help("POP first, or in the next element, which sees the new frame");
             self.cx.report(diagnostic);
         }
-        let is_column = |place: &Place| matches!(place, Place::Column(at) if !self.beside.contains(at));
+        let is_column =
+            |place: &AssignTarget| matches!(place, AssignTarget::Column(at) if !self.beside.contains(at));
         let sets = match &stmt.kind {
             StmtKind::Set { target, .. } => is_column(target),
             StmtKind::Guard { set, .. } => set.iter().any(|(place, _)| is_column(place)),
@@ -352,16 +360,16 @@ impl Looks<'_, '_> {
             });
         }
         for (what, span) in looks {
-            self.report(&what, "looked at", span, changed);
+            self.report(&what, "read", span, changed);
         }
     }
 
     fn report(&mut self, what: &str, how: &str, span: Span, changed: Span) {
-        let message = format!("{what} is {how} behind a change of the headers");
+        let message = format!("{what} is {how} after a header change");
         let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
-            .at(span, "of the frame as it was")
+            .at(span, "refers to the old frame")
             .with_label(changed, "changed here")
-            .with_help("keep it in a LET before, or do this in the next element, which sees the new frame");
+            .with_help("save it in a LET before the change, or do this in the next element, which sees the new frame");
         self.cx.report(diagnostic);
     }
 }

@@ -8,28 +8,28 @@ use weft_core::{Time, Type, Value};
 
 use super::fill::{columns, port_columns_of, rows_of, target};
 use super::scope::{Scope, View, with_nearest};
-use super::{Cx, frame, nothing};
+use super::{Cx, empty_element, frame};
 pub use summary::{Measure, Summary};
 
 use crate::ast::{self, Filler, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table, TableColumn};
-use crate::parser::question::{Question, QuestionKind, parse_questions};
+use crate::parser::table_statement::{TableStatement, TableStatementKind, parse_table_statements};
 use crate::source::{SourceMap, Span};
 
-/// A statement on a table of a running network. Expressions see the columns of its row as parameters, in the order of
-/// [`Table::columns`]: [`super::fold::fold_at`] gives their values.
+/// A statement on a table of a running network. In expressions, the columns of a row are parameters, in the order of
+/// [`Table::columns`]: [`super::fold::fold_at`] evaluates them.
 #[derive(Clone, Debug)]
 pub struct Statement {
     /// The table.
     pub table: FillTarget,
-    /// What is asked or done.
+    /// The query or change.
     pub kind: StatementKind,
     /// The statement.
     pub span: Span,
 }
 
-/// What is asked or done.
+/// The kinds of statements.
 #[derive(Clone, Debug)]
 pub enum StatementKind {
     /// Rows.
@@ -38,25 +38,25 @@ pub enum StatementKind {
         items: Vec<(String, Expr)>,
         /// Which; None for all.
         filter: Option<Expr>,
-        /// By which column, and whether the greatest comes first.
+        /// The column to sort by, and whether in descending order.
         order: Option<(usize, bool)>,
         /// So many at most.
         limit: Option<u64>,
     },
     /// What rows come to together.
     Summary {
-        /// What is asked of them.
+        /// The aggregates and groups.
         summary: Summary,
         /// Which; None for all.
         filter: Option<Expr>,
-        /// So many rows of the answer at most.
+        /// The maximum number of result rows.
         limit: Option<u64>,
     },
     /// New rows: values in the order of [`Table::columns`].
     Insert {
-        /// In place of those with the same keys.
+        /// Replaces rows with the same keys.
         or_replace: bool,
-        /// The rows, and where each is written.
+        /// The rows, with their spans.
         rows: Vec<(Vec<Value>, Span)>,
     },
     /// Other values in rows.
@@ -73,9 +73,9 @@ pub enum StatementKind {
     },
 }
 
-/// Checks statements on the tables of a network that was checked from `sources`. Gives them if there is no error, all
-/// errors and warnings, and the texts that their spans refer to: those of the network, and the statements. `now()` in
-/// the rows of an INSERT is this time.
+/// Checks statements on the tables of a network that was checked from `sources`. Returns the statements if there is no
+/// error, all errors and warnings, and the texts that their spans refer to: those of the network, and the statements.
+/// `now()` in the rows of an INSERT is this time.
 pub fn statements(
     network: &Network,
     sources: &SourceMap,
@@ -87,15 +87,15 @@ pub fn statements(
         Ok(file) => file,
         Err(diagnostic) => return (Vec::new(), vec![*diagnostic], sources),
     };
-    let (questions, diagnostics) = parse_questions(&sources, file);
+    let (parsed, diagnostics) = parse_table_statements(&sources, file);
     let mut cx = Cx {
         library: Vec::new(),
         schema: &network.schema,
         sources: &sources,
         has_gaps: false,
         diagnostics,
-        n_errors_told: 0,
-        n_warnings_told: 0,
+        n_errors_reported: 0,
+        n_warnings_reported: 0,
         now: Some(now),
         broken: BTreeSet::new(),
         layer_is_missing: false,
@@ -107,7 +107,7 @@ pub fn statements(
         ports: names_of_ports(network),
     };
     let statements: Vec<Statement> =
-        questions.iter().filter_map(|question| statement(&mut cx, network, question)).collect();
+        parsed.iter().filter_map(|parsed| statement(&mut cx, network, parsed)).collect();
     let diagnostics = cx.diagnostics;
     let is_good = !diagnostics.iter().any(Diagnostic::is_error);
     (if is_good { statements } else { Vec::new() }, diagnostics, sources)
@@ -119,7 +119,7 @@ fn names_of_ports(network: &Network) -> Vec<String> {
     ports.chain(network.groups.iter().map(|group| group.name.clone())).collect()
 }
 
-/// A value of a column as it is written in a list: without quotes; nothing for NULL, where the column may be that.
+/// Parses a column's value in a list file: text without quotes; an empty value is NULL if the column is nullable.
 ///
 /// # Errors
 /// Why it is no such value.
@@ -127,7 +127,7 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
     if text.is_empty() && nullable {
         return Ok(Value::Null);
     }
-    let number = |ok: Option<Value>| ok.ok_or_else(|| format!("`{text}` is no {ty}"));
+    let number = |ok: Option<Value>| ok.ok_or_else(|| format!("`{text}` is not a valid {ty}"));
     match ty {
         Type::Bool => number(match text.to_ascii_lowercase().as_str() {
             "true" | "t" | "yes" | "1" => Some(Value::Bool(true)),
@@ -144,7 +144,7 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
         Type::F64 => number(text.parse().ok().filter(|x: &f64| x.is_finite()).map(Value::Float)),
         Type::Text(max) => match max {
             Some(max) if text.len() > max as usize => {
-                Err(format!("it has {} bytes, and {ty} takes {max}", text.len()))
+                Err(format!("it has {} bytes, but {ty} holds at most {max}", text.len()))
             }
             _ => Ok(Value::text(text)),
         },
@@ -153,7 +153,7 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
         }
         Type::Bytes(_) => match text.strip_prefix("0x").and_then(bytes_of) {
             Some(bytes) if ty.bytes_max().is_some_and(|max| bytes.len() > max as usize) => {
-                Err(format!("it has {} bytes, more than {ty} takes", bytes.len()))
+                Err(format!("it has {} bytes, more than {ty} holds", bytes.len()))
             }
             Some(bytes) => Ok(Value::Bytes(bytes)),
             None => crate::types::read_text(text, ty),
@@ -162,14 +162,14 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
     }
 }
 
-/// Bytes that are written as hexadecimal digits.
+/// The bytes of a string of hexadecimal digits.
 fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
     let byte = |two: &[u8]| u8::from_str_radix(core::str::from_utf8(two).ok()?, 16).ok();
     digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(byte).collect()).flatten()
 }
 
-/// The table that a fill names: its chain and instance (both empty for a shared one), and what it is.
+/// The table of a fill target, with its chain and instance (both empty for a shared table).
 pub fn table_of(network: &Network, target: FillTarget) -> (&str, &str, &Table) {
     match target {
         FillTarget::Shared(at) => ("", "", &network.tables[at]),
@@ -181,25 +181,25 @@ pub fn table_of(network: &Network, target: FillTarget) -> (&str, &str, &Table) {
     }
 }
 
-fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<Statement> {
-    let path = match &question.kind {
-        QuestionKind::Insert { rows, .. } => &rows.table,
-        QuestionKind::Select { table, .. }
-        | QuestionKind::Update { table, .. }
-        | QuestionKind::Delete { table, .. } => table,
+fn statement(cx: &mut Cx<'_>, network: &Network, parsed: &TableStatement) -> Option<Statement> {
+    let path = match &parsed.kind {
+        TableStatementKind::Insert { rows, .. } => &rows.table,
+        TableStatementKind::Select { table, .. }
+        | TableStatementKind::Update { table, .. }
+        | TableStatementKind::Delete { table, .. } => table,
     };
     let elements: Vec<&Element> = network.elements.iter().collect();
     let at = target(cx, &network.tables, &network.chains, &elements, path)?;
     let (.., table) = table_of(network, at);
-    if !matches!(question.kind, QuestionKind::Select { .. })
-        && !is_changeable(cx, table, path, &question.kind)
+    if !matches!(parsed.kind, TableStatementKind::Select { .. })
+        && !is_changeable(cx, table, path, &parsed.kind)
     {
         return None;
     }
     let row = row_of(&table.columns);
     let mut n_rand = 0;
-    let kind = match &question.kind {
-        QuestionKind::Insert { rows, or_replace } => {
+    let kind = match &parsed.kind {
+        TableStatementKind::Insert { rows, or_replace } => {
             let columns = columns(cx, table, rows)?;
             let (written, rows) = (rows, rows_of(cx, table, &columns, rows)?);
             let ports = port_columns_of(at, (&network.chains, &elements));
@@ -208,22 +208,22 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
             }
             StatementKind::Insert { or_replace: *or_replace, rows }
         }
-        QuestionKind::Delete { filter, .. } => {
+        TableStatementKind::Delete { filter, .. } => {
             StatementKind::Delete { filter: filter_of(cx, &row, filter.as_ref(), &mut n_rand)? }
         }
-        QuestionKind::Update { set, filter, .. } => {
+        TableStatementKind::Update { set, filter, .. } => {
             let filter = filter_of(cx, &row, filter.as_ref(), &mut n_rand)?;
             let set = set.iter().map(|assign| assignment(cx, table, &row, assign, &mut n_rand));
             StatementKind::Update { set: set.collect::<Option<_>>()?, filter }
         }
-        QuestionKind::Select { items, filter, group, order, limit, .. } => {
+        TableStatementKind::Select { items, filter, group, order, limit, .. } => {
             let filter = filter_of(cx, &row, filter.as_ref(), &mut n_rand)?;
             let limit = match limit {
                 Some(limit) => Some(limit_of(cx, limit)?),
                 None => None,
             };
-            if summary::is_one(items, group) {
-                let mut asked = summary::Asked { cx, table, row: &row, n_rand: &mut n_rand };
+            if summary::is_summary(items, group) {
+                let mut asked = summary::QueriedTable { cx, table, row: &row, n_rand: &mut n_rand };
                 let summary = asked.summary(items, group, order.as_ref())?;
                 StatementKind::Summary { summary, filter, limit }
             } else {
@@ -237,12 +237,12 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
             }
         }
     };
-    Some(Statement { table: at, kind, span: question.span })
+    Some(Statement { table: at, kind, span: parsed.span })
 }
 
 /// An element whose parameters are the columns.
 pub(super) fn row_of(columns: &[TableColumn]) -> Element {
-    let mut row = nothing();
+    let mut row = empty_element();
     row.params = columns
         .iter()
         .map(|column| Param {
@@ -257,30 +257,31 @@ pub(super) fn row_of(columns: &[TableColumn]) -> Element {
     row
 }
 
-fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &QuestionKind) -> bool {
-    // A table of the node has no declaration.
+fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &TableStatementKind) -> bool {
+    // A table owned by the node has no declaration.
     let is_system = table.span.start == table.span.end;
     let (by, help) = if is_system {
-        ("by the node itself", "change what it tells of: with `weft apply`")
+        ("by the node itself", "change the described object with `weft apply`")
     } else {
         match table.filled {
-            None if table.per_worker && matches!(kind, QuestionKind::Insert { .. }) => {
-                ("by each worker for itself", "UPDATE and DELETE change the rows of each")
-            }
+            None if table.per_worker && matches!(kind, TableStatementKind::Insert { .. }) => (
+                "by each worker for itself",
+                "only UPDATE and DELETE are possible; they change the rows of every worker",
+            ),
             Some(Filler::Controller) | None => return true,
             Some(Filler::Cluster) => (
-                "with the members of the chain's cluster",
+                "from the members of the chain's cluster",
                 "give the cluster other members with `weft apply`",
             ),
-            Some(Filler::Stage) => ("by another stage", "change the table of the stage that it names"),
+            Some(Filler::Stage) => ("by another stage", "change the table of that stage"),
             Some(Filler::Ports) => (
-                "with the ports of the program",
+                "from the ports of the program",
                 "change the device (`ip link set ... mtu`), or the port's options",
             ),
         }
     };
-    let message = format!("`{}` is filled {by}, and not changed from outside", table.name);
-    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "would change here");
+    let message = format!("`{}` is filled {by}, and cannot be changed from outside", table.name);
+    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "changed here");
     let diagnostic = if is_system { diagnostic } else { diagnostic.with_label(table.span, "declared here") };
     cx.report(diagnostic.with_help(help));
     false
@@ -295,7 +296,7 @@ fn filter_of(
     filter.map_or(Some(None), |filter| condition(cx, row, filter, n_rand).map(Some))
 }
 
-/// A condition on the columns of a row whose value can be told.
+/// A condition on the columns of a row that can be evaluated.
 pub(super) fn condition(
     cx: &mut Cx<'_>,
     row: &Element,
@@ -306,14 +307,14 @@ pub(super) fn condition(
     evaluates(cx, row, &condition).then_some(condition)
 }
 
-/// Whether the values of an expression can be told: tried on a row of stand-ins.
+/// Whether an expression can be evaluated: tried on a row of placeholder values.
 fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     let nulls = vec![Value::Null; row.params.len()];
     let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold_at(expr, &nulls, Time(0)) else {
         return true;
     };
-    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this is not worked out here")
-        .at(span, "only where handlers run")
+    let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this cannot be evaluated here")
+        .at(span, "available in handlers only")
         .with_help("compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT");
     cx.report(diagnostic);
     false
@@ -331,8 +332,8 @@ fn assignment(
     if at < table.n_keys {
         let message = format!("`{}` is part of the key", column.name);
         let diagnostic = Diagnostic::error(code::KEY_CHANGED, message)
-            .at(assign.name.span, "a key does not change")
-            .with_help("DELETE the row and INSERT another");
+            .at(assign.name.span, "a key cannot be changed")
+            .with_help("DELETE the row and INSERT a new one");
         cx.report(diagnostic);
         return None;
     }
@@ -383,7 +384,7 @@ fn column_of(cx: &mut Cx<'_>, table: &Table, name: &ast::Ident) -> Option<usize>
 }
 
 fn limit_of(cx: &mut Cx<'_>, limit: &ast::Expr) -> Option<u64> {
-    let (nothing, mut n_rand) = (nothing(), 0);
+    let (nothing, mut n_rand) = (empty_element(), 0);
     let mut scope = Scope::new(cx, &nothing, &[], View::Constant, &mut n_rand);
     let expr = scope.value_for(limit, Type::Uint(64), false, "a limit")?;
     match cx.folded(&expr, &[])? {

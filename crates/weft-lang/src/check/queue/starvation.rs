@@ -5,7 +5,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{QueueLevel, QueueMoment as Moment, QueueStmt, QueueStmtKind, QueueVerdict};
 use crate::source::Span;
 
-/// Warns of handlers that hold what waits on every path: when the time is over they are asked again.
+/// Warns of handlers that end in HOLD on every path: when the time is reached, they hold again.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     for handler in &level.handlers {
         let let_go = match handler.moment {
@@ -17,12 +17,12 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
         verdicts_of(&handler.body, &mut verdicts);
         let all_hold = verdicts.iter().all(|(verdict, _)| matches!(verdict, QueueVerdict::Hold(_)));
         let Some((_, last)) = verdicts.last().filter(|_| all_hold) else { continue };
-        let diagnostic = Diagnostic::warning(code::QUEUE_HELD, "no packet ever leaves this queue")
-            .at(handler.span, "every path of it holds")
-            .with_label(*last, "when this time is over, it is asked again")
+        let diagnostic = Diagnostic::warning(code::QUEUE_NEVER_RELEASES, "no packet ever leaves this queue")
+            .at(handler.span, "every path ends in HOLD")
+            .with_label(*last, "when this time is reached, the handler holds again")
             .with_help(format!(
-                "say when packets may go: `IF p.sojourn < '10 ms' THEN HOLD UNTIL p.arrived + '10 ms'; END IF; \
-                 {let_go};`"
+                "add a path that releases packets: `IF p.sojourn < '10 ms' THEN HOLD UNTIL p.arrived + '10 \
+                 ms'; END IF; {let_go};`"
             ));
         cx.report(diagnostic);
     }

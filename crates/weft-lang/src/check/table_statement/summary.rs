@@ -1,4 +1,4 @@
-//! What rows come to together: `SELECT link, sum(drops) FROM queues GROUP BY link`.
+//! Aggregation: `SELECT link, sum(drops) FROM queues GROUP BY link`.
 
 use weft_core::Type;
 
@@ -11,43 +11,42 @@ use crate::check::walk::each_expr;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Aggregate, Element, Expr, ExprKind, Table};
 
-/// What is asked of rows together: a row of the answer for each group of them.
+/// A query with aggregates: one result row per group.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The columns that rows of a group have the same values in. If there are none, all rows are the one group, also
-    /// where there is no row.
+    /// The GROUP BY columns. If empty, all rows form a single group, even if there are no rows.
     pub group: Vec<usize>,
     /// What of each group, with its name.
     pub items: Vec<(String, Measure)>,
-    /// By which item, and whether the greatest comes first.
+    /// The item to sort by, and whether in descending order.
     pub order: Option<(usize, bool)>,
 }
 
 /// A value of a group.
 #[derive(Clone, Debug)]
 pub enum Measure {
-    /// An expression over the columns that all its rows have the same values in.
+    /// An expression over columns that are equal within a group.
     Same(Expr),
-    /// An aggregate over its rows, and the type of its value.
+    /// An aggregate over the group's rows, and its type.
     Aggregate(Aggregate, Type),
 }
 
-/// Whether a SELECT asks for rows together.
-pub(super) fn is_one(items: &[SelectItem], group: &[ast::Ident]) -> bool {
+/// Whether a SELECT aggregates rows.
+pub(super) fn is_summary(items: &[SelectItem], group: &[ast::Ident]) -> bool {
     let is_measure =
         |item: &SelectItem| matches!(item, SelectItem::Value { value, .. } if is_aggregate(value));
     !group.is_empty() || items.iter().any(is_measure)
 }
 
-/// The table that is asked about.
-pub(super) struct Asked<'a, 'c> {
+/// The table of the query.
+pub(super) struct QueriedTable<'a, 'c> {
     pub(super) cx: &'a mut Cx<'c>,
     pub(super) table: &'a Table,
     pub(super) row: &'a Element,
     pub(super) n_rand: &'a mut u32,
 }
 
-impl Asked<'_, '_> {
+impl QueriedTable<'_, '_> {
     pub(super) fn summary(
         &mut self,
         items: &[SelectItem],
@@ -95,7 +94,7 @@ impl Asked<'_, '_> {
         let mut scope = Scope::new(self.cx, self.row, &[], View::Row, self.n_rand);
         let (aggregate, ty, _) = scope.aggregate_call(value)?;
         let ty = match (&aggregate, ty) {
-            // Many small numbers are a large one.
+            // Many small numbers can add up to a large one.
             (Aggregate::Sum(_), Type::Uint(_)) => Type::Uint(64),
             (Aggregate::Sum(_), Type::Int(_)) => Type::Int(64),
             (_, ty) => ty,
@@ -104,7 +103,7 @@ impl Asked<'_, '_> {
         is_told.then_some(Measure::Aggregate(aggregate, ty))
     }
 
-    /// Whether all rows of a group give the same value; reports it if not.
+    /// Whether an expression has one value per group; reports an error otherwise.
     fn is_same_in_group(&mut self, expr: &Expr, group: &[usize]) -> bool {
         let mut other = None;
         each_expr(expr, &mut |part| match part.kind {
@@ -113,11 +112,11 @@ impl Asked<'_, '_> {
         });
         let Some(at) = other else { return true };
         let name = &self.table.columns[at].name;
-        let message = format!("`{name}` may differ from row to row of what is put together");
+        let message = format!("`{name}` may differ between the rows of a group");
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
-            .at(expr.span, "which row's?")
-            .with_help(format!("a row of the answer for each: `GROUP BY {name}`"))
-            .with_help(format!("or one value of many: `max({name})`, `min({name})`"));
+            .at(expr.span, "value of which row?")
+            .with_help(format!("for one result row per value: `GROUP BY {name}`"))
+            .with_help(format!("or aggregate it: `max({name})`, `min({name})`"));
         self.cx.report(diagnostic);
         false
     }
@@ -126,12 +125,12 @@ impl Asked<'_, '_> {
     fn item_of(&mut self, items: &[(String, Measure)], name: &ast::Ident) -> Option<usize> {
         let at = items.iter().position(|(known, _)| *known == name.name);
         if at.is_none() {
-            let message = format!("the answer has no column `{}` to sort by", name.name);
+            let message = format!("the result has no column `{}` to sort by", name.name);
             let names: Vec<&str> = items.iter().map(|(name, _)| name.as_str()).collect();
             let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
                 .at(name.span, "not in the list of the SELECT")
                 .with_note(format!("it has: {}", names.join(", ")))
-                .with_help("a call in the list gets a name with AS: `SELECT sum(c) AS n ... ORDER BY n`");
+                .with_help("name a call with AS: `SELECT sum(c) AS n ... ORDER BY n`");
             self.cx.report(with_nearest(diagnostic, name, names));
         }
         at

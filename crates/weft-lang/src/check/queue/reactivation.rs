@@ -1,15 +1,15 @@
-//! Queues whose partitions come back as new when they were emptied.
+//! Queues that treat a just-emptied partition as new.
 
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    QueueExprKind, QueueLevel, QueueLiteral, QueueMoment as Moment, QueuePlace, QueueStmt, QueueStmtKind,
+    QueueExprKind, QueueLevel, QueueLiteral, QueueMoment as Moment, QueueOperand, QueueStmt, QueueStmtKind,
 };
 use crate::source::Span;
 
-/// Warns of a queue that ranks partitions first as they get a packet, and behind once they have had their turn, and
-/// forgets that when they are empty: one that is empty now and then, or is emptied by an AQM, always goes first, and
-/// the others starve (RFC 8290 section 4.2).
+/// Warns of a queue that ranks a partition first on its first packet and later behind others, and forgets this when the
+/// partition is empty. A partition that is often empty, or is emptied by an AQM, is then always first, and the others
+/// starve (RFC 8290 section 4.2).
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     let handler_at = |moment| level.handlers.iter().find(|handler| handler.moment == moment);
     if level.partitions.is_none() || handler_at(Moment::Empty).is_some() {
@@ -26,22 +26,26 @@ pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     if first >= behind {
         return;
     }
-    let diagnostic = Diagnostic::warning(code::QUEUE_ANEW, "a partition that was emptied goes first again")
-        .at(at, "new, or emptied a moment ago")
-        .with_label(after, "it had been behind the others")
-        .with_note("one that is empty now and then, or emptied by an AQM, is always first, and others starve")
-        .with_help(
-            "keep it in the order until its turn: `ON EMPTY IF rank = 1 THEN LEAVE; END IF; SET rank = 1; STAY;`, \
-             as `fq` of the library does",
-        );
+    let diagnostic = Diagnostic::warning(
+        code::QUEUE_REACTIVATION,
+        "a partition that was just emptied is \
+        ranked first again",
+    )
+    .at(at, "new, or just emptied")
+    .with_label(after, "it was ranked behind the others")
+    .with_note("a partition that is often empty, or is emptied by an AQM, is always first; the others starve")
+    .with_help(
+        "keep it in the order until its turn: `ON EMPTY IF rank = 1 THEN LEAVE; END IF; SET rank = 1; \
+             STAY;`, as the library's `fq` does",
+    );
     cx.report(diagnostic);
 }
 
-/// The constants that the rank is set to, and where.
+/// The constants that are assigned to the rank, with their spans.
 fn ranks_set(stmts: &[QueueStmt], ranks: &mut Vec<(i64, Span)>) {
     for stmt in stmts {
         match &stmt.kind {
-            QueueStmtKind::Set { place: QueuePlace::Rank, value } => {
+            QueueStmtKind::Set { place: QueueOperand::Rank, value } => {
                 if let QueueExprKind::Literal(QueueLiteral::Int(rank)) = value.kind {
                     ranks.push((rank, stmt.span));
                 }
