@@ -46,7 +46,7 @@ mod tests {
     /// A node with a key that another node has, or that it had before, is open to keys that were computed elsewhere;
     /// two runs with one seed must be the same.
     #[test]
-    fn chance_differs_unless_a_seed_is_given() {
+    fn chance_repeats_only_with_seed() {
         let [one, other] = [(); 2].map(|()| Chance::new(None).expect("the system has random bytes"));
         assert!(one.hash != other.hash && one.seed != other.seed);
         let [one, other, third] = [7, 7, 8].map(|seed| Chance::new(Some(seed)).expect("it needs none"));

@@ -151,7 +151,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
 
     /// Who changes the queue of a link would be told that nothing changes.
     #[test]
-    fn links_are_things_of_a_network() {
+    fn links_are_part_of_outline() {
         let queue = "CREATE QUEUE line AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;";
         let link = "CREATE LINK tenants ON CLUSTER cart CONCURRENCY 8 QUEUE line;";
         let with = format!("{OLD}{queue}{link}");
@@ -166,13 +166,13 @@ CREATE CHAIN shop ON front -> cart AS count; END;
 
     /// A dry run that told of changes where only comments and places differ would not be believed.
     #[test]
-    fn comments_and_places_are_no_change() {
+    fn comments_do_not_change_outline() {
         check(&format!("-- A comment.\n\n{}", OLD.replace("ON OPEN", "-- Each call.\n  ON OPEN")), &[]);
     }
 
     /// A dry run that kept silent on a change would be worse than none.
     #[test]
-    fn what_is_new_different_or_gone_is_told() {
+    fn changes_list_new_altered_removed() {
         let cluster = OLD.replace("'127.0.0.1:1'", "'127.0.0.1:2'");
         check(&cluster, &[("cluster cart", ChangeKind::Changed)]);
         let element = OLD.replace("n + 1", "n + 2");

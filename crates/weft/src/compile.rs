@@ -586,7 +586,7 @@ service Cart { rpc Get (Item) returns (Item); }";
     /// A walk that is as deep as a list is long would overflow the stack of a job, which ends the process; one that is
     /// as wide would compile for ever.
     #[test]
-    fn large_programs_run_or_are_over_a_limit() {
+    fn large_programs_run_or_hit_limits() {
         let jit = weft_jit::Jit::new().expect("tests run where code does");
         let backends: [&dyn Fn() -> Box<dyn Backend>; 2] = [&|| Box::new(Interp), &|| Box::new(jit.clone())];
         let mut faults = Vec::new();
@@ -621,7 +621,7 @@ service Cart { rpc Get (Item) returns (Item); }";
 
     /// A number that was cut to 32 bits would mean another one, in silence.
     #[test]
-    fn connections_have_limits() {
+    fn endpoint_connections_are_limited() {
         let check = |n: &str| {
             let text = format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';
@@ -649,7 +649,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
     /// A program may have calls and frames: a call that took the chain that stands where its own did in the text would
     /// run code that was made for frames.
     #[test]
-    fn chains_on_calls_are_found_beside_chains_on_ports() {
+    fn call_and_port_chains_both_found() {
         let text = format!(
             "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON packet 'eth0';
@@ -678,7 +678,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
 
     /// An update that left a trace before it was committed would make a dry run a change.
     #[test]
-    fn what_is_compiled_and_not_committed_leaves_no_trace() {
+    fn uncommitted_compile_leaves_no_trace() {
         let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let program = |text: &str| {
             let checked = checked(text);
@@ -702,7 +702,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
 
     /// A call that is tried twice would be logged and counted twice, and nobody would know why.
     #[test]
-    fn what_must_not_run_twice_is_refused_behind_a_retry() {
+    fn side_effects_after_retry_are_refused() {
         let program = |stages: &str| {
             checked(&format!(
                 "CREATE TYPE cart FROM PROTO 'cart.proto';
@@ -743,7 +743,7 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
     /// All calls of a worker would wait for one that looks at a million rows for each of a million rows. What it takes
     /// for several workers counts, which is a lock more.
     #[test]
-    fn a_handler_that_calls_cannot_wait_for_is_refused() {
+    fn slow_handler_is_refused() {
         let scans = |inner: u64| {
             checked(&format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';
@@ -770,7 +770,7 @@ CREATE CHAIN shop ON front -> cart AS looks; END;
 
     /// A queue that passes the check would be refused as it is to run: nobody had counted its steps.
     #[test]
-    fn a_handler_of_a_queue_has_so_many_steps() {
+    fn queue_handler_steps_are_limited() {
         let queue = |n: usize| {
             let sums: String = (0..n)
                 .map(|n| format!("    IF p.len > '{n} B' THEN SET seen = seen + {n}; END IF;\n"))
@@ -805,7 +805,7 @@ CREATE LINK wan ON PORT lan QUEUE long;
 
     /// A back end may refuse; whoever reads that has to learn which chain, and why.
     #[test]
-    fn a_refusal_of_the_back_end_names_the_chain_and_the_reason() {
+    fn backend_refusal_names_chain_and_why() {
         struct Refuses;
         impl Backend for Refuses {
             fn name(&self) -> &'static str {
@@ -837,7 +837,7 @@ CREATE LINK wan ON PORT lan QUEUE long;
 
     /// A refusal that points at the chain leaves its reader to search for the table.
     #[test]
-    fn state_that_does_not_fit_is_shown_where_it_is_declared() {
+    fn state_mismatch_points_at_declaration() {
         let text = COUNT.replace("  ON OPEN", "  VAR last I64;\n  ON OPEN UPSERT all KEY (1) SET n = n + 1;");
         let text =
             format!("CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\n{text}");

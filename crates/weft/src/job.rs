@@ -73,7 +73,7 @@ mod tests {
 
     /// A fault of the compiler would end the caller, and with it a node.
     #[test]
-    fn panic_in_a_job_is_an_error_of_it() {
+    fn panic_becomes_job_error() {
         let broken = run(|| -> u8 { panic!("of {}", "purpose") }).expect_err("it panicked");
         assert!(broken.diagnostic().message.ends_with("at this program: of purpose"), "{broken:?}");
         assert_eq!(broken.diagnostic().code, code::INTERNAL);
@@ -84,7 +84,7 @@ mod tests {
 
     /// Programs that the limits allow would overflow the stack of a thread that has less.
     #[test]
-    fn job_has_the_stack_it_states() {
+    fn job_has_its_stack_size() {
         fn deep(left: usize) -> usize {
             let here = [left; 128];
             if left == 0 { 0 } else { 1 + deep(std::hint::black_box(&here)[0] - 1) }

@@ -208,7 +208,7 @@ mod tests {
 
     /// Who chooses a name could write lines of a log that never were, or move the cursor of who reads it.
     #[test]
-    fn hostile_text_stays_one_line() {
+    fn hostile_text_stays_on_one_line() {
         let fields = [("by", Value::from("eve\x1b[2J\nroot"))];
         let hostile = line("by eve\x1b[2J\nroot", &fields, 0);
         for format in [Format::Text, Format::Json] {
@@ -222,7 +222,7 @@ mod tests {
 
     /// A flood of one kind would push out what else there is to read, or fill the disk.
     #[test]
-    fn flood_of_a_kind_is_counted_and_no_other_is_left_out() {
+    fn event_flood_leaves_other_kinds() {
         let (mut written, begun) = (Written::default(), Instant::now());
         let admitted = (0..100).filter(|_| written.admit("endpoint", begun).is_some()).count();
         assert_eq!(admitted, LINES_MAX as usize);

@@ -151,7 +151,7 @@ mod tests {
 
     /// A node in a container would be ended by the system for a program that it had taken.
     #[test]
-    fn least_limit_of_all_groups_counts() {
+    fn least_cgroup_limit_wins() {
         let root = std::env::temp_dir().join(format!("weft-cgroup-{}", std::process::id()));
         let write = |path: &str, text: &str| {
             let path = root.join(path);
@@ -175,7 +175,7 @@ mod tests {
 
     /// A limit of which the text was read otherwise would refuse programs, or none.
     #[test]
-    fn sizes_of_the_option_have_units() {
+    fn memory_option_parses_units() {
         assert_eq!(Most::of_option("512 MiB"), Ok(512 << 20));
         assert_eq!(Most::of_option("2 GB"), Ok(2 << 30));
         for wrong in ["", "0 B", "-1 MiB", "much"] {

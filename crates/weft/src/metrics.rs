@@ -530,7 +530,7 @@ mod tests {
 
     /// One line that a scraper does not take costs all the metrics of the node.
     #[test]
-    fn a_scraper_reads_the_whole_page() {
+    fn scraper_parses_metrics_page() {
         let mut node = NodeStats::default();
         node.stats.chains = vec![chain("shop", 1), chain("shop", 2), chain("o\"d\\d\nname", 2)];
         node.retired = vec![("shop".to_owned(), chain("shop", 0).elements)];
@@ -582,7 +582,7 @@ mod tests {
 
     /// Two values under one name would overwrite each other, and nobody could tell.
     #[test]
-    fn metrics_that_would_be_one_are_refused() {
+    fn colliding_metrics_are_refused() {
         let check = |sinks: &str, names: &str| {
             let text = format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';

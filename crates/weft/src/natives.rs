@@ -157,7 +157,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
 
     /// A network that is checked where it does not run must pass; one that runs without its key must not.
     #[test]
-    fn a_missing_key_is_a_warning_at_check_and_the_environments_fault_at_run() {
+    fn missing_key_warns_check_fails_run() {
         let option = "(key_env = 'WEFT_TEST_HAS_NO_SUCH_KEY');";
         let checked = checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0");
         let told = shown(&checked);
@@ -175,7 +175,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
 
     /// What a diagnostic prints ends up in logs.
     #[test]
-    fn a_key_that_does_not_fit_is_not_shown() {
+    fn wrong_size_key_is_not_printed() {
         let path = std::env::temp_dir().join(format!("weft-short-key-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -189,7 +189,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
     }
 
     #[test]
-    fn key_that_others_may_read_is_refused() {
+    fn readable_key_file_is_refused() {
         // Every user of the machine would know the key of the network; a public key is for all to know.
         let path = std::env::temp_dir().join(format!("weft-shared-key-{}", std::process::id()));
         let told = |mode, text: &str, function: &str, call: &str| {
@@ -218,7 +218,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
 
     /// A pattern of a few characters can stand for a machine of megabytes.
     #[test]
-    fn a_pattern_that_is_too_large_is_refused_when_it_is_prepared() {
+    fn oversized_pattern_is_refused() {
         let checked = checked("", r"regex_match(method, '\w{500}\w{500}')");
         let network = checked.network.as_ref().unwrap_or_else(|| panic!("{}", shown(&checked)));
         let refused =

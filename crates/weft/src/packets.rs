@@ -460,7 +460,7 @@ CREATE LINK c ON PORT far QUEUE fifo;
     /// If this fails, counts of a queue's lines are told as those of other lines once it was edited, or begin anew
     /// where it was not.
     #[test]
-    fn a_queue_that_is_edited_is_in_other_words() {
+    fn edited_queue_counts_as_changed() {
         let words = |before: &str, condition: &str, args: &str| {
             let text = format!(
                 "{before}CREATE QUEUE own (limit U32 = 9) AS
@@ -520,7 +520,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
 
     /// If this fails, packets wait with others than the program says.
     #[test]
-    fn queues_tell_packets_apart_by_fields_of_headers() {
+    fn queue_classifies_by_header_fields() {
         let datagram = || ipv4(17, 1, &udp(5, b"x"));
         let jit = Jit::new().expect("this machine has machine code");
         for backend in [&Interp as &dyn Backend, &jit] {
@@ -558,7 +558,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
     /// If this fails, a large datagram waits in two lines, so that the parts of some never meet; or one takes the port
     /// of another, or of a tunnel that is not its own.
     #[test]
-    fn queues_give_later_fragments_the_ports_of_the_first() {
+    fn later_fragments_get_first_ports() {
         // So much of a datagram from there on, in units of 8 bytes.
         let part = |ttl: u8, id: u8, datagram: &[u8], from: usize, n: usize| {
             let end = (8 * (from + n)).min(datagram.len());
@@ -637,7 +637,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
     /// If this fails, packets that wait while their queue is changed are taken for packets of one flow, or without
     /// headers.
     #[test]
-    fn a_new_queue_sees_the_headers_of_what_waits() {
+    fn new_queue_sees_waiting_headers() {
         let links = links_of(NETWORK, &Interp);
         let plain = NETWORK.replace("ON PORT lan QUEUE by_vlan", "ON PORT lan QUEUE fifo");
         let before = links_of(&plain, &Interp);

@@ -73,7 +73,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     #[test]
-    fn folder_of_others_is_refused() {
+    fn foreign_folder_is_refused() {
         // A token would be read from, or left in, a folder that another user prepared.
         let at = std::env::temp_dir().join(format!("weft-private-{}", std::process::id()));
         let folder = at.join("a/b");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_others_may_read_is_no_secret() {
+    fn readable_secret_is_refused() {
         // A key would be used that every user of the machine knows.
         let path = std::env::temp_dir().join(format!("weft-private-file-{}", std::process::id()));
         fs::write(&path, "x").expect("the folder takes files");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_how_long_it_will_take() {
+    fn progress_line_has_time_left() {
         // A long replay would look as if it hung.
         let line = |bytes| line((30_000, "packets"), bytes, Duration::from_secs(10));
         let told = line((250, Some(1000)));

@@ -284,7 +284,7 @@ mod tests {
 
     /// Another tool that reads recordings by the page would find keys or lines that are not there, or others.
     #[test]
-    fn the_page_has_the_keys_of_a_head() {
+    fn docs_page_lists_head_keys() {
         let calls = Some(OfCalls { worker: 0, concurrency: None, rate: None });
         let files = BTreeMap::from([("a.weft".to_owned(), String::new())]);
         let program = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
@@ -306,7 +306,7 @@ mod tests {
 
     /// The same of what stands behind the head: this reads a recording by the page alone, and finds what was noted.
     #[test]
-    fn a_recording_is_read_by_its_page() {
+    fn recording_parses_by_docs_page() {
         let lines: BTreeMap<&str, Vec<&str>> = rows()
             .filter(|(letter, _)| letter.len() == 1)
             .map(|(l, words)| (l, words.split(' ').collect()))
@@ -392,7 +392,7 @@ mod tests {
 
     /// What was recorded with the version before could not be read any more, or that of a later one would be misread.
     #[test]
-    fn recordings_of_the_version_before_are_read() {
+    fn previous_version_is_readable() {
         let file = |version: u32, queue: &str| {
             let program = Bundle {
                 root: "a.weft".to_owned(),

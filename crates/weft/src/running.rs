@@ -1148,7 +1148,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
 
     /// A node that looked dead for as long as it compiles would be restarted in the middle of a change.
     #[test]
-    fn questions_are_answered_while_a_program_is_compiled() {
+    fn status_answers_during_compile() {
         let running = start(Rigged::Slow(Duration::from_secs(2)));
         let admin = admin(&running);
         let changing = running.clone();
@@ -1167,7 +1167,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
 
     /// A balancer goes on sending calls to a node that says it is well.
     #[test]
-    fn a_node_that_lost_a_worker_is_not_healthy() {
+    fn lost_worker_fails_health() {
         let running = start(Rigged::Panics);
         let admin = admin(&running);
         await_loss(&running);
@@ -1179,7 +1179,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
 
     /// A fault of the compiler would end the node, and with it all traffic; or keep it from every other change.
     #[test]
-    fn panic_of_the_compiler_leaves_node_serving() {
+    fn compiler_panic_leaves_node_serving() {
         let running = start(Rigged::FailsAt("broken"));
         let admin = admin(&running);
         let mut broken = bundle();
@@ -1202,7 +1202,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
 
     /// A dry run that did less than a change would promise what a change refuses; one that did more would be one.
     #[test]
-    fn a_dry_run_tries_what_a_change_needs_and_changes_nothing() {
+    fn dry_run_checks_and_changes_nothing() {
         let running = start(Rigged::Slow(Duration::ZERO));
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = taken.local_addr().expect("it is bound").to_string();

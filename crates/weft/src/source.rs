@@ -396,7 +396,7 @@ mod tests {
 
     /// A schema whose files import each other in a row would overflow the stack of whoever compiles it.
     #[test]
-    fn schema_of_many_files_has_a_limit() {
+    fn schema_file_count_is_limited() {
         let of = |n: usize| {
             let import = |at: usize| format!("syntax = 'proto3'; import 'p{}.proto';", at + 1);
             let mut files: BTreeMap<_, _> = (0..n).map(|at| (format!("p{at}.proto"), import(at))).collect();
@@ -416,7 +416,7 @@ mod tests {
 
     /// Trees of `.proto` files name each other from their root, which no program says.
     #[test]
-    fn import_is_found_from_a_folder_above() {
+    fn import_resolves_from_parent_folder() {
         let names = Ok(vec!["acme.Id".to_owned(), "shop.Req".to_owned()]);
         for root in ["", "protos/", "/srv/protos/", "../"] {
             let (id, shop) = (format!("{root}acme/id.proto"), format!("{root}acme/shop/v1/shop.proto"));
@@ -430,7 +430,7 @@ mod tests {
 
     /// With roots that the program or the command line names, those count, in their order.
     #[test]
-    fn import_is_found_in_named_roots() {
+    fn import_resolves_from_roots() {
         let names = vec!["acme.Id".to_owned(), "shop.Req".to_owned()];
         let files = bundle(&[("n/vendor/shop.proto", SHOP), ("n/more/acme/id.proto", ID)]);
         let in_both = source("shop.proto", &["vendor", "more"]);
@@ -454,7 +454,7 @@ mod tests {
 
     /// A program of many types that all read one large file would hold a node.
     #[test]
-    fn bytes_of_all_schemas_have_a_limit() {
+    fn schema_bytes_are_limited() {
         let large = format!("syntax = 'proto3'; // {}", " ".repeat(15 << 20));
         let bundle = bundle(&[("large.proto", &large)]);
         let mut files = Files::in_bundle(&bundle);
@@ -464,7 +464,7 @@ mod tests {
 
     /// Whoever wrote the file looks for the line.
     #[test]
-    fn fault_in_a_proto_has_its_place() {
+    fn proto_error_has_location() {
         let files = bundle(&[("a.proto", "syntax = \"proto3\";\nmessage M {\n  strin user = 1;\n}\n")]);
         let fault = messages(&files, &source("a.proto", &[]), None).unwrap_err();
         assert_eq!((fault.why.as_str(), fault.help), ("there is no message or enum `strin`", None));

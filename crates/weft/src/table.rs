@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_cells() {
+    fn columns_fit_widest_cell() {
         let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
         table.row(vec!["a".to_owned(), "1,000".to_owned()]);
         table.row(vec!["longer".to_owned(), "7".to_owned()]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn cell_with_line_feed_stays_one_row() {
+    fn line_feed_in_cell_keeps_row() {
         // A peer could forge a row by its name.
         let mut table = Table::new(&[("user", Align::Left), ("n", Align::Right)]);
         table.row(vec!["b\nroot  999".to_owned(), "1".to_owned()]);

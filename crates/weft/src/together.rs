@@ -161,7 +161,7 @@ mod tests {
 
     /// A code that stood in another event's place would run the wrong handler.
     #[test]
-    fn each_event_has_its_own_code() {
+    fn events_keep_their_own_code() {
         let events = [Event::Response, Event::Close, Event::OpenRequest];
         for (n_request, n_close) in [(1, 1), (200, 100), (100, 300)] {
             let chain = Arc::new(chain(n_request, n_close));
@@ -179,7 +179,7 @@ mod tests {
 
     /// Small chains would wait for threads that have nothing to do.
     #[test]
-    fn small_segments_stay_on_the_callers_thread() {
+    fn small_segments_stay_on_caller() {
         let events = [Event::OpenRequest, Event::Response, Event::Close];
         let n_others = |chain: &ChainProgram, n_threads| shares(chain, &events, n_threads)[1].events.len();
         assert_eq!(n_others(&chain(8, 8), 2), 0);

@@ -236,7 +236,7 @@ mod tests {
 
     /// An operator would read nothing of a server that is gone, or the same line each second.
     #[test]
-    fn endpoint_is_told_when_it_turns() {
+    fn endpoint_changes_are_logged() {
         let mut watch = Watch::default();
         let mut told = |endpoint| {
             watch
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn count_is_told_seldom_and_whole() {
+    fn counts_are_logged_rate_limited() {
         // An operator would see clients fail and no reason, or a log that the clients fill.
         let (mut watch, begun) = (Watch::default(), Instant::now());
         let mut told = |n: u64, after: Duration| {

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn half_requests_keep_nobody_out() {
+    fn half_open_requests_leave_room() {
         // Any user of the machine could take all descriptors of a node, or keep its operator out.
         let hour = Duration::from_secs(3600);
         let server = serve(Times { head: hour, send: hour });
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn late_head_closes_its_connection() {
+    fn late_head_closes_connection() {
         // Connections that say nothing would stay for ever.
         let short = Duration::from_millis(100);
         let server = serve(Times { head: short, send: short });
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn late_or_long_body_is_refused() {
+    fn slow_or_long_body_is_refused() {
         // The memory and the time of a change would be what its client likes.
         let server = serve(Times { head: Duration::from_millis(100), send: SOON });
         let post = |length: usize, body: &str| {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_answer_is_cut() {
+    fn unread_answer_closes_connection() {
         // Clients that read nothing would keep the memory of their answers.
         let short = Duration::from_millis(100);
         let server = serve(Times { head: SOON, send: short });

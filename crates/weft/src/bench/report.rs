@@ -216,7 +216,7 @@ mod tests {
 
     /// A ratio is the median of the ratios within rounds; of medians it would mix quiet and busy rounds.
     #[test]
-    fn ratios_are_within_rounds() {
+    fn ratios_compare_within_rounds() {
         let (ours, theirs) = ([2.0, 30.0, 4.0], [1.0, 10.0, 4.0]);
         let row = Row::new("a", "cost", "ns", &ours).against("b", &ours, &theirs);
         assert_eq!((row.value, row.peer), (4.0, Some(("b", 2.0))));
@@ -225,7 +225,7 @@ mod tests {
 
     /// The table has a line for each name and a blank where a figure was not taken.
     #[test]
-    fn a_table_shows_every_figure_once() {
+    fn table_shows_each_figure_once() {
         let rows = vec![
             Row::new("direct", "rate", "calls/s", &[123_456.0]),
             Row::new("hop", "rate", "calls/s", &[61_728.0]).against("direct", &[61_728.0], &[123_456.0]),

@@ -215,7 +215,7 @@ mod tests {
 
     /// A link that is too fast or that stutters would be told to be exact.
     #[test]
-    fn stamps_are_held_against_a_link_that_is_never_late() {
+    fn stamps_compare_with_ideal_link() {
         let bits = (FRAME_BYTES * 8) as u64;
         // A frame each millisecond, for three seconds and a half.
         let exact: Vec<i64> = (0..3_800).map(|nth| nth * 1_000_000).collect();

@@ -139,7 +139,7 @@ mod tests {
 
     /// Who reads that all calls end on the old version would wait for a stream that has moved long since.
     #[test]
-    fn a_summary_says_where_calls_end_and_what_is_lost() {
+    fn apply_summary_lists_ends_and_losses() {
         let state = |what: &str, rows| Dropped { what: what.to_owned(), rows };
         let quiet = Applied { version: 2, ..Applied::default() };
         let expected = "version 2 live in 0.0 ms, no call is left on version 1\n  \

@@ -381,7 +381,7 @@ mod tests {
 
     /// A user's own example may log to a file that has been there for long.
     #[test]
-    fn the_demo_removes_no_log_that_it_did_not_make() {
+    fn demo_keeps_log_files_of_others() {
         let path = |name: &str| {
             let name = format!("weft-demo-{}-{name}", std::process::id());
             std::env::temp_dir().join(name).display().to_string()
@@ -417,7 +417,7 @@ END;
 
     /// A demo that ended well with a lost, a wrong or an unread answer would show nothing.
     #[test]
-    fn the_demo_fails_for_each_answer_that_is_missing_wrong_or_not_compared() {
+    fn demo_fails_on_any_bad_answer() {
         let report = |answered: u64, checked: u64, wrong: u64| {
             let by_status = json!({"OK": answered});
             Outcome::of(&json!({"sent": 9, "answered": answered, "checked": checked, "wrong": wrong,

@@ -128,7 +128,7 @@ mod tests {
 
     /// A list that is read otherwise than it was written fills a firewall with other rules.
     #[test]
-    fn lists_are_read_as_rfc_4180_says() {
+    fn csv_parses_by_rfc_4180() {
         let text = "rank,name\n# all\n1, a \n\n2,\"b, \"\"c\"\"\"\n3,\n";
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
         let rows = [row(["rank", "name"]), row(["1", "a"]), row(["2", "b, \"c\""]), row(["3", ""])];

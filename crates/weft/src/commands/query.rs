@@ -143,7 +143,7 @@ mod tests {
 
     /// Who bills by ON EVICT must hear of rows that were lost to it.
     #[test]
-    fn a_table_says_what_its_handler_was_not_told_of() {
+    fn table_shows_unreported_evictions() {
         let told = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
         assert!(!listed(std::slice::from_ref(&told)).contains("ON EVICT"));
         let text = listed(&[TableTold { evicted_untold: 1_200, ..told }]);
@@ -153,7 +153,7 @@ mod tests {
 
     /// Who changes rows wants to know of each whether it was there.
     #[test]
-    fn what_was_changed_is_told_by_kind() {
+    fn changes_are_counted_by_kind() {
         let answer = Answer { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..Answer::default() };
         assert_eq!(changed(&answer), "1,200 rows inserted, 1 deleted; visible in 0.4 ms");
         assert_eq!(changed(&Answer::default()), "no row changed; visible in 0.0 ms");

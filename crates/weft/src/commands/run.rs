@@ -291,7 +291,7 @@ mod tests {
 
     /// Whoever looks at the first line for what runs must not take a branch for the way of all.
     #[test]
-    fn branches_are_told_apart_from_the_way_of_all() {
+    fn branches_print_apart_from_trunk() {
         let text = "IMPORT 'library/elements/syn_guard.weft'; IMPORT 'library/elements/monitor.weft';
 CREATE PORT lan ON memory;
 CREATE CHAIN out ON PORT lan -> lan AS
@@ -308,7 +308,7 @@ END;";
 
     /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.
     #[test]
-    fn a_lost_worker_ends_the_command() {
+    fn lost_worker_ends_command() {
         let running = crate::running::tests::start(Rigged::Panics);
         await_loss(&running);
         let (_asks, asks) = std::sync::mpsc::channel();

@@ -360,7 +360,7 @@ mod tests {
 
     /// An open breaker that does not show leaves an operator to guess why calls are refused.
     #[test]
-    fn filters_say_what_they_do() {
+    fn status_shows_filter_state() {
         let counts = [("calls", 1_200), ("tries", 900), ("refused", 300), ("opened", 2)];
         let counts = counts.map(|(name, n)| (name.to_owned(), n)).into();
         let filter = weft_api::Filter {
@@ -382,7 +382,7 @@ mod tests {
 
     /// A log that misses rows without a word of it would be taken for all that happened.
     #[test]
-    fn lost_rows_are_shown() {
+    fn status_shows_lost_rows() {
         assert!(!page(&Status::default()).contains("lost"));
         let page = page(&Status { rows_lost: 1_234, ..Status::default() });
         assert!(page.contains("lost 1,234 rows of sinks"), "{page}");
@@ -395,7 +395,7 @@ mod tests {
 
     /// An operator must be able to tell a node that has just been started from one that runs for weeks.
     #[test]
-    fn times_are_told_in_two_units() {
+    fn durations_print_two_units() {
         let told = [59.9, 61.0, 7_265.0, 200_000.0].map(long_time);
         assert_eq!(told, ["59 s", "1 min 1 s", "2 h 1 min", "2 d 7 h"]);
     }

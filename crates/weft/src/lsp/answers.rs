@@ -523,7 +523,7 @@ mod tests {
 
     /// An edit of the whole text would take the cursor, and folded blocks, from whoever formats.
     #[test]
-    fn formatting_changes_the_lines_that_differ_and_no_others() {
+    fn formatting_edits_changed_lines_only() {
         for (old, new) in
             [("a\nb\nc\n", "a\nx\ny\nc\n"), ("a\n", "a\na\n"), ("a\na\n", "a\n"), ("", "a\n"), ("a", "a\n")]
         {
@@ -536,7 +536,7 @@ mod tests {
 
     /// Where a field is must be told by its message: another may have a field of the same name.
     #[test]
-    fn fields_are_found_in_their_message() {
+    fn field_definition_is_found() {
         let text = "message A {\n  string user = 1; // user = 2\n}\n\
                     message B {\n  int64 n = 1;\n  optional string user = 2;\n}\n";
         assert_eq!(field_in(text, "A", "user"), Some((1, 9)));

@@ -93,7 +93,7 @@ mod tests {
 
     /// A position that is off by a unit puts an edit into the middle of a name.
     #[test]
-    fn positions_count_utf_16_units() {
+    fn positions_count_utf16_units() {
         let mut sources = SourceMap::new();
         let id = sources.add("a.weft", "aé𝄞b\r\nx").expect("it is small");
         let file = sources.file(id);
@@ -113,7 +113,7 @@ mod tests {
 
     /// A file whose path has a space or a letter beyond ASCII would be another file otherwise.
     #[test]
-    fn names_of_files_survive_their_uris() {
+    fn file_names_survive_uris() {
         for name in ["/a/b.weft", "/a b/ä%.weft", "/C:/x#y?.weft"] {
             let uri = uri_of(name).expect("it is a URI");
             assert_eq!(name_of(&uri), name, "{}", uri.as_str());

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_before_there_is_room_for_it() {
+    fn bad_length_is_refused_before_alloc() {
         // A number in a header must not take the memory of the machine.
         let exit = r#"{"jsonrpc":"2.0","method":"exit"}"#;
         let framed = |length: &str| format!("Content-Length: {length}\r\n\r\n{exit}rest");

@@ -87,7 +87,7 @@ fn boundary(rng: &mut Rng, text: &str) -> usize {
 
 /// A text is half-typed most of the time; a server that dies of it takes all windows with it.
 #[test]
-fn half_typed_text_is_answered() {
+fn half_typed_text_gets_answers() {
     let (mut client, mut rng) = (Client::new(), Rng::from_seed(1));
     for text in texts() {
         // The manual page at the head is of no interest; what follows is typed from its beginning.
@@ -102,7 +102,7 @@ fn half_typed_text_is_answered() {
 
 /// The same of text that is damaged anywhere, and of questions about any place.
 #[test]
-fn damaged_text_is_answered() {
+fn damaged_text_gets_answers() {
     const PIECES: &[&str] = &[
         "(",
         ")",
@@ -150,7 +150,7 @@ fn damaged_text_is_answered() {
 
 /// Changes come as ranges; a text that is not what the client has shows faults that are not there.
 #[test]
-fn changes_by_ranges_make_the_text_that_the_client_has() {
+fn range_edits_keep_client_text() {
     let (mut client, mut rng) = (Client::new(), Rng::from_seed(3));
     let mut text = String::from("-- \u{1d11e}\u{e9}\r\nCREATE LISTENER l ON tcp 'a:1';\n");
     client.write(&text);
@@ -184,7 +184,7 @@ fn changes_by_ranges_make_the_text_that_the_client_has() {
 
 /// A request that is malformed is refused, and the next one is served.
 #[test]
-fn nonsense_is_refused() {
+fn invalid_requests_are_refused() {
     let mut client = Client::new();
     for params in [Value::Null, json!({}), json!({ "textDocument": 5 })] {
         let request = Request { id: 1.into(), method: "textDocument/hover".to_owned(), params };

@@ -323,7 +323,7 @@ mod tests {
 
     /// A link would get another queue than was asked for, or a part of the program that nobody meant.
     #[test]
-    fn a_statement_names_one_link_and_one_queue() {
+    fn alter_names_one_link_and_queue() {
         let one = |link, queue| {
             let at = "ALTER LINK  USE QUEUE ".len() + str::len(link);
             Ok(Alter { link, queue, at })
@@ -353,7 +353,7 @@ mod tests {
 
     /// One of two statements would be carried out, or neither, and the answer would be about something else.
     #[test]
-    fn an_alter_is_found_wherever_it_stands_and_stands_alone() {
+    fn alter_must_be_only_statement() {
         let alter = "ALTER LINK w USE QUEUE a (t = ';') KEEP PACKETS";
         for (text, asks) in [
             ("", Asks::Nothing),

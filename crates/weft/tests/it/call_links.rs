@@ -105,7 +105,7 @@ async fn until(is_so: impl Fn() -> bool) {
 /// If this fails, a recording of calls is not what happened to them: those that their clients saw refused would not be
 /// those that it says were dropped, by the line that it names, nor those that gave up those that left.
 #[test]
-fn a_link_of_calls_of_a_running_node_is_recorded_as_it_is() {
+fn live_call_link_is_recorded() {
     let cart = Named::new("cart-1");
     let test = start(&cart);
     let file = test.folder.0.join("tenants.rec").display().to_string();
@@ -198,7 +198,7 @@ fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
 /// If this fails, a recording takes more than it was given where several workers share that, or is silent of what it
 /// lacks.
 #[test]
-fn workers_share_what_a_recording_may_take() {
+fn workers_share_recording_limit() {
     let test = start(&Named::new("cart-1"));
     let file = test.folder.0.join("few.rec").display().to_string();
     let said = runtime().block_on(async {
@@ -247,7 +247,7 @@ fn data(text: &str) -> Value {
 /// Who alters a link would be sent to lines that the program does not have, or be told of words that nobody typed, or
 /// not of the queues that could be taken.
 #[test]
-fn a_wrong_alter_is_told_in_its_own_text() {
+fn alter_error_points_at_its_text() {
     let folder = Folder::new();
     // No line break at the end, where the node puts its IMPORTs.
     let text = "CREATE TYPE cart FROM PROTO 'cart.proto';

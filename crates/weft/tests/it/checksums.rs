@@ -122,7 +122,7 @@ fn through(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) 
 /// If this fails, whoever is at the end of a tunnel throws away what was changed in it: its checksum covers those of
 /// the packet that it carries, which follow, too.
 #[test]
-fn checksums_of_tunnels_follow_what_is_set_in_them() {
+fn inner_edit_updates_tunnel_checksums() {
     let folder = Folder::new();
     let program = folder.write("sets.weft", SETS);
     let inner = |what: u16| [Some(6), None].map(|sum_at| ip(false, 17, udp(what, b"inside"), sum_at));
@@ -153,7 +153,7 @@ fn checksums_of_tunnels_follow_what_is_set_in_them() {
 /// If this fails, whoever translates addresses of one kind into the other, or puts another packet around a datagram,
 /// sends what every receiver throws away; or one that was damaged on its way passes for whole.
 #[test]
-fn checksums_follow_another_packet_around_their_datagram() {
+fn new_outer_header_updates_checksums() {
     let folder = Folder::new();
     let all = |six| {
         vec![
@@ -190,7 +190,7 @@ fn checksums_follow_another_packet_around_their_datagram() {
 /// If this fails, errors of ICMP that come back through address translation are about packets that were never sent, as
 /// hosts see them: their checksums are wrong (RFC 5508 section 4.2).
 #[test]
-fn checksums_of_quoted_packets_follow_the_addresses_that_are_set() {
+fn quoted_packet_checksums_follow_nat() {
     const BACK: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory; CREATE PORT lan ON memory;
 CREATE ELEMENT back ON icmp_quote AS

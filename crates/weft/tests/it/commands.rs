@@ -20,7 +20,7 @@ END;
 
 /// A script must be able to tell whose fault it was: 0 nobody's, 1 the input's, 2 the command line's, 3 the machine's.
 #[test]
-fn exit_statuses_say_whose_fault_it_is() {
+fn exit_status_names_fault() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
@@ -51,7 +51,7 @@ fn exit_statuses_say_whose_fault_it_is() {
 
 /// A script would take a file for whole that a full disk has cut; and a reader that closes its end is no fault.
 #[test]
-fn a_standard_output_that_takes_nothing_is_told_and_a_closed_one_is_not() {
+fn full_stdout_fails_closed_one_does_not() {
     let folder = Folder::new();
     folder.write("shop.weft", NETWORK);
     folder.write("plain.weft", "CREATE PORT wan ON memory;\nCREATE CHAIN edge ON PORT wan AS END;\n");
@@ -107,7 +107,7 @@ fn a_standard_output_that_takes_nothing_is_told_and_a_closed_one_is_not() {
 
 /// Whoever has mistyped the path of a schema must not be sent looking for include paths.
 #[test]
-fn a_schema_that_is_not_there_is_told_as_such() {
+fn missing_schema_is_reported() {
     let folder = Folder::new();
     let file = folder.write("lost.weft", &NETWORK.replace("'cart.proto'", "'carts.proto'"));
     let done = output(weft(&folder).arg("check").arg(&file));
@@ -123,7 +123,7 @@ fn a_schema_that_is_not_there_is_told_as_such() {
 
 /// A node would refuse what a check has let pass.
 #[test]
-fn a_check_tells_how_many_queues_a_port_can_have() {
+fn check_reports_port_queue_limit() {
     let folder = Folder::new();
     let many = "CREATE PORT wan ON packet 'eth0' WITH (queues = 257);\n";
     let file = folder.write("many.weft", many);
@@ -137,7 +137,7 @@ fn a_check_tells_how_many_queues_a_port_can_have() {
 
 /// Whoever changes a library of their own would get half of it, and half of ours.
 #[test]
-fn files_of_a_library_folder_find_each_other() {
+fn library_folder_files_import_another() {
     let folder = Folder::new();
     std::fs::create_dir_all(folder.0.join("net/library/elements")).expect("the folder is ours");
     std::fs::create_dir_all(folder.0.join("net/library/protocols")).expect("the folder is ours");
@@ -152,7 +152,7 @@ fn files_of_a_library_folder_find_each_other() {
 
 /// What goes wrong outside a program is told in one line, with what would help in another, and no more.
 #[test]
-fn the_machines_faults_are_told_in_one_line() {
+fn machine_errors_take_one_line() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -186,7 +186,7 @@ fn the_machines_faults_are_told_in_one_line() {
 
 /// A file or a name that is not there has to be seen to on the machine: that is no mistake in a program.
 #[test]
-fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
+fn missing_resource_is_machine_fault() {
     let folder = Folder::new();
     let check = |text: &str, args: &[&str], code: &str| {
         let file = folder.write("network.weft", text);
@@ -215,7 +215,7 @@ fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
 
 /// A node has none of the client's files: what the client reads has to reach it.
 #[test]
-fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
+fn proto_roots_and_sets_reach_node() {
     let folder = Folder::new();
     let node = Node::start(&folder, &folder.write("good.weft", NETWORK), &[]);
     std::fs::create_dir_all(folder.0.join("vendor/acme")).expect("the folder is ours");
@@ -256,7 +256,7 @@ fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
 
 /// A wrapper that is absent would be the same to a rule as an empty one.
 #[test]
-fn wrapper_binds_as_a_scalar_that_may_be_null() {
+fn wrapper_binds_as_nullable_scalar() {
     let folder = Folder::new();
     folder.write(
         "cart.proto",
@@ -278,7 +278,7 @@ fn wrapper_binds_as_a_scalar_that_may_be_null() {
 
 /// A network whose log goes nowhere looks well until somebody needs the log.
 #[test]
-fn a_sink_file_that_cannot_be_opened_is_refused_before_anything_runs() {
+fn unopenable_sink_stops_start() {
     let folder = Folder::new();
     let file = folder.0.join("nowhere/log.json").display().to_string();
     let element = format!(
@@ -313,7 +313,7 @@ END;
 
 /// A script reads one object whatever comes of an update, and nobody else has to read anything.
 #[test]
-fn apply_gives_one_object_for_each_outcome() {
+fn apply_json_is_one_object() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
@@ -344,7 +344,7 @@ fn apply_gives_one_object_for_each_outcome() {
 
 /// What is missing, or in the way, must be named: a wrong guess sends a person looking in the wrong place.
 #[test]
-fn helps_say_what_is_missing_or_in_the_way() {
+fn help_texts_name_the_obstacle() {
     let folder = Folder::new();
     let told = |args: &[&str]| {
         let done = output(weft(&folder).args(args));
@@ -372,7 +372,7 @@ fn helps_say_what_is_missing_or_in_the_way() {
 
 /// A node with thousands of connections must not end at the 1,024 files that shells hand on.
 #[test]
-fn a_node_takes_all_the_files_that_it_may_have() {
+fn node_raises_descriptor_limit() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let mut command = std::process::Command::new("sh");
@@ -387,7 +387,7 @@ fn a_node_takes_all_the_files_that_it_may_have() {
 
 /// Who formats a file wants to find either the old text or the new one, under the same permissions.
 #[test]
-fn fmt_replaces_a_file_whole_and_keeps_its_permissions() {
+fn fmt_replaces_file_keeps_mode() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
     let folder = Folder::new();
     let file = folder.write("network.weft", &NETWORK.replace("  SELECT", "select"));
@@ -406,7 +406,7 @@ fn fmt_replaces_a_file_whole_and_keeps_its_permissions() {
 
 /// The pages and completions are made from the command line itself, so they cannot lag behind it.
 #[test]
-fn there_is_a_manual_page_and_a_completion_for_each_command() {
+fn commands_have_manual_and_completion() {
     let folder = Folder::new();
     let said = |args: &[&str]| {
         let done = output(weft(&folder).args(args));
@@ -423,7 +423,7 @@ fn there_is_a_manual_page_and_a_completion_for_each_command() {
 
 /// Whoever asks what a change would do wants to know it without it being done.
 #[test]
-fn a_dry_run_says_what_would_change() {
+fn dry_run_prints_changes() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
@@ -441,7 +441,7 @@ fn a_dry_run_says_what_would_change() {
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_place_and_a_help() {
+fn error_shows_location_and_help() {
     let folder = Folder::new();
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
     let told = output(weft(&folder).arg("check").arg(&bad));
@@ -457,7 +457,7 @@ fn a_mistake_is_shown_with_its_place_and_a_help() {
 }
 
 #[test]
-fn fmt_says_what_would_change_and_changes_it_once() {
+fn fmt_check_then_fmt_is_stable() {
     let folder = Folder::new();
     let file = folder.write("network.weft", &NETWORK.replace("  SELECT", "select"));
     assert_eq!(output(weft(&folder).args(["fmt", "--check"]).arg(&file)).status.code(), Some(1));
@@ -467,7 +467,7 @@ fn fmt_says_what_would_change_and_changes_it_once() {
 
 /// Whoever pipes a program through, or names a folder, wants the same as with a file.
 #[test]
-fn standard_input_and_folders_are_taken() {
+fn check_reads_stdin_and_folders() {
     let folder = Folder::new();
     let piped = |args: &[&str], text: &str| {
         let mut command = weft(&folder);
@@ -497,7 +497,7 @@ fn standard_input_and_folders_are_taken() {
 
 /// A port that is taken is the machine's fault, in one line with a help, and nothing runs.
 #[test]
-fn a_taken_port_is_told_in_one_line() {
+fn port_in_use_takes_one_line() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound").to_string();
@@ -510,7 +510,7 @@ fn a_taken_port_is_told_in_one_line() {
 
 /// The admin endpoint must not be open to whoever can reach it, nor to web pages through a name of their own.
 #[test]
-fn the_admin_endpoint_asks_for_its_token() {
+fn admin_endpoint_needs_token() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
@@ -541,7 +541,7 @@ fn the_admin_endpoint_asks_for_its_token() {
 
 /// Rows that a sink writes to standard output must be all that is there: the next program in a pipe reads them.
 #[test]
-fn standard_output_has_the_rows_of_sinks_and_nothing_else() {
+fn stdout_has_only_sink_rows() {
     let folder = Folder::new();
     let rows = "CREATE ELEMENT tick ON rpc AS
   VAR n U64 MERGE SUM;
@@ -566,7 +566,7 @@ END;
 
 /// A server that is not there must not make callers hang.
 #[test]
-fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
+fn dead_upstream_gives_unavailable() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
@@ -589,7 +589,7 @@ fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
 
 /// A call that takes longer than a node has to stop is told so, and stopping it as asked is no failure.
 #[test]
-fn a_call_that_outlasts_the_grace_is_cut_and_counted() {
+fn call_over_grace_is_cut_and_counted() {
     let folder = Folder::new();
     let server = shop_server("cart-1");
     let network = folder.write("network.weft", &NETWORK.replace("127.0.0.1:1'", &format!("{server}'")));
@@ -627,7 +627,7 @@ fn idle_memory_stays_small() {
 
 /// Who closes the terminal of a node would cut its calls, and who wanted it to go on would lose it.
 #[test]
-fn closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
+fn closed_terminal_ends_node_cleanly() {
     if is_ignored(1) {
         return eprintln!("skipped: the tests ignore SIGHUP");
     }
@@ -674,7 +674,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 /// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that
 /// is older than what was applied since would take that back.
 #[test]
-fn sighup_applies_the_file_where_no_terminal_is() {
+fn sighup_without_terminal_applies() {
     if is_ignored(1) {
         return eprintln!("skipped: the tests ignore SIGHUP");
     }
@@ -723,7 +723,7 @@ fn sighup_applies_the_file_where_no_terminal_is() {
 
 /// A service that starts later would keep a node from its start, and from every change.
 #[test]
-fn name_without_address_is_an_endpoint_that_is_down() {
+fn unresolved_name_is_down_endpoint() {
     let folder = Folder::new();
     // RFC 6761 section 6.4: no name below `invalid` has an address.
     let text = NETWORK.replace("'127.0.0.1:1'", "'localhost:1', 'cart.invalid:1' WEIGHT 2");
@@ -753,7 +753,7 @@ fn name_without_address_is_an_endpoint_that_is_down() {
 
 /// An operator who sets an option would not see whether it holds.
 #[test]
-fn options_are_told_by_status() {
+fn status_lists_options() {
     let folder = Folder::new();
     let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (message_size_max = '8 MiB');");
     let text = text.replace("'127.0.0.1:1';", "'127.0.0.1:1' WITH (backoff_max = '9 s');");
@@ -776,7 +776,7 @@ fn options_are_told_by_status() {
 
 /// The page would promise an option, a default or a range that is another.
 #[test]
-fn page_has_each_option() {
+fn docs_page_has_each_option() {
     let page = include_str!("../../../../docs/src/reference/program.md");
     let all = weft_core::options::LISTENER_OPTIONS.iter().chain(weft_core::options::CLUSTER_OPTIONS);
     let missing: Vec<String> =
@@ -786,7 +786,7 @@ fn page_has_each_option() {
 
 /// A balancer in front would send clients to a node that has closed its listener, before it has looked at its health.
 #[test]
-fn stopping_node_takes_clients_for_its_drain_delay() {
+fn drain_delay_accepts_clients() {
     let folder = Folder::new();
     let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (drain_delay = '2 s');");
     let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);

@@ -54,7 +54,7 @@ fn assert_narrow(text: &str) {
 /// The balancer and the ACL may come before the compression, as the paper has it, and only while that leaves alone what
 /// they read. A compiler that cannot tell this has nothing to reorder by.
 #[test]
-fn the_papers_example_may_be_reordered_for_the_papers_reason() {
+fn paper_example_reorders_as_in_paper() {
     let folder = Folder::new();
     folder.write("paper.weft", PAPER);
     let text = explained(&folder, &["paper.weft"]);
@@ -79,7 +79,7 @@ fn the_papers_example_may_be_reordered_for_the_papers_reason() {
 
 /// Whoever reads a chain must see what is tried again, and how often, without reading the filters.
 #[test]
-fn filters_are_explained_where_they_stand() {
+fn explain_shows_filters_in_place() {
     let folder = Folder::new();
     let filters = [
         "timeout",
@@ -127,7 +127,7 @@ END;
 
 /// The example that everybody starts with is the one that people will try it on.
 #[test]
-fn the_shop_is_explained() {
+fn explain_prints_shop() {
     let folder = Folder::new();
     let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop");
     let text = said(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop", "--full"]));
@@ -137,7 +137,7 @@ fn the_shop_is_explained() {
 
 /// A chain that is not there is the input's fault, and whoever asks wants to know which there are.
 #[test]
-fn an_unknown_chain_is_told_with_those_there_are() {
+fn unknown_chain_lists_known_ones() {
     let folder = Folder::new();
     let file = folder.write("paper.weft", PAPER);
     let done = output(weft(&folder).arg("explain").arg(&file).arg("pepper"));
@@ -164,7 +164,7 @@ fn an_unknown_chain_is_told_with_those_there_are() {
 
 /// A picture that a viewer refuses, or that leaves an element out, explains nothing.
 #[test]
-fn a_plan_is_drawn_with_all_its_elements_and_ties() {
+fn svg_draws_elements_and_edges() {
     let folder = Folder::new();
     folder.write("paper.weft", PAPER);
     explained(&folder, &["paper.weft", "--svg", "paper.svg", "--dot", "paper.dot"]);
@@ -188,7 +188,7 @@ fn a_plan_is_drawn_with_all_its_elements_and_ties() {
 
 /// Whoever asks for a picture of what has none would find an empty one, and no word of how to get one.
 #[test]
-fn a_link_is_not_drawn_as_a_plan() {
+fn svg_of_link_is_refused() {
     let folder = Folder::new();
     let link = "IMPORT 'library/queues/fifo.weft';
 CREATE PORT lan ON packet 'eth0';
@@ -217,7 +217,7 @@ CREATE LINK wan ON PORT lan QUEUE fifo;
 
 /// Whoever asks about a packet would look for a program called so.
 #[test]
-fn a_packet_is_explained_by_the_command_for_recordings() {
+fn explain_packet_shows_hint() {
     let folder = Folder::new();
     let asked = || {
         let done = output(weft(&folder).current_dir(&folder.0).args(["explain", "packet", "467"]));
@@ -235,7 +235,7 @@ fn a_packet_is_explained_by_the_command_for_recordings() {
 
 /// Whoever asks about a packet of a recording would be told that a word is one too many, and not what to write.
 #[test]
-fn a_packet_of_a_recording_is_explained_by_the_command_for_it() {
+fn explain_recording_shows_hint() {
     let folder = Folder::new();
     let asked = |words: &[&str]| {
         let done = output(weft(&folder).current_dir(&folder.0).arg("explain").args(words));
@@ -263,7 +263,7 @@ END;
 
 /// A filter runs beside nothing: whoever reads that it did would take the calls that it holds for under way.
 #[test]
-fn a_filter_is_a_step_and_a_column_of_its_own() {
+fn svg_filter_has_own_column() {
     let folder = Folder::new();
     let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
     folder.write("tried.weft", &program);
@@ -291,7 +291,7 @@ fn a_filter_is_a_step_and_a_column_of_its_own() {
 
 /// What `check` counts is what `explain` tells: the keys of a filter are no element, and cost something.
 #[test]
-fn the_keys_of_a_filter_are_told_from_elements() {
+fn filter_keys_are_not_elements() {
     let folder = Folder::new();
     let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
     folder.write("tried.weft", &program);
@@ -317,7 +317,7 @@ INSERT INTO t.rule_acl.rules VALUES (1, 1, '/a/B', NULL, NULL, 'allow'), (2, 1, 
 
 /// Whoever wonders what a look at their rules costs finds it nowhere else.
 #[test]
-fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
+fn explain_shows_compiled_rules() {
     let folder = Folder::new();
     folder.write("net.weft", RULES);
     let text = explained(&folder, &["net.weft"]);
@@ -327,7 +327,7 @@ fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
 
 /// Who asks about a link would be told of a queue, and not where it stands.
 #[test]
-fn a_link_is_told_with_where_it_stands() {
+fn explain_shows_link_location() {
     let folder = Folder::new();
     folder.write(
         "net.weft",
@@ -354,7 +354,7 @@ CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
 
 /// Who looked for where steered frames go would read every element of the chain.
 #[test]
-fn branches_of_a_chain_are_told() {
+fn explain_lists_branches() {
     let folder = Folder::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/uplinks/network.weft");
     let told = explained(&folder, &[example, "out"]);

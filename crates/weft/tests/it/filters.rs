@@ -114,7 +114,7 @@ async fn add(mut client: CartClient<Channel>, user: String, object_id: i64) -> R
 
 /// A client whose call failed in passing would have to do by itself what the network promised.
 #[test]
-fn a_stock_client_does_not_see_what_was_tried_again() {
+fn retry_is_hidden_from_client() {
     let retry = "retry ON rpc AS\n  RETRY UP TO 3 WHEN status = UNAVAILABLE BACKOFF CONSTANT '1 ms';";
     let test = Test::new("2", retry, "retry");
     runtime().block_on(async {
@@ -133,7 +133,7 @@ fn a_stock_client_does_not_see_what_was_tried_again() {
 
 /// Two workers that each kept a line of their own would let calls of one key run side by side.
 #[test]
-fn calls_of_one_key_never_overlap_on_any_worker() {
+fn calls_of_one_key_never_overlap() {
     for workers in ["1", "4"] {
         let test =
             Test::new(workers, "order ON rpc (user TEXT) AS\n  ORDER PER user;", "order (user := req.user)");
@@ -160,7 +160,7 @@ fn calls_of_one_key_never_overlap_on_any_worker() {
 
 /// Two workers that each knew their own calls would send one twice.
 #[test]
-fn calls_with_one_id_reach_the_server_once_over_all_workers() {
+fn same_id_reaches_server_once() {
     for workers in ["1", "4"] {
         let once =
             "once ON rpc AS\n  RELIABILITY AT LEAST ONCE ID coalesce(header['x-id'], '') WINDOW '60 s';";
@@ -189,7 +189,7 @@ fn calls_with_one_id_reach_the_server_once_over_all_workers() {
 
 /// Two workers that each kept a schedule of their own would shape to twice the rate.
 #[test]
-fn a_pace_is_one_for_all_workers() {
+fn pace_holds_over_all_workers() {
     for workers in ["1", "4"] {
         let test =
             Test::new(workers, "pace ON rpc AS\n  PACE TO 200 PER SECOND QUEUE 1000 WAIT '10 s';", "pace");
@@ -211,7 +211,7 @@ fn a_pace_is_one_for_all_workers() {
 
 /// A breaker that every worker had to find open by itself would let each of them go on failing.
 #[test]
-fn a_circuit_is_open_on_all_workers() {
+fn open_circuit_holds_on_all_workers() {
     let circuit = "circuit ON rpc AS\n  CIRCUIT AFTER 3 ERRORS OPEN FOR '60 s';";
     let test = Test::new("4", circuit, "circuit");
     runtime().block_on(async {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// A module that is not written, or written where it is not, is no use to who builds the chip.
 #[test]
-fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
+fn queue_compiles_to_gates_or_refused() {
     let folder = Folder::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (file, module) in

@@ -39,7 +39,7 @@ fn bytes(path: &Path) -> Vec<u8> {
 /// Who writes a protocol has no traffic of it, and could not see what a chain makes of it before the first device is
 /// there.
 #[test]
-fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
+fn own_protocol_generates_and_replays() {
     let folder = Folder::new();
     let program = folder.write("sensor.weft", SENSOR);
     let program = program.to_str().expect("it is text");
@@ -77,7 +77,7 @@ fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
 
 /// Receivers drop a fragment that no sender can have cut, so such packets would test nothing behind it.
 #[test]
-fn fragments_are_cut_at_multiples_of_8_bytes() {
+fn fragments_start_at_multiples_of_8() {
     let folder = Folder::new();
     let program = folder.write("ip.weft", "IMPORT 'library/protocols/all.weft';\n");
     let out = folder.0.join("ip.pcap");
@@ -100,7 +100,7 @@ fn fragments_are_cut_at_multiples_of_8_bytes() {
 }
 
 #[test]
-fn what_cannot_be_made_is_told() {
+fn impossible_generate_is_refused() {
     let folder = Folder::new();
     let program = folder.write("sensor.weft", SENSOR);
     let program = program.to_str().expect("it is text");
@@ -124,7 +124,7 @@ fn what_cannot_be_made_is_told() {
 
 /// Whoever makes packets of a list of options would have next to none that any parser takes.
 #[test]
-fn what_says_how_long_or_how_many_says_so() {
+fn generated_lengths_match_contents() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/ethernet.weft';
 CREATE PROTOCOL tlv (

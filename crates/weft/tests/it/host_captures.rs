@@ -57,7 +57,7 @@ fn radio(is_qos: bool, ip: &[u8]) -> Vec<u8> {
 
 /// Captures of radios, of lines and of firewalls would not be read, or packets in them be taken for others.
 #[test]
-fn packets_are_found_behind_every_link() {
+fn packets_decode_on_all_link_types() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let ip = |port: u16| packet(9, port)[14..].to_vec();
@@ -119,7 +119,7 @@ fn unfinished(payload: usize) -> Vec<u8> {
 
 /// What a host sends would count as damaged, without a word of what would help.
 #[test]
-fn checksums_that_a_device_was_to_make_are_trusted_if_asked() {
+fn offloaded_checksums_can_be_trusted() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let input = folder.0.join("in.pcap");
@@ -150,7 +150,7 @@ fn checksums_that_a_device_was_to_make_are_trusted_if_asked() {
 
 /// Captures are mostly made with a short snapshot, and all of their packets would count as malformed.
 #[test]
-fn packets_in_part_are_read_as_far_as_their_headers_go() {
+fn snapped_packets_parse_headers() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let whole = fragments(53, 1, 900, 1_480).remove(0);
@@ -192,7 +192,7 @@ fn packets_in_part_are_read_as_far_as_their_headers_go() {
 
 /// Whoever reads what became of each packet would look for the one that came twice in the wrong place.
 #[test]
-fn what_became_of_packets_is_in_their_order_though_a_fragment_comes_twice() {
+fn duplicate_fragment_keeps_order() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
@@ -208,7 +208,7 @@ fn what_became_of_packets_is_in_their_order_though_a_fragment_comes_twice() {
 
 /// What a host hands to its device in one piece could not be looked at, or would be written over.
 #[test]
-fn packets_of_more_than_64_kib_are_read_and_written_as_they_are() {
+fn packets_over_64_kib_pass_whole() {
     let folder = Folder::new();
     let text = NETWORK.replace("IMPORT 'library/protocols/all.weft';\n", "");
     let at = text.find("  ON PACKET").expect("it has one");

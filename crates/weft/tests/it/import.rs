@@ -4,7 +4,7 @@ use crate::node::{Folder, output, weft};
 
 /// A firewall that is taken over without its wrong line is another firewall.
 #[test]
-fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
+fn firewall_import_is_all_or_nothing() {
     let folder = Folder::new();
     let rules = "table inet f {\n chain c {\n  type filter hook forward priority 0; policy drop;\n  \
                  tcp dport 80 accept\n  tcp dport 81 quota 1 mbytes accept\n }\n}\n";
@@ -35,7 +35,7 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
 
 /// A row for a port that no frame arrives at keeps nothing away; interfaces have other names than ports.
 #[test]
-fn import_names_ports_as_the_program_does() {
+fn import_uses_program_port_names() {
     let folder = Folder::new();
     let list = folder.write(
         "list.nft",
@@ -65,7 +65,7 @@ fn import_names_ports_as_the_program_does() {
 
 /// Rows that no program can import are no rows, and what means something else here is told.
 #[test]
-fn an_import_says_what_is_too_long_and_what_means_something_else() {
+fn import_reports_limits_and_changes() {
     let folder = Folder::new();
     let list = |rule: &str| {
         let text = format!(

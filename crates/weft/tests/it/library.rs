@@ -171,7 +171,7 @@ impl Client {
 
 /// A cache that asked a server all the same, or gave one user what another had, would be worse than none.
 #[test]
-fn the_cache_answers_what_was_answered() {
+fn cache_repeats_answers() {
     let cart = Named::new("cart-1");
     let stage = "cache (ttl = '400 ms', shared = TRUE, key := user)";
     let test = Test::new(&["cache"], &[cart.serve()], stage, "");
@@ -192,7 +192,7 @@ fn the_cache_answers_what_was_answered() {
 
 /// A balancer that did not know the members of the cluster would send nothing, or all to one.
 #[test]
-fn balancers_spread_calls_over_the_cluster() {
+fn balancers_spread_calls() {
     let servers = [Named::new("cart-1"), Named::new("cart-2")].map(|cart| cart.serve());
     let spread = |element: &str, stage: &str, users: fn(usize) -> String| {
         let test = Test::new(&[element], &servers, stage, "");
@@ -220,7 +220,7 @@ fn balancers_spread_calls_over_the_cluster() {
 
 /// A server that joins would get no calls until somebody wrote it down a second time, and one that leaves all errors.
 #[test]
-fn members_come_and_go_without_a_row_to_write() {
+fn cluster_members_join_and_leave() {
     let servers = ["cart-1", "cart-2", "cart-3"].map(|name| Named::new(name).serve());
     let program = |members: &[&str]| {
         let members = members.iter().map(|server| format!("'{server}'")).collect::<Vec<_>>().join(", ");
@@ -248,7 +248,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS round_robin_lb; 
 
 /// A server that is busy would get as much as one that is not.
 #[test]
-fn calls_under_way_count_as_load() {
+fn open_calls_count_as_load() {
     let slow = Named { takes: Duration::from_secs(1), ..Named::new("slow") };
     let quick = Named::new("quick");
     let servers = [slow.serve(), quick.serve()];
@@ -280,7 +280,7 @@ fn calls_under_way_count_as_load() {
 
 /// What a server says of its load would be passed over.
 #[test]
-fn what_a_server_says_of_its_load_counts() {
+fn reported_load_counts() {
     let tired = Named { load: Some("12.5"), ..Named::new("tired") };
     let fresh = Named { load: Some("0.5"), ..Named::new("fresh") };
     let stage = "power_of_two_lb (said := header.\"x-load\")";
@@ -292,7 +292,7 @@ fn what_a_server_says_of_its_load_counts() {
 
 /// A slow server would get half of the calls, or one that fails at once all of them.
 #[test]
-fn prequal_leaves_slow_and_failing_servers() {
+fn prequal_avoids_slow_servers() {
     let slow = Named { takes: Duration::from_millis(150), ..Named::new("slow") };
     let quick = Named { takes: Duration::from_millis(1), ..Named::new("quick") };
     let broken = Named { fails: Some(Code::Unavailable), ..Named::new("broken") };
@@ -311,7 +311,7 @@ fn prequal_leaves_slow_and_failing_servers() {
 
 /// A user would be moved between versions from call to call, or kept on one that fails.
 #[test]
-fn a_canary_keeps_its_users_until_it_fails() {
+fn canary_is_sticky_until_failure() {
     let (old, new) = (Named::new("old"), Named::new("new"));
     let bad = Named { fails: Some(Code::Internal), ..Named::new("bad") };
     let canary = |next: &Named| {
@@ -347,7 +347,7 @@ fn a_canary_keeps_its_users_until_it_fails() {
 
 /// A header would not lead to the other version, or every call would.
 #[test]
-fn a_header_chooses_the_version() {
+fn header_selects_version() {
     let (a, b) = (Named::new("a"), Named::new("b"));
     let more = format!("CREATE CLUSTER cart_b TO '{}';", b.serve());
     let stage = "ab_header (value = 'b', target = 'cart_b', variant := header.\"x-variant\")";
@@ -363,7 +363,7 @@ fn a_header_chooses_the_version() {
 
 /// A server that fails would be called for each call, or never again once it has recovered.
 #[test]
-fn a_circuit_opens_and_tries_again() {
+fn circuit_opens_then_probes() {
     let cart = Named { fails: Some(Code::Unavailable), ..Named::new("cart-1") };
     let stage = "circuit_breaker (failures = 3, pause = '300 ms')";
     let test = Test::new(&["circuit_breaker"], &[cart.serve()], stage, "");
@@ -384,7 +384,7 @@ fn a_circuit_opens_and_tries_again() {
 
 /// A server that refuses would be sent everything.
 #[test]
-fn admission_control_sends_little_more_than_is_accepted() {
+fn admission_tracks_accepted_rate() {
     let cart = Named { fails: Some(Code::ResourceExhausted), ..Named::new("cart-1") };
     let test = Test::new(&["admission_control"], &[cart.serve()], "admission_control", "");
     runtime().block_on(async {
@@ -400,7 +400,7 @@ fn admission_control_sends_little_more_than_is_accepted() {
 
 /// A call would go where nothing was prepared for it.
 #[test]
-fn a_second_kind_of_call_follows_the_first() {
+fn session_affinity_keeps_server() {
     let servers = [Named::new("cart-1"), Named::new("cart-2")].map(|cart| cart.serve());
     let folder = Folder::new();
     // One chain for both methods would need streams to wait for a message: the two of the shop stay out of it.
@@ -435,7 +435,7 @@ END;
 
 /// A copy would reach the caller, or a new version that answers otherwise be taken for the same.
 #[test]
-fn a_shadow_is_compared_and_never_seen() {
+fn shadow_answers_stay_hidden() {
     let (old, same, other) = (Named::new("old"), Named::new("old"), Named::new("new"));
     for (next, n_differ) in [(&same, 0), (&other, 8)] {
         let more = format!(
@@ -479,7 +479,7 @@ END;
 
 /// The policy that users read first would let strangers in, ask servers in vain, or lose what it is to retry.
 #[test]
-fn the_mesh_of_the_examples_does_what_it_says() {
+fn mesh_example_works_as_written() {
     let (first, second, next) = (Named::new("cart-1"), Named::new("cart-2"), Named::new("new"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh/network.weft");
     let mut program = fs::read_to_string(path).expect("the example is there");
@@ -516,7 +516,7 @@ fn the_mesh_of_the_examples_does_what_it_says() {
 
 /// One tenant of the example would keep all others waiting.
 #[test]
-fn tenants_of_the_examples_take_turns() {
+fn tenants_example_shares_fairly() {
     let cart = Named { takes: Duration::from_millis(20), ..Named::new("cart-1") };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tenants/network.weft");
     let mut program = fs::read_to_string(path).expect("the example is there");
@@ -559,7 +559,7 @@ fn tenants_of_the_examples_take_turns() {
 
 /// A call would wait for ever at a worker that nobody wakes, or a place be lost with a call that was given up.
 #[test]
-fn fewer_places_than_workers_are_handed_round() {
+fn slots_rotate_over_workers() {
     let cart = Named { takes: Duration::from_millis(5), ..Named::new("cart-1") };
     let program = format!(
         "IMPORT 'library/queues/drr.weft';
@@ -629,7 +629,7 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
 
 /// A crowd that asks for one thing would reach the server as a crowd, or one of it get another's answer.
 #[test]
-fn a_crowd_is_answered_by_one_call() {
+fn single_flight_merges_equal_calls() {
     let cart = Named { takes: Duration::from_millis(500), ..Named::new("cart-1") };
     let folder = Folder::new();
     let program = format!(
@@ -660,7 +660,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (s
 
 /// A reader who looks up the line that the guide's example was dropped by would find another.
 #[test]
-fn the_guide_s_example_names_the_library_s_lines() {
+fn guide_example_cites_library_lines() {
     let read = |path: &str| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -120,7 +120,7 @@ fn rtt(echo: &UdpSocket, far: SocketAddr) -> f64 {
 
 /// If this failed, a program would be tried behind another link than was asked for, and its author would believe it.
 #[test]
-fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
+fn command_sees_rate_and_delay() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -200,7 +200,7 @@ fn recorded(folder: &Folder, file: &str, down: &Value) {
 
 /// A script could not tell that the program behind the link failed, or the machine would be left with its devices.
 #[test]
-fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
+fn exit_status_passes_and_cleans_up() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -247,7 +247,7 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
 
 /// If this failed, an experiment that is done again with another seed would be the same experiment.
 #[test]
-fn what_links_draw_comes_from_the_seed() {
+fn seed_fixes_link_randomness() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -273,7 +273,7 @@ fn what_links_draw_comes_from_the_seed() {
 
 /// Who mistypes the command of the far end would look for the fault in the link, or in the command behind it.
 #[test]
-fn a_far_end_that_ends_before_the_command_is_told() {
+fn early_far_end_exit_is_reported() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -299,7 +299,7 @@ fn a_far_end_that_ends_before_the_command_is_told() {
 
 /// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
 #[test]
-fn a_signal_is_passed_on_and_the_recording_is_whole() {
+fn signal_passes_and_recording_is_whole() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -338,7 +338,7 @@ fn a_signal_is_passed_on_and_the_recording_is_whole() {
 
 /// What is at the other end, or behind the link, would run on when somebody kills the link, and hold its port.
 #[test]
-fn both_ends_go_with_the_link_whatever_ends_that() {
+fn link_end_ends_both_sides() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -399,7 +399,7 @@ fn runs(pid: u32) -> bool {
 
 /// What a command leaves behind would go on without a link, and hold its ports and files.
 #[test]
-fn what_the_command_leaves_behind_ends_with_the_link() {
+fn orphan_processes_end_with_link() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -419,7 +419,7 @@ fn what_the_command_leaves_behind_ends_with_the_link() {
 
 /// A link would be impaired otherwise than was asked for, or change at another time; and nobody would hear of it.
 #[test]
-fn what_happens_on_the_way_is_counted_told_and_recorded() {
+fn path_events_are_counted_and_shown() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -462,7 +462,7 @@ fn what_happens_on_the_way_is_counted_told_and_recorded() {
 /// What was recorded before would be lost to a typing error; and who mistypes a path would be told that the machine is
 /// at fault.
 #[test]
-fn a_recording_stays_until_there_is_another() {
+fn failed_record_keeps_old_file() {
     let folder = Folder::new();
     let file = folder.write("kept.rec", "what is there\n");
     let record = |file: &str| {
@@ -480,7 +480,7 @@ fn a_recording_stays_until_there_is_another() {
 
 /// A user with a broken trace, or a queue that is not there, would not be told what to mend.
 #[test]
-fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
+fn link_errors_show_before_start() {
     let folder = Folder::new();
     let trace = folder.write("broken.down", "1\n2\nfast\n");
     let run = |args: &[&str]| {

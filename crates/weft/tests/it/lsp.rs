@@ -147,7 +147,7 @@ impl Client {
 
 /// An editor would show nothing, or something else than `weft check` says.
 #[test]
-fn an_editor_is_told_what_is_wrong_and_what_a_name_means() {
+fn editor_gets_diagnostics_and_hover() {
     let folder = Folder::new();
     folder.write("limits.weft", LIMITS);
     let mut client = Client::start(&folder);
@@ -207,7 +207,7 @@ fn an_editor_is_told_what_is_wrong_and_what_a_name_means() {
 
 /// What is offered must fit the place, and what only the disk knows must be among it.
 #[test]
-fn what_is_offered_fits_the_place() {
+fn completions_fit_the_context() {
     let folder = Folder::new();
     folder.write("limits.weft", LIMITS);
     let mut client = Client::start(&folder);
@@ -242,7 +242,7 @@ fn what_is_offered_fits_the_place() {
 
 /// Formatting in an editor is `weft fmt`, and what it cannot format it leaves alone.
 #[test]
-fn formatting_is_that_of_the_command() {
+fn formatting_matches_weft_fmt() {
     let folder = Folder::new();
     let mut client = Client::start(&folder);
     let text = "create listener   l on tcp 'a:1';\n-- kept\nCREATE CLUSTER c TO 'b:1';\n";
@@ -267,7 +267,7 @@ fn formatting_is_that_of_the_command() {
 
 /// An element of the library is not on the disk: an editor that is sent to it must find a file there.
 #[test]
-fn a_library_element_can_be_looked_at() {
+fn library_element_definition_opens() {
     let folder = Folder::new();
     let mut client = Client::start(&folder);
     let text = "IMPORT 'library/elements/acl.weft';\nCREATE LISTENER l ON tcp 'a:1';\nCREATE CLUSTER k TO 'b:1';\n\

@@ -22,7 +22,7 @@ const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2
 
 /// What does not fit the room of a pass fails; a message that the protocol takes has to fit.
 #[test]
-fn the_longest_messages_pass_several_functions() {
+fn longest_messages_pass_functions() {
     let (_keys, functions) = with_key(SECRET);
     let cart = Named::new("cart-1");
     let data = "data := req.payload";
@@ -51,7 +51,7 @@ fn the_longest_messages_pass_several_functions() {
 
 /// What a server reads must not be what the client wrote, and a call without a token must not reach it.
 #[test]
-fn payloads_are_sealed_and_tokens_are_needed() {
+fn payload_sealing_needs_token() {
     let (keys, functions) = with_key(SECRET);
     let token_key = keys.write_private("token.key", "0123456789abcdef0123456789abcdef\n");
     let functions = format!(
@@ -96,7 +96,7 @@ fn payloads_are_sealed_and_tokens_are_needed() {
 
 /// A machine without the key must say so before it takes a call, and a check on a laptop must not need it.
 #[test]
-fn without_its_key_a_network_is_checked_and_not_run() {
+fn missing_key_checks_but_does_not_run() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",

@@ -33,7 +33,7 @@ END;
 
 /// What was measured decides about the order from the next update on, and neither state nor counts get lost by it.
 #[test]
-fn an_update_runs_the_order_that_its_counters_ask_for() {
+fn update_reorders_by_counters() {
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
         reorder(&server, workers);
@@ -140,7 +140,7 @@ CREATE ELEMENT c ON rpc AS ON REQUEST SET header['x-c'] = 'c'; END;",
 /// A plan that lets a call pass which the written order refuses, or a filter between two elements that changes what the
 /// second one sees, would make a policy mean something else than it says.
 #[test]
-fn chains_mean_the_same_planned_and_cut() {
+fn planned_and_cut_chains_agree() {
     let server = shop_server("cart-1");
     for (what, elements, wanted) in KEPT {
         for stages in ["a -> b -> c", "a -> b -> c; ORDER a BEFORE b; ORDER b BEFORE c", "a -> f -> b -> c"] {

@@ -193,13 +193,13 @@ fn sum(list: &Value, number: &str, is_meant: impl Fn(&Value) -> bool) -> u64 {
 /// If this failed, a firewall would let through what it is to stop, or break what it is to let through; an update of
 /// its rules would not reach the frames; or nobody would see what it did.
 #[test]
-fn two_namespaces_talk_through_a_program() {
+fn namespaces_talk_through_program() {
     talk_on("1");
 }
 
 /// As above, for who has more cores than one.
 #[test]
-fn two_namespaces_talk_through_a_program_on_four_workers() {
+fn namespaces_talk_on_four_workers() {
     talk_on("4");
 }
 
@@ -310,7 +310,7 @@ fn send_rounds(senders: &[UdpSocket], to: &UdpSocket) {
 /// If this failed, each worker would count for itself, a limit would let through as many times too much, or rules, an
 /// update or a link would reach one worker and not the others.
 #[test]
-fn workers_count_in_one_table_and_follow_rules_and_links() {
+fn workers_share_tables_and_rules() {
     // A veth pair has one queue for XDP: its port is one worker's, and the two ports are two workers'.
     for driver in ["packet", "xdp", "tap"] {
         for workers in ["1", "4"] {
@@ -386,7 +386,7 @@ CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
 /// Who says the MTU and the address of a device that a node makes would get others, and who asks for XDP without copies
 /// would not know that there are some.
 #[test]
-fn devices_are_as_their_ports_say_or_it_is_told() {
+fn device_mismatch_is_reported() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let text = "CREATE PORT new ON tap 'new0' WITH (mtu = 1300, mac = '02:00:00:00:0a:0a');
@@ -413,7 +413,7 @@ const FRAME_BYTES: usize = 142;
 /// If this fails, a recording of a running link is not what happened there, and what is explained by it is wrong: each
 /// packet that arrived was sent by it, and none that it dropped has.
 #[test]
-fn a_link_of_a_running_node_is_recorded_as_it_is() {
+fn live_packet_link_is_recorded() {
     for workers in ["1", "4"] {
         let Some(world) = World::new() else { return };
         record_on(&world, workers);
@@ -509,7 +509,7 @@ fn record_on(world: &World, workers: &str) {
 /// If this fails, a queue that looks at headers looks at others than those of the packets that come to its link, or its
 /// recording does not say what it saw.
 #[test]
-fn a_queue_drops_by_a_field_of_a_header() {
+fn queue_drops_by_header_field() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let queue = "CREATE QUEUE picky AS
@@ -553,7 +553,7 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
 
 /// If this fails, nothing ranks packets of a port: a short flow waits behind all of a long one, whatever its queue is.
 #[test]
-fn a_short_flow_goes_in_front_of_a_long_one() {
+fn short_flow_goes_before_long_one() {
     const LONG: u8 = 250;
     const SHORT: u8 = 5;
     let Some(world) = World::new() else { return };
@@ -596,7 +596,7 @@ CREATE LINK wan ON PORT right RATE '4 Mbit/s' QUEUE srpt;
 /// Whoever starts a firewall on a machine without its interfaces has to see which is missing, and a service manager
 /// that it is not the program's fault. One whose interface goes while it runs must not look as if it worked.
 #[test]
-fn a_device_that_is_not_there_is_the_machines_fault() {
+fn missing_device_is_machine_fault() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let run = |text: &str| {
@@ -624,7 +624,7 @@ fn a_device_that_is_not_there_is_the_machines_fault() {
 /// Who tries a program between two namespaces would have to make what is between them by hand, and to clean up behind
 /// the node.
 #[test]
-fn a_node_makes_the_pairs_of_its_ports_and_takes_them_with_it() {
+fn node_creates_and_removes_veths() {
     let Some(world) = World::bare() else { return };
     let folder = Folder::new();
     let port = |name: &str, device: &str, end: &Namespace, address: Ipv4Addr| {
@@ -669,7 +669,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
 /// queue could not be changed without an editor. With several workers, the queues of the device that came back would
 /// never be opened, or not all of them.
 #[test]
-fn a_link_without_its_device_holds_or_drops_and_says_so() {
+fn missing_device_holds_or_drops() {
     let folder = Folder::new();
     let drivers = [("packet", "1"), ("packet", "4"), ("xdp", "4")];
     for ((driver, workers), done) in drivers.into_iter().flat_map(|way| [(way, "HOLD"), (way, "DROP")]) {
@@ -757,7 +757,7 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
 /// Setting an interface, or the other end of its pair, down and up again would lose what a link was told to hold, or
 /// have it counted as what the device cannot carry.
 #[test]
-fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
+fn down_device_holds_or_drops() {
     let folder = Folder::new();
     let drivers =
         [("packet", "1", "to_b"), ("packet", "4", "to_b"), ("xdp", "1", "to_b"), ("packet", "1", "b")];
@@ -826,7 +826,7 @@ fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
 
 /// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.
 #[test]
-fn a_capture_that_is_read_ends_and_one_that_is_written_is_whole() {
+fn capture_ports_end_and_flush() {
     use weft_proto::capture::{LinkType, Packet, Style, Writer};
     let folder = Folder::new();
     let mut bytes = Vec::new();
@@ -871,7 +871,7 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
 
 /// A flow export would have addresses that nobody can read, and bytes of a marker that are lost.
 #[test]
-fn rows_have_addresses_and_bytes_as_they_are_written() {
+fn rows_print_addresses_and_bytes() {
     use weft_proto::capture::{LinkType, Packet, Style, Writer};
     let folder = Folder::new();
     let mut bytes = Vec::new();
@@ -917,7 +917,7 @@ CREATE CHAIN c ON PORT past AS told; END;
 
 /// Frames would leave by a link that is down for as long as nobody looks.
 #[test]
-fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
+fn group_fails_over_to_next_port() {
     let Some(world) = World::new() else { return };
     within(&world.middle, || {
         interface::make_veth("spare", "other", None).expect("root may");
@@ -950,7 +950,7 @@ fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
 
 /// A statement that two threads carry out adds twice, and one that does so beside a worker breaks its table.
 #[test]
-fn what_elements_on_ports_have_written_is_changed_once_and_by_its_worker() {
+fn port_rows_change_once_on_owner() {
     let Some(world) = World::new() else { return };
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT left ON packet 'to_a';
@@ -1001,7 +1001,7 @@ fn mac_of(end: &Namespace, name: &str) -> String {
 
 /// Hosts that nobody has told where a router is would not find it, and whoever looks for a fault could not ping it.
 #[test]
-fn hosts_find_a_router_by_what_its_station_says() {
+fn station_answers_for_router() {
     let Some(world) = World::new() else { return };
     let program = format!(
         "IMPORT 'library/elements/station.weft';
@@ -1067,7 +1067,7 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
 /// If this failed, what is too long for a link would be lost, and neither end would know why: a connection that begins
 /// would stop with its first long packet.
 #[test]
-fn a_router_follows_the_mtu_of_its_links() {
+fn router_follows_link_mtu() {
     let Some(world) = World::new() else { return };
     let program = format!(
         "IMPORT 'library/elements/router.weft';
@@ -1122,7 +1122,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
 /// Between hosts that hand each other packets of more than 64 KiB each of them would be lost, and a connection stand
 /// still.
 #[test]
-fn packets_that_are_longer_than_ip_can_say_pass() {
+fn packets_over_64_kib_cross_ports() {
     let Some(world) = World::new() else { return };
     let set = |end: &Namespace, name: &str| within(end, || interface::set_joined_max(name, 180_000));
     let can = [set(&world.a, "a"), set(&world.b, "b")].into_iter().find_map(Result::err);
@@ -1142,7 +1142,7 @@ fn packets_that_are_longer_than_ip_can_say_pass() {
 /// Packets that an interface joins for the host would be longer than the buffers of XDP, and lost; and an interface
 /// that stays without its offloads is slower for whoever has it next.
 #[test]
-fn an_xdp_port_turns_off_what_it_cannot_have_and_on_again() {
+fn xdp_port_restores_offloads() {
     let Some(world) = World::new() else { return };
     world.finish_checksums();
     let is_on = || within(&world.middle, || interface::has_feature("to_a", Feature::ReceiveMerging));
@@ -1167,7 +1167,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
 
 /// If this failed, the flows of all queues but the first would go to the host, past all chains, and nobody would know.
 #[test]
-fn an_xdp_port_has_all_queues_of_its_interface() {
+fn xdp_port_has_all_queues() {
     let Some(world) = World::bare() else { return };
     for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
         // Two queues each way, at both ends.
@@ -1204,7 +1204,7 @@ fn an_xdp_port_has_all_queues_of_its_interface() {
 
 /// If this failed, long packets would be lost with no word of why but a counter.
 #[test]
-fn an_mtu_beyond_the_buffers_of_xdp_is_told_once() {
+fn xdp_mtu_too_large_is_logged_once() {
     let Some(world) = World::new() else { return };
     world.finish_checksums();
     let set = |mtu: u16| {

@@ -89,7 +89,7 @@ fn capture_at(path: &Path, packets: impl IntoIterator<Item = (i64, Vec<u8>)>) {
 
 /// If this failed, nobody could try a rule set against yesterday's traffic.
 #[test]
-fn a_chain_is_tried_on_a_capture() {
+fn replay_runs_chain_on_capture() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let path = |name: &str| folder.0.join(name);
@@ -151,7 +151,7 @@ fn a_chain_is_tried_on_a_capture() {
 /// A script that reads the data would take part of a capture for all of it; and whoever captured on a PPP device would
 /// look for IP packets.
 #[test]
-fn what_a_capture_lacks_is_data_and_its_links_have_names() {
+fn json_reports_incomplete_capture() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON packet 'eth0';
@@ -189,7 +189,7 @@ CREATE CHAIN edge ON PORT wan AS all; END;
 
 /// Yesterday's traffic is often that of `tcpdump -i any`, of a loopback or of a tunnel.
 #[test]
-fn captures_without_link_headers_are_replayed_on_ports_of_frames_and_of_packets() {
+fn raw_ip_replays_on_both_port_kinds() {
     let folder = Folder::new();
     let ports = |kind: &str| {
         format!(
@@ -248,7 +248,7 @@ fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
 
 /// Queues on the way would mark packets of a tunnel in vain: senders would not slow down (RFC 6040).
 #[test]
-fn what_is_marked_on_its_way_through_a_tunnel_is_marked_behind_it() {
+fn tunnel_carries_ecn_marks_out() {
     let folder = Folder::new();
     let gateways = [
         (
@@ -293,7 +293,7 @@ CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
 
 /// A packet that is missing in what is told of each would be looked for in vain.
 #[test]
-fn fragments_whose_first_never_came_are_told_of() {
+fn orphan_fragments_are_reported() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
@@ -311,7 +311,7 @@ fn fragments_whose_first_never_came_are_told_of() {
 
 /// Who writes over a header by a fragment would be dropped, and nobody could say by what rule.
 #[test]
-fn fragments_that_overlap_are_malformed_by_a_line_of_their_protocol() {
+fn overlapping_fragments_are_malformed() {
     // A datagram of 24 bytes in two fragments, of which the second begins 8 bytes before the first ends.
     let part = |offset: u16, more: u16| {
         let mut frame =
@@ -345,7 +345,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS web; END;
 
 /// A fragment would be taken for one of a packet of minutes before, for captures are read many packets at a time.
 #[test]
-fn fragments_are_followed_in_the_time_of_the_capture() {
+fn fragments_expire_in_capture_time() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let input = folder.0.join("in.pcap");
@@ -359,7 +359,7 @@ fn fragments_are_followed_in_the_time_of_the_capture() {
 
 /// The capture of yesterday's trouble would be gone, and there may be no other.
 #[test]
-fn a_capture_is_not_written_over_as_it_is_read() {
+fn replay_refuses_output_onto_input() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let input = folder.0.join("wan.pcapng");
@@ -413,7 +413,7 @@ fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>>
 /// If this failed, rules about ports would not hold for large datagrams: all but the first part of what is closed would
 /// pass, or the first part of what is open would be taken for malformed.
 #[test]
-fn rules_about_ports_hold_for_fragments() {
+fn port_rules_hold_for_fragments() {
     let folder = Folder::new();
     let program = NETWORK.replace("SET udp.dst_port = 5353;", "DROP;");
     let program = folder.write("edge.weft", &program);
@@ -457,7 +457,7 @@ fn rules_about_ports_hold_for_fragments() {
 /// What a packet carries stands behind its extension headers, which the first fragment alone has: a rule about it would
 /// drop that, and let all others pass.
 #[test]
-fn rules_about_what_a_packet_carries_hold_for_all_its_fragments() {
+fn payload_rules_hold_for_fragments() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -496,7 +496,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
 /// If this failed, a capture of what leaves by two ports would go back in time, and whoever reads it would see answers
 /// before their questions.
 #[test]
-fn what_leaves_by_several_ports_is_in_the_order_of_its_times() {
+fn multi_port_output_is_in_time_order() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -516,7 +516,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS parts; END;
 /// If this failed, what is put between two headers would be malformed for whoever reads it: its checksum would be that
 /// of a header that does not yet say what stands behind it.
 #[test]
-fn sums_of_what_is_put_between_headers_hold() {
+fn inserted_header_checksums_hold() {
     let folder = Folder::new();
     let program = |sum: &str| {
         let text = format!(
@@ -615,7 +615,7 @@ fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
 /// If this failed, rules about what tunnels carry would hold for the first part of a large datagram alone; or a part in
 /// one tunnel would be taken for one of another, so that who has a tunnel could open a way for who has not.
 #[test]
-fn rules_about_ports_hold_for_fragments_in_tunnels() {
+fn port_rules_hold_in_tunnels() {
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -664,7 +664,7 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
 /// If this failed, a rule about ports behind the end of a tunnel would hold for the first part of a large datagram
 /// alone, if other elements changed it on the way; or a part of one tunnel would be taken for one of another.
 #[test]
-fn rules_about_ports_hold_for_fragments_that_elements_take_out_of_tunnels() {
+fn port_rules_hold_after_decapsulation() {
     let folder = Folder::new();
     // The frame is changed once more between the end of the tunnel and the rule: it is looked at three times.
     let text = format!(
@@ -726,7 +726,7 @@ fn in_session(session: u8, frame: &[u8]) -> Vec<u8> {
 /// If this failed, a rule about ports would hold for the first part of a large datagram alone where subscribers come in
 /// sessions of PPPoE; or a part of one subscriber would be taken for one of another.
 #[test]
-fn rules_about_ports_hold_for_fragments_in_sessions() {
+fn port_rules_hold_in_sessions() {
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -767,7 +767,7 @@ fn lost_in<const N: usize>(told: &serde_json::Value, reasons: [&str; N]) -> [u64
 
 /// If this failed, a packet for one network would leave in another, with the number that is left of its own.
 #[test]
-fn a_number_that_its_field_cannot_hold_ends_the_frame() {
+fn field_overflow_ends_frame() {
     let folder = Folder::new();
     let push = "LET number = udp.dst_port; POP TO ip; PUSH ethernet (dst = '02:00:00:00:00:01', \
                 src = '02:00:00:00:00:02'), vlan (id = number);";
@@ -807,7 +807,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS tagged; END;
 /// If this failed, a rule about ports would hold for the first part of a large datagram alone where one tunnel runs in
 /// another; or a part from one customer's tunnel would be taken for one of another's.
 #[test]
-fn rules_about_ports_hold_for_fragments_in_tunnels_in_tunnels() {
+fn port_rules_hold_in_nested_tunnels() {
     let folder = Folder::new();
     let closed = |name: &str, port: &str| {
         format!(
@@ -872,7 +872,7 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
 /// If this failed, who sends large datagrams over MPLS would pass rules about ports with all but their first part, and
 /// fragments of one network could be taken for those of another with the same addresses.
 #[test]
-fn rules_about_ports_hold_for_fragments_behind_labels() {
+fn port_rules_hold_behind_labels() {
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -943,7 +943,7 @@ END;
 /// If this failed, what a chain learns from its packets would do nothing to those behind them, and nobody could try a
 /// guard against yesterday's traffic.
 #[test]
-fn rules_that_packets_add_hold_for_those_behind_them() {
+fn learned_rules_match_later_packets() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     // A scan of a port each ten milliseconds, of which the fourth is one too many.
@@ -1015,7 +1015,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
 
 /// What a rule does not outlive on a node it must not outlive in a replay, in the time of the capture.
 #[test]
-fn rules_grow_old_in_the_time_of_the_capture() {
+fn rules_expire_in_capture_time() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     // For half a second a packet each ten milliseconds, a pause of half a second, and again.
@@ -1045,7 +1045,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
 
 /// If this failed, the flows that ended or made room last before a capture ends would be in no export.
 #[test]
-fn rows_that_have_left_their_tables_are_told_of_at_the_end() {
+fn evictions_are_reported_at_end() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     // The last packets come when the rows of the first ten have expired, and are too many for the table.
@@ -1098,7 +1098,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
 /// What looks for rows that have left their tables is due much more often than what people write: it would take the
 /// place of that in a long gap.
 #[test]
-fn what_runs_in_a_gap_is_not_less_where_handlers_wait_for_rows() {
+fn waiting_handlers_run_in_gaps() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let handlers = "ON EVICT OF flows UPSERT told KEY (1) SET n = n + 1;
@@ -1135,7 +1135,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS ticks; END;
 
 /// If this failed, one fragment whose first is not in a capture would have all that a chain knows forgotten at its end.
 #[test]
-fn fragments_that_wait_at_the_end_do_not_move_the_clock() {
+fn held_fragments_do_not_move_clock() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let mut later = packet(64, 53);
@@ -1163,7 +1163,7 @@ CREATE CHAIN edge ON PORT lan, wan AS conntrack (inside = 'lan', idle = '10 s');
 /// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is
 /// told that they were refused.
 #[test]
-fn rows_that_break_a_check_are_not_learned() {
+fn rows_breaking_check_are_not_learned() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     capture_at(&path, (0..100).map(|n| (n * 10, packet(64, if n % 4 == 0 { 53 } else { 2053 }))));
@@ -1199,7 +1199,7 @@ CREATE CHAIN back ON PORT wan -> lan AS closed; END;
 /// If this failed, a box with two sides could be tried with the packets of one of them alone, or answers would come
 /// before their questions.
 #[test]
-fn captures_of_several_ports_arrive_in_the_order_of_their_times() {
+fn multi_port_input_is_in_time_order() {
     let folder = Folder::new();
     folder.write("two_ways.weft", TWO_WAYS);
     let path = |name: &str| folder.0.join(name);
@@ -1284,7 +1284,7 @@ wan    4    2
 
 /// If this failed, a capture that ends early would take the others with it.
 #[test]
-fn a_capture_that_is_cut_short_leaves_the_others_whole() {
+fn truncated_capture_leaves_others_whole() {
     let folder = Folder::new();
     let program = folder.write("two_ways.weft", TWO_WAYS);
     let path = |name: &str| folder.0.join(name);
@@ -1312,7 +1312,7 @@ fn a_capture_that_is_cut_short_leaves_the_others_whole() {
 
 /// If this failed, IP packets of one port would be read as frames, because those of another are.
 #[test]
-fn packets_of_ports_of_two_kinds_are_written_as_what_they_are() {
+fn mixed_port_kinds_keep_link_types() {
     let folder = Folder::new();
     let text = "CREATE PORT lan ON memory;
 CREATE PORT vpn ON tun 'tun0';
@@ -1339,7 +1339,7 @@ CREATE CHAIN packets ON PORT vpn -> vpn AS END;
 
 /// Whoever errs in a port would look for an answer in packets that went elsewhere.
 #[test]
-fn captures_and_ports_that_do_not_fit_are_told() {
+fn mismatched_capture_is_reported() {
     let folder = Folder::new();
     let program = folder.write("two_ways.weft", TWO_WAYS);
     capture_at(&folder.0.join("a"), [(10, packet(64, 53))]);
@@ -1374,7 +1374,7 @@ fn captures_and_ports_that_do_not_fit_are_told() {
 /// If this failed, a group would part what is to stay together, by whatever the program says that is, or send all to
 /// one port.
 #[test]
-fn a_group_chooses_by_what_it_is_told() {
+fn group_selects_by_given_key() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let arp = [&[0xff; 6][..], &[2; 6], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[7; 20]].concat();
@@ -1434,7 +1434,7 @@ CREATE CHAIN c ON PORT lan -> up AS END;
 
 /// If this failed, the first network of packets that people copy would let through what it says it stops.
 #[test]
-fn the_examples_on_ports_do_what_they_say() {
+fn port_examples_work_as_written() {
     let folder = Folder::new();
     let path = |name: &str| folder.0.join(name);
     let example = |name: &str| format!("{}/../../examples/{name}/network.weft", env!("CARGO_MANIFEST_DIR"));
@@ -1480,7 +1480,7 @@ fn the_examples_on_ports_do_what_they_say() {
 /// Receivers would throw away what passed a NAT of IPv6: a checksum covers addresses in front of it, also where its own
 /// header has one, as that of a neighbour solicitation does.
 #[test]
-fn checksums_of_all_protocols_follow_addresses_of_ipv6() {
+fn ipv6_edit_updates_all_checksums() {
     let folder = Folder::new();
     let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
     // Behind 54 bytes of Ethernet and IPv6: the protocol, where its checksum is, and what it is of.
@@ -1534,7 +1534,7 @@ CREATE CHAIN edge ON PORT wan -> wan AS nat; END;
 
 /// What one element says of a frame would be lost where its headers change, or hold for the next frame as well.
 #[test]
-fn what_is_said_of_a_frame_is_known_behind_changes_of_its_headers() {
+fn metadata_survives_header_changes() {
     const SAID: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON pcap 'in.pcap';
 CREATE PORT lan ON pcap 'out.pcap' WITH (write = TRUE);
@@ -1573,7 +1573,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
 
 /// Who is rejected without a word waits for its time-out: the answer leaves by the port at which the packet arrived.
 #[test]
-fn rejected_sender_is_told_at_its_port() {
+fn reject_answers_at_sender_port() {
     const RULES: &str = "IMPORT 'library/elements/ruleset.weft';
 CREATE PORT lan ON memory;
 CREATE PORT wan ON memory;
@@ -1605,7 +1605,7 @@ INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53,
 
 /// A rule that does not know by which port a frame leaves, behind an element that changes headers, would let it out.
 #[test]
-fn egress_is_known_behind_changes_of_headers() {
+fn egress_survives_header_changes() {
     const CHOSEN: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
@@ -1662,7 +1662,7 @@ INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'l
 /// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken
 /// would leave a tunnel.
 #[test]
-fn each_element_sees_the_frame_that_those_before_it_left() {
+fn elements_see_edited_frame() {
     const TUNNEL: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON pcap 'in.pcap';
 CREATE PORT lan ON pcap 'out.pcap' WITH (write = TRUE);
@@ -1716,7 +1716,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
 /// not stand in a chain with elements of the library, which know ports by other names. And nobody could tell whether a
 /// protocol of their own ever matches.
 #[test]
-fn each_element_sees_fields_that_others_set_by_its_own_names() {
+fn field_edits_cross_element_names() {
     const NAT: &str = "IMPORT 'library/elements/conntrack.weft';
 CREATE PORT wan ON memory; CREATE PORT lan ON memory;
 CREATE ELEMENT nat ON ipv4 AS
@@ -1765,7 +1765,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wa
 
 /// If this failed, nobody could tell from outside how much of a frame a definition may take for a header.
 #[test]
-fn check_tells_how_long_headers_are() {
+fn check_reports_header_lengths() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let told = output(weft(&folder).args(["check", "--cost", "--json"]).arg(&program));
@@ -1781,7 +1781,7 @@ fn check_tells_how_long_headers_are() {
 
 /// Whoever writes a queue would not see what a packet costs before it runs.
 #[test]
-fn check_tells_what_queues_cost() {
+fn check_reports_queue_cost() {
     let folder = Folder::new();
     let text = "IMPORT 'library/queues/fq_codel.weft';
 CREATE QUEUE plain (n U32) AS

@@ -35,7 +35,7 @@ fn refused(folder: &Folder, node: &Node, args: &[&str]) -> String {
 
 /// A rule that is put in and is not there, or one that an update loses, lets calls through that must not pass.
 #[test]
-fn rows_of_a_running_node_are_asked_and_changed() {
+fn live_rows_are_read_and_changed() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
@@ -92,7 +92,7 @@ fn rows_of_a_running_node_are_asked_and_changed() {
 
 /// A rule that was given for a while must not stay for good.
 #[test]
-fn a_row_of_a_running_node_goes_when_its_time_is_over() {
+fn live_row_expires_after_ttl() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -121,7 +121,7 @@ INSERT INTO shop.shut.users VALUES ('ann');
 
 /// Someone who wants a total would have to fetch every row and add them up.
 #[test]
-fn rows_are_put_together() {
+fn select_aggregates_rows() {
     let folder = Folder::new();
     let tables =
         "CREATE TABLE sold (id U64 PRIMARY KEY, shop TEXT(9), n U8?, price F64, owed U64, waited INTERVAL,
@@ -192,7 +192,7 @@ fn rows_are_put_together() {
 
 /// A list that is put in by halves, without a word of where it is wrong, is worse than none.
 #[test]
-fn lists_are_loaded_and_their_faults_have_a_place() {
+fn load_error_has_line() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
@@ -229,7 +229,7 @@ fn lists_are_loaded_and_their_faults_have_a_place() {
 /// come.
 /// Whoever takes out some of many rules would wait for all of them to be asked about each, or lose others.
 #[test]
-fn rows_that_are_named_by_their_keys_are_found() {
+fn key_lookup_finds_rows() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -286,7 +286,7 @@ INSERT INTO shop.some.names VALUES ('a', 1), ('b', 2), ('', 3);
 }
 
 #[test]
-fn rows_of_which_a_check_does_not_hold_are_refused() {
+fn rows_breaking_check_are_refused() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -332,7 +332,7 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
 
 /// A worker that does not hear of a change goes on to let pass who may not.
 #[test]
-fn what_is_answered_is_seen_by_calls_of_all_workers() {
+fn row_changes_reach_all_workers() {
     const CONNECTIONS: usize = 8;
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
@@ -392,7 +392,7 @@ END;
 
 /// An operator who cannot let in again whom a program has shut out has to restart it, and forgets all others.
 #[test]
-fn what_handlers_have_written_is_changed_from_outside() {
+fn handler_rows_change_from_outside() {
     const CONNECTIONS: usize = 8;
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
@@ -525,7 +525,7 @@ END;
 
 /// A handler that learns whom to let in would let nobody in, or somebody by a pass that was undone.
 #[test]
-fn handlers_send_rows_to_tables_of_rules() {
+fn handlers_insert_into_rule_tables() {
     let server = shop_server("cart-1");
     for workers in ["1", "3"] {
         let folder = Folder::new();
@@ -588,7 +588,7 @@ END;
 
 /// A firewall that learns would drop a flow for good, or let through what nobody asked for.
 #[test]
-fn frames_add_rules_for_those_behind_them() {
+fn frames_add_rules_for_later_frames() {
     let folder = Folder::new();
     let (program, kept) = between_captures(
         &folder,
@@ -652,7 +652,7 @@ fn capture(frames: i64) -> Vec<u8> {
 
 /// Code that was made for other rules would let pass what these forbid; so would one that is made anew in mid-flight.
 #[test]
-fn rows_change_while_frames_pass_and_code_follows_their_shape() {
+fn row_changes_respecialize_code() {
     let folder = Folder::new();
     let (program, _) = between_captures(
         &folder,
@@ -714,7 +714,7 @@ END;
 
 /// Who gets a name wrong in a program is told; a row of run time that sends frames nowhere lost them without a word.
 #[test]
-fn a_row_that_sends_frames_nowhere_is_warned_of() {
+fn row_with_unknown_port_warns() {
     let folder = Folder::new();
     let (program, _) = between_captures(
         &folder,
@@ -751,7 +751,7 @@ END;
 
 /// A node could be asked about the tables of its program, and not about itself.
 #[test]
-fn a_node_tells_of_itself_in_tables() {
+fn system_tables_describe_node() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);

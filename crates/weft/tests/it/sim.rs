@@ -26,7 +26,7 @@ fn figure(rows: &[Value], workload: &str, queue: &str, of: &str) -> f64 {
 
 /// A trace that is broken would be played as if it were not, or the user would not be told where it is broken.
 #[test]
-fn a_broken_trace_is_told_by_file_and_line() {
+fn broken_trace_names_file_and_line() {
     let folder = Folder::new();
     let run = |folder: &Folder, traces: &str| {
         let done = output(weft(folder).current_dir(&folder.0).args([
@@ -53,7 +53,7 @@ fn a_broken_trace_is_told_by_file_and_line() {
 /// If this fails, the book tells of another table than `weft sim flood` gives. With `UPDATE_EXPECT=1` it is written
 /// there.
 #[test]
-fn the_book_has_what_queues_leave_beside_a_flood() {
+fn book_has_flood_figures() {
     let folder = Folder::new();
     let done = output(weft(&folder).args(["sim", "flood"]));
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
@@ -72,7 +72,7 @@ fn the_book_has_what_queues_leave_beside_a_flood() {
 
 /// The experiment would end without its figures, or with others the next time.
 #[test]
-fn the_experiment_gives_the_same_figures_again() {
+fn experiment_repeats_exactly() {
     let folder = Folder::new();
     folder.write("link.down", &(1..=500).map(|n| format!("{}\n", 4 * n)).collect::<String>());
     let run = |jobs: &str| {
@@ -114,7 +114,7 @@ fn the_experiment_gives_the_same_figures_again() {
 
 /// Nobody could repeat a figure, or it would depend on how many cores a machine has.
 #[test]
-fn a_run_gives_the_same_bytes_again() {
+fn sim_run_repeats_exactly() {
     let folder = Folder::new();
     let of = |topology: &str, jobs: &str, seed: &str| {
         let args = ["--topology", topology, "--for", "3s", "--seeds", "3", "--loss", "1%", "--reorder", "2%"];
@@ -132,7 +132,7 @@ fn a_run_gives_the_same_bytes_again() {
 
 /// A policy would look as if it did nothing.
 #[test]
-fn fair_queues_spare_others_the_wait_of_bulk() {
+fn fair_queue_spares_short_flows() {
     let folder = Folder::new();
     let args = ["--queue", "fifo", "--queue", "fq_codel", "--for", "15s", "--seeds", "2"];
     let rows = rows(&folder, &[&args[..], &["--flows", "bulk=2,interactive,rpc=2"]].concat());
@@ -145,7 +145,7 @@ fn fair_queues_spare_others_the_wait_of_bulk() {
 
 /// Two commands would simulate two networks where the user asks for the same one.
 #[test]
-fn a_run_is_what_the_experiment_is() {
+fn sim_run_matches_experiment() {
     let folder = Folder::new();
     let experiment = ["sim", "no-silver-bullet", "--quick", "--seeds", "1", "--json"];
     let done = output(weft(&folder).current_dir(&folder.0).args(experiment));
@@ -180,7 +180,7 @@ fn a_run_is_what_the_experiment_is() {
 
 /// A user would not be told what is wrong, or whose fault it is.
 #[test]
-fn what_cannot_be_run_is_told() {
+fn invalid_sim_run_is_refused() {
     let folder = Folder::new();
     let queue =
         |name: &str| format!("CREATE QUEUE {name} AS\n  LIMIT 9 PACKETS ON OVERFLOW DROP TAIL;\nEND;\n");
@@ -229,7 +229,7 @@ fn what_cannot_be_run_is_told() {
 
 /// A queue other than the one that was asked for would be measured.
 #[test]
-fn queues_of_a_file_and_of_the_library_are_found_by_name() {
+fn queues_resolve_by_name() {
     let folder = Folder::new();
     let queue = |name: &str, packets: u32| {
         format!(
@@ -277,7 +277,7 @@ fn queues_of_a_file_and_of_the_library_are_found_by_name() {
 
 /// A mean over seeds would be one run, counted as often as there are seeds.
 #[test]
-fn neighbouring_seeds_are_independent_runs() {
+fn adjacent_seeds_are_independent() {
     let folder = Folder::new();
     folder.write(
         "half.weft",
@@ -304,7 +304,7 @@ fn neighbouring_seeds_are_independent_runs() {
 
 /// A picture or a recording would be missing, or be of something else than the figures.
 #[test]
-fn a_run_is_drawn_and_recorded() {
+fn sim_run_is_plotted_and_recorded() {
     let folder = Folder::new();
     let args = [
         "--queue",
@@ -336,7 +336,7 @@ fn a_run_is_drawn_and_recorded() {
 
 /// Who asks why a packet had no room would be told what its queue held at another time, or not what its lines look at.
 #[test]
-fn a_drop_for_want_of_room_says_how_full_the_queue_was() {
+fn overflow_drop_shows_queue_fill() {
     let folder = Folder::new();
     let queues = "CREATE QUEUE shallow AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;
 CREATE QUEUE fattest AS
@@ -386,7 +386,7 @@ END;
 
 /// A script would take a recording that somebody damaged for a fault of the machine.
 #[test]
-fn a_recording_with_a_damaged_program_is_at_fault_itself() {
+fn damaged_recording_is_input_fault() {
     let folder = Folder::new();
     folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
     let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
@@ -402,7 +402,7 @@ fn a_recording_with_a_damaged_program_is_at_fault_itself() {
 
 /// Half of a file would pass for all of it: a download that was cut off, or a disk that was full.
 #[test]
-fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
+fn truncated_recording_is_shown() {
     let folder = Folder::new();
     folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
     let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
@@ -445,7 +445,7 @@ fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
 
 /// A script would take a finding for a crash: nobody who reads on is no reason to end otherwise.
 #[test]
-fn nobody_who_listens_changes_no_status() {
+fn closed_pipe_keeps_exit_status() {
     let folder = Folder::new();
     let wrong = folder.write("wrong.weft", "CREATE QUEUE mine AS END;\n");
     let right =
@@ -468,7 +468,7 @@ fn nobody_who_listens_changes_no_status() {
 /// The reference would say what no queue does: when the partition of a packet is found, how bits move, and what of a
 /// packet can be set.
 #[test]
-fn what_the_reference_says_of_handlers_holds() {
+fn reference_handler_rules_hold() {
     let folder = Folder::new();
     let queue = "CREATE QUEUE told AS
   VAR one U8 = 1;
@@ -505,7 +505,7 @@ END;
 
 /// The guide would show a table that nobody gets.
 #[test]
-fn the_guide_shows_what_a_run_says() {
+fn guide_shows_real_run_output() {
     let folder = Folder::new();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let guide = std::fs::read_to_string(format!("{root}/docs/src/guide/simulating.md")).expect("it is there");

@@ -64,7 +64,7 @@ CREATE CLUSTER cart TO '{server}';
 
 /// An update that lost a call, cut a stream or a slow call, or showed one call two versions would be no hot update.
 #[test]
-fn ten_updates_under_load_lose_nothing() {
+fn ten_updates_under_load_lose_none() {
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
         swap_under_load(&server, workers);
@@ -194,7 +194,7 @@ async fn talk(target: String, stopped: watch::Receiver<()>) -> Result<(u64, usiz
 
 /// State is known by the names of chain, instance and table: a renamed instance begins anew, which must not be silent.
 #[test]
-fn state_that_a_rename_loses_is_told() {
+fn rename_reports_lost_state() {
     let server = shop_server("cart-1");
     let folder = Folder::new();
     let with = |instance: &str| {
@@ -238,7 +238,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
 
 /// What cannot be carried over is refused with a diagnostic, and the old program runs on.
 #[test]
-fn an_incompatible_update_is_refused() {
+fn incompatible_update_is_refused() {
     let server = shop_server("cart-1");
     let folder = Folder::new();
     let with_key = |key: &str| {

@@ -12,7 +12,7 @@ const TIME: Duration = Duration::from_secs(4);
 
 /// Two workers that each kept a bucket of their own would admit twice the rate.
 #[test]
-fn a_tenants_limit_holds_over_connections_and_workers() {
+fn tenant_limit_holds_over_workers() {
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
         let rate = admitted_rate(&server, workers);

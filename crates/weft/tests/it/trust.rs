@@ -83,7 +83,7 @@ fn assert_one_line(what: &str, shown: &[u8]) {
 }
 
 #[test]
-fn texts_of_peers_are_shown_escaped() {
+fn peer_texts_are_escaped() {
     // A client could write to the terminal of an operator, and forge rows of tables and lines of logs.
     let folder = Folder::new();
     let mut command = weft(&folder);
@@ -162,7 +162,7 @@ fn endpoint(answers: Vec<(&'static str, u16, String)>) -> String {
 }
 
 #[test]
-fn texts_of_endpoints_are_shown_escaped() {
+fn endpoint_texts_are_escaped() {
     // Whoever answers at the address of a node could write to the terminal of its operator.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
@@ -225,7 +225,7 @@ fn texts_of_endpoints_are_shown_escaped() {
 }
 
 #[test]
-fn texts_of_programs_are_shown_escaped() {
+fn program_texts_are_escaped() {
     // A program from elsewhere could write to the terminal of whoever checks it.
     let folder = Folder::new();
     let file = folder.write("a.weft", &format!("CREATE LISTENER '{HOSTILE}' \"{HOSTILE}\" {HOSTILE};\n"));
@@ -238,7 +238,7 @@ fn texts_of_programs_are_shown_escaped() {
 }
 
 #[test]
-fn token_folder_of_others_is_refused() {
+fn foreign_token_folder_is_refused() {
     // Whoever prepared the folder would be sent the program, and could answer as the node.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
@@ -315,7 +315,7 @@ fn calls_leave_descriptors_for_the_admin() {
 }
 
 #[test]
-fn metrics_ask_for_the_token_if_told_to() {
+fn metrics_can_require_token() {
     // The metrics say who calls what: on a machine of many users that may be a secret.
     let folder = Folder::new();
     let node = Node::start(&folder, &network(&folder, "127.0.0.1:1"), &["--private-metrics"]);
@@ -341,7 +341,7 @@ fn capabilities(node: &Node) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn node_keeps_the_capabilities_of_changes() {
+fn node_keeps_needed_capabilities() {
     // Somebody who takes over a node that was started as root would have the machine.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");

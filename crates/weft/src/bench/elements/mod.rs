@@ -234,7 +234,7 @@ mod tests {
 
     /// A twin that does other work than its element would be no measure of it.
     #[test]
-    fn each_twin_does_what_its_element_does() {
+    fn twins_agree_with_elements() {
         let wrong = |case: &Case| case.program().and_then(|program| compare(case, &program)).err();
         let wrong: Vec<String> = CASES.iter().filter_map(wrong).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_lose_as_little_as_they_may() {
+    fn search_finds_best_markers() {
         // A search that kept the wrong counters would recommend markers that tell nothing apart.
         for detector in detectors(TESTED) {
             let measured = measure(&detector, 9);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_of_classes_are_told_apart_or_refused() {
+    fn labelled_captures_train_or_refused() {
         // Whoever sized a marker by captures of his own would be told what holds for others.
         let folder = Folder::new().expect("a folder");
         let [small, large, few] = ["small", "large", "few"].map(|name| folder.0.join(name));

@@ -123,7 +123,7 @@ const OWN: [&str; 5] = ["inner_ports", "opened", "ports", "late", "wrapped"];
 
 /// If this fails, a chain that was tried by one back end does something else where it runs.
 #[test]
-fn both_back_ends_do_the_same_to_random_traffic() {
+fn backends_agree_on_random_traffic() {
     let said = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
     let frames = said.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
     let jit = || Jit::new().expect("this machine has machine code");

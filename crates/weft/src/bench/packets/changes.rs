@@ -312,7 +312,7 @@ mod tests {
 
     /// A figure of rows that do not change, or of packets that are dropped, would be a figure of nothing.
     #[test]
-    fn rows_change_and_packets_still_pass() {
+    fn row_changes_keep_packets_flowing() {
         let mut router = CHANGED[2];
         router.0.routes = FEW;
         for (case, table) in [CHANGED[0], router] {

@@ -165,7 +165,7 @@ mod tests {
 
     /// The figure would be that of rows that nobody sees, or of packets that see them anyhow.
     #[test]
-    fn rows_that_a_handler_adds_are_seen() {
+    fn learned_rows_match_later_packets() {
         let figures = run(5).expect("it runs");
         assert!(figures[0].value > 0.0 && figures[0].value <= figures[1].value);
     }

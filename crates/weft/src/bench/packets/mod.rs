@@ -155,7 +155,7 @@ mod tests {
 
     /// A chain that drops its packets would be measured as fast: a rig says so instead.
     #[test]
-    fn chains_let_their_packets_pass() {
+    fn bench_chains_forward_all_packets() {
         for case in CASES.iter().filter(|case| case.flows <= 10_000 && !case.is_big()) {
             let rig = Rig::new(case).unwrap_or_else(|why| panic!("{}: {why}", case.name));
             let expected = match case.name {

@@ -217,7 +217,7 @@ mod tests {
 
     /// Compiled handlers would be measured beside some that do something else.
     #[test]
-    fn handlers_by_hand_do_what_the_library_says() {
+    fn handwritten_handlers_match_library() {
         let cases: [(&str, HandlersByHand); 3] = [("codel", CODEL), ("drr", DRR), ("fq_codel", FQ_CODEL)];
         for (name, by_hand) in cases {
             let program =

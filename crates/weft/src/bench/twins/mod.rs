@@ -606,7 +606,7 @@ mod tests {
 
     /// Text that a twin keeps wrongly would be other work than the element's.
     #[test]
-    fn cells_of_the_call_hold_text_of_every_length() {
+    fn call_cells_hold_text_of_any_length() {
         let text: Vec<u8> = (b'a'..=b'z').collect();
         for len in 0..text.len() {
             let mut call = [u64::MAX; 6];

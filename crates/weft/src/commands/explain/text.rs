@@ -427,7 +427,7 @@ mod tests {
 
     /// Whoever reads it in a terminal must not see lines broken in the middle of a word.
     #[test]
-    fn lines_are_no_wider_than_they_may_be() {
+    fn lines_fit_the_width() {
         let mut out = String::new();
         wrapped(&mut out, "  reads   ", "          ", &"column, ".repeat(40));
         wrapped(&mut out, "  reads   ", "          ", &"x".repeat(300));

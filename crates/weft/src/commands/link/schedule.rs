@@ -66,7 +66,7 @@ mod tests {
 
     /// A link would change at another time, or what is wrong in a long file would not be found.
     #[test]
-    fn a_schedule_is_read_line_by_line() {
+    fn schedule_parses_line_by_line() {
         let steps = parse("# a train\n0s rate=10mbit\n\n 1.5s down-rate=1mbit  up-loss=2% # a tunnel\n").ok();
         let steps = steps.expect("it is one");
         assert_eq!(

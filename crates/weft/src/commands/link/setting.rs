@@ -273,7 +273,7 @@ mod tests {
 
     /// A link would lose in other bursts than netem with the same numbers.
     #[test]
-    fn bursts_are_netem_s() {
+    fn loss_bursts_match_netem() {
         let of = |begin, end, loss_bad, loss_good| Ok(Bursts { begin, end, loss_bad, loss_good });
         assert_eq!(bursts("1%"), of(0.01, 0.99, 1.0, 0.0));
         assert_eq!(bursts("1% 25%"), of(0.01, 0.25, 1.0, 0.0));
@@ -285,7 +285,7 @@ mod tests {
 
     /// A word of a schedule would change something else, or nothing, in silence.
     #[test]
-    fn words_of_schedules_are_options() {
+    fn schedule_words_match_options() {
         assert_eq!(of_schedule("rate=10mbit"), Ok((Side::Both, Setting::Rate(10_000_000))));
         assert_eq!(of_schedule("up-keep-order=no"), Ok((Side::Up, Setting::KeepOrder(false))));
         assert_eq!(of_schedule("down-reorder-distance=3"), Ok((Side::Down, Setting::ReorderDistance(3))));

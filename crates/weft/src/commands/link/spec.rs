@@ -392,7 +392,7 @@ mod tests {
 
     /// A link would be a thousand times faster or longer than it was asked to be.
     #[test]
-    fn units_are_what_they_say() {
+    fn units_parse_to_values() {
         assert_eq!(rate("15mbit"), Ok(15_000_000));
         assert_eq!(rate("1.5 Gbit/s"), Ok(1_500_000_000));
         assert_eq!(rate("64kbit"), Ok(64_000));

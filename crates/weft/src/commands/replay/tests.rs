@@ -120,7 +120,7 @@ fn read(path: &str) -> Vec<(u32, Vec<u8>, Vec<String>)> {
 }
 
 #[test]
-fn what_leaves_is_written_and_what_does_not_is_told() {
+fn replay_writes_output_counts_drops() {
     // A rule set would be judged by counts that are not those of its packets.
     let folder = Folder::new("leaves");
     let mut bad = packet(9);
@@ -166,7 +166,7 @@ fn json_of(value: &serde_json::Value) -> String {
 }
 
 #[test]
-fn an_annotated_capture_has_every_packet_with_its_fate() {
+fn annotated_capture_has_all_packets() {
     // Who asks why a packet was dropped would have to guess.
     let folder = Folder::new("annotated");
     let mut args = args(&folder.capture(&[packet(9), packet(1), vec![0; 9]]));
@@ -185,7 +185,7 @@ fn an_annotated_capture_has_every_packet_with_its_fate() {
 }
 
 #[test]
-fn a_folder_has_a_file_for_each_port() {
+fn output_folder_has_a_file_per_port() {
     // Packets of two networks in one file cannot be told apart.
     let folder = Folder::new("folder");
     let mut args = args(&folder.capture(&[packet(9), packet(8)]));
@@ -200,7 +200,7 @@ fn a_folder_has_a_file_for_each_port() {
 }
 
 #[test]
-fn a_capture_that_is_cut_short_is_processed_as_far_as_it_goes() {
+fn truncated_capture_replays_its_packets() {
     // A capture that ends in a full disk would be of no use.
     let folder = Folder::new("cut");
     let input = folder.capture(&[packet(9), packet(8), packet(7)]);
@@ -220,7 +220,7 @@ fn a_capture_that_is_cut_short_is_processed_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_gap_of_years_between_two_packets_takes_no_years() {
+fn gap_of_years_replays_at_once() {
     // One wrong time in a capture would hang the replay.
     let folder = Folder::new("gap");
     let times = [Time(1), Time(1_700_000_000_000_000_000), Time(i64::MAX), Time(5)];
@@ -232,7 +232,7 @@ fn a_gap_of_years_between_two_packets_takes_no_years() {
 
 /// The time that is left would be told for the whole file, where the replay stops long before its end.
 #[test]
-fn progress_goes_by_what_ends_first() {
+fn progress_follows_nearer_end() {
     let file = (10, Some(1_000));
     assert_eq!(nearer_end(file, (10, Some(20))), (10, Some(20)));
     assert_eq!(nearer_end(file, (10, Some(100_000))), file);

@@ -214,7 +214,7 @@ mod tests {
 
     /// The result would depend on how many cores a machine has.
     #[test]
-    fn threads_are_not_seen_in_the_result() {
+    fn thread_count_keeps_result() {
         let mut jobs = jobs(2, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 5);
         let program = Program::by_objective().expect("it compiles");
@@ -235,7 +235,7 @@ mod tests {
 
     /// Who stops a long run would get some comparisons with more seeds than others, or would wait for all.
     #[test]
-    fn a_run_that_is_stopped_has_whole_seeds() {
+    fn stopped_run_has_whole_seeds() {
         let mut jobs = jobs(1000, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 1);
         let program = Program::by_objective().expect("it compiles");
@@ -253,7 +253,7 @@ mod tests {
 
     /// What is explained of a simulated link would not be what happened there.
     #[test]
-    fn a_recorded_program_does_again_what_it_did() {
+    fn recorded_program_replays_same() {
         let program = Program::by_objective().expect("it compiles");
         let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: true };
         let of_program = |job: &Job| job.configuration == Configuration::Program;

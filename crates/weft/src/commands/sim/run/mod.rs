@@ -241,7 +241,7 @@ mod tests {
 
     /// Who stops a long run would get figures of one queue with more seeds than of another.
     #[test]
-    fn what_is_put_together_are_whole_seeds() {
+    fn stopped_sim_merges_whole_seeds() {
         let done = |is_done| {
             let outcome = Outcome { seeds: 1, packets: 5, ..Outcome::default() };
             Some(Done { outcome: Some(outcome).filter(|_| is_done), recording: None })

@@ -290,7 +290,7 @@ mod tests {
 
     /// Packets would be told of twice or not at all, or as those of another workload.
     #[test]
-    fn what_is_counted_is_what_passed_the_links() {
+    fn counts_match_link_traffic() {
         let flows = [(WorkloadName::Bulk, 3), (WorkloadName::Web, 2), (WorkloadName::Rpc, 2)];
         let Built { mut net, meter, flows } = scenario(TopologyName::Dumbbell, &flows).build(1, queue);
         net.run_until(5 * S);
@@ -313,7 +313,7 @@ mod tests {
     /// A packet that passes three queues would count three times, or its waits as those of three packets; and
     /// acknowledgements that pass queues, too, would count as data.
     #[test]
-    fn a_way_of_several_links_is_counted_as_one() {
+    fn multi_link_route_counts_once() {
         for topology in [TopologyName::ParkingLot, TopologyName::FatTree] {
             let Built { mut net, meter, flows } =
                 scenario(topology, &[(WorkloadName::Bulk, 1)]).build(3, queue);
