@@ -4,7 +4,7 @@
 
 mod admin;
 mod bench;
-mod chance;
+mod seeds;
 mod changes;
 mod cli;
 mod client;
@@ -18,8 +18,8 @@ mod keys;
 #[path = "../../weft-lang/tests/support/large.rs"]
 mod large;
 mod library;
-mod lines;
-mod live;
+mod definition_files;
+mod status_table;
 mod log;
 mod lsp;
 mod memory;
@@ -40,10 +40,10 @@ mod stderr;
 mod stdout;
 mod svg;
 mod table;
-mod together;
+mod parallel_backend;
 mod token;
 mod trace_file;
-mod wanting;
+mod missing_args;
 mod watch;
 
 use clap::CommandFactory as _;

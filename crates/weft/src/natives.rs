@@ -1,6 +1,6 @@
 //! The native functions of a plan: reads their keys, and makes them ready.
 
-use crate::chance::random_bytes;
+use crate::seeds::random_bytes;
 use crate::private::{self, OthersMayNot};
 use std::io::Read as _;
 use std::path::Path;

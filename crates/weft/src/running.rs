@@ -1,19 +1,19 @@
 //! A node with its compiler: what `weft run` and `weft demo` run, and what the admin endpoint changes.
 
-use crate::chance::Chance;
+use crate::seeds::Seeds;
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files, endpoint_of};
 use crate::dropped::dropped;
 use crate::fault::Fault;
-use crate::lines::Lines;
+use crate::definition_files::DefinitionFiles;
 use crate::log::Log;
 use crate::memory::Most;
 use crate::open_files;
 use crate::packets;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
-use crate::together::Together;
+use crate::parallel_backend::ParallelBackend;
 use devices::Devices;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -150,7 +150,7 @@ pub(crate) fn backend(name: BackendName) -> Result<Box<dyn Backend>, Fault> {
                 Fault::environment(format!("no machine code on this machine: {why}"))
                     .with_help("run with --backend interp")
             })?;
-            Ok(Box::new(Together::new(Arc::new(jit))))
+            Ok(Box::new(ParallelBackend::new(Arc::new(jit))))
         }
     }
 }
@@ -193,7 +193,7 @@ impl Running {
         let has_calls = !network.listeners.is_empty();
         // State is for the workers that run chains: those of calls, and behind them those of frames.
         let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
-        let Chance { seed, hash } = Chance::new(args.seed).map_err(Start::Fault)?;
+        let Seeds { seed, hash } = Seeds::new(args.seed).map_err(Start::Fault)?;
         let compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
         let mut compiler = compiler.within(Most::of_node(args.memory));
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
@@ -462,7 +462,7 @@ impl Running {
         let mut packets = packets.as_ref().map(packets_of);
         if let Some(packets) = &mut packets {
             let control = lock(&self.parts.control);
-            Lines { network: &control.network, sources: &control.sources }.name_files(packets);
+            DefinitionFiles { network: &control.network, sources: &control.sources }.name_files(packets);
         }
         Some(Status {
             version: stats.version,

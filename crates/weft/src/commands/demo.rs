@@ -8,7 +8,7 @@ use super::{count, grouped};
 use crate::cli::DemoArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::live::{Live, Measured, short_time};
+use crate::status_table::{StatusTable, Measured, short_time};
 use crate::log::{Level, Log};
 use crate::running::{Refusal, Running};
 use crate::signals::{self, Request};
@@ -50,14 +50,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     // The demo says itself what it does.
     let log = Log::new(args.node.log, args.node.log_level.min(Level::Warn));
     let Started { running, admin, network } = start(&first, &args.node, log)?;
-    let live = Live::new(running.log().clone());
+    let table = StatusTable::new(running.log().clone());
     let Headline { node, parts } = headline(&first, &running, &admin, &network);
-    live.say(&format!("{node}\n  {}\n", parts.join("\n  ")));
+    table.say(&format!("{node}\n  {}\n", parts.join("\n  ")));
     let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
     let mut demo =
-        Demo { live, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
+        Demo { table, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
     let until_change =
         Duration::try_from_secs_f64((seconds * 0.4).min(CHANGE_AFTER_MAX_S)).unwrap_or_default();
     demo.change_at = Some((Instant::now() + until_change, folder.join(SECOND)));
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let removed = remove_logs(&own_logs);
     ended?;
     demo.summarize()?;
-    removed.iter().for_each(|line| demo.live.say(line));
+    removed.iter().for_each(|line| demo.table.say(line));
     Ok(())
 }
 
@@ -99,7 +99,7 @@ fn remove_logs(paths: &[String]) -> Vec<String> {
 }
 
 struct Demo {
-    live: Live,
+    table: StatusTable,
     watch: Watch,
     running: Running,
     measured: Option<Measured>,
@@ -123,7 +123,7 @@ impl Demo {
             }
             must_be_well(&self.running)?;
             self.watch.look(&self.running, Instant::now());
-            self.live.tick(&self.running, self.measured);
+            self.table.tick(&self.running, self.measured);
         }
         Ok(())
     }
@@ -150,12 +150,12 @@ impl Demo {
         drop(checked);
         match self.running.apply(files.into_bundle(&path), false, "the demo") {
             Ok(applied) => {
-                let text = format!("{}  apply {path}: {}\n", self.live.clock(), summary(&applied, "       "));
-                self.live.say(&text);
+                let text = format!("{}  apply {path}: {}\n", self.table.clock(), summary(&applied, "       "));
+                self.table.say(&text);
                 Ok(())
             }
             Err(Refusal::Refused(refused)) => {
-                self.live.say(&refused.text);
+                self.table.say(&refused.text);
                 Err(Fault::told(refused.at_fault))
             }
             Err(Refusal::Stopping) => Ok(()),

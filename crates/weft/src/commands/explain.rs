@@ -7,7 +7,7 @@ mod picture;
 pub(super) mod queues;
 mod report;
 mod text;
-mod words;
+mod effect_names;
 
 use self::queues::{Explained, OfLink};
 use crate::cli::{AdminArgs, ExplainArgs};
@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
-use crate::wanting::{self, Wanting};
+use crate::missing_args::{self, MissingArgs};
 use weft_api::Status;
 use weft_core::abi::Counters;
 use weft_lang::diagnostic::Diagnostic;
@@ -154,8 +154,8 @@ fn chosen(
     let Some(name) = name else {
         let has_none =
             network.chains.is_empty() && network.queues.is_empty() && links_of(network).next().is_none();
-        if let Some(wanting) = wanting::queues(sources).first().filter(|_| has_none) {
-            return Err(lacking(wanting));
+        if let Some(queue) = missing_args::queues(sources).first().filter(|_| has_none) {
+            return Err(lacking(queue));
         }
         let links: Vec<Explained> = explained_links(network).map(|(_, explained)| explained).collect();
         let queues = match network.chains.is_empty() && links.is_empty() {
@@ -173,8 +173,8 @@ fn chosen(
     if let Some(explained) = link.or_else(queue) {
         return Ok((Vec::new(), vec![explained]));
     }
-    if let Some(wanting) = wanting::queues(sources).iter().find(|queue| queue.name == name) {
-        return Err(lacking(wanting));
+    if let Some(queue) = missing_args::queues(sources).iter().find(|queue| queue.name == name) {
+        return Err(lacking(queue));
     }
     let links = links_of(network);
     let names: Vec<&str> =
@@ -186,8 +186,8 @@ fn chosen(
 }
 
 /// That what a queue costs depends on its arguments.
-fn lacking(wanting: &Wanting) -> Fault {
-    wanting.fault(&wanting.name, |with| {
+fn lacking(queue: &MissingArgs) -> Fault {
+    queue.fault(&queue.name, |with| {
         format!("explain a queue with a value for each: `CREATE QUEUE mine AS {with}; END;`")
     })
 }

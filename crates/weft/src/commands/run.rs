@@ -4,7 +4,7 @@ use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
-use crate::live::Live;
+use crate::status_table::StatusTable;
 use crate::log::{Level, Log};
 use crate::open_files;
 use crate::running::{Health, Running, Start, device_of};
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     parts.iter().for_each(|line| log.event(Level::Info, "run", line, &[]));
     running.log_names();
     running.remarks().iter().for_each(|line| log.event(Level::Warn, "note", line, &[]));
-    let mut live = Live::new(log.clone());
+    let mut table = StatusTable::new(log.clone());
     let shows_table = match args.node.table {
         When::Auto => std::io::stderr().is_terminal(),
         When::Always => true,
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let watched = watch(&running, &asks, &mut own, |running| {
         seen.look(running, Instant::now());
         if shows_table {
-            live.tick(running, None);
+            table.tick(running, None);
         }
     });
     if let Err(lost) = watched {

@@ -4,8 +4,8 @@ use super::{count, grouped};
 use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
 use crate::fault::Fault;
-use crate::lines::place;
-use crate::live::short_time;
+use crate::definition_files::location;
+use crate::status_table::short_time;
 use crate::stdout;
 use crate::table::{Align, Table};
 use weft_api::{Opt, Packets, Status};
@@ -276,11 +276,11 @@ fn packets(carried: &Packets) -> String {
         row("(all)", chain.frames, None);
         chain.elements.iter().for_each(|e| row(&e.name, e.seen, e.ns_per_tuple));
         for end in &chain.ends {
-            let by = format!("{}.{} {}", chain.name, end.element, place(&end.file, end.line));
+            let by = format!("{}.{} {}", chain.name, end.element, location(&end.file, end.line));
             ends.row(vec![grouped(end.packets), by, end.how.clone()]);
         }
         for m in &chain.malformed {
-            let by = format!("{} {} {}", chain.name, m.protocol, place(&m.file, m.line));
+            let by = format!("{} {} {}", chain.name, m.protocol, location(&m.file, m.line));
             ends.row(vec![grouped(m.packets), by, format!("malformed: {}", m.what)]);
         }
     }

@@ -1,6 +1,6 @@
 //! What the front end knows, in the words of the protocol.
 
-use super::place::{position_of, range_of};
+use super::position::{position_of, range_of};
 use super::programs::{Programs, Root};
 use crate::source::{FILE_BYTES_MAX, Files};
 use lsp_types::{

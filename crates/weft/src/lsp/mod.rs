@@ -5,7 +5,7 @@
 //! read, so that a burst of key strokes is checked once.
 
 mod answers;
-mod place;
+mod position;
 mod programs;
 mod server;
 mod stream;

@@ -1,6 +1,6 @@
 //! The open texts, and the programs that they make.
 
-use super::place::{name_of, uri_of};
+use super::position::{name_of, uri_of};
 use crate::compile::judged;
 use crate::job;
 use crate::library;

@@ -7,7 +7,7 @@ use super::{NodeStats, Refusal, Running, lock, refused_by, refused_in_words};
 use crate::compile::{Checked, check_files};
 use crate::library;
 use crate::source::Files;
-use crate::wanting;
+use crate::missing_args;
 use core::ops::Range;
 use std::collections::BTreeSet;
 use weft_api::{Answer, AtFault, Bundle, Refused};
@@ -213,8 +213,8 @@ impl Altered {
 
 /// The queues that a program has by name.
 fn queues(network: &Network, sources: &SourceMap) -> BTreeSet<String> {
-    let wanting = wanting::queues(sources).into_iter().map(|queue| queue.name);
-    network.queues.iter().map(|queue| queue.name.clone()).chain(wanting).collect()
+    let missing = missing_args::queues(sources).into_iter().map(|queue| queue.name);
+    network.queues.iter().map(|queue| queue.name.clone()).chain(missing).collect()
 }
 
 fn queues_of_library() -> impl Iterator<Item = &'static str> {

@@ -149,9 +149,9 @@ fn unknown_chain_lists_known_ones() {
     );
     // A queue that needs arguments is there, too.
     let text = "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
-    let wanting = folder.write("wanting.weft", text);
+    let missing_args = folder.write("wanting.weft", text);
     for name in [&[][..], &["w"]] {
-        let done = output(weft(&folder).arg("explain").arg(&wanting).args(name));
+        let done = output(weft(&folder).arg("explain").arg(&missing_args).args(name));
         let told = String::from_utf8_lossy(&done.stderr).into_owned();
         let needs = "weft: queue `w` needs an argument for `t`\n  help: explain a queue with a value for each: \
                      `CREATE QUEUE mine AS w (t = ...); END;`\n";

@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(20);
 /// One link at a time: its devices are those of the machine.
 static ALONE: Mutex<()> = Mutex::new(());
 /// A queue that cannot be used without an argument.
-const WANTING: &str =
+const MISSING_ARGS: &str =
     "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
 
 fn port() -> Option<u16> {
@@ -228,8 +228,8 @@ fn exit_status_passes_and_cleans_up() {
     let small = folder.write("small.weft", "CREATE QUEUE s AS LIMIT 100 ON OVERFLOW DROP TAIL; END;\n");
     let (_, told) = run(&["--queue", &small.display().to_string(), "--", "true"]);
     assert_eq!(told.matches("warning[").count(), 1, "it is one file for both ways: {told}");
-    let wanting = folder.write("wanting.weft", WANTING);
-    let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", wanting.display()), "--", "true"]);
+    let missing_args = folder.write("wanting.weft", MISSING_ARGS);
+    let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", missing_args.display()), "--", "true"]);
     assert!(status == Some(0) && told.contains("w (t = '5 ms')"), "{told}");
     // A network's queue is tried without its ports and links, whose names may be those of the command's own.
     let network = folder.write(
@@ -537,8 +537,8 @@ fn link_errors_show_before_start() {
     let told = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.code() == Some(3) && told.contains("nowhere/run.rec: No such file"), "{told}");
     assert!(!ran.exists(), "nobody waits for what is lost");
-    let wanting = folder.write("wanting.weft", WANTING);
-    let (status, told) = run(&["--queue", &wanting.display().to_string()]);
+    let missing_args = folder.write("wanting.weft", MISSING_ARGS);
+    let (status, told) = run(&["--queue", &missing_args.display().to_string()]);
     assert!(status == Some(1) && told.contains("queue `w` needs an argument for `t`"), "{told}");
     assert!(told.contains("wanting.weft (t = ...)"), "{told}");
 }

@@ -270,9 +270,9 @@ fn queues_resolve_by_name() {
     assert_eq!((&files[0].0, &files[0].1), (&Value::from("mine.weft"), &last[0].1));
     assert_eq!(files[1].1, all[0].1);
     // One that cannot do without them is used with them.
-    let wanting =
+    let missing_args =
         of(&["wanting.weft", "--queue", "wanting (packets = 1)", "--queue", "wanting.weft (packets = 2000)"]);
-    assert_eq!((&wanting[0].1, &wanting[1].1), (&all[0].1, &last[0].1));
+    assert_eq!((&missing_args[0].1, &missing_args[1].1), (&all[0].1, &last[0].1));
 }
 
 /// A mean over seeds would be one run, counted as often as there are seeds.

@@ -17,7 +17,7 @@ use weft_jit::Jit;
 
 use super::progress;
 use super::report::{Report, Row, median};
-use crate::together::Together;
+use crate::parallel_backend::ParallelBackend;
 use cases::{CASES, Case};
 use rig::{Lane, Messages, Nothing, Programs, Runner};
 
@@ -167,7 +167,7 @@ fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
 /// Times in rounds of which each runs everybody once, in turns.
 fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>, String> {
     let messages = Messages::new(program, case.payload, 1, 0);
-    let backend = Together::new(Arc::new(jit()?));
+    let backend = ParallelBackend::new(Arc::new(jit()?));
     let mut nothing = Lane::new(&messages, Nothing, State::default());
     let mut jit = jitted(&messages, program)?;
     let mut twin = by_hand(&messages, case, program)?;
@@ -214,7 +214,7 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
 
 /// Microseconds from the lowered chain to machine code for all its passes with their state, and how many of these the
 /// state takes.
-fn make_us(program: &ChainProgram, backend: &Together) -> Result<[f64; 2], String> {
+fn make_us(program: &ChainProgram, backend: &ParallelBackend) -> Result<[f64; 2], String> {
     let us = |began: Instant| began.elapsed().as_nanos() as f64 / 1e3;
     let [first, second] = [program.clone(), program.clone()];
     let began = Instant::now();

@@ -19,7 +19,7 @@ use crate::bench::{progress, refused};
 use crate::commands::explain;
 use crate::compile::Compiler;
 use crate::ordering::{Ordered, ordered};
-use crate::together::Together;
+use crate::parallel_backend::ParallelBackend;
 
 /// Rounds with the clock on. The planner takes the least of their figures: the machine does other things, too.
 const TRACED: usize = 12;
@@ -200,7 +200,7 @@ fn times() -> Result<Vec<Row>, String> {
     progress("compiling 100 elements");
     let text = many(ELEMENTS / 10, 10);
     let (network, sources) = cases::whole(&files, &text)?;
-    let backend = Together::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
+    let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
     let compiler = Compiler::new(Box::new(backend), 1, HashKey::from_seed(1));
     let compile = || {
         let compiled = compiler.compile(&network, &sources, &[]);

@@ -23,7 +23,7 @@ use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets::{self, Lowered};
 use crate::source::Files;
-use crate::together::Together;
+use crate::parallel_backend::ParallelBackend;
 
 /// A chain and what goes through it.
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +218,7 @@ impl Case {
         admit_flows(&mut lowered, || all_flows(&rules, &routes, self.flows));
         let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
-        let backend = Together::new(Arc::new(jit));
+        let backend = ParallelBackend::new(Arc::new(jit));
         let mut store = StateStore::new(1, HashKey::from_seed(1));
         let mut staged = store.stage();
         let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
@@ -234,7 +234,7 @@ impl Case {
         let (network, sources) = self.network()?;
         let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
         let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
-        let backend = Together::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
+        let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
         let mut staged = store.stage();
         staged.keep_rows();
         let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;

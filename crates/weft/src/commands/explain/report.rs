@@ -1,7 +1,7 @@
 //! What there is to be told of a chain, in words but not in lines.
 
 use super::filters;
-use super::words::{Words, sharding};
+use super::effect_names::{EffectNames, sharding};
 use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
 use weft_core::Interval;
@@ -495,7 +495,7 @@ impl Telling<'_> {
         let (ops, ns_per_kib) = (of(&cost.ops), of(&cost.ns_per_kib));
         let is_request = name == "open" || name == "request";
         let name = if name == "request" && self.program.frames.is_some() { "packet" } else { name };
-        Handler { name, ops, ns_per_kib, effects: Words { program: self.program, is_request }.of(effects) }
+        Handler { name, ops, ns_per_kib, effects: EffectNames { program: self.program, is_request }.of(effects) }
     }
 
     /// The file that an instance's element is written in.

@@ -9,7 +9,7 @@ use crate::library;
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::trace_file;
-use crate::wanting;
+use crate::missing_args;
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -346,12 +346,12 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
         return Err(Fault::told(checked.at_fault));
     };
-    let wanting = wanting::queues(&checked.sources);
-    let queue = match (network.queues.last(), wanting.last()) {
+    let missing_args = missing_args::queues(&checked.sources);
+    let queue = match (network.queues.last(), missing_args.last()) {
         (Some(queue), _) => &queue.name,
-        (None, Some(wanting)) if !arguments.is_empty() => &wanting.name,
-        (None, Some(wanting)) => {
-            return Err(wanting.fault(name, |with| format!("name it with them: --queue \"{with}\"")));
+        (None, Some(missing_args)) if !arguments.is_empty() => &missing_args.name,
+        (None, Some(missing_args)) => {
+            return Err(missing_args.fault(name, |with| format!("name it with them: --queue \"{with}\"")));
         }
         (None, None) => return Err(Fault::Input(format!("{name}: it creates no queue"))),
     };

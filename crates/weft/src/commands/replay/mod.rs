@@ -10,7 +10,7 @@ mod tests;
 use crate::cli::{Output, ReplayArgs, Speed};
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::lines::Lines;
+use crate::definition_files::DefinitionFiles;
 use crate::packets;
 use crate::progress::Progress;
 use crate::running::{RowsRefused, ask, backend, changes_of, note_refused};
@@ -299,7 +299,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             took,
             span,
             rows: self.rows,
-            lines: self.tables.as_ref().map(|of| Lines { network: of.network, sources: of.sources }),
+            lines: self.tables.as_ref().map(|of| DefinitionFiles { network: of.network, sources: of.sources }),
             evicted_untold: tables.map(Tables::evicted_untold).unwrap_or_default(),
             rows_refused: self.tables.map(|tables| tables.refused).unwrap_or_default(),
             answers,

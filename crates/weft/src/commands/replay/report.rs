@@ -1,7 +1,7 @@
 //! What is told of a replay.
 
 use crate::commands::{count, grouped, query};
-use crate::lines::{Lines, place};
+use crate::definition_files::{DefinitionFiles, location};
 use crate::running::RowsRefused;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(super) struct Report<'n> {
     pub(super) evicted_untold: BTreeMap<String, u64>,
     pub(super) stats: PacketStats,
     /// In which files lines are, if that is known.
-    pub(super) lines: Option<Lines<'n>>,
+    pub(super) lines: Option<DefinitionFiles<'n>>,
     /// What tables hold at the end, as was asked.
     pub(super) answers: Vec<Answer>,
 }
@@ -280,8 +280,8 @@ fn ends(all: impl Iterator<Item = PacketsEnd>) -> Table {
         [("packets that went no further", Align::Left), ("where", Align::Left), ("packets", Align::Right)];
     let mut table = Table::new(&columns);
     for end in all {
-        let place = end.line.map_or("-".to_owned(), |line| place(&end.file, line));
-        table.row(vec![end.why, place, grouped(end.packets)]);
+        let location = end.line.map_or("-".to_owned(), |line| location(&end.file, line));
+        table.row(vec![end.why, location, grouped(end.packets)]);
     }
     table
 }

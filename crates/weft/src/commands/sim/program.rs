@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::library;
 use crate::source::{Files, require};
 use crate::stderr;
-use crate::wanting::{self, Wanting};
+use crate::missing_args::{self, MissingArgs};
 use weft_api::Bundle;
 use weft_engine::queue::{Queue, QueueProgram};
 use weft_jit::{CompiledQueue, Jit};
@@ -41,7 +41,7 @@ struct Source {
     bundle: Bundle,
     queues: Vec<hir::Queue>,
     /// Those that need arguments.
-    wanting: Vec<Wanting>,
+    missing_args: Vec<MissingArgs>,
 }
 
 impl Program {
@@ -165,14 +165,14 @@ impl Source {
         let checked = check_files(path, &mut files);
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
         let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
-        let (bundle, wanting) = (files.into_bundle(path), wanting::queues(&checked.sources));
-        Ok(Self { path: path.to_owned(), bundle, queues: network.queues, wanting })
+        let (bundle, missing_args) = (files.into_bundle(path), missing_args::queues(&checked.sources));
+        Ok(Self { path: path.to_owned(), bundle, queues: network.queues, missing_args })
     }
 
     /// The names of its queues, first those that need no arguments.
     fn names(&self) -> impl Iterator<Item = &str> {
         let usable = self.queues.iter().map(|queue| &*queue.name);
-        usable.chain(self.wanting.iter().map(|queue| &*queue.name))
+        usable.chain(self.missing_args.iter().map(|queue| &*queue.name))
     }
 
     fn has(&self, name: &str) -> bool {
@@ -182,8 +182,8 @@ impl Source {
     /// A queue as it is, without arguments, and how the user names it.
     fn usable(&self, name: &str, label: &str) -> Result<&hir::Queue, Fault> {
         let queue = self.queues.iter().find(|queue| queue.name == name);
-        queue.ok_or_else(|| match self.wanting.iter().find(|queue| queue.name == name) {
-            Some(wanting) => wanting.fault(label, |with| format!("name it with them: --queue \"{with}\"")),
+        queue.ok_or_else(|| match self.missing_args.iter().find(|queue| queue.name == name) {
+            Some(missing_args) => missing_args.fault(label, |with| format!("name it with them: --queue \"{with}\"")),
             None => unknown(Some(self), name),
         })
     }
@@ -191,7 +191,7 @@ impl Source {
     /// The name of the last queue that it creates; of one that needs arguments only where all do.
     fn last_name(&self) -> Result<&str, Fault> {
         let usable = self.queues.last().map(|queue| &*queue.name);
-        let last = usable.or(self.wanting.last().map(|queue| &*queue.name));
+        let last = usable.or(self.missing_args.last().map(|queue| &*queue.name));
         last.ok_or_else(|| Fault::Input(format!("{}: it creates no queue", self.path)))
     }
 

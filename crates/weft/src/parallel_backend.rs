@@ -15,7 +15,7 @@ const INSTS_MIN: usize = 16;
 
 /// Another back end, on the caller's thread and one more. That one stays, because what a compiler allocates is kept by
 /// thread, and is half of what a first segment costs.
-pub(crate) struct Together {
+pub(crate) struct ParallelBackend {
     inner: Arc<dyn Backend>,
     /// None on a machine with one core.
     helper: Option<Sender<Job>>,
@@ -39,7 +39,7 @@ struct Share {
 
 type Compiled = Result<Option<Box<dyn Program>>, Unsupported>;
 
-impl Together {
+impl ParallelBackend {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, usize::from);
         let helper = (n_cores > 1).then(|| start_helper(Arc::clone(&inner))).flatten();
@@ -74,7 +74,7 @@ fn compile_share(
     share.events.iter().map(compile).collect()
 }
 
-impl Backend for Together {
+impl Backend for ParallelBackend {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -166,8 +166,8 @@ mod tests {
         for (n_request, n_close) in [(1, 1), (200, 100), (100, 300)] {
             let chain = Arc::new(chain(n_request, n_close));
             let inner: Arc<dyn Backend> = Arc::new(Interp);
-            let together = Together { helper: start_helper(Arc::clone(&inner)), inner };
-            let made = together.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
+            let parallel = ParallelBackend { helper: start_helper(Arc::clone(&inner)), inner };
+            let made = parallel.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
             let made: Vec<_> =
                 made.iter().map(|code| code.as_ref().map(|code| format!("{code:?}"))).collect();
             let alone = Interp.compile_all(&chain, &events, &State::default()).expect("it is well-formed");

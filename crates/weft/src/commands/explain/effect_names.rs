@@ -13,13 +13,13 @@ use weft_opt::plan::Sharding;
 const SOURCES_MAX: usize = 6;
 
 /// The names that a handler's effects are told by.
-pub(super) struct Words<'p> {
+pub(super) struct EffectNames<'p> {
     pub(super) program: &'p ChainProgram,
     /// Its inputs are those of the request direction.
     pub(super) is_request: bool,
 }
 
-impl Words<'_> {
+impl EffectNames<'_> {
     /// The effects of a handler, those on the tuple first, its ends last.
     pub(super) fn of(&self, effects: &Effects) -> Vec<Effect> {
         let mut told = Vec::new();

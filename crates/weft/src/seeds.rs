@@ -16,14 +16,14 @@ pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
 
 /// What all chance of a node follows from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chance {
+pub(crate) struct Seeds {
     /// What `rand()` draws from.
     pub(crate) seed: u64,
     /// What keys of peers are placed by.
     pub(crate) hash: HashKey,
 }
 
-impl Chance {
+impl Seeds {
     /// Derives all of it from a seed, so that two runs are the same; without one, draws it from the system.
     ///
     /// # Errors
@@ -47,9 +47,9 @@ mod tests {
     /// two runs with one seed must be the same.
     #[test]
     fn chance_repeats_only_with_seed() {
-        let [one, other] = [(); 2].map(|()| Chance::new(None).expect("the system has random bytes"));
+        let [one, other] = [(); 2].map(|()| Seeds::new(None).expect("the system has random bytes"));
         assert!(one.hash != other.hash && one.seed != other.seed);
-        let [one, other, third] = [7, 7, 8].map(|seed| Chance::new(Some(seed)).expect("it needs none"));
+        let [one, other, third] = [7, 7, 8].map(|seed| Seeds::new(Some(seed)).expect("it needs none"));
         assert!(one.hash == other.hash && one.seed == other.seed && one.hash != third.hash);
     }
 }

@@ -17,7 +17,7 @@ const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);
 const EVERY_ELSEWHERE: Duration = Duration::from_secs(5);
 
 /// The table.
-pub(crate) struct Live {
+pub(crate) struct StatusTable {
     began: Instant,
     last: Option<(Stats, f64, Instant)>,
     is_terminal: bool,
@@ -33,13 +33,13 @@ pub(crate) struct Measured {
     pub(crate) p99_us: f64,
 }
 
-impl Live {
+impl StatusTable {
     pub(crate) fn new(log: Log) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
-        let mut live = Self { began: now, last: None, is_terminal, log, next: now };
-        live.next = now + live.every();
-        live
+        let mut table = Self { began: now, last: None, is_terminal, log, next: now };
+        table.next = now + table.every();
+        table
     }
 
     fn every(&self) -> Duration {

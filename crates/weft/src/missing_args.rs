@@ -6,18 +6,18 @@ use weft_lang::parser;
 use weft_lang::source::SourceMap;
 
 /// A queue with parameters that have no default.
-pub(crate) struct Wanting {
+pub(crate) struct MissingArgs {
     pub(crate) name: String,
     params: Vec<String>,
 }
 
 /// Those of a program's files, in their order.
-pub(crate) fn queues(sources: &SourceMap) -> Vec<Wanting> {
+pub(crate) fn queues(sources: &SourceMap) -> Vec<MissingArgs> {
     let items = sources.files().flat_map(|(file, _)| parser::parse(sources, file).0.items);
-    items.filter_map(|item| Wanting::of(&item)).collect()
+    items.filter_map(|item| MissingArgs::of(&item)).collect()
 }
 
-impl Wanting {
+impl MissingArgs {
     fn of(item: &Item) -> Option<Self> {
         let Item::Queue(queue) = item else { return None };
         let params = queue.params.iter().filter(|param| param.default.is_none());

@@ -6,12 +6,12 @@ use weft_lang::source::{SourceMap, Span};
 
 /// The files of a program, by what is in them.
 #[derive(Clone, Copy)]
-pub(crate) struct Lines<'n> {
+pub(crate) struct DefinitionFiles<'n> {
     pub(crate) network: &'n Network,
     pub(crate) sources: &'n SourceMap,
 }
 
-impl Lines<'_> {
+impl DefinitionFiles<'_> {
     /// The file of the element that an instance of a chain is; empty if there is none by now.
     pub(crate) fn of_instance(self, chain: &str, instance: &str) -> String {
         let chain = self.network.chains.iter().find(|known| known.name == chain);
@@ -43,6 +43,6 @@ impl Lines<'_> {
 }
 
 /// A line for people: `library/elements/router.weft:75`.
-pub(crate) fn place(file: &str, line: u32) -> String {
+pub(crate) fn location(file: &str, line: u32) -> String {
     if file.is_empty() { format!("line {line}") } else { format!("{file}:{line}") }
 }
