@@ -60,7 +60,7 @@ struct Shared {
 }
 
 /// Whether the endpoint may listen there: only those who say so have it reached from other machines.
-pub(crate) fn permit(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
+pub(crate) fn check_address(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
     if address.ip().is_loopback() || anywhere {
         return Ok(());
     }
@@ -215,14 +215,14 @@ async fn serve_tables(State(shared): State<Shared>) -> Response {
 async fn query(State(shared): State<Shared>, body: Bytes) -> Response {
     match serde_json::from_slice(&body) {
         Ok(QueryRequest { text }) => change(shared, move |running| running.query(&text)).await,
-        Err(error) => not_one(&error),
+        Err(error) => bad_request(&error),
     }
 }
 
 async fn put_rows(State(shared): State<Shared>, body: Bytes) -> Response {
     match serde_json::from_slice::<RowsRequest>(&body) {
         Ok(request) => change(shared, move |running| running.put_rows(&request)).await,
-        Err(error) => not_one(&error),
+        Err(error) => bad_request(&error),
     }
 }
 
@@ -237,7 +237,7 @@ async fn serve_recordings(State(shared): State<Shared>) -> Response {
 async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
     let request = match serde_json::from_slice::<RecordRequest>(&body) {
         Ok(request) => request,
-        Err(error) => return not_one(&error),
+        Err(error) => return bad_request(&error),
     };
     let watched = shared.clone();
     let runtime = tokio::runtime::Handle::current();
@@ -256,7 +256,7 @@ async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
 async fn take_recording(State(shared): State<Shared>, body: Bytes) -> Response {
     let request = match serde_json::from_slice::<TakeRequest>(&body) {
         Ok(request) => request,
-        Err(error) => return not_one(&error),
+        Err(error) => return bad_request(&error),
     };
     match ask(&shared, move |running| running.take_recording(&request.link)).await {
         Ok(Some(text)) => text.into_response(),
@@ -270,7 +270,7 @@ async fn apply(State(shared): State<Shared>, body: Bytes) -> Response {
         Ok(ApplyRequest { program, dry_run, by }) => {
             change(shared, move |running| running.apply(program, dry_run, &by)).await
         }
-        Err(error) => not_one(&error),
+        Err(error) => bad_request(&error),
     }
 }
 
@@ -324,7 +324,7 @@ fn json(data: &impl serde::Serialize) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], escape_lines(&text).into_owned()).into_response()
 }
 
-fn not_one(error: &serde_json::Error) -> Response {
+fn bad_request(error: &serde_json::Error) -> Response {
     (StatusCode::BAD_REQUEST, format!("the request is not one: {error}\n")).into_response()
 }
 

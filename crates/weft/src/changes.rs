@@ -135,12 +135,12 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         let files = [("a.weft".to_owned(), text.to_owned())].into();
         let bundle = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
-        let told = weft_lang::diagnostic::render_all(
+        let rendered = weft_lang::diagnostic::render_all(
             &checked.diagnostics,
             &checked.sources,
             weft_lang::diagnostic::RenderOptions::default(),
         );
-        Outline::of(&checked.network.unwrap_or_else(|| panic!("{told}")))
+        Outline::of(&checked.network.unwrap_or_else(|| panic!("{rendered}")))
     }
 
     fn check(new: &str, expected: &[(&str, ChangeKind)]) {

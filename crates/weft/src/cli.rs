@@ -3,7 +3,7 @@
 use crate::commands::link::setting::Settings;
 use crate::commands::link::spec;
 use crate::log::{Format, Level};
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -128,7 +128,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) cost: bool,
     /// Refuse a program whose state may take more memory than this, as in `2 GiB`
-    #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
+    #[arg(long, value_name = "SIZE", value_parser = MemoryLimit::of_option)]
     pub(crate) memory: Option<u64>,
 }
 
@@ -270,7 +270,7 @@ pub(crate) struct NodeArgs {
     pub(crate) backend: BackendName,
     /// The most memory that the state of a program may take, as in `2 GiB`; by default what the control group of the
     /// process has
-    #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
+    #[arg(long, value_name = "SIZE", value_parser = MemoryLimit::of_option)]
     pub(crate) memory: Option<u64>,
     /// What chance follows from: what rand() draws, where tables place keys. By default it is new at each start; with a
     /// seed that others know, they can choose keys that slow tables down
@@ -329,7 +329,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Refuse a program whose state may take more memory than this, as in `2 GiB`; the node has its own limit besides
-    #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
+    #[arg(long, value_name = "SIZE", value_parser = MemoryLimit::of_option)]
     pub(crate) memory: Option<u64>,
     /// Give the result as data
     #[arg(long)]

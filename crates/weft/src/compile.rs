@@ -1,7 +1,7 @@
 //! From files to a plan that a node can run.
 
 use crate::job;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::metrics;
 use crate::natives;
 use crate::ordering::{self, ordered};
@@ -56,7 +56,7 @@ pub(crate) struct Compiler {
     /// What the links of calls of the version that was last committed count, by name and whether it is on a listener.
     links: BTreeMap<(String, bool), Arc<Shared>>,
     /// The memory that there is for a program; None if nobody says.
-    memory: Option<Most>,
+    memory: Option<MemoryLimit>,
 }
 
 /// A plan, the state that it will have, and how long compiling it took.
@@ -86,17 +86,17 @@ fn check_here(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
     if let Some(checked) = &network {
-        let said = judged(checked, &sources);
-        if said.iter().any(Diagnostic::is_error) {
+        let findings = later_checks(checked, &sources);
+        if findings.iter().any(Diagnostic::is_error) {
             network = None;
         }
-        diagnostics.extend(said);
+        diagnostics.extend(findings);
     }
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
 }
 
 /// As [`check_files`], of a program that may take no more memory than this; it is taken to run on one worker.
-pub(crate) fn check_within(root: &str, files: &mut Files, most: Option<&Most>) -> Checked {
+pub(crate) fn check_with_limit(root: &str, files: &mut Files, most: Option<&MemoryLimit>) -> Checked {
     let mut checked = check_files(root, files);
     if let (Some(network), Some(most)) = (&checked.network, most) {
         let sources = &checked.sources;
@@ -116,16 +116,16 @@ pub(crate) fn check_within(root: &str, files: &mut Files, most: Option<&Most>) -
 const WORKERS_JUDGED: usize = 2;
 
 /// What is said of a program that the front end takes: what it is refused for all the same, and warnings.
-pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
-    let mut said = natives::warnings(network);
-    said.extend(metrics::check(network));
-    said.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
+pub(crate) fn later_checks(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
+    let mut diagnostics = natives::warnings(network);
+    diagnostics.extend(metrics::check(network));
+    diagnostics.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
         Ok((programs, _)) => repeats::check(network, &programs, sources),
         Err(refused) => refused,
     });
-    said.extend(packets::check(network, sources));
-    said.extend(check_queues(network));
-    said
+    diagnostics.extend(packets::check(network, sources));
+    diagnostics.extend(check_queues(network));
+    diagnostics
 }
 
 /// Whose fault it is that a checked program cannot be compiled: a listener's name without an address is the machine's.
@@ -192,7 +192,7 @@ impl Compiler {
     }
 
     /// The same, of programs that take no more memory than this.
-    pub(crate) fn within(self, memory: Option<Most>) -> Self {
+    pub(crate) fn with_memory_limit(self, memory: Option<MemoryLimit>) -> Self {
         Self { memory, ..self }
     }
 
@@ -250,7 +250,7 @@ impl Compiler {
             let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
             weft_opt::plan::drop_dead_fields(&mut program, &ordered.dead);
             if ordered.plan.is_reordered() {
-                planned.push(ordered.told(&program));
+                planned.push(ordered.to_api(&program));
                 program.reorder(&ordered.plan.order);
             }
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
@@ -312,15 +312,15 @@ impl Compiler {
     ///
     /// # Errors
     /// As of [`Compiler::compile`].
-    pub(crate) fn packets_anew(
+    pub(crate) fn recompile_packets(
         &self,
         network: &hir::Network,
         sources: &SourceMap,
     ) -> Result<PacketPlan, Vec<Diagnostic>> {
-        in_job(|| self.packets_here(network, sources))
+        in_job(|| self.recompile_packets_here(network, sources))
     }
 
-    fn packets_here(
+    fn recompile_packets_here(
         &self,
         network: &hir::Network,
         sources: &SourceMap,
@@ -423,7 +423,7 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
 /// What is said of a chain that cannot be bound or compiled.
 pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
     match error {
-        ChainError::State(unfit) => unfit_state(network, chain, unfit),
+        ChainError::State(unfit) => state_mismatch(network, chain, unfit),
         ChainError::Unsupported(_) | ChainError::Column { .. } => {
             Diagnostic::error(code_of(error), format!("chain `{}` cannot be run", chain.name))
                 .at(chain.span, error.to_string())
@@ -432,7 +432,7 @@ pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainE
 }
 
 /// Points at the declaration of the state, and at the stage that holds it where an element has several.
-fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Diagnostic {
+fn state_mismatch(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Diagnostic {
     let instance = chain.instances.iter().find(|instance| instance.name == unfit.instance);
     let whose = match instance {
         Some(instance) => format!("{}.{}.{}", chain.name, instance.name, unfit.name),
@@ -569,17 +569,17 @@ service Cart { rpc Get (Item) returns (Item); }";
         let checked = checked(&text);
         let network = checked.network.expect("it is right");
         let compile = |bytes| {
-            let compiler =
-                Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).within(Most::of_check(bytes));
+            let compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1))
+                .with_memory_limit(MemoryLimit::of_check(bytes));
             compiler.compile(&network, &checked.sources, &[]).err()
         };
         assert!(compile(None).is_none() && compile(Some(1 << 30)).is_none());
         let refused = compile(Some(1 << 20)).expect("a million rows are more than a mebibyte");
         assert_eq!((codes(&refused), at_fault(&refused)), (vec!["W0507"], AtFault::Environment));
-        let told = render_all(&refused, &checked.sources, RenderOptions::default());
+        let rendered = render_all(&refused, &checked.sources, RenderOptions::default());
         assert!(
-            told.contains("`--memory` allows 1.0 MiB") && told.contains("table `shop.count.seen`"),
-            "{told}"
+            rendered.contains("`--memory` allows 1.0 MiB") && rendered.contains("table `shop.count.seen`"),
+            "{rendered}"
         );
     }
 
@@ -598,7 +598,7 @@ service Cart { rpc Get (Item) returns (Item); }";
                     continue;
                 }
                 let checked = checked(&(large.program)(n).replace("'shop.proto'", "'cart.proto'"));
-                let mut said = checked.diagnostics;
+                let mut diagnostics = checked.diagnostics;
                 was_good = checked.network.is_some();
                 if let Some(network) = &checked.network {
                     for backend in backends {
@@ -607,12 +607,12 @@ service Cart { rpc Get (Item) returns (Item); }";
                             &checked.sources,
                             &[],
                         );
-                        said.extend(compiled.err().into_iter().flatten());
+                        diagnostics.extend(compiled.err().into_iter().flatten());
                     }
                 }
                 let limits =
                     ["W0001", "W0003", "W0004", "W0005", "W0314", "W0413", "W0414", "W0431", "W0604"];
-                let others = said.iter().filter(|d| d.is_error() && !limits.contains(&d.code.0));
+                let others = diagnostics.iter().filter(|d| d.is_error() && !limits.contains(&d.code.0));
                 faults.extend(others.map(|d| format!("{n} {}: {} {}", large.what, d.code.0, d.message)));
             }
         }
@@ -660,8 +660,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
 "
         );
         let checked = checked(&text);
-        let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-        let network = checked.network.unwrap_or_else(|| panic!("{told}"));
+        let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+        let network = checked.network.unwrap_or_else(|| panic!("{rendered}"));
         let compiled = Compiler::new(Box::new(Interp), 2, HashKey::from_seed(1)).compile(
             &network,
             &checked.sources,
@@ -682,8 +682,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let program = |text: &str| {
             let checked = checked(text);
-            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
+            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            (checked.network.unwrap_or_else(|| panic!("{rendered}")), checked.sources)
         };
         let (old, old_text) = program(COUNT);
         let compiled = compiler.compile(&old, &old_text, &[]).expect("it is right");
@@ -731,8 +731,8 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
             "again -> shaped -> drawn",
         ] {
             let checked = program(good);
-            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            assert!(checked.diagnostics.is_empty(), "{good}:\n{told}");
+            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            assert!(checked.diagnostics.is_empty(), "{good}:\n{rendered}");
         }
         let checked = program("count AS first -> again -> drawn -> shaped -> count");
         assert_eq!(codes(&checked.diagnostics), ["W0430"]);
@@ -787,14 +787,14 @@ CREATE LINK wan ON PORT lan QUEUE long;
 "
             ))
         };
-        let told = |checked: &Checked| {
+        let codes_and_notes = |checked: &Checked| {
             let steps = checked.diagnostics.iter().map(|diagnostic| diagnostic.message.clone());
             (codes(&checked.diagnostics), steps.collect::<Vec<_>>())
         };
         let steps = |n: &str| format!("this takes {n} once it is compiled, and 4096 are the most");
         for (n, steps) in [(683, steps("4100 steps")), (5_000, steps("16385 steps and more"))] {
             let long = queue(n);
-            assert_eq!(told(&long), (vec!["W0314"], vec![steps]));
+            assert_eq!(codes_and_notes(&long), (vec!["W0314"], vec![steps]));
             assert!(long.network.is_none());
         }
         let short = queue(682);
@@ -806,8 +806,8 @@ CREATE LINK wan ON PORT lan QUEUE long;
     /// A back end may refuse; whoever reads that has to learn which chain, and why.
     #[test]
     fn backend_refusal_names_chain_and_why() {
-        struct Refuses;
-        impl Backend for Refuses {
+        struct RefusingBackend;
+        impl Backend for RefusingBackend {
             fn name(&self) -> &'static str {
                 "refuses"
             }
@@ -823,16 +823,16 @@ CREATE LINK wan ON PORT lan QUEUE long;
         }
         let checked = checked(COUNT);
         let network = checked.network.expect("it is right");
-        let refused = Compiler::new(Box::new(Refuses), 1, HashKey::from_seed(1)).compile(
+        let refused = Compiler::new(Box::new(RefusingBackend), 1, HashKey::from_seed(1)).compile(
             &network,
             &checked.sources,
             &[],
         );
         let refused = refused.err().expect("the back end refuses");
         assert_eq!(codes(&refused), ["W0502"]);
-        let told = render_all(&refused, &checked.sources, RenderOptions::default());
-        assert!(told.contains("chain `shop` cannot be run"), "{told}");
-        assert!(told.contains("the back end cannot express it: it has no tables"), "{told}");
+        let rendered = render_all(&refused, &checked.sources, RenderOptions::default());
+        assert!(rendered.contains("chain `shop` cannot be run"), "{rendered}");
+        assert!(rendered.contains("the back end cannot express it: it has no tables"), "{rendered}");
     }
 
     /// A refusal that points at the chain leaves its reader to search for the table.
@@ -843,8 +843,8 @@ CREATE LINK wan ON PORT lan QUEUE long;
             format!("CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\n{text}");
         let program = |text: &str| {
             let checked = checked(text);
-            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
+            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            (checked.network.unwrap_or_else(|| panic!("{rendered}")), checked.sources)
         };
         let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let (old, sources) = program(&text);
@@ -857,10 +857,13 @@ CREATE LINK wan ON PORT lan QUEUE long;
         ] {
             let (unfit, sources) = program(&text.replace(from, to));
             let refused = compiler.compile(&unfit, &sources, &[]).err().expect("it does not fit");
-            let told = render_all(&refused, &sources, RenderOptions::default());
-            assert!(told.contains(&format!("the running state of `{whose}` cannot be taken over")), "{told}");
+            let rendered = render_all(&refused, &sources, RenderOptions::default());
+            assert!(
+                rendered.contains(&format!("the running state of `{whose}` cannot be taken over")),
+                "{rendered}"
+            );
             let at = refused[0].span().expect("it is somewhere");
-            assert!(sources.slice(at).contains(to), "{told}");
+            assert!(sources.slice(at).contains(to), "{rendered}");
         }
     }
 }

@@ -23,7 +23,7 @@ struct Stateful<'a> {
 /// as they are now.
 pub(crate) fn dropped(old: Plans<'_>, new: Plans<'_>, given: &[TableView]) -> Vec<Dropped> {
     let known: BTreeSet<String> = chains(new).flat_map(names).collect();
-    let mut gone: Vec<Dropped> = chains(old).flat_map(|chain| held(chain, &known, given)).collect();
+    let mut gone: Vec<Dropped> = chains(old).flat_map(|chain| state_without(chain, &known, given)).collect();
     gone.retain(|state| state.rows != Some(0));
     gone.sort_by(|a, b| a.what.cmp(&b.what));
     // Several chains may have the same shared table.
@@ -43,7 +43,7 @@ fn names(chain: Stateful<'_>) -> impl Iterator<Item = String> {
 }
 
 /// The state of a chain that has no name in `known`.
-fn held<'a>(
+fn state_without<'a>(
     chain: Stateful<'a>,
     known: &'a BTreeSet<String>,
     given: &'a [TableView],
@@ -52,7 +52,7 @@ fn held<'a>(
     let of_tables = tables.filter_map(move |(at, table)| {
         let what = table_name(chain, table);
         let n_rows = || match table.realisation {
-            Realisation::Replicated => given_rows(chain, table, given),
+            Realisation::Replicated => rows_given_later(chain, table, given),
             kept => rows(chain, at, kept),
         };
         (!known.contains(&what)).then(|| Dropped { rows: Some(n_rows()), what })
@@ -62,7 +62,7 @@ fn held<'a>(
 }
 
 /// The rows of a table of the controller that the text of its program does not have.
-fn given_rows(chain: Stateful<'_>, table: &TableDecl, given: &[TableView]) -> u64 {
+fn rows_given_later(chain: Stateful<'_>, table: &TableDecl, given: &[TableView]) -> u64 {
     let is_it = |view: &&TableView| {
         let of_chain = if table.owner.is_empty() { "" } else { &chain.program.name };
         (&*view.name.chain, &*view.name.instance, &*view.name.table)

@@ -44,7 +44,7 @@ impl Fault {
     }
 
     /// That something was said already, with the exit status of who is at fault.
-    pub(crate) fn told(at_fault: AtFault) -> Self {
+    pub(crate) fn reported(at_fault: AtFault) -> Self {
         match at_fault {
             AtFault::Program => Self::Told,
             AtFault::Environment => Self::ToldEnvironment,

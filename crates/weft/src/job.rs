@@ -14,14 +14,14 @@ const NAME: &str = "weft-program";
 
 /// Why work has no result.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum JobError {
     /// It panicked, with this message: a fault of Weft.
     Panicked(String),
     /// The system gives no thread.
     NoThread(std::io::Error),
 }
 
-impl Broken {
+impl JobError {
     /// The same as a diagnostic.
     pub(crate) fn diagnostic(&self) -> Diagnostic {
         match self {
@@ -46,11 +46,11 @@ impl Broken {
 ///
 /// # Errors
 /// The work panicked, or there is no thread for it.
-pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Broken> {
+pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, JobError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(NAME.to_owned()).stack_size(COMPILE_STACK_BYTES);
-        let thread = thread.spawn_scoped(scope, work).map_err(Broken::NoThread)?;
-        thread.join().map_err(|panic| Broken::Panicked(message(&*panic)))
+        let thread = thread.spawn_scoped(scope, work).map_err(JobError::NoThread)?;
+        thread.join().map_err(|panic| JobError::Panicked(message(&*panic)))
     })
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Broken>
 ///
 /// # Errors
 /// The work panicked.
-pub(crate) fn part<T>(work: impl FnOnce() -> T) -> Result<T, Broken> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Broken::Panicked(message(&*panic)))
+pub(crate) fn part<T>(work: impl FnOnce() -> T) -> Result<T, JobError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JobError::Panicked(message(&*panic)))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -62,20 +62,20 @@ pub(crate) struct Log {
 struct Shared {
     level: Level,
     format: Format,
-    written: Mutex<Written>,
+    written: Mutex<Terminal>,
 }
 
 /// What stands on standard error.
 #[derive(Debug, Default)]
-struct Written {
+struct Terminal {
     /// Lines of a table that stands above the cursor.
     table_lines: usize,
-    kinds: BTreeMap<&'static str, Kind>,
+    kinds: BTreeMap<&'static str, KindWindow>,
 }
 
 /// The lines of one kind of event in the current window.
 #[derive(Debug)]
-struct Kind {
+struct KindWindow {
     began: Instant,
     lines: u32,
     left_out: u64,
@@ -95,7 +95,7 @@ impl Log {
         let mut written = self.lock();
         let Some(left_out) = written.admit(event, Instant::now()) else { return };
         written.erase_table();
-        let line = Line { time: now(), level, event, text, fields, left_out };
+        let line = LogEvent { time: now(), level, event, text, fields, left_out };
         stderr::print(&format!("{}\n", line.written(self.shared.format)));
     }
 
@@ -110,20 +110,20 @@ impl Log {
     }
 
     /// Writes what a command has to say beside the events of its node.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print(&self, text: &str) {
         self.lock().erase_table();
         stderr::line(format_args!("{text}"));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Written> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Terminal> {
         self.shared.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Written {
+impl Terminal {
     /// Whether a line of this kind may be written now, and how many were left out since the last.
     fn admit(&mut self, event: &'static str, now: Instant) -> Option<u64> {
-        let kind = self.kinds.entry(event).or_insert(Kind { began: now, lines: 0, left_out: 0 });
+        let kind = self.kinds.entry(event).or_insert(KindWindow { began: now, lines: 0, left_out: 0 });
         if now.duration_since(kind.began) >= WINDOW {
             (kind.began, kind.lines) = (now, 0);
         }
@@ -144,7 +144,7 @@ impl Written {
 }
 
 /// One event.
-struct Line<'a> {
+struct LogEvent<'a> {
     time: Time,
     level: Level,
     event: &'static str,
@@ -154,7 +154,7 @@ struct Line<'a> {
     left_out: u64,
 }
 
-impl Line<'_> {
+impl LogEvent<'_> {
     /// The line. Peers, and who asks for a change, choose parts of it: it stays one line, and moves no cursor.
     fn written(&self, format: Format) -> String {
         let time = weft_io::timestamp(self.time.0);
@@ -202,8 +202,8 @@ fn now() -> Time {
 mod tests {
     use super::*;
 
-    fn line<'a>(text: &'a str, fields: &'a [(&'a str, Value)], left_out: u64) -> Line<'a> {
-        Line { time: Time(1_500_000_000), level: Level::Warn, event: "apply", text, fields, left_out }
+    fn line<'a>(text: &'a str, fields: &'a [(&'a str, Value)], left_out: u64) -> LogEvent<'a> {
+        LogEvent { time: Time(1_500_000_000), level: Level::Warn, event: "apply", text, fields, left_out }
     }
 
     /// Who chooses a name could write lines of a log that never were, or move the cursor of who reads it.
@@ -223,13 +223,13 @@ mod tests {
     /// A flood of one kind would push out what else there is to read, or fill the disk.
     #[test]
     fn event_flood_leaves_other_kinds() {
-        let (mut written, begun) = (Written::default(), Instant::now());
+        let (mut written, begun) = (Terminal::default(), Instant::now());
         let admitted = (0..100).filter(|_| written.admit("endpoint", begun).is_some()).count();
         assert_eq!(admitted, LINES_MAX as usize);
         assert_eq!(written.admit("apply", begun), Some(0));
         assert_eq!(written.admit("endpoint", begun + WINDOW), Some(100 - u64::from(LINES_MAX)));
         assert_eq!(written.admit("endpoint", begun + WINDOW), Some(0));
-        let told = line("an endpoint is down", &[], 68).written(Format::Text);
-        assert!(told.ends_with("warn  an endpoint is down (68 more of this kind were left out)"), "{told}");
+        let text = line("an endpoint is down", &[], 68).written(Format::Text);
+        assert!(text.ends_with("warn  an endpoint is down (68 more of this kind were left out)"), "{text}");
     }
 }

@@ -9,7 +9,7 @@ use weft_lang::types;
 
 /// The most that a program may take, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
+pub(crate) struct MemoryLimit {
     bytes: u64,
     /// As the end of a sentence.
     by: String,
@@ -25,7 +25,7 @@ struct Part {
 /// Parts that are named where a program takes too much.
 const PARTS_TOLD: usize = 5;
 
-impl Most {
+impl MemoryLimit {
     /// What an option says, as `512 MiB`.
     ///
     /// # Errors
@@ -176,10 +176,10 @@ mod tests {
     /// A limit of which the text was read otherwise would refuse programs, or none.
     #[test]
     fn memory_option_parses_units() {
-        assert_eq!(Most::of_option("512 MiB"), Ok(512 << 20));
-        assert_eq!(Most::of_option("2 GB"), Ok(2 << 30));
+        assert_eq!(MemoryLimit::of_option("512 MiB"), Ok(512 << 20));
+        assert_eq!(MemoryLimit::of_option("2 GB"), Ok(2 << 30));
         for wrong in ["", "0 B", "-1 MiB", "much"] {
-            assert!(Most::of_option(wrong).is_err(), "{wrong}");
+            assert!(MemoryLimit::of_option(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -146,8 +146,8 @@ pub(crate) fn check(network: &Network) -> Vec<Diagnostic> {
     let mut of_elements: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for instance in instances {
         let sinks = instance.sinks.iter().enumerate();
-        let told = sinks.filter(|(_, target)| **target == SinkTarget::Metrics).map(|(at, _)| at);
-        of_elements.entry(instance.element).or_default().extend(told);
+        let to_metrics = sinks.filter(|(_, target)| **target == SinkTarget::Metrics).map(|(at, _)| at);
+        of_elements.entry(instance.element).or_default().extend(to_metrics);
     }
     let element =
         |(element, sinks): (usize, BTreeSet<usize>)| check_element(&network.elements[element], &sinks);
@@ -400,7 +400,7 @@ impl Page {
         for (name, all) in families {
             self.head(&name, kind_of(&name), "Given by a sink of the program");
             // Two elements of two versions may have given one name to different things: the first stands.
-            let mut told = BTreeSet::new();
+            let mut seen = BTreeSet::new();
             for (series, value) in &all {
                 let columns = series.labels.iter().map(|(column, text)| (plain(column), text.clone()));
                 let [chain, instance] = SINK_LABELS.map(str::to_owned);
@@ -409,7 +409,7 @@ impl Page {
                 let labels: Vec<_> = labels.iter().map(|(l, text)| (l.as_str(), text.as_str())).collect();
                 // Texts that differ may be shown alike, as a control and its escape are.
                 let labels = shown(&labels);
-                if told.insert(labels.clone()) {
+                if seen.insert(labels.clone()) {
                     writeln!(self.0, "{name}{labels} {value}").expect("a string takes all text");
                 }
             }

@@ -1,7 +1,7 @@
 //! The native functions of a plan: reads their keys, and makes them ready.
 
+use crate::private::{self, ForbiddenAccess};
 use crate::seeds::random_bytes;
-use crate::private::{self, OthersMayNot};
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
         _ => None,
     };
     if let Some(path) = text("key_file") {
-        let others = if is_key_public(decl) { OthersMayNot::Write } else { OthersMayNot::ReadOrWrite };
+        let others = if is_key_public(decl) { ForbiddenAccess::Write } else { ForbiddenAccess::ReadOrWrite };
         let key = read_key(Path::new(&path), others);
         return key.map(Some).map_err(|error| format!("its key `{path}` cannot be read: {error}"));
     }
@@ -106,7 +106,7 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     }
 }
 
-fn read_key(path: &Path, others: OthersMayNot) -> std::io::Result<Zeroizing<Vec<u8>>> {
+fn read_key(path: &Path, others: ForbiddenAccess) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let file = private::open(path, others)?;
     // Room for all of it from the start: what a growing buffer leaves behind is not overwritten.
     let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX + 1));
@@ -160,8 +160,8 @@ CREATE CHAIN shop ON front -> cart AS e; END;
     fn missing_key_warns_check_fails_run() {
         let option = "(key_env = 'WEFT_TEST_HAS_NO_SUCH_KEY');";
         let checked = checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0");
-        let told = shown(&checked);
-        assert!(told.contains("warning[W0504]: `seal` could not run on this machine"), "{told}");
+        let rendered = shown(&checked);
+        assert!(rendered.contains("warning[W0504]: `seal` could not run on this machine"), "{rendered}");
         let network = checked.network.expect("a warning is no error");
         let refused = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).compile(
             &network,
@@ -182,36 +182,44 @@ CREATE CHAIN shop ON front -> cart AS e; END;
         let file = file.as_mut().expect("the folder can be written");
         file.write_all(b"too short to be one").expect("the file takes it");
         let option = format!("(key_file = '{}');", path.display());
-        let told = shown(&checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0"));
+        let rendered = shown(&checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0"));
         std::fs::remove_file(&path).expect("it was written");
-        assert!(told.contains("W0504") && told.contains("it needs 32 bytes"), "{told}");
-        assert!(!told.contains("too short to be one"), "{told}");
+        assert!(rendered.contains("W0504") && rendered.contains("it needs 32 bytes"), "{rendered}");
+        assert!(!rendered.contains("too short to be one"), "{rendered}");
     }
 
     #[test]
     fn readable_key_file_is_refused() {
         // Every user of the machine would know the key of the network; a public key is for all to know.
         let path = std::env::temp_dir().join(format!("weft-shared-key-{}", std::process::id()));
-        let told = |mode, text: &str, function: &str, call: &str| {
+        let rendered = |mode, text: &str, function: &str, call: &str| {
             std::fs::write(&path, text).expect("the folder can be written");
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("the file is ours");
-            let told = shown(&checked(&function.replace("KEY", &path.display().to_string()), call));
+            let rendered = shown(&checked(&function.replace("KEY", &path.display().to_string()), call));
             std::fs::remove_file(&path).expect("it was written");
-            told
+            rendered
         };
         let seal = |mode| {
-            told(mode, &"0f".repeat(32), &format!("{SEAL} (key_file = 'KEY');"), "length(seal(method)) > 0")
+            rendered(
+                mode,
+                &"0f".repeat(32),
+                &format!("{SEAL} (key_file = 'KEY');"),
+                "length(seal(method)) > 0",
+            )
         };
         assert_eq!(seal(0o600), "");
         for mode in [0o640, 0o604, 0o644] {
-            let told = seal(mode);
-            assert!(told.contains("W0504") && told.contains(&format!("mode {mode:04o}")), "{told}");
-            assert!(told.contains(&format!("chmod go= {}", path.display())), "{told}");
+            let rendered = seal(mode);
+            assert!(
+                rendered.contains("W0504") && rendered.contains(&format!("mode {mode:04o}")),
+                "{rendered}"
+            );
+            assert!(rendered.contains(&format!("chmod go= {}", path.display())), "{rendered}");
         }
         let public = include_str!("../../../tests/keys/rs256.pem");
         let verify = "CREATE FUNCTION token (TEXT) RETURNS TEXT? AS NATIVE 'jwt_verify'
             WITH (algorithm = 'RS256', key_file = 'KEY');";
-        let verify = |mode| told(mode, public, verify, "token(method) IS NOT NULL");
+        let verify = |mode| rendered(mode, public, verify, "token(method) IS NOT NULL");
         assert_eq!(verify(0o644), "");
         assert!(verify(0o664).contains("lets other users change it"));
     }

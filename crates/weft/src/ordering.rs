@@ -8,7 +8,7 @@ use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::plan::{self, Context, Crossing, DeadField, Figures, Input, Level, Pair, Plan};
 
 /// A chain with all that its order is chosen by, and the order.
-pub(crate) struct Ordered {
+pub(crate) struct PlannedChain {
     pub(crate) effects: ChainEffects,
     pub(crate) context: Context,
     pub(crate) level: Level,
@@ -21,7 +21,7 @@ pub(crate) struct Ordered {
 }
 
 /// What a node has counted of a chain: its elements by name, in the order in which they run.
-pub(crate) type Counted<'s> = &'s [(String, Counters)];
+pub(crate) type CountedElements<'s> = &'s [(String, Counters)];
 
 /// What was counted of the chain with this name that calls enter now; filters cut it into parts.
 pub(crate) fn counted(stats: &[ChainStats], chain: &str) -> Vec<(String, Counters)> {
@@ -34,8 +34,8 @@ pub(crate) fn ordered(
     network: &Network,
     index: usize,
     program: &ChainProgram,
-    counted: Counted<'_>,
-) -> Ordered {
+    counted: CountedElements<'_>,
+) -> PlannedChain {
     let chain = &network.chains[index];
     let effects = effects(program);
     let context = Context::new(chain);
@@ -46,7 +46,7 @@ pub(crate) fn ordered(
         // Fields of a frame hang together in ways that effects do not know: a length that one sets is a checksum's
         // of another. So chains on ports run as written.
         let (plan, crossings, dead) = (Plan::as_written(&figures), Vec::new(), Vec::new());
-        return Ordered { effects, context, level, pairs, crossings, figures, plan, dead };
+        return PlannedChain { effects, context, level, pairs, crossings, figures, plan, dead };
     }
     let running = running(program, counted);
     let crossings = plan::crossings(program, &effects, &context, level);
@@ -59,19 +59,19 @@ pub(crate) fn ordered(
         running: running.as_deref(),
     });
     let dead = plan::dead_fields(program, &effects, &context, level, &plan.order);
-    Ordered { effects, context, level, pairs, crossings, figures, plan, dead }
+    PlannedChain { effects, context, level, pairs, crossings, figures, plan, dead }
 }
 
 /// The order that runs, if the same elements do.
-fn running(program: &ChainProgram, counted: Counted<'_>) -> Option<Vec<usize>> {
+fn running(program: &ChainProgram, counted: CountedElements<'_>) -> Option<Vec<usize>> {
     let at = |name: &String| program.elements.iter().position(|element| element.name == *name);
     let order: Option<Vec<usize>> = counted.iter().map(|(name, _)| at(name)).collect();
     order.filter(|order| order.len() == program.elements.len())
 }
 
-impl Ordered {
+impl PlannedChain {
     /// What is told of it to whoever applies the program.
-    pub(crate) fn told(&self, program: &ChainProgram) -> weft_api::Planned {
+    pub(crate) fn to_api(&self, program: &ChainProgram) -> weft_api::Planned {
         let name = |at: &usize| program.elements[*at].name.clone();
         weft_api::Planned {
             chain: program.name.clone(),

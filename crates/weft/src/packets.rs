@@ -444,9 +444,9 @@ CREATE LINK c ON PORT far QUEUE fifo;
             "a.weft",
             &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
         );
-        let told =
+        let rendered =
             || weft_lang::diagnostic::render_all(&checked.diagnostics, &checked.sources, Default::default());
-        checked.network.unwrap_or_else(|| panic!("{}", told()))
+        checked.network.unwrap_or_else(|| panic!("{}", rendered()))
     }
 
     fn links_of(text: &str, backend: &dyn Backend) -> Vec<LinkPlan> {

@@ -10,7 +10,7 @@ use weft_io::file::open_regular;
 /// What users other than the owner of a file must not be able to do with it: bits of its mode, those of its group
 /// included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OthersMayNot {
+pub(crate) enum ForbiddenAccess {
     /// A secret.
     ReadOrWrite = 0o077,
     /// Something that others may know, and may not replace.
@@ -39,7 +39,7 @@ pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
         "is no folder".to_owned()
     } else if found.uid() != geteuid().as_raw() {
         format!("belongs to another user (uid {})", found.uid())
-    } else if found.mode() & OthersMayNot::Write as u32 != 0 {
+    } else if found.mode() & ForbiddenAccess::Write as u32 != 0 {
         format!("may be written to by others (mode {:04o})", found.mode() & 0o7777)
     } else {
         return Ok(());
@@ -51,15 +51,15 @@ pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's, or that the mode lets others do what they may not.
-pub(crate) fn open(path: &Path, others: OthersMayNot) -> io::Result<File> {
+pub(crate) fn open(path: &Path, others: ForbiddenAccess) -> io::Result<File> {
     let file = open_regular(path)?;
     let mode = file.metadata()?.mode() & 0o7777;
     if mode & others as u32 == 0 {
         return Ok(file);
     }
     let (what, change) = match others {
-        OthersMayNot::ReadOrWrite => ("read or change", "go="),
-        OthersMayNot::Write => ("change", "go-w"),
+        ForbiddenAccess::ReadOrWrite => ("read or change", "go="),
+        ForbiddenAccess::Write => ("change", "go-w"),
     };
     Err(io::Error::other(format!(
         "its mode {mode:04o} lets other users {what} it: `chmod {change} {}`",
@@ -107,14 +107,14 @@ mod tests {
             open(&path, others).map(drop).map_err(|error| error.to_string())
         };
         for mode in [0o600, 0o400] {
-            assert_eq!(is_open(mode, OthersMayNot::ReadOrWrite), Ok(()));
+            assert_eq!(is_open(mode, ForbiddenAccess::ReadOrWrite), Ok(()));
         }
         for mode in [0o640, 0o604, 0o620, 0o602] {
-            let why = is_open(mode, OthersMayNot::ReadOrWrite).expect_err("it is refused");
+            let why = is_open(mode, ForbiddenAccess::ReadOrWrite).expect_err("it is refused");
             assert!(why.contains(&format!("mode {mode:04o}")) && why.contains("chmod go="), "{why}");
         }
-        assert_eq!(is_open(0o644, OthersMayNot::Write), Ok(()));
-        assert!(is_open(0o664, OthersMayNot::Write).is_err());
+        assert_eq!(is_open(0o644, ForbiddenAccess::Write), Ok(()));
+        assert!(is_open(0o664, ForbiddenAccess::Write).is_err());
         fs::remove_file(&path).expect("the file is ours");
     }
 }

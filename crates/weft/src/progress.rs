@@ -77,8 +77,8 @@ mod tests {
     fn progress_line_has_time_left() {
         // A long replay would look as if it hung.
         let line = |bytes| line((30_000, "packets"), bytes, Duration::from_secs(10));
-        let told = line((250, Some(1000)));
-        assert_eq!(told, "[######------------------]  25 %  30,000 packets, 3,000/s, 0:30 left");
+        let shown = line((250, Some(1000)));
+        assert_eq!(shown, "[######------------------]  25 %  30,000 packets, 3,000/s, 0:30 left");
         assert_eq!(line((0, Some(0))), "30,000 packets, 3,000/s");
         assert_eq!(line((9, None)), "30,000 packets, 3,000/s");
         assert_eq!((clock(59), clock(3600 + 61)), ("0:59".to_owned(), "1:01:01".to_owned()));

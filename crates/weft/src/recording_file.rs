@@ -44,7 +44,7 @@ pub(crate) struct Head {
     pub(crate) rate: Option<u64>,
     /// What is known of a link of calls.
     #[serde(default)]
-    pub(crate) calls: Option<OfCalls>,
+    pub(crate) calls: Option<CallLink>,
     /// When the queue began, in nanoseconds of its clock.
     pub(crate) begun_ns: u64,
     /// What chance in it follows from.
@@ -67,7 +67,7 @@ pub(crate) struct Head {
 
 /// What there is to a link of calls. Each worker has a queue of it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct OfCalls {
+pub(crate) struct CallLink {
     /// Whose queue this is, from 0; those of a link stand behind each other.
     pub(crate) worker: u16,
     /// Calls under way at most, on all workers.
@@ -87,7 +87,7 @@ pub(crate) enum EndedEarly {
 }
 
 /// A recorded link, or what one worker had of it.
-pub(crate) struct Recorded {
+pub(crate) struct Recording {
     pub(crate) head: Head,
     /// Its calls.
     pub(crate) text: String,
@@ -108,12 +108,12 @@ pub(crate) struct Program {
 
 /// What a recorded link ran when its recording began.
 #[derive(Clone, Copy)]
-pub(crate) struct Ran<'r> {
+pub(crate) struct LinkSetup<'r> {
     pub(crate) link: &'r str,
     /// Bits a second, if it had a rate.
     pub(crate) rate: Option<u64>,
     /// What there is to it if it is one of calls.
-    pub(crate) calls: Option<OfCalls>,
+    pub(crate) calls: Option<CallLink>,
     /// The program, which has the link.
     pub(crate) program: &'r Bundle,
     /// Or else this queue.
@@ -121,7 +121,7 @@ pub(crate) struct Ran<'r> {
 }
 
 /// The text of a recorded link, which is a file by itself or behind others.
-pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
+pub(crate) fn text(ran: &LinkSetup<'_>, recorder: &Recorder) -> String {
     let (begun_ns, seed) = recorder.begun();
     let progress = recorder.progress(begun_ns);
     let text = recorder.text();
@@ -168,14 +168,14 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
 ///
 /// # Errors
 /// It cannot be read, or is no recording of this version.
-pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
-    let told = |error| unreadable(&format!("`{}`", path.display()), error);
-    read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(told)?), path)
+pub(crate) fn read(path: &Path) -> Result<Vec<Recording>, Fault> {
+    let fault = |error| unreadable(&format!("`{}`", path.display()), error);
+    read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(fault)?), path)
 }
 
 /// As above, of the text of a file that is called `path`.
-pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault> {
-    let mut links: Vec<Recorded> = Vec::new();
+pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recording>, Fault> {
+    let mut links: Vec<Recording> = Vec::new();
     let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
     for (nth, line) in whole.lines().enumerate() {
         let fault = |why: &str| Fault::Input(format!("{}: line {}: {why}", path.display(), nth + 1));
@@ -189,7 +189,7 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
             if i64::try_from(head.begun_ns).is_err() {
                 return Err(fault("it begins too late"));
             }
-            links.push(Recorded { head, text: String::new(), line: nth + 1, ends_in: None });
+            links.push(Recording { head, text: String::new(), line: nth + 1, ends_in: None });
         } else {
             let link = links.last_mut().ok_or_else(|| fault("it is no recording of a link"))?;
             link.text.push_str(line);
@@ -217,11 +217,11 @@ impl Head {
     }
 }
 
-impl Recorded {
+impl Recording {
     /// Whether it is what the next worker had of the same link.
     pub(crate) fn goes_on(&self, next: &Self) -> bool {
         let (here, there) = (&self.head, &next.head);
-        let is_next = |of: &OfCalls, then: &OfCalls| then.worker == of.worker + 1;
+        let is_next = |of: &CallLink, then: &CallLink| then.worker == of.worker + 1;
         here.link == there.link
             && here.calls.as_ref().zip(there.calls.as_ref()).is_some_and(|(of, then)| is_next(of, then))
     }
@@ -285,22 +285,22 @@ mod tests {
     /// Another tool that reads recordings by the page would find keys or lines that are not there, or others.
     #[test]
     fn docs_page_lists_head_keys() {
-        let calls = Some(OfCalls { worker: 0, concurrency: None, rate: None });
+        let calls = Some(CallLink { worker: 0, concurrency: None, rate: None });
         let files = BTreeMap::from([("a.weft".to_owned(), String::new())]);
         let program = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
-        let ran = Ran { link: "wan", rate: Some(1), calls, program: &program, queue: None };
+        let ran = LinkSetup { link: "wan", rate: Some(1), calls, program: &program, queue: None };
         let text = text(&ran, &Recorder::new(5, 7, Limits::NONE));
         let head: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text.trim_end()).expect("one line of JSON");
         let written: BTreeSet<&str> = head.keys().map(String::as_str).collect();
         let head = PAGE.split("## What the queue was asked").next().expect("a part").len();
         let keys = rows().filter(|(key, _)| PAGE.find(&format!("| `{key}` |")).is_some_and(|at| at < head));
-        let mut told: BTreeSet<&str> = keys.map(|(key, _)| key).collect();
+        let mut described: BTreeSet<&str> = keys.map(|(key, _)| key).collect();
         assert!(
-            told.remove("binary") && told.remove("proto_paths"),
+            described.remove("binary") && described.remove("proto_paths"),
             "those are left out where there are none"
         );
-        assert_eq!(told, written);
+        assert_eq!(described, written);
         assert!(PAGE.contains(&format!("the version of the format, {VERSION} |")));
     }
 
@@ -402,7 +402,7 @@ mod tests {
                 )]),
                 ..Bundle::default()
             };
-            let ran = Ran { link: "x", rate: None, calls: None, program: &program, queue: Some(queue) };
+            let ran = LinkSetup { link: "x", rate: None, calls: None, program: &program, queue: Some(queue) };
             let text = text(&ran, &Recorder::new(0, 1, Limits::NONE));
             text.replace("\"weft_recording\":2", &format!("\"weft_recording\":{version}"))
         };

@@ -1,19 +1,19 @@
 //! A node with its compiler: what `weft run` and `weft demo` run, and what the admin endpoint changes.
 
-use crate::seeds::Seeds;
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files, endpoint_of};
+use crate::definition_files::DefinitionFiles;
 use crate::dropped::dropped;
 use crate::fault::Fault;
-use crate::definition_files::DefinitionFiles;
 use crate::log::Log;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::open_files;
 use crate::packets;
+use crate::parallel_backend::ParallelBackend;
+use crate::seeds::Seeds;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
-use crate::parallel_backend::ParallelBackend;
 use devices::Devices;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -57,12 +57,12 @@ use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 mod alter;
-mod amend;
 mod answer;
 mod apply_log;
 mod devices;
 mod learned;
 mod names;
+mod row_updates;
 pub(crate) use answer::ask;
 pub(crate) use learned::{ROWS_WAITING_MAX, RowsRefused, changes_of, learn_rows, note_refused};
 mod record;
@@ -89,7 +89,7 @@ struct Parts {
     /// What is to be told of its devices.
     remarks: Vec<String>,
     /// Links that are recorded.
-    recorded: Mutex<record::Recorded>,
+    recorded: Mutex<record::Recordings>,
     /// Rows of tables have changed.
     changed: SyncSender<()>,
     /// Rows that chains sent to tables and those did not take.
@@ -119,7 +119,7 @@ struct Control {
 }
 
 /// What the log of a node tells of.
-pub(crate) struct Seen {
+pub(crate) struct WatchedState {
     pub(crate) endpoints: Vec<Endpoint>,
     /// Refusals by reason.
     pub(crate) refusals: BTreeMap<String, u64>,
@@ -195,7 +195,7 @@ impl Running {
         let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
         let Seeds { seed, hash } = Seeds::new(args.seed).map_err(Start::Fault)?;
         let compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
-        let mut compiler = compiler.within(Most::of_node(args.memory));
+        let mut compiler = compiler.with_memory_limit(MemoryLimit::of_node(args.memory));
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let coalesce = Interval::from_micros(i64::from(args.coalesce));
@@ -207,11 +207,13 @@ impl Running {
             Some(plan) => {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
-                remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
-                remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(found_pair));
-                remarks.extend(open.iter().filter(|port| port.unseen_queues() > 0).map(passes_by));
-                remarks.extend(open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck));
-                remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(unfinished));
+                remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copy_remark).collect();
+                remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(existing_pair_remark));
+                remarks.extend(open.iter().filter(|port| port.unseen_queues() > 0).map(unseen_queues_remark));
+                remarks.extend(
+                    open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck_offloads_remark),
+                );
+                remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(pair_end_remark));
                 devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
@@ -262,7 +264,7 @@ impl Running {
         };
         let parts = Arc::new(parts);
         if !parts.devices.is_empty() {
-            devices::look(&parts);
+            devices::update_tables(&parts);
             let watched = Arc::downgrade(&parts);
             std::thread::Builder::new()
                 .name("weft-devices".to_owned())
@@ -282,7 +284,7 @@ impl Running {
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
             .name("weft-ages".to_owned())
-            .spawn(move || rows::age(&watched))
+            .spawn(move || rows::run_expiry(&watched))
             .map_err(|error| Start::Fault(Fault::environment(error)))?;
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
@@ -324,7 +326,7 @@ impl Running {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });
-        let refuse_node = |error: NodeError| refuse(unwell(&node_fault(&error)));
+        let refuse_node = |error: NodeError| refuse(machine_refusal(&node_fault(&error)));
         let counted = self.stats().map(|node| node.stats.chains).unwrap_or_default();
         let (network, compiled) = control.compile(&checked, &counted).map_err(refuse)?;
         let outline = Outline::of(network);
@@ -375,7 +377,7 @@ impl Running {
             // It runs. That a worker is lost since then is for `health` to tell.
             applied.calls_in_flight = node.stats().map_or(0, |stats| calls_before(applied.version, &stats));
             drop(held);
-            devices::look_under(&self.parts, &mut control);
+            devices::update_tables_locked(&self.parts, &mut control);
         }
         Ok(applied)
     }
@@ -389,12 +391,12 @@ impl Running {
     pub(crate) fn listeners(&self) -> Vec<weft_api::Listener> {
         let node = lock(&self.parts.node);
         let listeners = node.as_ref().map(Node::listeners).unwrap_or_default();
-        let told = |listener: &Listener| weft_api::Listener {
+        let to_api = |listener: &Listener| weft_api::Listener {
             name: listener.name.clone(),
             address: listener.address.to_string(),
             options: listener.options.values().map(option_of).collect(),
         };
-        listeners.iter().map(told).collect()
+        listeners.iter().map(to_api).collect()
     }
 
     /// Tells the log what was found for the names of endpoints.
@@ -415,10 +417,10 @@ impl Running {
 
     /// Ports whose interface may have longer packets than their buffers hold, and what is to be told of it.
     pub(crate) fn outgrown(&self) -> BTreeMap<String, String> {
-        let told = |(port, link): &(String, Arc<LinkState>)| {
-            Some((port.clone(), too_long(link.name(), link.outgrown()?)))
+        let to_api = |(port, link): &(String, Arc<LinkState>)| {
+            Some((port.clone(), mtu_remark(link.name(), link.outgrown()?)))
         };
-        self.parts.devices.iter().filter_map(told).collect()
+        self.parts.devices.iter().filter_map(to_api).collect()
     }
 
     /// The ports.
@@ -497,17 +499,17 @@ impl Running {
     fn clusters(&self) -> Vec<weft_api::Cluster> {
         let node = lock(&self.parts.node);
         let clusters = node.as_ref().map(Node::clusters).unwrap_or_default();
-        let told = |cluster: &Arc<Cluster>| weft_api::Cluster {
+        let to_api = |cluster: &Arc<Cluster>| weft_api::Cluster {
             name: cluster.name.clone(),
             options: cluster.options.values().map(option_of).collect(),
         };
-        clusters.iter().map(told).collect()
+        clusters.iter().map(to_api).collect()
     }
 
     /// Endpoints as the API gives them: with their addresses, and why one has no connection.
     fn endpoints(&self, stats: &[EndpointStats], errors: &BTreeMap<String, String>) -> Vec<Endpoint> {
         let names = Arc::clone(&*lock(&self.parts.names));
-        let told = |e: &EndpointStats| {
+        let to_api = |e: &EndpointStats| {
             let name = names.get(&e.address);
             let unknown = name.filter(|name| name.addresses.is_empty()).and_then(|name| name.error.clone());
             Endpoint {
@@ -527,13 +529,13 @@ impl Running {
                 },
             }
         };
-        stats.iter().map(told).collect()
+        stats.iter().map(to_api).collect()
     }
 
     /// What its log tells of; None once the node has stopped.
-    pub(crate) fn seen(&self) -> Option<Seen> {
+    pub(crate) fn watched_state(&self) -> Option<WatchedState> {
         let NodeStats { stats, connect_errors, sink_errors, .. } = self.stats()?;
-        Some(Seen {
+        Some(WatchedState {
             sink_errors,
             endpoints: self.endpoints(&stats.endpoints, &connect_errors),
             refusals: stats.refusals.into_iter().collect(),
@@ -578,7 +580,7 @@ impl Control {
         }
         let compiled = self.compiler.compile(network, &checked.sources, counted);
         let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
-        sink_files::try_to_open(&compiled).map_err(|fault| unwell(&fault))?;
+        sink_files::try_to_open(&compiled).map_err(|fault| machine_refusal(&fault))?;
         Ok((network, compiled))
     }
 }
@@ -630,7 +632,7 @@ fn refused_in_words(text: &str, version: u64) -> Refusal {
 }
 
 /// That the machine lacks what a program needs, without the version that goes on.
-fn unwell(fault: &Fault) -> Refused {
+fn machine_refusal(fault: &Fault) -> Refused {
     let diagnostics = serde_json::Value::Array(Vec::new());
     let at_fault = AtFault::Environment;
     Refused { text: fault.text(), diagnostics, at_fault, ..Refused::default() }
@@ -744,7 +746,7 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
         sent_bytes: port.device.sent_bytes,
         dropped: port_drops(port).map(|(reason, n)| (reason.to_owned(), n)).collect(),
         is_ended: port.ended.is_some(),
-        broken: port.ended.clone().flatten().or_else(|| gone(port)),
+        broken: port.ended.clone().flatten().or_else(|| device_failure(port)),
     });
     let chains = node.stats.chains.iter().map(|chain| PacketChain {
         name: chain.chain.clone(),
@@ -907,7 +909,7 @@ pub(crate) fn port_drops(port: &PortReport) -> impl Iterator<Item = (&'static st
 }
 
 /// That the device of a port is gone or down, and what is done about it.
-pub(crate) fn gone(port: &PortReport) -> Option<String> {
+pub(crate) fn device_failure(port: &PortReport) -> Option<String> {
     let (how, on_failure) = match (&port.gone, port.down) {
         (Some((why, on_failure)), _) => (format!("gone ({why})"), *on_failure),
         (None, Some(on_failure)) => ("down".to_owned(), Some(on_failure)),
@@ -965,7 +967,7 @@ fn filter_status(filter: &FilterStats) -> weft_api::Filter {
 }
 
 /// Of a port whose pair somebody else has made.
-fn found_pair(port: &OpenPort) -> String {
+fn existing_pair_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
         "port `{name}`: `{device}` was there already, so nothing of its pair is made or set, and it stays \
@@ -974,7 +976,7 @@ fn found_pair(port: &OpenPort) -> String {
 }
 
 /// Of a device whose packets may be longer than the buffers of XDP.
-fn too_long(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
+fn mtu_remark(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
     let help = match mtu <= BUFFERED_MTU_MAX {
         true => "start the node anew, for it chooses its buffers then",
         false => "take `packet` in place of `xdp`",
@@ -987,7 +989,7 @@ fn too_long(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
 }
 
 /// Of a port on XDP whose interface joins packets, or keeps their tags beside them.
-fn stuck(port: &OpenPort) -> String {
+fn stuck_offloads_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     let off: Vec<_> = port.stuck_offloads().iter().map(|offload| format!("{offload} off")).collect();
     format!(
@@ -998,7 +1000,7 @@ fn stuck(port: &OpenPort) -> String {
 }
 
 /// Of a port on XDP at one end of a pair.
-fn unfinished(port: &OpenPort) -> String {
+fn pair_end_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
         "port `{name}`: `{device}` is an end of a pair: checksums and tags that the other end leaves to it are \
@@ -1007,7 +1009,7 @@ fn unfinished(port: &OpenPort) -> String {
 }
 
 /// Of a port that has fewer queues than its interface.
-fn passes_by(port: &OpenPort) -> String {
+fn unseen_queues_remark(port: &OpenPort) -> String {
     let (name, device, n) = (&port.config().name, port.device(), port.queues());
     let there = n + usize::from(port.unseen_queues());
     let help = match port.config().queues {
@@ -1022,7 +1024,7 @@ fn passes_by(port: &OpenPort) -> String {
 }
 
 /// Of a port whose interface was asked to write into the node's memory itself, and does not.
-fn copies(port: &OpenPort) -> String {
+fn copy_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
         "port `{name}`: `{device}` cannot write into the node's memory itself (zero_copy), so frames are copied"
@@ -1105,8 +1107,8 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
     /// A node of one worker whose only element runs every 10 ms.
     pub(crate) fn start(backend: Rigged) -> Running {
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle()));
-        let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-        let network = checked.network.unwrap_or_else(|| panic!("{told}"));
+        let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+        let network = checked.network.unwrap_or_else(|| panic!("{rendered}"));
         let args = NodeArgs {
             workers: 1,
             busy_poll: 0,

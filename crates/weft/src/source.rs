@@ -89,28 +89,28 @@ impl Files {
         if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
     }
 
-    fn load(&mut self, name: &str) -> Result<String, Unread> {
+    fn load(&mut self, name: &str) -> Result<String, ReadError> {
         let text = match &self.origin {
             _ if self.open.contains_key(name) => Ok(self.open[name].clone()),
-            Origin::Bundle(bundle) => bundle.files.get(name).cloned().ok_or_else(Unread::not_in_bundle),
+            Origin::Bundle(bundle) => bundle.files.get(name).cloned().ok_or_else(ReadError::not_in_bundle),
             Origin::Disk => read_file(Path::new(name)),
         };
         text.inspect(|text| drop(self.read.files.insert(name.to_owned(), text.clone())))
     }
 
-    fn load_binary(&mut self, name: &str) -> Result<Vec<u8>, Unread> {
+    fn load_binary(&mut self, name: &str) -> Result<Vec<u8>, ReadError> {
         let bytes = match &self.origin {
             Origin::Bundle(bundle) => {
                 let found = bundle.binary.get(name).map(|Binary(bytes)| bytes.clone());
-                found.ok_or_else(Unread::not_in_bundle)
+                found.ok_or_else(ReadError::not_in_bundle)
             }
-            Origin::Disk => file::read_regular(Path::new(name), FILE_BYTES_MAX).map_err(Unread::from),
+            Origin::Disk => file::read_regular(Path::new(name), FILE_BYTES_MAX).map_err(ReadError::from),
         };
         bytes.inspect(|bytes| drop(self.read.binary.insert(name.to_owned(), Binary(bytes.clone()))))
     }
 
     /// Notes that the program is without a file, if that is not its own fault.
-    fn miss(&mut self, unread: &Unread) {
+    fn miss(&mut self, unread: &ReadError) {
         self.is_incomplete |= unread.at_fault == AtFault::Environment;
     }
 }
@@ -187,7 +187,7 @@ impl Files {
             }
             false => {
                 let found = self.find_proto(&roots, source.path)?;
-                found.ok_or_else(|| (Unread::absent(format!("it is not in {}", list(&roots))), None))
+                found.ok_or_else(|| (ReadError::absent(format!("it is not in {}", list(&roots))), None))
             }
         };
         let root = found.map_err(|(unread, from)| {
@@ -280,7 +280,7 @@ fn folders_from(name: &str) -> Vec<String> {
 }
 
 /// That a file which the program names is not there, or cannot be read.
-fn not_there(unread: Unread, from: Option<&str>) -> SchemaFault {
+fn not_there(unread: ReadError, from: Option<&str>) -> SchemaFault {
     let help = from.filter(|_| unread.is_absent);
     let help = help.map(|from| format!("paths are relative to the file that names them, here `{from}`"));
     SchemaFault { why: unread.why, help, place: None }
@@ -297,14 +297,14 @@ fn above_library(name: &str) -> Option<&str> {
 }
 
 /// Why there is no text, as a clause, and whose fault that is.
-struct Unread {
+struct ReadError {
     why: String,
     at_fault: AtFault,
     /// There is no such file.
     is_absent: bool,
 }
 
-impl Unread {
+impl ReadError {
     fn absent(why: String) -> Self {
         Self { why, at_fault: AtFault::Environment, is_absent: true }
     }
@@ -314,7 +314,7 @@ impl Unread {
     }
 }
 
-impl From<std::io::Error> for Unread {
+impl From<std::io::Error> for ReadError {
     fn from(error: std::io::Error) -> Self {
         let of_program = [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
         let is_program = of_program.contains(&error.kind());
@@ -325,7 +325,7 @@ impl From<std::io::Error> for Unread {
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Unread> {
+fn read_file(path: &Path) -> Result<String, ReadError> {
     Ok(file::text(file::read_regular(path, FILE_BYTES_MAX))?)
 }
 
@@ -343,11 +343,11 @@ pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
 
 /// That `what` cannot be read: the input is at fault if it is there and no text.
 pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
-    let Unread { why, at_fault, .. } = error.into();
-    let told = format!("cannot read {what}: {why}");
+    let ReadError { why, at_fault, .. } = error.into();
+    let text = format!("cannot read {what}: {why}");
     match at_fault {
-        AtFault::Program => Fault::Input(told),
-        AtFault::Environment => Fault::environment(told),
+        AtFault::Program => Fault::Input(text),
+        AtFault::Environment => Fault::environment(text),
     }
 }
 

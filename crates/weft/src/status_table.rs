@@ -59,8 +59,8 @@ impl StatusTable {
     }
 
     /// Prints a line above the table.
-    pub(crate) fn say(&self, line: &str) {
-        self.log.say(line);
+    pub(crate) fn print(&self, line: &str) {
+        self.log.print(line);
     }
 
     /// Minutes and seconds since it began.

@@ -1,7 +1,7 @@
 //! The token that the admin endpoint asks for: who can read the file may change the network.
 
 use crate::fault::Fault;
-use crate::private::{self, OthersMayNot};
+use crate::private::{self, ForbiddenAccess};
 use rustix::process::geteuid;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -65,7 +65,7 @@ pub(crate) fn read(admin: SocketAddr, file: Option<&Path>) -> Result<String, Fau
             return Err(error);
         }
         let mut token = String::new();
-        let file = private::open(path, OthersMayNot::ReadOrWrite)?;
+        let file = private::open(path, ForbiddenAccess::ReadOrWrite)?;
         file.take(TOKEN_TEXT_BYTES_MAX).read_to_string(&mut token)?;
         Ok(token.trim().to_owned())
     };

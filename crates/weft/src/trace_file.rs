@@ -15,8 +15,8 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 /// # Errors
 /// The file cannot be read, is too long, or has a line that is not right, which is named.
 pub(crate) fn read(path: &Path) -> Result<Arc<Trace>, Fault> {
-    let told = |error| unreadable(&format!("`{}`", path.display()), error);
-    let text = read_regular(path, TRACE_BYTES_MAX).map_err(told)?;
+    let fault = |error| unreadable(&format!("`{}`", path.display()), error);
+    let text = read_regular(path, TRACE_BYTES_MAX).map_err(fault)?;
     let trace = Trace::parse(&String::from_utf8_lossy(&text));
     trace.map(Arc::new).map_err(|error| Fault::Input(format!("{}: {error}", path.display())))
 }

@@ -180,13 +180,13 @@ fn refused(diagnostics: &[Diagnostic]) -> String {
 /// # Errors
 /// The system's: an address that is taken or refuses, a server that breaks the rules.
 pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
-    let told = |error: std::io::Error| Fault::environment(error);
+    let fault = |error: std::io::Error| Fault::environment(error);
     match command {
         HiddenCommand::Client(args) => {
-            let result = load::run_client(args).map_err(told)?;
+            let result = load::run_client(args).map_err(fault)?;
             stdout::print(&format!("{result}\n"))
         }
-        HiddenCommand::Server(args) => load::run_server(args).map_err(told),
+        HiddenCommand::Server(args) => load::run_server(args).map_err(fault),
         HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
         HiddenCommand::Queue(args) => queue::run_one(args).map_err(Fault::environment),
         HiddenCommand::Packets(args) => {

@@ -47,12 +47,12 @@ impl Running {
         let end = Instant::now() + START_MAX;
         while Instant::now() < end {
             if let Ok(Some(status)) = running.child.try_wait() {
-                let mut told = String::new();
-                let _ = running.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut told));
+                let mut errors = String::new();
+                let _ = running.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut errors));
                 return Err(format!(
                     "`weft {}` ended at its start: {status}: {}",
                     args.join(" "),
-                    told.trim()
+                    errors.trim()
                 ));
             }
             if TcpStream::connect(address).is_ok() {
@@ -98,8 +98,8 @@ pub(super) fn output(args: &[&str]) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`weft {}` failed: {}", args.join(" "), told.trim()))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`weft {}` failed: {}", args.join(" "), errors.trim()))
 }
 
 /// CPU time of this process so far, in seconds.
@@ -170,14 +170,14 @@ fn counted(args: &[&str], tool: &[&str], behind: &str) -> Result<i64, String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("valgrind cannot be started: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    let count = told.lines().find_map(|line| {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let count = errors.lines().find_map(|line| {
         let (_, number) = line.split_once(behind)?;
         let number = number.trim_start().split(|c: char| c != ',' && !c.is_ascii_digit()).next()?;
         number.replace(',', "").parse().ok()
     });
     count.filter(|_| output.status.success()).ok_or_else(|| {
-        let last = told.lines().last().unwrap_or_default();
+        let last = errors.lines().last().unwrap_or_default();
         format!("valgrind gave no count for {}: {last}", args.join(" "))
     })
 }

@@ -19,7 +19,7 @@ use weft_jit::Jit;
 use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item};
 
-use self::handlers::HandlersByHand;
+use self::handlers::HandwrittenHandlers;
 use super::process::{allocations_each, can_count, instructions_each};
 use super::report::{Report, Row};
 use super::{progress, refused};
@@ -42,7 +42,7 @@ pub(crate) struct QueueArgs {
     name: String,
     /// The discipline by hand in its place
     #[arg(long)]
-    by_hand: bool,
+    handwritten: bool,
     /// How many rounds of 2,000 packets are run
     #[arg(long)]
     rounds: usize,
@@ -61,7 +61,7 @@ struct Case {
     flows: u32,
     twin: Option<(&'static str, Twin)>,
     /// Its handlers by hand, for the engine's queue.
-    handlers: Option<HandlersByHand>,
+    handlers: Option<HandwrittenHandlers>,
     interpreted: bool,
     /// The backlog comes and goes as a whole, so that each packet finds and leaves it at all sizes; else it stays, and
     /// where ranks are, it soon holds those that nothing is worse than.
@@ -85,7 +85,7 @@ fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
     }
 }
 
-fn with(handlers: HandlersByHand, case: Case) -> Case {
+fn with(handlers: HandwrittenHandlers, case: Case) -> Case {
     Case { handlers: Some(handlers), ..case }
 }
 
@@ -100,19 +100,19 @@ fn flooded(queue: &str, packets: u64) -> Case {
 }
 
 fn srpt_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
+    handwritten(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
 }
 
 fn ranked_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
+    handwritten(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
 }
 
 fn fq_codel_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
+    handwritten(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
 }
 
 fn drr_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(Drr::new(1024, 1514, 100_000), case, packets)
+    handwritten(Drr::new(1024, 1514, 100_000), case, packets)
 }
 
 fn cases(quick: bool) -> Vec<Case> {
@@ -123,12 +123,12 @@ fn cases(quick: bool) -> Vec<Case> {
     };
     let mut all = vec![
         twin("fifo", "fifo (packets = 4000000)", 1_000, 100, |case, packets| {
-            by_hand(Fifo::new(4_000_000), case, packets)
+            handwritten(Fifo::new(4_000_000), case, packets)
         }),
         with(
             handlers::CODEL,
             twin("codel", "codel (packets = 4000000)", 1_000, 100, |case, packets| {
-                by_hand(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
+                handwritten(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
             }),
         ),
         with(
@@ -137,7 +137,7 @@ fn cases(quick: bool) -> Vec<Case> {
         ),
         with(handlers::DRR, twin("drr", "drr (packets = 100000)", 1_000, 100, drr_by_hand)),
         twin("pfabric", "pfabric (buffer = '100 MB')", 1_000, 100, |case, packets| {
-            by_hand(Pfabric::new(100 << 20), case, packets)
+            handwritten(Pfabric::new(100 << 20), case, packets)
         }),
         twin("srpt", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand),
         twin("ranked, 65,536 queued", "ranked", 65_536, 100, ranked_by_hand),
@@ -273,10 +273,10 @@ fn counted() -> Vec<Case> {
     cases(true).into_iter().filter(|case| case.backlog <= 1_000 && !case.name.contains(',')).collect()
 }
 
-fn count_one(case: &Case, by_hand: bool, named: String) -> Result<Row, String> {
+fn count_one(case: &Case, handwritten: bool, named: String) -> Result<Row, String> {
     progress(&format!("{named}: instructions"));
     let args = ["bench-queue", &case.name, "--by-hand"];
-    let args = if by_hand { &args[..] } else { &args[..2] };
+    let args = if handwritten { &args[..] } else { &args[..2] };
     let count = instructions_each(args, COUNTED, COUNTED_STEPS)?;
     Ok(Row::new(named, "instr", "instr/packet", &[count]))
 }
@@ -289,7 +289,7 @@ pub(crate) fn run_one(args: &QueueArgs) -> Result<(), String> {
     let cases = cases(true);
     let case = cases.iter().find(|case| case.name == args.name).ok_or("no such queue")?;
     let packets = packets(case.flows);
-    let mut steps: Box<dyn Steps> = match (args.by_hand, case.twin) {
+    let mut steps: Box<dyn Steps> = match (args.handwritten, case.twin) {
         (false, _) => Box::new(compiled(case, Arc::new(program(&case.queue)?), &packets)?),
         (true, Some((_, make))) => make(case, &packets),
         (true, None) => return Err("it has no twin".to_owned()),
@@ -341,7 +341,8 @@ fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
         None => row,
     }];
     if !halves.is_empty() {
-        let ratios: Vec<f64> = ours.iter().zip(&halves).map(|(ours, by_hand)| ours / by_hand).collect();
+        let ratios: Vec<f64> =
+            ours.iter().zip(&halves).map(|(ours, handwritten)| ours / handwritten).collect();
         rows.push(Row::new(&*case.name, "handlers by hand", "ns/packet", &halves));
         rows.push(Row::new(&*case.name, "compiled over those", "ratio", &ratios));
     }
@@ -393,12 +394,12 @@ fn packets(flows: u32) -> Vec<Packet> {
 }
 
 /// A queue at its backlog: a program, or a discipline by hand.
-trait Line {
+trait BenchQueue {
     fn enqueue(&mut self, packet: &Packet, now: u64);
     fn dequeue(&mut self, now: u64) -> bool;
 }
 
-impl<C: QueueCode> Line for Queue<C> {
+impl<C: QueueCode> BenchQueue for Queue<C> {
     #[inline]
     fn enqueue(&mut self, packet: &Packet, now: u64) {
         Self::enqueue(self, packet, now);
@@ -415,9 +416,9 @@ impl<C: QueueCode> Line for Queue<C> {
 }
 
 /// A discipline that is written by hand.
-struct ByHand<D>(D);
+struct Handwritten<D>(D);
 
-impl<D: Discipline> Line for ByHand<D> {
+impl<D: Discipline> BenchQueue for Handwritten<D> {
     #[inline]
     fn enqueue(&mut self, packet: &Packet, now: u64) {
         let item = Item {
@@ -452,7 +453,7 @@ struct Subject<L> {
     is_flooded: bool,
 }
 
-impl<L: Line> Subject<L> {
+impl<L: BenchQueue> Subject<L> {
     fn new(line: L, case: &Case, packets: &[Packet]) -> Self {
         // So short that nothing is late by a controller's measure.
         let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };
@@ -476,7 +477,7 @@ trait Steps {
     fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String>;
 }
 
-impl<L: Line> Steps for Subject<L> {
+impl<L: BenchQueue> Steps for Subject<L> {
     fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String> {
         let mut sent = 0_u64;
         let n = n.next_multiple_of(self.burst);
@@ -505,6 +506,6 @@ impl<L: Line> Steps for Subject<L> {
 }
 
 /// A discipline by hand, at its backlog.
-fn by_hand<D: Discipline + 'static>(line: D, case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    Box::new(Subject::new(ByHand(line), case, packets))
+fn handwritten<D: Discipline + 'static>(line: D, case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    Box::new(Subject::new(Handwritten(line), case, packets))
 }

@@ -179,7 +179,7 @@ pub(super) struct Folder(pub(super) PathBuf);
 impl Folder {
     pub(super) fn new() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|error| told(&path, &error))?;
+        fs::create_dir_all(&path).map_err(|error| fault_at(&path, &error))?;
         let folder = Self(path);
         folder.write("echo.proto", PROTO)?;
         Ok(folder)
@@ -187,7 +187,7 @@ impl Folder {
 
     pub(super) fn write(&self, name: &str, text: &str) -> Result<String, String> {
         let path = self.0.join(name);
-        fs::write(&path, text).map_err(|error| told(&path, &error))?;
+        fs::write(&path, text).map_err(|error| fault_at(&path, &error))?;
         Ok(path.display().to_string())
     }
 }
@@ -198,6 +198,6 @@ impl Drop for Folder {
     }
 }
 
-fn told(path: &Path, error: &std::io::Error) -> String {
+fn fault_at(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }

@@ -36,24 +36,24 @@ const GOAL: &str = "goal, on a machine that does nothing else: rate within 0.1 %
                     1 Gbit/s no later than 200 us";
 
 /// A link, as the program has it.
-struct Shaped {
+struct ShapedLink {
     name: &'static str,
     bits_per_s: u64,
     link: &'static str,
 }
 
-const LINKS: [Shaped; 3] = [
-    Shaped {
+const LINKS: [ShapedLink; 3] = [
+    ShapedLink {
         name: "10 Mbit/s",
         bits_per_s: 10_000_000,
         link: "CREATE LINK out ON PORT right RATE '10 Mbit/s' QUEUE fifo;",
     },
-    Shaped {
+    ShapedLink {
         name: "100 Mbit/s",
         bits_per_s: 100_000_000,
         link: "CREATE LINK out ON PORT right RATE '100 Mbit/s' QUEUE fifo;",
     },
-    Shaped {
+    ShapedLink {
         name: "1 Gbit/s",
         bits_per_s: 1_000_000_000,
         link: "CREATE LINK out ON PORT right RATE '1 Gbit/s' QUEUE fifo;",

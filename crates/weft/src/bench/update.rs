@@ -61,8 +61,8 @@ fn one_round(proxy: &Proxy, programs: [&String; 2]) -> Result<(Vec<Applied>, Loa
     let mut changes = Vec::new();
     for change in 0..CHANGES {
         std::thread::sleep(PAUSE);
-        let said = process::output(&["apply", "--json", "--admin", &admin, programs[change % 2]])?;
-        changes.push(serde_json::from_str(&said).map_err(|error| format!("{error} in `{said}`"))?);
+        let output = process::output(&["apply", "--json", "--admin", &admin, programs[change % 2]])?;
+        changes.push(serde_json::from_str(&output).map_err(|error| format!("{error} in `{output}`"))?);
     }
     let load = load.join().map_err(|_| "the load's thread has ended badly".to_owned())??;
     Ok((changes, load))

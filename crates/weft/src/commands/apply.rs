@@ -4,9 +4,9 @@ use super::count;
 use super::query::line_of;
 use crate::cli::ApplyArgs;
 use crate::client::{Client, Outcome};
-use crate::compile::check_within;
+use crate::compile::check_with_limit;
 use crate::fault::Fault;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::running::refused_by;
 use crate::source::{Files, require};
 use crate::stderr;
@@ -16,7 +16,7 @@ use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, NameFound, Re
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let mut files = Files::on_disk();
-    let checked = check_within(&args.file, &mut files, Most::of_check(args.memory).as_ref());
+    let checked = check_with_limit(&args.file, &mut files, MemoryLimit::of_check(args.memory).as_ref());
     if checked.network.is_none() {
         // The node is asked only to say what it goes on with.
         let running = Client::new(&args.admin).and_then(|client| client.status()).ok();
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     match client.apply(&request)? {
         Outcome::Done(applied) if args.json => stdout::print(&line_of(&applied)),
         Outcome::Done(applied) if args.dry_run => {
-            stdout::print(&format!("{}: {}", args.file, outlook(&applied)))
+            stdout::print(&format!("{}: {}", args.file, dry_run_summary(&applied)))
         }
         Outcome::Done(applied) => stdout::print(&format!("{}: {}\n", args.file, summary(&applied, "  "))),
         Outcome::Refused(refused) => Err(refuse(&refused, args.json)),
@@ -46,14 +46,14 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
 /// Tells why nothing was applied: as an object on standard output, or to a person.
 fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
-        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
+        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::reported(refused.at_fault));
     }
     stderr::print(&refused.text);
     match refused.version {
         0 => stderr::line(format_args!("nothing was applied")),
         version => stderr::line(format_args!("nothing was applied, version {version} keeps running")),
     }
-    Fault::told(refused.at_fault)
+    Fault::reported(refused.at_fault)
 }
 
 /// Who asks, for the node's log.
@@ -104,15 +104,15 @@ fn found(found: &NameFound) -> String {
 
 /// What is lost by an update, for whoever has only renamed a thing and did not know.
 fn dropped(dropped: &[Dropped]) -> String {
-    let told = |state: &Dropped| match state.rows {
+    let state_text = |state: &Dropped| match state.rows {
         Some(rows) => format!("{} ({})", state.what, count(rows, "row")),
         None => state.what.clone(),
     };
-    format!("state dropped: {}", dropped.iter().map(told).collect::<Vec<_>>().join(", "))
+    format!("state dropped: {}", dropped.iter().map(state_text).collect::<Vec<_>>().join(", "))
 }
 
 /// What an update would do: a line, and one for each thing that it changes.
-fn outlook(applied: &Applied) -> String {
+fn dry_run_summary(applied: &Applied) -> String {
     let version = applied.version;
     let mut text = format!("version {version} would run; nothing was applied\n");
     if applied.changes.is_empty() {

@@ -2,9 +2,9 @@
 
 use super::explain::queues;
 use crate::cli::CheckArgs;
-use crate::compile::check_within;
+use crate::compile::check_with_limit;
 use crate::fault::Fault;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::source::{FILE_BYTES_MAX, Files, read_text, require};
 use crate::stderr;
 use crate::stdout;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             Files::on_disk()
         }
     };
-    let checked = check_within(&args.file, &mut files, Most::of_check(args.memory).as_ref());
+    let checked = check_with_limit(&args.file, &mut files, MemoryLimit::of_check(args.memory).as_ref());
     let costs = match &checked.network {
         Some(network) if args.cost => Some(costs(network, &checked.sources)?),
         _ => None,
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     } else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
     }
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     if !args.json {
         let counts = [
             (network.chains.len(), "chain"),

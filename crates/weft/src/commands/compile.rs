@@ -22,9 +22,9 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let queues: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
-    let queue = chosen(&queues, args.queue.as_deref(), &args.file)?;
+    let queue = select(&queues, args.queue.as_deref(), &args.file)?;
     let meant = network.queues.iter().find(|meant| meant.name == queue.name);
     if let Some(long) = meant.and_then(|meant| too_long(meant, args.time_bits, &checked.sources)) {
         return Err(Fault::Input(format!("{}: queue `{}`{long}", args.file, queue.name)));
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
 }
 
 /// The queue of this name; without a name, the only one.
-fn chosen<'q>(queues: &'q [QueueProgram], name: Option<&str>, file: &str) -> Result<&'q QueueProgram, Fault> {
+fn select<'q>(queues: &'q [QueueProgram], name: Option<&str>, file: &str) -> Result<&'q QueueProgram, Fault> {
     let names = || queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, queues) {
         (_, []) => Err(Fault::Input(format!("{file}: there is no queue in it that needs no arguments"))),
@@ -86,11 +86,11 @@ fn too_long(queue: &Queue, time_bits: u32, sources: &SourceMap) -> Option<String
     let (nanoseconds, bits, span) = found?;
     let file = sources.file(span.file);
     let line = file.position(span.start).line;
-    let said = sources.slice(span);
+    let literal = sources.slice(span);
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let time = format!("{sign}{} ns", grouped(nanoseconds.unsigned_abs()));
     Some(format!(
-        ", line {line}: `{said}` is {time}, which {time_bits} bits cannot hold; --time-bits {bits} has room for it"
+        ", line {line}: `{literal}` is {time}, which {time_bits} bits cannot hold; --time-bits {bits} has room for it"
     ))
 }
 

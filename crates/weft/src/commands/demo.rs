@@ -3,16 +3,16 @@
 //! The application's client and servers are programs of their own that know nothing of Weft.
 
 use super::apply::summary;
-use super::run::{Headline, LOOK_EVERY, Started, headline, must_be_well, start};
+use super::run::{Headline, LOOK_EVERY, Started, fail_if_unhealthy, headline, start};
 use super::{count, grouped};
 use crate::cli::DemoArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::status_table::{StatusTable, Measured, short_time};
 use crate::log::{Level, Log};
 use crate::running::{Refusal, Running};
 use crate::signals::{self, Request};
 use crate::source::Files;
+use crate::status_table::{Measured, StatusTable, short_time};
 use crate::stdout;
 use crate::watch::Watch;
 use rustix::process::{Pid, Signal, kill_process};
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let Started { running, admin, network } = start(&first, &args.node, log)?;
     let table = StatusTable::new(running.log().clone());
     let Headline { node, parts } = headline(&first, &running, &admin, &network);
-    table.say(&format!("{node}\n  {}\n", parts.join("\n  ")));
+    table.print(&format!("{node}\n  {}\n", parts.join("\n  ")));
     let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let removed = remove_logs(&own_logs);
     ended?;
     demo.summarize()?;
-    removed.iter().for_each(|line| demo.table.say(line));
+    removed.iter().for_each(|line| demo.table.print(line));
     Ok(())
 }
 
@@ -121,7 +121,7 @@ impl Demo {
             if let Some((_, path)) = self.change_at.take_if(|(at, _)| *at <= Instant::now()) {
                 self.change(&path)?;
             }
-            must_be_well(&self.running)?;
+            fail_if_unhealthy(&self.running)?;
             self.watch.look(&self.running, Instant::now());
             self.table.tick(&self.running, self.measured);
         }
@@ -150,13 +150,14 @@ impl Demo {
         drop(checked);
         match self.running.apply(files.into_bundle(&path), false, "the demo") {
             Ok(applied) => {
-                let text = format!("{}  apply {path}: {}\n", self.table.clock(), summary(&applied, "       "));
-                self.table.say(&text);
+                let text =
+                    format!("{}  apply {path}: {}\n", self.table.clock(), summary(&applied, "       "));
+                self.table.print(&text);
                 Ok(())
             }
             Err(Refusal::Refused(refused)) => {
-                self.table.say(&refused.text);
-                Err(Fault::told(refused.at_fault))
+                self.table.print(&refused.text);
+                Err(Fault::reported(refused.at_fault))
             }
             Err(Refusal::Stopping) => Ok(()),
         }
@@ -168,8 +169,8 @@ impl Demo {
             return Err(Fault::environment("the front end ended without its summary"));
         };
         let outcome = Outcome::of(report);
-        stdout::print(&format!("{}\n", outcome.told()))?;
-        outcome.judged()
+        stdout::print(&format!("{}\n", outcome.summary_text()))?;
+        outcome.verdict()
     }
 }
 
@@ -204,7 +205,7 @@ impl Outcome {
         self.sent.abs_diff(self.answered)
     }
 
-    fn told(&self) -> String {
+    fn summary_text(&self) -> String {
         let by_status: Vec<_> =
             self.by_status.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
         format!(
@@ -220,7 +221,7 @@ impl Outcome {
         )
     }
 
-    fn judged(&self) -> Result<(), Fault> {
+    fn verdict(&self) -> Result<(), Fault> {
         if self.lost() > 0 {
             return Err(Fault::environment(format!("{} lost", count(self.lost(), "call"))));
         }
@@ -424,12 +425,15 @@ END;
                                 "by_status": by_status, "p50_us": 1500, "p99_us": 2500}))
         };
         let good = report(9, 9, 0);
-        assert!(good.judged().is_ok());
-        let told = good.told();
-        assert!(told.contains("9 calls sent, 9 answered, 0 lost; 9 answers compared"), "{told}");
-        assert!(told.ends_with("OK 9; p50 1.5 ms, p99 2.5 ms"), "{told}");
+        assert!(good.verdict().is_ok());
+        let summary_text = good.summary_text();
+        assert!(
+            summary_text.contains("9 calls sent, 9 answered, 0 lost; 9 answers compared"),
+            "{summary_text}"
+        );
+        assert!(summary_text.ends_with("OK 9; p50 1.5 ms, p99 2.5 ms"), "{summary_text}");
         for bad in [report(8, 8, 0), report(9, 8, 0), report(9, 9, 1)] {
-            assert!(bad.judged().is_err());
+            assert!(bad.verdict().is_err());
         }
     }
 }

@@ -2,22 +2,22 @@
 //! costs, and which tables may be spread; of queues what they cost and hold.
 
 mod data;
+mod effect_names;
 mod filters;
 mod picture;
 pub(super) mod queues;
 mod report;
 mod text;
-mod effect_names;
 
-use self::queues::{Explained, OfLink};
+use self::queues::{ExplainedQueue, LinkInfo};
 use crate::cli::{AdminArgs, ExplainArgs};
 use crate::client::Client;
 use crate::compile::check_files;
 use crate::fault::Fault;
+use crate::missing_args::{self, MissingArgs};
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
-use crate::missing_args::{self, MissingArgs};
 use weft_api::Status;
 use weft_core::abi::Counters;
 use weft_lang::diagnostic::Diagnostic;
@@ -32,8 +32,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
-    let (chains, queues) = chosen(&network, &checked.sources, args.name.as_deref())?;
+    let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let (chains, queues) = select(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
         return Err(no_picture(&network, args.name.as_deref()));
     }
@@ -146,18 +146,18 @@ pub(crate) fn text_of(
 
 /// The chains and queues to be explained: the one with this name; without one all chains, and the queues of links, or
 /// all queues where there is neither.
-fn chosen(
+fn select(
     network: &Network,
     sources: &SourceMap,
     name: Option<&str>,
-) -> Result<(Vec<usize>, Vec<Explained>), Fault> {
+) -> Result<(Vec<usize>, Vec<ExplainedQueue>), Fault> {
     let Some(name) = name else {
         let has_none =
             network.chains.is_empty() && network.queues.is_empty() && links_of(network).next().is_none();
         if let Some(queue) = missing_args::queues(sources).first().filter(|_| has_none) {
-            return Err(lacking(queue));
+            return Err(missing_args_fault(queue));
         }
-        let links: Vec<Explained> = explained_links(network).map(|(_, explained)| explained).collect();
+        let links: Vec<ExplainedQueue> = explained_links(network).map(|(_, explained)| explained).collect();
         let queues = match network.chains.is_empty() && links.is_empty() {
             true => network.queues.iter().map(explained_queue).collect(),
             false => links,
@@ -174,7 +174,7 @@ fn chosen(
         return Ok((Vec::new(), vec![explained]));
     }
     if let Some(queue) = missing_args::queues(sources).iter().find(|queue| queue.name == name) {
-        return Err(lacking(queue));
+        return Err(missing_args_fault(queue));
     }
     let links = links_of(network);
     let names: Vec<&str> =
@@ -186,7 +186,7 @@ fn chosen(
 }
 
 /// That what a queue costs depends on its arguments.
-fn lacking(queue: &MissingArgs) -> Fault {
+fn missing_args_fault(queue: &MissingArgs) -> Fault {
     queue.fault(&queue.name, |with| {
         format!("explain a queue with a value for each: `CREATE QUEUE mine AS {with}; END;`")
     })
@@ -199,19 +199,19 @@ fn links_of(network: &Network) -> impl Iterator<Item = &str> {
 }
 
 /// The same, with what is explained of each.
-fn explained_links(network: &Network) -> impl Iterator<Item = (&str, Explained)> {
-    let explained = |link, queue| Explained { link: Some(link), program: lower::queue(queue) };
+fn explained_links(network: &Network) -> impl Iterator<Item = (&str, ExplainedQueue)> {
+    let explained = |link, queue| ExplainedQueue { link: Some(link), program: lower::queue(queue) };
     let of_ports = network
         .links
         .iter()
-        .map(move |link| (&*link.name, explained(OfLink::of_port(network, link), &link.queue)));
+        .map(move |link| (&*link.name, explained(LinkInfo::of_port(network, link), &link.queue)));
     let of_calls = network
         .call_links
         .iter()
-        .map(move |link| (&*link.name, explained(OfLink::of_calls(network, link), &link.queue)));
+        .map(move |link| (&*link.name, explained(LinkInfo::of_calls(network, link), &link.queue)));
     of_ports.chain(of_calls)
 }
 
-fn explained_queue(queue: &Queue) -> Explained {
-    Explained { link: None, program: lower::queue(queue) }
+fn explained_queue(queue: &Queue) -> ExplainedQueue {
+    ExplainedQueue { link: None, program: lower::queue(queue) }
 }

@@ -45,8 +45,8 @@ fn files(paths: &[String]) -> Result<Vec<String>, Fault> {
     let mut found = Vec::new();
     for path in paths {
         if path != STDIN && Path::new(path).is_dir() {
-            let told = |error: io::Error| Fault::environment(format!("cannot read `{path}`: {error}"));
-            programs(Path::new(path), &mut found).map_err(told)?;
+            let fault = |error: io::Error| Fault::environment(format!("cannot read `{path}`: {error}"));
+            programs(Path::new(path), &mut found).map_err(fault)?;
         } else {
             found.push(path.clone());
         }

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let protocols = &network.protocols[..];
     let first =
         named(protocols, args.first.as_deref().unwrap_or(FIRST)).map_err(|fault| match args.first {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
         return Err(Fault::usage(what)
             .with_help("BIND says from where a protocol is found, and --first where to begin"));
     }
-    let mut made = Made::new(protocols, first, wanted, args.malformed);
+    let mut made = Generated::new(protocols, first, wanted, args.malformed);
     let mut capture = match &args.out {
         Some(path) => Some(Capture::with_interfaces(path.as_ref(), &[(made.link_type(), "")])?.0),
         None => None,
@@ -95,7 +95,7 @@ fn leads_to(protocols: &[Protocol], first: ProtocolId, wanted: ProtocolId) -> bo
 }
 
 /// What was made.
-struct Made<'p> {
+struct Generated<'p> {
     protocols: &'p [Protocol],
     first: ProtocolId,
     /// Layers that a packet must have.
@@ -113,7 +113,7 @@ struct Made<'p> {
     different: Vec<String>,
 }
 
-impl<'p> Made<'p> {
+impl<'p> Generated<'p> {
     fn new(
         protocols: &'p [Protocol],
         first: ProtocolId,

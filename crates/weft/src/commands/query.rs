@@ -33,7 +33,7 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
             }
             stdout::print(&match args.output {
                 Output::Json => line_of(&answers),
-                Output::Table => answers.iter().map(told).collect::<Vec<_>>().join("\n"),
+                Output::Table => answers.iter().map(answer_text).collect::<Vec<_>>().join("\n"),
             })
         }
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
@@ -43,10 +43,10 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
 /// Tells why nothing was changed: as an object on standard output, or to a person.
 pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
-        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
+        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::reported(refused.at_fault));
     }
     stderr::print(&refused.text);
-    Fault::told(refused.at_fault)
+    Fault::reported(refused.at_fault)
 }
 
 /// Data as a line of JSON.
@@ -55,7 +55,7 @@ pub(super) fn line_of(data: &impl serde::Serialize) -> String {
 }
 
 /// An answer for a person.
-pub(super) fn told(answer: &Answer) -> String {
+pub(super) fn answer_text(answer: &Answer) -> String {
     if answer.columns.is_empty() {
         return format!("{}\n", changed(answer));
     }
@@ -113,27 +113,27 @@ fn listed(tables: &[TableTold]) -> String {
         ("KiB", Align::Right),
         ("matched as", Align::Left),
     ]);
-    for told in tables {
+    for one in tables {
         table.row(vec![
-            told.name.clone(),
-            told.filled_by.clone(),
-            grouped(told.rows),
-            grouped(told.rows_max),
-            grouped(told.bytes >> 10),
-            told.matched.join("; "),
+            one.name.clone(),
+            one.filled_by.clone(),
+            grouped(one.rows),
+            grouped(one.rows_max),
+            grouped(one.bytes >> 10),
+            one.matched.join("; "),
         ]);
     }
     if tables.is_empty() {
         return "no tables\n".to_owned();
     }
-    let untold = tables.iter().filter(|told| told.evicted_untold > 0).map(|told| {
-        let n = grouped(told.evicted_untold);
-        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", told.name)
+    let untold = tables.iter().filter(|one| one.evicted_untold > 0).map(|one| {
+        let n = grouped(one.evicted_untold);
+        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", one.name)
     });
     let expired = tables
         .iter()
-        .filter(|told| told.expired > 0)
-        .map(|told| format!("{}: its TTL took out {} rows\n", told.name, grouped(told.expired)));
+        .filter(|one| one.expired > 0)
+        .map(|one| format!("{}: its TTL took out {} rows\n", one.name, grouped(one.expired)));
     table.render() + &untold.chain(expired).collect::<String>()
 }
 
@@ -144,9 +144,9 @@ mod tests {
     /// Who bills by ON EVICT must hear of rows that were lost to it.
     #[test]
     fn table_shows_unreported_evictions() {
-        let told = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
-        assert!(!listed(std::slice::from_ref(&told)).contains("ON EVICT"));
-        let text = listed(&[TableTold { evicted_untold: 1_200, ..told }]);
+        let one = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
+        assert!(!listed(std::slice::from_ref(&one)).contains("ON EVICT"));
+        let text = listed(&[TableTold { evicted_untold: 1_200, ..one }]);
         let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\n";
         assert!(text.ends_with(line), "{text}");
     }
@@ -160,6 +160,6 @@ mod tests {
         let columns = vec!["rank".to_owned(), "dst".to_owned()];
         let rows = vec![vec![10.into(), "10.0.0.0/8".into()], vec![200.into(), serde_json::Value::Null]];
         let answer = Answer { columns, rows, ..Answer::default() };
-        assert_eq!(told(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
+        assert_eq!(answer_text(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
     }
 }

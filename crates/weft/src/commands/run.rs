@@ -4,12 +4,12 @@ use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
-use crate::status_table::StatusTable;
 use crate::log::{Level, Log};
 use crate::open_files;
 use crate::running::{Health, Running, Start, device_of};
 use crate::signals::{self, Request};
 use crate::source::{Files, require};
+use crate::status_table::StatusTable;
 use crate::stderr;
 use crate::watch::Watch;
 use serde_json::json;
@@ -85,13 +85,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         ));
     }
     if stopped.calls_cut > 0 {
-        say(&cut(stopped.calls_cut as u64, args.grace));
+        say(&cut_calls_text(stopped.calls_cut as u64, args.grace));
     }
     if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
 }
 
 /// That calls have got no more time than they were promised is no failure, but is not kept silent.
-fn cut(calls: u64, grace_s: f64) -> String {
+fn cut_calls_text(calls: u64, grace_s: f64) -> String {
     let were = if calls == 1 { "was" } else { "were" };
     format!("{} {were} cut after {grace_s:.0} s, with UNAVAILABLE", super::count(calls, "call"))
 }
@@ -109,7 +109,7 @@ fn watch(
             Ok(Request::Reload) => own.reload(running),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        must_be_well(running)?;
+        fail_if_unhealthy(running)?;
         look(running);
     }
 }
@@ -160,7 +160,7 @@ fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
 }
 
 /// A node without one of its workers serves a part of its connections at best: it is better started anew.
-pub(super) fn must_be_well(running: &Running) -> Result<(), Fault> {
+pub(super) fn fail_if_unhealthy(running: &Running) -> Result<(), Fault> {
     match running.health() {
         Health::Serving | Health::Stopping => Ok(()),
         Health::WorkerLost => Err(match running.take_port_error() {
@@ -179,12 +179,12 @@ fn grace(args: &RunArgs) -> Duration {
 
 /// Checks a program and starts it; says what is wrong with it otherwise.
 pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fault> {
-    admin::permit(args.admin, args.admin_anywhere)?;
+    admin::check_address(args.admin, args.admin_anywhere)?;
     require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
@@ -193,7 +193,7 @@ pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fa
             Start::Fault(fault) => fault,
             Start::Diagnostics(diagnostics) => {
                 stderr::diagnostics(&diagnostics, &checked.sources);
-                Fault::told(at_fault(&diagnostics))
+                Fault::reported(at_fault(&diagnostics))
             }
         })?;
     let access = Access { private_metrics: args.private_metrics };
@@ -253,7 +253,7 @@ fn running_parts(network: &Network) -> Vec<String> {
             None if port.is_empty() => from,
             None => format!("{from} -> {port}"),
         };
-        format!("chain {}: {edge}   {}", chain.name, ways_of(network, chain).join("; "))
+        format!("chain {}: {edge}   {}", chain.name, branch_lines(network, chain).join("; "))
     });
     let links = network
         .links
@@ -270,7 +270,7 @@ fn running_parts(network: &Network) -> Vec<String> {
 }
 
 /// The stages of a chain in their order, and those of each branch.
-fn ways_of(network: &Network, chain: &Chain) -> Vec<String> {
+fn branch_lines(network: &Network, chain: &Chain) -> Vec<String> {
     let stages = |range: Range<usize>| {
         let names = chain.instances[range].iter().map(|instance| instance.name.as_str());
         names.collect::<Vec<_>>().join(" -> ")
@@ -302,7 +302,7 @@ END;";
         let bundle = Bundle { root: "n.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let network = checked.network.expect("it is a program");
-        let ways = ways_of(&network, &network.chains[0]);
+        let ways = branch_lines(&network, &network.chains[0]);
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
     }
 

@@ -3,8 +3,8 @@
 use super::{count, grouped};
 use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
-use crate::fault::Fault;
 use crate::definition_files::location;
+use crate::fault::Fault;
 use crate::status_table::short_time;
 use crate::stdout;
 use crate::table::{Align, Table};
@@ -396,7 +396,7 @@ mod tests {
     /// An operator must be able to tell a node that has just been started from one that runs for weeks.
     #[test]
     fn durations_print_two_units() {
-        let told = [59.9, 61.0, 7_265.0, 200_000.0].map(long_time);
-        assert_eq!(told, ["59 s", "1 min 1 s", "2 h 1 min", "2 d 7 h"]);
+        let times = [59.9, 61.0, 7_265.0, 200_000.0].map(long_time);
+        assert_eq!(times, ["59 s", "1 min 1 s", "2 h 1 min", "2 d 7 h"]);
     }
 }

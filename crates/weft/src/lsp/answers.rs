@@ -19,21 +19,21 @@ use weft_lang::diagnostic::{Diagnostic, Severity, code};
 use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
 use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
 use weft_lang::editor::tokens::{TokenClass, classes};
-use weft_lang::editor::{field_at, hover as told};
+use weft_lang::editor::{field_at, hover as hovers};
 use weft_lang::source::{FileId, SourceFile, SourceMap, Span};
 use weft_opt::cost::cost;
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
 /// What a request is about.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'p> {
+pub(super) struct Cursor<'p> {
     pub(super) root: &'p Root,
     pub(super) file: FileId,
     /// The byte at the cursor.
     pub(super) offset: u32,
 }
 
-impl<'p> Asked<'p> {
+impl<'p> Cursor<'p> {
     fn sources(&self) -> &'p SourceMap {
         &self.root.program.analysis.sources
     }
@@ -118,15 +118,15 @@ fn location(programs: &Programs, sources: &SourceMap, span: Span) -> Option<Loca
 }
 
 /// The fixes of diagnostics that a range touches.
-pub(super) fn actions(asked: &Asked<'_>, uri: &Uri, range: Range) -> Vec<CodeActionOrCommand> {
-    let file = asked.source();
+pub(super) fn actions(cursor: &Cursor<'_>, uri: &Uri, range: Range) -> Vec<CodeActionOrCommand> {
+    let file = cursor.source();
     let touches = |span: Span| {
         let found = range_of(file, span);
-        span.file == asked.file && found.start <= range.end && range.start <= found.end
+        span.file == cursor.file && found.start <= range.end && range.start <= found.end
     };
     let mut actions = Vec::new();
-    for diagnostic in &asked.root.diagnostics {
-        let Some(fix) = diagnostic.fix.as_ref().filter(|fix| fix.span.file == asked.file) else { continue };
+    for diagnostic in &cursor.root.diagnostics {
+        let Some(fix) = diagnostic.fix.as_ref().filter(|fix| fix.span.file == cursor.file) else { continue };
         if !touches(fix.span) && !diagnostic.span().is_some_and(touches) {
             continue;
         }
@@ -152,14 +152,14 @@ pub(super) fn actions(asked: &Asked<'_>, uri: &Uri, range: Range) -> Vec<CodeAct
 // ---- names -----------------------------------------------------------------------------------------------------
 
 /// What a name or word is, with what it costs if it is an element in a chain.
-pub(super) fn hover(asked: &Asked<'_>) -> Option<Hover> {
-    let found = told::hover(&asked.root.program, asked.file, asked.offset)?;
+pub(super) fn hover(cursor: &Cursor<'_>) -> Option<Hover> {
+    let found = hovers::hover(&cursor.root.program, cursor.file, cursor.offset)?;
     let mut value = found.markdown;
     if let Some(symbol) = found.symbol {
-        value += &costs(asked.root, symbol);
+        value += &costs(cursor.root, symbol);
     }
     let contents = HoverContents::Markup(MarkupContent { kind: MarkupKind::Markdown, value });
-    Some(Hover { contents, range: Some(range_of(asked.source(), found.span)) })
+    Some(Hover { contents, range: Some(range_of(cursor.source(), found.span)) })
 }
 
 /// What the instances of an element, or one instance, or those with a table, cost at worst.
@@ -209,29 +209,29 @@ fn costs(root: &Root, symbol: SymbolId) -> String {
 }
 
 /// Where a name is declared: in a program, in a file that is imported, or in a `.proto` file.
-pub(super) fn definition(programs: &Programs, asked: &Asked<'_>) -> Option<GotoDefinitionResponse> {
-    let (sources, index) = (asked.sources(), asked.index());
-    if let Some(found) = index.at(asked.file, asked.offset) {
+pub(super) fn definition(programs: &Programs, cursor: &Cursor<'_>) -> Option<GotoDefinitionResponse> {
+    let (sources, index) = (cursor.sources(), cursor.index());
+    if let Some(found) = index.at(cursor.file, cursor.offset) {
         let at = location(programs, sources, index.symbol(found.symbol).span)?;
         return Some(GotoDefinitionResponse::Scalar(at));
     }
     let holds =
-        |span: Span| span.file == asked.file && span.start <= asked.offset && asked.offset <= span.end;
-    let program = &asked.root.program.analysis.program;
+        |span: Span| span.file == cursor.file && span.start <= cursor.offset && cursor.offset <= span.end;
+    let program = &cursor.root.program.analysis.program;
     if let Some((_, name)) = program.imports.iter().find(|(path, _)| holds(path.span)) {
         return Some(GotoDefinitionResponse::Scalar(Location {
             uri: programs.uri(name)?,
             range: Range::default(),
         }));
     }
-    if let Some(proto) = protos(asked.root).find(|proto| holds(proto.span)) {
+    if let Some(proto) = protos(cursor.root).find(|proto| holds(proto.span)) {
         let uri = programs.uri(proto.files.first()?)?;
         return Some(GotoDefinitionResponse::Scalar(Location { uri, range: Range::default() }));
     }
-    let found = index.field_at(asked.file, asked.offset)?;
+    let found = index.field_at(cursor.file, cursor.offset)?;
     let at = found.path.segments.iter().position(|part| holds(part.span))?;
-    let (message, field) = field_at(&asked.root.program, found, at + 1)?;
-    protos(asked.root)
+    let (message, field) = field_at(&cursor.root.program, found, at + 1)?;
+    protos(cursor.root)
         .find_map(|proto| declared(programs, &proto.files, &message.name, &field.name))
         .map(GotoDefinitionResponse::Scalar)
 }
@@ -290,12 +290,17 @@ fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
 }
 
 /// All places of the symbols at a place, in all programs that have it.
-pub(super) fn references(programs: &Programs, asked: &[Asked<'_>], with_declaration: bool) -> Vec<Location> {
+pub(super) fn references(
+    programs: &Programs,
+    cursor: &[Cursor<'_>],
+    with_declaration: bool,
+) -> Vec<Location> {
     let mut found: Vec<Location> = Vec::new();
-    for asked in asked {
-        let Some(at) = asked.index().at(asked.file, asked.offset) else { continue };
-        let uses = asked.index().uses_of(at.symbol).filter(|found| with_declaration || !found.is_declaration);
-        for place in uses.filter_map(|found| location(programs, asked.sources(), found.span)) {
+    for cursor in cursor {
+        let Some(at) = cursor.index().at(cursor.file, cursor.offset) else { continue };
+        let uses =
+            cursor.index().uses_of(at.symbol).filter(|found| with_declaration || !found.is_declaration);
+        for place in uses.filter_map(|found| location(programs, cursor.sources(), found.span)) {
             if !found.contains(&place) {
                 found.push(place);
             }
@@ -305,11 +310,11 @@ pub(super) fn references(programs: &Programs, asked: &[Asked<'_>], with_declarat
 }
 
 /// The same in one file.
-pub(super) fn highlights(asked: &Asked<'_>) -> Vec<DocumentHighlight> {
-    let Some(at) = asked.index().at(asked.file, asked.offset) else { return Vec::new() };
-    let uses = asked.index().uses_of(at.symbol).filter(|found| found.span.file == asked.file);
+pub(super) fn highlights(cursor: &Cursor<'_>) -> Vec<DocumentHighlight> {
+    let Some(at) = cursor.index().at(cursor.file, cursor.offset) else { return Vec::new() };
+    let uses = cursor.index().uses_of(at.symbol).filter(|found| found.span.file == cursor.file);
     let highlight = |found: &Use| DocumentHighlight {
-        range: range_of(asked.source(), found.span),
+        range: range_of(cursor.source(), found.span),
         kind: Some(if found.is_declaration {
             DocumentHighlightKind::WRITE
         } else {
@@ -320,16 +325,16 @@ pub(super) fn highlights(asked: &Asked<'_>) -> Vec<DocumentHighlight> {
 }
 
 /// What a file declares, as a tree.
-pub(super) fn symbols(asked: &Asked<'_>) -> DocumentSymbolResponse {
-    DocumentSymbolResponse::Nested(members(asked, None))
+pub(super) fn symbols(cursor: &Cursor<'_>) -> DocumentSymbolResponse {
+    DocumentSymbolResponse::Nested(members(cursor, None))
 }
 
-fn members(asked: &Asked<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
-    let of_file = asked.index().members_of(owner).filter(|(_, symbol)| symbol.whole.file == asked.file);
+fn members(cursor: &Cursor<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
+    let of_file = cursor.index().members_of(owner).filter(|(_, symbol)| symbol.whole.file == cursor.file);
     of_file
         .map(|(id, symbol)| {
-            let children = members(asked, Some(id));
-            let detail = symbol.ty.map(|ty| asked.sources().slice(ty).to_owned());
+            let children = members(cursor, Some(id));
+            let detail = symbol.ty.map(|ty| cursor.sources().slice(ty).to_owned());
             #[expect(deprecated, reason = "the field is there, and has to be given")]
             DocumentSymbol {
                 name: symbol.name.clone(),
@@ -337,8 +342,8 @@ fn members(asked: &Asked<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
                 kind: symbol_kind(symbol.kind),
                 tags: None,
                 deprecated: None,
-                range: range_of(asked.source(), symbol.whole),
-                selection_range: range_of(asked.source(), symbol.span),
+                range: range_of(cursor.source(), symbol.whole),
+                selection_range: range_of(cursor.source(), symbol.span),
                 children: (!children.is_empty()).then_some(children),
             }
         })
@@ -367,9 +372,9 @@ const fn symbol_kind(kind: SymbolKind) -> Kind {
 // ---- text ------------------------------------------------------------------------------------------------------
 
 /// The text in the house style; nothing if it has faults of syntax, which are told already.
-pub(super) fn formatting(asked: &Asked<'_>) -> Option<Vec<TextEdit>> {
-    let formatted = weft_lang::format::format(asked.sources(), asked.file)?;
-    let file = asked.source();
+pub(super) fn formatting(cursor: &Cursor<'_>) -> Option<Vec<TextEdit>> {
+    let formatted = weft_lang::format::format(cursor.sources(), cursor.file)?;
+    let file = cursor.source();
     if formatted == file.text() {
         return Some(Vec::new());
     }
@@ -401,10 +406,10 @@ fn changed(old: &str, new: &str) -> (usize, usize) {
 }
 
 /// What could stand at the cursor.
-pub(super) fn completion(asked: &Asked<'_>) -> CompletionResponse {
-    let found = complete(&asked.root.program, asked.file, asked.offset);
-    let file = asked.source();
-    let range = Range { start: position_of(file, found.start), end: position_of(file, asked.offset) };
+pub(super) fn completion(cursor: &Cursor<'_>) -> CompletionResponse {
+    let found = complete(&cursor.root.program, cursor.file, cursor.offset);
+    let file = cursor.source();
+    let range = Range { start: position_of(file, found.start), end: position_of(file, cursor.offset) };
     let mut items: Vec<CompletionItem> =
         found.candidates.into_iter().map(|candidate| item(candidate, range)).collect();
     if let Some(kind) = found.path {
@@ -488,15 +493,15 @@ pub(super) fn legend() -> SemanticTokensLegend {
 }
 
 /// The tokens of a file, each relative to the one before. A comment over several lines is one token a line.
-pub(super) fn tokens(asked: &Asked<'_>) -> SemanticTokensResult {
-    let file = asked.source();
+pub(super) fn tokens(cursor: &Cursor<'_>) -> SemanticTokensResult {
+    let file = cursor.source();
     let mut data = Vec::new();
     let mut last = lsp_types::Position::default();
-    for token in classes(&asked.root.program, asked.file) {
+    for token in classes(&cursor.root.program, cursor.file) {
         let token_type =
             CLASSES.iter().position(|(class, _)| *class == token.class).unwrap_or_default() as u32;
         let mut at = token.span.start;
-        for line in asked.sources().slice(token.span).split_inclusive('\n') {
+        for line in cursor.sources().slice(token.span).split_inclusive('\n') {
             let start = position_of(file, at);
             at += line.len() as u32;
             let length = line.trim_end_matches(['\r', '\n']).encode_utf16().count() as u32;

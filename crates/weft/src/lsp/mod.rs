@@ -28,16 +28,16 @@ pub(crate) fn run() -> Result<(), Fault> {
 }
 
 fn serve(connection: &Connection) -> Result<(), Fault> {
-    let told = |error: lsp_server::ProtocolError| match error.channel_is_disconnected() {
+    let fault = |error: lsp_server::ProtocolError| match error.channel_is_disconnected() {
         true => Fault::environment("the client is gone, and did not say `exit`"),
         false => Fault::environment(format!("the client: {error}")),
     };
-    let (id, _) = connection.initialize_start().map_err(told)?;
-    connection.initialize_finish(id, server::abilities()).map_err(told)?;
+    let (id, _) = connection.initialize_start().map_err(fault)?;
+    connection.initialize_finish(id, server::abilities()).map_err(fault)?;
     let mut server = Server::default();
     while let Some(message) = next(connection, &mut server) {
         if let Message::Request(request) = &message
-            && connection.handle_shutdown(request).map_err(told)?
+            && connection.handle_shutdown(request).map_err(fault)?
         {
             break;
         }

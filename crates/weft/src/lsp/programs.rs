@@ -1,7 +1,7 @@
 //! The open texts, and the programs that they make.
 
 use super::position::{name_of, uri_of};
-use crate::compile::judged;
+use crate::compile::later_checks;
 use crate::job;
 use crate::library;
 use crate::source::Files;
@@ -160,9 +160,9 @@ impl Programs {
         let mut diagnostics = std::mem::take(&mut analysis.diagnostics);
         let mut is_good = !diagnostics.iter().any(Diagnostic::is_error);
         if is_good {
-            let said = judged(&analysis.network, &analysis.sources);
-            is_good = !said.iter().any(Diagnostic::is_error);
-            diagnostics.extend(said);
+            let findings = later_checks(&analysis.network, &analysis.sources);
+            is_good = !findings.iter().any(Diagnostic::is_error);
+            diagnostics.extend(findings);
         }
         let mut files: BTreeSet<String> =
             analysis.sources.files().map(|(_, file)| file.name().to_owned()).collect();
@@ -181,7 +181,7 @@ pub(super) fn file_of(sources: &SourceMap, name: &str) -> Option<FileId> {
 fn offset_in(text: &str, position: Position) -> usize {
     let mut sources = SourceMap::new();
     match sources.add("", text) {
-        Ok(id) => super::place::offset_of(sources.file(id), position) as usize,
+        Ok(id) => super::position::offset_of(sources.file(id), position) as usize,
         // Too large to be read at all, which is told; where it changes does not matter.
         Err(_) => text.len(),
     }

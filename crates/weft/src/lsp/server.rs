@@ -1,7 +1,7 @@
 //! The server without its pipes: a message in, messages out.
 
-use super::answers::{self, Asked};
-use super::place::offset_of;
+use super::answers::{self, Cursor};
+use super::position::offset_of;
 use super::programs::Programs;
 use crate::job;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response, ResponseError};
@@ -59,7 +59,7 @@ pub(super) struct Server {
     /// Something has changed since the client was told.
     is_stale: bool,
     /// The diagnostics that the client has, by the URI of the file.
-    told: BTreeMap<String, Value>,
+    published: BTreeMap<String, Value>,
 }
 
 impl Server {
@@ -84,15 +84,15 @@ impl Server {
         self.programs.refresh();
         let now = answers::diagnostics(&self.programs);
         let mut messages = Vec::new();
-        for uri in self.told.keys().filter(|uri| !now.contains_key(*uri)) {
+        for uri in self.published.keys().filter(|uri| !now.contains_key(*uri)) {
             messages.push(publish(&json!({ "uri": uri, "diagnostics": [] })));
         }
         for (uri, params) in &now {
-            if self.told.get(uri) != Some(params) {
+            if self.published.get(uri) != Some(params) {
                 messages.push(publish(params));
             }
         }
-        self.told = now;
+        self.published = now;
         messages
     }
 
@@ -134,42 +134,44 @@ impl Server {
         self.programs.refresh();
         match method.as_str() {
             ask::HoverRequest::METHOD => self.with::<ask::HoverRequest>(id, params, |server, params| {
-                server.at(&params.text_document_position_params).and_then(|asked| answers::hover(&asked))
+                server.at(&params.text_document_position_params).and_then(|cursor| answers::hover(&cursor))
             }),
             ask::GotoDefinition::METHOD => self.with::<ask::GotoDefinition>(id, params, |server, params| {
-                let asked = server.at(&params.text_document_position_params)?;
-                answers::definition(&server.programs, &asked)
+                let cursor = server.at(&params.text_document_position_params)?;
+                answers::definition(&server.programs, &cursor)
             }),
             ask::References::METHOD => self.with::<ask::References>(id, params, |server, params| {
                 let with_declaration = params.context.include_declaration;
-                let asked = server.all_at(&params.text_document_position);
-                Some(answers::references(&server.programs, &asked, with_declaration))
+                let cursor = server.all_at(&params.text_document_position);
+                Some(answers::references(&server.programs, &cursor, with_declaration))
             }),
             ask::DocumentHighlightRequest::METHOD => {
                 self.with::<ask::DocumentHighlightRequest>(id, params, |server, params| {
-                    server.at(&params.text_document_position_params).map(|asked| answers::highlights(&asked))
+                    server
+                        .at(&params.text_document_position_params)
+                        .map(|cursor| answers::highlights(&cursor))
                 })
             }
             ask::DocumentSymbolRequest::METHOD => {
                 self.with::<ask::DocumentSymbolRequest>(id, params, |server, params| {
-                    server.in_file(&params.text_document.uri).map(|asked| answers::symbols(&asked))
+                    server.in_file(&params.text_document.uri).map(|cursor| answers::symbols(&cursor))
                 })
             }
             ask::Completion::METHOD => self.with::<ask::Completion>(id, params, |server, params| {
-                server.at(&params.text_document_position).map(|asked| answers::completion(&asked))
+                server.at(&params.text_document_position).map(|cursor| answers::completion(&cursor))
             }),
             ask::Formatting::METHOD => self.with::<ask::Formatting>(id, params, |server, params| {
-                server.in_file(&params.text_document.uri).and_then(|asked| answers::formatting(&asked))
+                server.in_file(&params.text_document.uri).and_then(|cursor| answers::formatting(&cursor))
             }),
             ask::CodeActionRequest::METHOD => {
                 self.with::<ask::CodeActionRequest>(id, params, |server, params| {
-                    let asked = server.in_file(&params.text_document.uri)?;
-                    Some(answers::actions(&asked, &params.text_document.uri, params.range))
+                    let cursor = server.in_file(&params.text_document.uri)?;
+                    Some(answers::actions(&cursor, &params.text_document.uri, params.range))
                 })
             }
             ask::SemanticTokensFullRequest::METHOD => {
                 self.with::<ask::SemanticTokensFullRequest>(id, params, |server, params| {
-                    server.in_file(&params.text_document.uri).map(|asked| answers::tokens(&asked))
+                    server.in_file(&params.text_document.uri).map(|cursor| answers::tokens(&cursor))
                 })
             }
             _ => refused(id, ErrorCode::MethodNotFound, format!("`{method}` is not served")),
@@ -198,22 +200,22 @@ impl Server {
     }
 
     /// A file in the first program that it is part of.
-    fn in_file(&self, uri: &Uri) -> Option<Asked<'_>> {
+    fn in_file(&self, uri: &Uri) -> Option<Cursor<'_>> {
         let (root, file) = self.programs.with(uri).into_iter().next()?;
-        Some(Asked { root, file, offset: 0 })
+        Some(Cursor { root, file, offset: 0 })
     }
 
-    fn at(&self, at: &TextDocumentPositionParams) -> Option<Asked<'_>> {
+    fn at(&self, at: &TextDocumentPositionParams) -> Option<Cursor<'_>> {
         self.all_at(at).into_iter().next()
     }
 
     /// A place in all programs that its file is part of.
-    fn all_at(&self, at: &TextDocumentPositionParams) -> Vec<Asked<'_>> {
+    fn all_at(&self, at: &TextDocumentPositionParams) -> Vec<Cursor<'_>> {
         let found = self.programs.with(&at.text_document.uri).into_iter();
         found
             .map(|(root, file)| {
                 let offset = offset_of(root.program.analysis.sources.file(file), at.position);
-                Asked { root, file, offset }
+                Cursor { root, file, offset }
             })
             .collect()
     }

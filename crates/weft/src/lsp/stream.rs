@@ -28,10 +28,10 @@ impl Stream {
         // Nothing is read ahead of what the server takes, and nothing is answered ahead of what the client does.
         let (sender, taken) = bounded(0);
         let (answers, receiver) = bounded::<Message>(0);
-        let (told, faults) = channel();
+        let (failed, faults) = channel();
         spawn(move || {
             if let Err(error) = read_all(&mut stdin().lock(), |message| sender.send(message).is_ok()) {
-                let _ = told.send(error);
+                let _ = failed.send(error);
             }
         });
         let writer = spawn(move || {
@@ -101,7 +101,7 @@ fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
 mod tests {
     use super::*;
 
-    fn said(mut bytes: &[u8]) -> String {
+    fn received(mut bytes: &[u8]) -> String {
         match read(&mut bytes) {
             Ok(Some(message)) => format!("{} and {} more", message_kind(&message), bytes.len()),
             Ok(None) => "closed".to_owned(),
@@ -122,19 +122,19 @@ mod tests {
         // A number in a header must not take the memory of the machine.
         let exit = r#"{"jsonrpc":"2.0","method":"exit"}"#;
         let framed = |length: &str| format!("Content-Length: {length}\r\n\r\n{exit}rest");
-        assert_eq!(said(framed("33").as_bytes()), "notification and 4 more");
-        assert_eq!(said(format!("X-A: b\r\n{}", framed("33")).as_bytes()), "notification and 4 more");
-        assert_eq!(said(b""), "closed");
+        assert_eq!(received(framed("33").as_bytes()), "notification and 4 more");
+        assert_eq!(received(format!("X-A: b\r\n{}", framed("33")).as_bytes()), "notification and 4 more");
+        assert_eq!(received(b""), "closed");
         let limit = "a message of 9999999999 bytes, and 67108864 is the limit";
-        assert_eq!(said(framed("9999999999").as_bytes()), limit);
-        assert_eq!(said(framed("60000000").as_bytes()), "failed to fill whole buffer");
-        assert_eq!(said(framed("-1").as_bytes()), "invalid digit found in string");
-        assert!(said(framed("99999999999999999999").as_bytes()).contains("number too large"));
-        assert!(said(b"\r\n{}").contains("no Content-Length"));
-        assert!(said(b"nonsense\r\n\r\n").contains("malformed header"));
-        assert!(said(b"Content-Length: 2\r\n\r\n{}").contains("malformed LSP payload"));
-        assert_eq!(said(&vec![b'a'; 1 << 20]), "the headers of a message are too long");
+        assert_eq!(received(framed("9999999999").as_bytes()), limit);
+        assert_eq!(received(framed("60000000").as_bytes()), "failed to fill whole buffer");
+        assert_eq!(received(framed("-1").as_bytes()), "invalid digit found in string");
+        assert!(received(framed("99999999999999999999").as_bytes()).contains("number too large"));
+        assert!(received(b"\r\n{}").contains("no Content-Length"));
+        assert!(received(b"nonsense\r\n\r\n").contains("malformed header"));
+        assert!(received(b"Content-Length: 2\r\n\r\n{}").contains("malformed LSP payload"));
+        assert_eq!(received(&vec![b'a'; 1 << 20]), "the headers of a message are too long");
         let deep = format!("Content-Length: 100000\r\n\r\n{}", "[".repeat(100_000));
-        assert!(said(deep.as_bytes()).contains("recursion limit"));
+        assert!(received(deep.as_bytes()).contains("recursion limit"));
     }
 }

@@ -6,8 +6,8 @@
 use super::{NodeStats, Refusal, Running, lock, refused_by, refused_in_words};
 use crate::compile::{Checked, check_files};
 use crate::library;
-use crate::source::Files;
 use crate::missing_args;
+use crate::source::Files;
 use core::ops::Range;
 use std::collections::BTreeSet;
 use weft_api::{Answer, AtFault, Bundle, Refused};
@@ -46,7 +46,7 @@ struct Statement {
 }
 
 /// A program with another queue at a link.
-struct Altered {
+struct AlteredProgram {
     program: Bundle,
     /// The file of the link, and where it has the queue.
     file: String,
@@ -55,7 +55,7 @@ struct Altered {
 
 /// What a text asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum QueryKind {
     /// There is no statement in it.
     Nothing,
     /// There is an ALTER in it.
@@ -64,7 +64,7 @@ pub(super) enum Asks {
     Others,
 }
 
-impl Asks {
+impl QueryKind {
     pub(super) fn of(text: &str) -> Self {
         // What is longer is refused by whoever reads it.
         if text.len() > SOURCE_BYTES_MAX {
@@ -97,7 +97,7 @@ impl Running {
         let altered = self.altered(&alter).map_err(refuse)?;
         let mut checked = check_files(&altered.program.root, &mut Files::in_bundle(&altered.program));
         if checked.network.is_none() {
-            altered.place(&mut checked, &alter, &statement, text);
+            altered.point_at_statement(&mut checked, &alter, &statement, text);
         }
         let before = self.swaps(alter.link);
         let applied = self.apply_checked(checked, altered.program, false, "a query")?;
@@ -151,7 +151,7 @@ impl Running {
     }
 
     /// The program that runs with another queue at a link.
-    fn altered(&self, alter: &Alter<'_>) -> Result<Altered, String> {
+    fn altered(&self, alter: &Alter<'_>) -> Result<AlteredProgram, String> {
         let mut program = self.program();
         let control = lock(&self.parts.control);
         let of_ports = control.network.links.iter().map(|link| (&link.name, &link.queue));
@@ -173,7 +173,7 @@ impl Running {
             text.push_str(&format!("{line_end}IMPORT '{LIBRARY}{name}.weft';\n"));
         }
         let queue = span.start as usize..span.start as usize + alter.queue.len();
-        Ok(Altered { program, file, queue })
+        Ok(AlteredProgram { program, file, queue })
     }
 }
 
@@ -189,10 +189,16 @@ impl Alter<'_> {
     }
 }
 
-impl Altered {
+impl AlteredProgram {
     /// Has what is said of the queue point at the statement, and not at a line that the author of the program never
     /// wrote.
-    fn place(&self, checked: &mut Checked, alter: &Alter<'_>, statement: &Statement, text: &str) {
+    fn point_at_statement(
+        &self,
+        checked: &mut Checked,
+        alter: &Alter<'_>,
+        statement: &Statement,
+        text: &str,
+    ) {
         let Some((of_link, _)) = checked.sources.files().find(|(_, file)| file.name() == self.file) else {
             return;
         };
@@ -356,22 +362,22 @@ mod tests {
     fn alter_must_be_only_statement() {
         let alter = "ALTER LINK w USE QUEUE a (t = ';') KEEP PACKETS";
         for (text, asks) in [
-            ("", Asks::Nothing),
-            (" ;\n-- alter\n;", Asks::Nothing),
-            (" alter x", Asks::Alter),
-            ("/* why */ ALTER LINK", Asks::Alter),
-            ("SELECT 1; ALTER LINK", Asks::Alter),
-            ("SELECT alter FROM t; SELECT ';alter'", Asks::Others),
+            ("", QueryKind::Nothing),
+            (" ;\n-- alter\n;", QueryKind::Nothing),
+            (" alter x", QueryKind::Alter),
+            ("/* why */ ALTER LINK", QueryKind::Alter),
+            ("SELECT 1; ALTER LINK", QueryKind::Alter),
+            ("SELECT alter FROM t; SELECT ';alter'", QueryKind::Others),
         ] {
-            assert_eq!(Asks::of(text), asks, "{text}");
+            assert_eq!(QueryKind::of(text), asks, "{text}");
         }
         let only = |text: &str| Statement::only(text).map(|statement| statement.text);
         assert_eq!(only(alter).as_deref(), Ok(alter));
         assert_eq!(only(&format!("-- why\n{alter} -- so\n;;")).as_deref(), Ok(alter));
         for text in [format!("{alter}; SELECT 1"), format!("SELECT 1; {alter};"), format!("{alter}; {alter}")]
         {
-            let told = only(&text).expect_err("they are two");
-            assert!(told.starts_with("an ALTER stands alone"), "{told}");
+            let why = only(&text).expect_err("they are two");
+            assert!(why.starts_with("an ALTER stands alone"), "{why}");
         }
     }
 }

@@ -21,21 +21,21 @@ use weft_lang::source::SourceMap;
 const ANSWER_ROWS_MAX: usize = 10_000;
 
 /// Rows that a statement looks at.
-pub(super) enum Seen {
+pub(super) enum RowSource {
     Table(TableView),
     /// Of a system table.
     Rows(Vec<Vec<Value>>),
 }
 
 /// Why a statement was not carried out.
-pub(super) enum Why {
-    Said(Box<Diagnostic>),
+pub(super) enum StatementError {
+    Diagnostic(Box<Diagnostic>),
     Refused(Refusal),
 }
 
-impl Why {
-    pub(super) fn said(diagnostic: Diagnostic) -> Self {
-        Self::Said(Box::new(diagnostic))
+impl StatementError {
+    pub(super) fn diagnostic(diagnostic: Diagnostic) -> Self {
+        Self::Diagnostic(Box::new(diagnostic))
     }
 
     pub(super) fn fold(error: FoldError) -> Self {
@@ -43,7 +43,9 @@ impl Why {
             FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
             FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
         };
-        Self::said(Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"))
+        Self::diagnostic(
+            Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"),
+        )
     }
 }
 
@@ -63,12 +65,12 @@ pub(crate) fn ask(
     }
     let ask_one = |statement: &Statement| {
         let (name, table) = named(network, statement);
-        let seen = seen(store, &name, statement)?;
-        answer(&seen, &statement.kind, table, now).unwrap_or_else(|| {
+        let row_source = row_source(store, &name, statement)?;
+        answer(&row_source, &statement.kind, table, now).unwrap_or_else(|| {
             let diagnostic = Diagnostic::error(code::UNEXPECTED, "nothing is changed here")
                 .at(statement.span, "not a SELECT")
                 .with_help("say it in the program, or to a running node: `weft query`");
-            Err(Why::said(diagnostic))
+            Err(StatementError::diagnostic(diagnostic))
         })
     };
     if asked.is_empty() {
@@ -77,8 +79,8 @@ pub(crate) fn ask(
         return Err((vec![nothing], sources));
     }
     asked.iter().map(ask_one).collect::<Result<_, _>>().map_err(|why| match why {
-        Why::Said(diagnostic) => (vec![*diagnostic], sources),
-        Why::Refused(_) => unreachable!("only a node that runs refuses"),
+        StatementError::Diagnostic(diagnostic) => (vec![*diagnostic], sources),
+        StatementError::Refused(_) => unreachable!("only a node that runs refuses"),
     })
 }
 
@@ -90,28 +92,34 @@ pub(super) fn named<'n>(network: &'n Network, statement: &Statement) -> (TableNa
 }
 
 /// The rows of a table that a statement is about.
-pub(super) fn seen(store: &StateStore, name: &TableName, statement: &Statement) -> Result<Seen, Why> {
-    store.table(name).map(Seen::Table).ok_or_else(|| {
+pub(super) fn row_source(
+    store: &StateStore,
+    name: &TableName,
+    statement: &Statement,
+) -> Result<RowSource, StatementError> {
+    store.table(name).map(RowSource::Table).ok_or_else(|| {
         let message = format!("no program that runs uses `{name}`");
-        Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
+        StatementError::diagnostic(
+            Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"),
+        )
     })
 }
 
 /// What a SELECT answers at `now`, of the rows of a table. None: it is another statement.
 pub(super) fn answer(
-    seen: &Seen,
+    row_source: &RowSource,
     kind: &StatementKind,
     table: &hir::Table,
     now: Time,
-) -> Option<Result<Answer, Why>> {
+) -> Option<Result<Answer, StatementError>> {
     let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
     match kind {
         StatementKind::Select { items, filter, order, limit } => {
             let order = order.map(|(at, descending)| (at, descending, types[at]));
-            Some(select(seen, items, filter.as_ref(), order, *limit, now).map_err(Why::fold))
+            Some(select(row_source, items, filter.as_ref(), order, *limit, now).map_err(StatementError::fold))
         }
         StatementKind::Summary { summary, filter, limit } => {
-            Some(summarize(seen, (summary, &types), filter.as_ref(), *limit, now))
+            Some(summarize(row_source, (summary, &types), filter.as_ref(), *limit, now))
         }
         _ => None,
     }
@@ -119,20 +127,20 @@ pub(super) fn answer(
 
 /// Runs `take` for each row that meets a condition, until it says that it has enough.
 pub(super) fn each_row(
-    seen: &Seen,
+    row_source: &RowSource,
     filter: Option<&Expr>,
     now: Time,
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<(), FoldError> {
-    match seen {
-        Seen::Rows(rows) => {
+    match row_source {
+        RowSource::Rows(rows) => {
             for row in rows {
                 if meets(row, filter, now)? && !take(row)? {
                     break;
                 }
             }
         }
-        Seen::Table(view) => {
+        RowSource::Table(view) => {
             // Rules decide until they are taken out, and are shown as long.
             let alive_at = if view.is_filled { Time(0) } else { now };
             for table in &view.tables {
@@ -200,7 +208,7 @@ pub(super) fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<b
 }
 
 fn select(
-    seen: &Seen,
+    row_source: &RowSource,
     items: &[(String, Expr)],
     filter: Option<&Expr>,
     order: Option<(usize, bool, Type)>,
@@ -210,7 +218,7 @@ fn select(
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let wanted = wanted(limit);
     // Of rows in order, the first are known when all have been seen.
-    each_row(seen, filter, now, |row| {
+    each_row(row_source, filter, now, |row| {
         rows.push(row.to_vec());
         Ok(order.is_some() || rows.len() <= wanted)
     })?;
@@ -231,14 +239,14 @@ fn select(
 
 /// What rows come to together.
 fn summarize(
-    seen: &Seen,
+    row_source: &RowSource,
     (summary, types): (&Summary, &[Type]),
     filter: Option<&Expr>,
     limit: Option<u64>,
     now: Time,
-) -> Result<Answer, Why> {
+) -> Result<Answer, StatementError> {
     let mut groups = Groups::new(summary, types, now);
-    each_row(seen, filter, now, |row| groups.take(row).map(|()| true)).map_err(Why::fold)?;
+    each_row(row_source, filter, now, |row| groups.take(row).map(|()| true)).map_err(StatementError::fold)?;
     let (mut rows, types) = groups.rows()?;
     let is_cut = cut(&mut rows, limit);
     let columns = summary.items.iter().map(|(name, _)| name.clone()).collect();

@@ -59,7 +59,7 @@ fn changes(applied: &Applied) -> String {
     if applied.changes.is_empty() {
         return "no change but places and comments".to_owned();
     }
-    let told = applied.changes.iter().take(CHANGES_MAX).map(|change| {
+    let changes_text = applied.changes.iter().take(CHANGES_MAX).map(|change| {
         let kind = match change.kind {
             ChangeKind::New => "new",
             ChangeKind::Changed => "changed",
@@ -67,7 +67,7 @@ fn changes(applied: &Applied) -> String {
         };
         format!("{kind} {}", change.what)
     });
-    let mut text = told.collect::<Vec<_>>().join(", ");
+    let mut text = changes_text.collect::<Vec<_>>().join(", ");
     if applied.changes.len() > CHANGES_MAX {
         text.push_str(&format!(", and {} more", applied.changes.len() - CHANGES_MAX));
     }

@@ -30,7 +30,7 @@ pub(super) fn of(open: &[OpenPort]) -> Devices {
 /// Keeps tables as the devices are, until the node is gone.
 pub(super) fn watch(parts: &Weak<Parts>) {
     while let Some(parts) = parts.upgrade() {
-        look(&parts);
+        update_tables(&parts);
         drop(parts);
         std::thread::sleep(LOOK_EVERY);
     }
@@ -38,12 +38,12 @@ pub(super) fn watch(parts: &Weak<Parts>) {
 
 /// Brings tables up to date that are not what the devices are. Where that fails the node is about to end, or has lost
 /// a worker, which others tell.
-pub(super) fn look(parts: &Parts) {
-    look_under(parts, &mut lock(&parts.control));
+pub(super) fn update_tables(parts: &Parts) {
+    update_tables_locked(parts, &mut lock(&parts.control));
 }
 
 /// The same for whoever changes the program.
-pub(super) fn look_under(parts: &Parts, control: &mut Control) {
+pub(super) fn update_tables_locked(parts: &Parts, control: &mut Control) {
     let tables = tables_of(&control.network);
     if tables.is_empty() {
         return;

@@ -27,13 +27,13 @@ pub(super) fn look_up(wanted: &BTreeSet<String>, known: &Names) -> Names {
 /// What was found, and how it differs from what was known.
 pub(super) fn found(names: &Names, known: &Names) -> Vec<NameFound> {
     let text = |name: &Name| name.addresses.iter().map(ToString::to_string).collect();
-    let told = |(name, now): (&String, &Name)| NameFound {
+    let to_api = |(name, now): (&String, &Name)| NameFound {
         name: name.clone(),
         addresses: text(now),
         error: now.error.clone(),
         is_changed: known.get(name).map(set_of) != Some(set_of(now)),
     };
-    names.iter().map(told).collect()
+    names.iter().map(to_api).collect()
 }
 
 /// Resolvers give addresses in turns: another order is no change.
@@ -98,7 +98,7 @@ fn look_again(parts: &Parts, due: &BTreeSet<String>) {
     if looked.is_empty() {
         return;
     }
-    let told = found(&looked, &names);
+    let report = found(&looked, &names);
     let mut all = (**names).clone();
     all.extend(looked);
     *names = Arc::new(all);
@@ -106,5 +106,5 @@ fn look_again(parts: &Parts, due: &BTreeSet<String>) {
     if let Some(node) = &*node {
         let _ = node.set_names(&names);
     }
-    log_found(&parts.log, &told);
+    log_found(&parts.log, &report);
 }

@@ -1,10 +1,10 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
-use super::alter::Asks;
-use super::amend::{Becomes, amend, put, with};
-use super::answer::{Seen, Why, answer, each_row, named, seen};
+use super::alter::QueryKind;
+use super::answer::{RowSource, StatementError, answer, each_row, named, row_source};
+use super::row_updates::{RowUpdate, put, update_rows, updated};
 use super::{
-    Control, Parts, Refusal, Running, lock, node_fault, refused_by, refused_in_words, system, unwell,
+    Control, Parts, Refusal, Running, lock, machine_refusal, node_fault, refused_by, refused_in_words, system,
 };
 use crate::job;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -34,7 +34,7 @@ const AGE_REST: u32 = 9;
 const UNQUIET_MAX: Duration = Duration::from_secs(10);
 
 /// What is said of a statement that is refused behind others, which stay done.
-fn told_of(refused: Diagnostic, done: usize) -> Diagnostic {
+fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {
     match done {
         0 => refused,
         1 => refused.with_note("the statement in front of it is done"),
@@ -53,13 +53,13 @@ impl Running {
     }
 
     fn query_here(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
-        match Asks::of(text) {
-            Asks::Alter => return self.alter(text),
-            Asks::Nothing => {
+        match QueryKind::of(text) {
+            QueryKind::Alter => return self.alter(text),
+            QueryKind::Nothing => {
                 let control = lock(&self.parts.control);
                 return Err(self.refuse(&control, &[], &control.sources));
             }
-            Asks::Others => {}
+            QueryKind::Others => {}
         }
         // Asked before the program is held: the workers answer for themselves.
         let status = self.status().unwrap_or_default();
@@ -74,8 +74,10 @@ impl Running {
             let answer = self.carry_out(&mut control, (&network, &status), statement);
             let done = answers.len();
             answers.push(answer.map_err(|why| match why {
-                Why::Said(diagnostic) => self.refuse(&control, &[told_of(*diagnostic, done)], &sources),
-                Why::Refused(refusal) => refusal,
+                StatementError::Diagnostic(diagnostic) => {
+                    self.refuse(&control, &[with_done(*diagnostic, done)], &sources)
+                }
+                StatementError::Refused(refusal) => refusal,
             })?);
         }
         if let Some(first) = answers.first_mut().filter(|_| !diagnostics.is_empty()) {
@@ -93,18 +95,18 @@ impl Running {
         let (name, table) = find(&control.network, &request.table).map_err(refuse)?;
         let changes = changes_of(&table, request).map_err(refuse)?;
         self.change(&mut control, &name, changes).map_err(|why| match why {
-            NotDone::Change(error) => refuse(told_of_row(request, &name, &error)),
-            NotDone::Broken(error) => match refuse(told_of_row(request, &name, &error)) {
+            UpdateError::Change(error) => refuse(row_error(request, &name, &error)),
+            UpdateError::Partial(error) => match refuse(row_error(request, &name, &error)) {
                 Refusal::Refused(refused) => {
                     Refusal::Refused(Refused { rows_in: error.at as u64, ..refused })
                 }
                 other => other,
             },
-            NotDone::Check { at, why } => {
+            UpdateError::Check { at, why } => {
                 refuse(format!("row {} of {name}: {why}", request.first + at as u64 + 1))
             }
-            NotDone::Fold(_) => unreachable!("rows of a request are values"),
-            NotDone::Refused(refusal) => refusal,
+            UpdateError::Fold(_) => unreachable!("rows of a request are values"),
+            UpdateError::Refused(refusal) => refusal,
         })
     }
 
@@ -114,7 +116,7 @@ impl Running {
         let control = lock(&self.parts.control);
         let filler = |name: &TableName| find(&control.network, &name.to_string()).ok()?.1.filled;
         let views = control.compiler.tables();
-        let told = |view: &TableView| TableTold {
+        let to_api = |view: &TableView| TableTold {
             name: view.name.to_string(),
             filled_by: match filler(&view.name) {
                 Some(Filler::Cluster) => "cluster",
@@ -137,7 +139,7 @@ impl Running {
             rows,
             ..TableTold::default()
         });
-        views.iter().map(told).chain(systems).collect()
+        views.iter().map(to_api).chain(systems).collect()
     }
 
     fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
@@ -153,25 +155,25 @@ impl Running {
         control: &mut Control,
         (network, status): (&Network, &Status),
         statement: &Statement,
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, StatementError> {
         let (name, table) = named(network, statement);
         let (n_keys, now) = (table.n_keys, clock::now());
         let is_shared = name.chain.is_empty();
         let own = is_shared.then(|| system::rows(&control.network, &table.name, status)).flatten();
         let view = match own {
-            Some(rows) => Seen::Rows(rows),
-            None => seen(control.compiler.store(), &name, statement)?,
+            Some(rows) => RowSource::Rows(rows),
+            None => row_source(control.compiler.store(), &name, statement)?,
         };
         if let Some(answer) = answer(&view, &statement.kind, table, now) {
             return answer;
         }
-        if let Seen::Table(view) = &view
+        if let RowSource::Table(view) = &view
             && !view.is_filled
-            && let Some((filter, becomes)) = Becomes::of(&statement.kind)
+            && let Some((filter, update)) = RowUpdate::of(&statement.kind)
         {
             let begun = Instant::now();
-            let counts = amend(&self.parts, view, filter, &becomes);
-            return Ok(told(counts.map_err(|why| why.into_why(statement, &name))?, begun));
+            let counts = update_rows(&self.parts, view, filter, &update);
+            return Ok(answer_of(counts.map_err(|why| why.into_why(statement, &name))?, begun));
         }
         let changes = match &statement.kind {
             StatementKind::Select { .. } | StatementKind::Summary { .. } => Vec::new(),
@@ -185,10 +187,10 @@ impl Running {
             StatementKind::Update { set, filter } => {
                 let mut changes = Vec::new();
                 each_row(&view, filter.as_ref(), now, |row| {
-                    changes.push(Change::Put(with(row, set, now)?));
+                    changes.push(Change::Put(updated(row, set, now)?));
                     Ok(true)
                 })
-                .map_err(Why::fold)?;
+                .map_err(StatementError::fold)?;
                 changes
             }
             StatementKind::Delete { filter } => {
@@ -197,12 +199,12 @@ impl Running {
                     changes.push(Change::Remove(row[..n_keys].to_vec()));
                     Ok(true)
                 })
-                .map_err(Why::fold)?;
+                .map_err(StatementError::fold)?;
                 changes
             }
         };
         drop(view);
-        self.change(control, &name, changes).map_err(|not_done| not_done.into_why(statement, &name))
+        self.change(control, &name, changes).map_err(|error| error.into_why(statement, &name))
     }
 
     /// Changes rows, waits until all workers see it, and has what is built of them built anew.
@@ -211,37 +213,37 @@ impl Running {
         control: &mut Control,
         name: &TableName,
         changes: Vec<Change>,
-    ) -> Result<Answer, NotDone> {
+    ) -> Result<Answer, UpdateError> {
         let begun = Instant::now();
         // Tables of the node have no declaration, and are not changed.
         if let Ok((_, table)) = find(&control.network, &name.to_string()) {
             check_rows(&table, &changes)?;
         }
         if let Some(view) = control.compiler.store().table(name).filter(|view| !view.is_filled) {
-            return Ok(told(put(&self.parts, &view, changes)?, begun));
+            return Ok(answer_of(put(&self.parts, &view, changes)?, begun));
         }
         let pending =
-            control.compiler.store().change(name, changes, clock::now()).map_err(NotDone::Change)?;
+            control.compiler.store().change(name, changes, clock::now()).map_err(UpdateError::Change)?;
         let counts = pending.counts;
-        publish(&self.parts, control, pending).map_err(NotDone::Refused)?;
+        publish(&self.parts, control, pending).map_err(UpdateError::Refused)?;
         // If it is told already, it looks again.
         let _ = self.parts.changed.try_send(());
-        Ok(told(counts, begun))
+        Ok(answer_of(counts, begun))
     }
 }
 
 /// Why a row of a request is not put in.
-fn told_of_row(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
+fn row_error(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
     format!("row {} of {name}: {}", request.first + error.at as u64 + 1, error.why)
 }
 
 /// What came of a statement that all workers see by now.
-fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
+fn answer_of(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
     Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
 }
 
 /// Whether what the table says of every row holds of these.
-fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
+fn check_rows(table: &Table, changes: &[Change]) -> Result<(), UpdateError> {
     if table.checks.is_empty() {
         return Ok(());
     }
@@ -249,17 +251,17 @@ fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
         if let Change::Insert(row) | Change::Put(row) = change
             && let Some(check) = broken(table, row)
         {
-            return Err(NotDone::Check { at, why: breaks(table, check, row) });
+            return Err(UpdateError::Check { at, why: breaks(table, check, row) });
         }
     }
     Ok(())
 }
 
 /// Why rows were not changed.
-pub(super) enum NotDone {
+pub(super) enum UpdateError {
     Change(ChangeError),
     /// The same, but the rows in front of this one were.
-    Broken(ChangeError),
+    Partial(ChangeError),
     /// A CHECK of the table does not hold of this one.
     Check {
         at: usize,
@@ -269,19 +271,19 @@ pub(super) enum NotDone {
     Refused(Refusal),
 }
 
-impl NotDone {
+impl UpdateError {
     /// The same of a statement.
-    fn into_why(self, statement: &Statement, name: &TableName) -> Why {
-        let is_broken = matches!(self, Self::Broken(_));
+    fn into_why(self, statement: &Statement, name: &TableName) -> StatementError {
+        let is_broken = matches!(self, Self::Partial(_));
         let ChangeError { at, why } = match self {
-            Self::Change(error) | Self::Broken(error) => error,
+            Self::Change(error) | Self::Partial(error) => error,
             Self::Check { why, .. } => {
                 let diagnostic =
                     Diagnostic::error(code::CHECK_BROKEN, why).at(statement.span, "would make it");
-                return Why::said(diagnostic.with_help("nothing was changed"));
+                return StatementError::diagnostic(diagnostic.with_help("nothing was changed"));
             }
-            Self::Fold(error) => return Why::fold(error),
-            Self::Refused(refusal) => return Why::Refused(refusal),
+            Self::Fold(error) => return StatementError::fold(error),
+            Self::Refused(refusal) => return StatementError::Refused(refusal),
         };
         let span = match &statement.kind {
             StatementKind::Insert { rows, .. } => rows.get(at).map_or(statement.span, |(_, span)| *span),
@@ -298,7 +300,7 @@ impl NotDone {
             2.. if is_broken => diagnostic.with_note(format!("the {at} rows in front of it are in")),
             _ => diagnostic,
         };
-        Why::said(diagnostic.with_help(help))
+        StatementError::diagnostic(diagnostic.with_help(help))
     }
 }
 
@@ -326,7 +328,7 @@ pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
             std::thread::sleep(rest);
         }
         if come.is_err() || unquiet.elapsed() >= UNQUIET_MAX {
-            parts.upgrade().iter().for_each(|parts| code_anew(parts));
+            parts.upgrade().iter().for_each(|parts| recompile_for_shape(parts));
             since = come.is_ok().then(Instant::now);
         }
     }
@@ -334,12 +336,12 @@ pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
 
 /// Makes the code of chains on ports anew, if what it was made for has another shape by now. It does without: what
 /// cannot be compiled runs on as it is.
-fn code_anew(parts: &Parts) {
+fn recompile_for_shape(parts: &Parts) {
     let mut control = lock(&parts.control);
     if control.packets.is_none() || !control.compiler.store().is_outdated() {
         return;
     }
-    let Ok(packets) = control.compiler.packets_anew(&control.network, &control.sources) else { return };
+    let Ok(packets) = control.compiler.recompile_packets(&control.network, &control.sources) else { return };
     let packets = Arc::new(packets);
     let node = lock(&parts.node);
     if node.as_ref().is_some_and(|node| node.take_code(&packets).is_ok()) {
@@ -349,17 +351,17 @@ fn code_anew(parts: &Parts) {
 }
 
 /// Takes out rows that are too old, until the node is gone.
-pub(super) fn age(parts: &Weak<Parts>) {
+pub(super) fn run_expiry(parts: &Weak<Parts>) {
     loop {
         let Some(parts) = parts.upgrade() else { return };
-        let took = age_once(&parts);
+        let took = expire_once(&parts);
         drop(parts);
         std::thread::sleep(AGE_EVERY.max(AGE_REST * took));
     }
 }
 
 /// How long it took to look, without what was done then.
-fn age_once(parts: &Parts) -> Duration {
+fn expire_once(parts: &Parts) -> Duration {
     let mut control = lock(&parts.control);
     let (begun, now) = (Instant::now(), clock::now());
     let expired = control.compiler.store().expired(now);
@@ -395,7 +397,7 @@ pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) ->
     let node = lock(&parts.node);
     let taken = node.as_ref().ok_or(Refusal::Stopping)?.take_up(&pending.swap);
     drop(node);
-    taken.map_err(|error| Refusal::Refused(unwell(&node_fault(&error))))?;
+    taken.map_err(|error| Refusal::Refused(machine_refusal(&node_fault(&error))))?;
     control.compiler.store().settle(pending);
     Ok(())
 }

@@ -9,7 +9,7 @@ use weft_lang::check::question::{Measure, Summary};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Aggregate, Expr};
 
-use super::answer::{Why, compare};
+use super::answer::{StatementError, compare};
 
 /// What is known of the rows so far.
 pub(super) struct Groups<'a> {
@@ -67,17 +67,17 @@ impl<'a> Groups<'a> {
     }
 
     /// The rows of the answer in their order, and the types of their columns.
-    pub(super) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), Why> {
+    pub(super) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), StatementError> {
         let Self { summary, now, groups, .. } = self;
         let types: Vec<Type> = summary.items.iter().map(|(_, measure)| type_of(measure)).collect();
         let row = |group: Group| {
             let items = summary.items.iter().zip(&group.sums).map(|((_, measure), sum)| match measure {
-                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(Why::fold),
+                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(StatementError::fold),
                 Measure::Aggregate(aggregate, ty) => sum.value(aggregate, *ty),
             });
-            items.collect::<Result<Vec<Value>, Why>>()
+            items.collect::<Result<Vec<Value>, StatementError>>()
         };
-        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, Why>>()?;
+        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, StatementError>>()?;
         if let Some((at, descending)) = summary.order {
             rows.sort_by(|a, b| {
                 let order = compare(&a[at], &b[at], types[at]);
@@ -159,7 +159,7 @@ impl Sum {
         Ok(())
     }
 
-    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, Why> {
+    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, StatementError> {
         match aggregate {
             Aggregate::Count | Aggregate::Any => Ok(Value::Int(self.n as i64)),
             Aggregate::Sum(_) | Aggregate::Avg(_) if self.n == 0 => Ok(Value::Null),
@@ -182,13 +182,13 @@ impl Sum {
     }
 }
 
-fn overflow(expr: &Expr, ty: Type) -> Why {
+fn overflow(expr: &Expr, ty: Type) -> StatementError {
     let diagnostic =
         Diagnostic::error(code::OVER_LIMIT, format!("the sum of this is outside what {ty} holds"))
             .at(expr.span, "overflows")
             .with_help("take fewer rows: `WHERE ...`");
     let is_whole = ty != Type::F64 && ty != Type::Interval;
-    Why::said(match is_whole {
+    StatementError::diagnostic(match is_whole {
         true => diagnostic.with_help("or add them as numbers that are rounded: `sum(float(c))`"),
         false => diagnostic,
     })

@@ -76,10 +76,10 @@ impl<'t> Recording<'t> {
         );
         let mut stream = TcpStream::connect(admin).expect("the node answers");
         stream.write_all(head.as_bytes()).expect("it reads");
-        let mut told = String::new();
-        stream.read_to_string(&mut told).expect("it answers");
-        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
-        told.contains("\"tenants\"")
+        let mut printed = String::new();
+        stream.read_to_string(&mut printed).expect("it answers");
+        assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
+        printed.contains("\"tenants\"")
     }
 
     /// Ends it as Ctrl-C does: what it gave, and what it said.
@@ -87,9 +87,10 @@ impl<'t> Recording<'t> {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-INT", &id]).status().expect("kill is there");
         let done = self.child.wait_with_output().expect("it is ours");
-        let [told, said] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        assert!(done.status.success(), "{said}");
-        (told, said)
+        let [printed, errors] =
+            [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(done.status.success(), "{errors}");
+        (printed, errors)
     }
 }
 
@@ -114,13 +115,17 @@ fn live_call_link_is_recorded() {
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
-    let told = data(&record_a_flood(&test, &cart, &file));
-    assert_eq!((told["missed"].as_u64(), told["ended"].as_str()), (Some(0), Some("asked")), "{told}");
+    let printed = data(&record_a_flood(&test, &cart, &file));
+    assert_eq!(
+        (printed["missed"].as_u64(), printed["ended"].as_str()),
+        (Some(0), Some("asked")),
+        "{printed}"
+    );
 
     let shown = data(&ask(&["show", &file, "--json"]));
     assert_eq!((shown["workers"].as_u64(), shown["concurrency"].as_u64()), (Some(4), Some(8)));
     let calls = shown["calls"].as_array().expect("a list");
-    assert_eq!(told["calls"].as_u64(), Some((OTHERS + BRIEF) as u64), "{told}");
+    assert_eq!(printed["calls"].as_u64(), Some((OTHERS + BRIEF) as u64), "{printed}");
     let ends = |end: &str| calls.iter().filter(|call| call["end"]["end"] == end).collect::<Vec<_>>();
     let [sent, dropped, left, waits] = ["sent", "dropped", "left", "waits"].map(ends);
     assert_eq!((dropped.len(), left.len(), waits.len()), (OTHERS / 2, BRIEF, 0), "{shown}");
@@ -144,21 +149,21 @@ fn live_call_link_is_recorded() {
     assert!(picture.contains("calls that wait") && !picture.contains("packet"), "{picture}");
     let listed = ask(&["explain", &file]);
     assert!(listed.contains(": 20 dropped of ") && !listed.contains("packet"), "{listed}");
-    let told = ask(&["explain", &file, &dropped]);
+    let printed = ask(&["explain", &file, &dropped]);
     let is_value = |line: &str| line.trim().starts_with("p.class ") && line.trim().ends_with(" 9");
-    assert!(told.starts_with(&format!("call {dropped} of link tenants: at worker weft-")), "{told}");
-    assert!(told.contains("IF p.class = 9 THEN DROP;") && told.lines().any(is_value), "{told}");
-    let told = ask(&["explain", &file, &left]);
-    assert!(told.contains("  left after ") && told.contains(", before its turn: "), "{told}");
+    assert!(printed.starts_with(&format!("call {dropped} of link tenants: at worker weft-")), "{printed}");
+    assert!(printed.contains("IF p.class = 9 THEN DROP;") && printed.lines().any(is_value), "{printed}");
+    let printed = ask(&["explain", &file, &left]);
+    assert!(printed.contains("  left after ") && printed.contains(", before its turn: "), "{printed}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
 /// Records a link from when many calls wait, until each of them is over; what `weft link record` gave.
 fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
     let query = |text: &str| {
-        let told =
+        let printed =
             output(weft(&test.folder).args(["query", "--admin", &test.node.admin, "-o", "json", text]));
-        String::from_utf8_lossy(&told.stdout).replace([' ', '\n'], "")
+        String::from_utf8_lossy(&printed.stdout).replace([' ', '\n'], "")
     };
     runtime().block_on(async {
         let mut clients = Vec::new();
@@ -201,7 +206,7 @@ fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
 fn workers_share_recording_limit() {
     let test = start(&Named::new("cart-1"));
     let file = test.folder.0.join("few.rec").display().to_string();
-    let said = runtime().block_on(async {
+    let errors = runtime().block_on(async {
         let record = Recording::begin(&test, &file, &["--packets", "3"]);
         until(|| record.has_begun()).await;
         let mut calls = JoinSet::new();
@@ -212,31 +217,34 @@ fn workers_share_recording_limit() {
         assert!(calls.join_all().await.iter().all(Result::is_ok));
         record.end().1
     });
-    assert!(said.contains("3 calls of link tenants") && said.contains("7 calls that came later"), "{said}");
+    assert!(
+        errors.contains("3 calls of link tenants") && errors.contains("7 calls that came later"),
+        "{errors}"
+    );
     let shown = output(weft(&test.folder).args(["link", "show", &file]));
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("3 calls, 0 dropped, 0 left; 7 calls that came later"), "{shown}");
     let data_of = || {
         let shown = output(weft(&test.folder).args(["link", "show", "--json", &file]));
-        let told = data(&String::from_utf8_lossy(&shown.stdout));
-        ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| told[name].clone())
+        let printed = data(&String::from_utf8_lossy(&shown.stdout));
+        ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| printed[name].clone())
     };
     // The file is whole all the same.
     assert_eq!(data_of(), [false.into(), Value::Null, "full".into(), 7.into()]);
     let alter = "ALTER LINK tenants USE QUEUE fq KEEP PACKETS";
-    let said = runtime().block_on(async {
+    let errors = runtime().block_on(async {
         let record = Recording::begin(&test, &file, &[]);
         until(|| record.has_begun()).await;
         let altered = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, alter]));
         assert!(altered.status.success(), "{}", String::from_utf8_lossy(&altered.stderr));
         record.end().1
     });
-    assert!(said.contains("the link got another queue"), "{said}");
+    assert!(errors.contains("the link got another queue"), "{errors}");
     assert_eq!(data_of(), [false.into(), Value::Null, "replaced".into(), 0.into()]);
     let mut other = weft(&test.folder);
     let other = output(other.args(["link", "record", "wan", "-o", &file, "--admin", &test.node.admin]));
-    let said = String::from_utf8_lossy(&other.stderr);
-    assert!(said.contains("there is no link `wan`; the node has tenants"), "{said}");
+    let errors = String::from_utf8_lossy(&other.stderr);
+    assert!(errors.contains("there is no link `wan`; the node has tenants"), "{errors}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
@@ -264,14 +272,14 @@ CREATE QUEUE mine (n U32) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END; -- all"
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     for queue in ["fifo", "sfq", "codel", "mine (n = 6)"] {
-        let (status, told) = query(&format!("ALTER LINK tenants USE QUEUE {queue} KEEP PACKETS"));
-        assert_eq!(status, Some(0), "{told}");
+        let (status, wanted) = query(&format!("ALTER LINK tenants USE QUEUE {queue} KEEP PACKETS"));
+        assert_eq!(status, Some(0), "{wanted}");
     }
-    let refused = |text: &str, told: &[&str]| {
-        let (status, said) = query(text);
-        assert_eq!(status, Some(1), "{said}");
-        told.iter().for_each(|part| assert!(said.contains(part), "{part}: {said}"));
-        said
+    let refused = |text: &str, wanted: &[&str]| {
+        let (status, errors) = query(text);
+        assert_eq!(status, Some(1), "{errors}");
+        wanted.iter().for_each(|part| assert!(errors.contains(part), "{part}: {errors}"));
+        errors
     };
     let broken = "-- why\nALTER LINK tenants\n  USE QUEUE codel ( -- so\n  target = '10 mss')\nKEEP PACKETS;";
     refused(broken, &["<query>:4:12", " 4 |   target = '10 mss')"]);
@@ -282,8 +290,8 @@ CREATE QUEUE mine (n U32) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END; -- all"
     let more = "ALTER LINK tenants USE QUEUE codel ON FAILURE HOLD KEEP PACKETS";
     refused(more, &["changes the queue alone, and has no `ON FAILURE HOLD`", "weft apply"]);
     refused("ALTER LINK tenants RATE '30 calls/s'", &["ALTER LINK wan USE QUEUE", "weft apply"]);
-    let told = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains(&text.replace("(n = 5)", "(n = 6)")), "its author's lines stay: {told}");
+    let printed = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.contains(&text.replace("(n = 5)", "(n = 6)")), "its author's lines stay: {printed}");
     assert_eq!(node.stop(), Some(0));
 }

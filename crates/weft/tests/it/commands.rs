@@ -89,18 +89,21 @@ fn full_stdout_fails_closed_one_does_not() {
     for args in all {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("it is always there");
         let done = output(weft(&folder).current_dir(&folder.0).args(&args).stdout(full));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(told.contains("weft: cannot write to standard output: No space left"), "{args:?}: {told}");
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(
+            printed.contains("weft: cannot write to standard output: No space left"),
+            "{args:?}: {printed}"
+        );
         assert_eq!(done.status.code(), Some(3), "{args:?}");
 
         let (reader, writer) = std::io::pipe().expect("there is room for one");
         drop(reader);
         let done = output(weft(&folder).current_dir(&folder.0).args(&args).stdout(writer));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(0), "{args:?}: {told}");
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {printed}");
         assert!(
-            !told.to_lowercase().contains("pipe") && !told.contains("standard output"),
-            "{args:?}: {told}"
+            !printed.to_lowercase().contains("pipe") && !printed.contains("standard output"),
+            "{args:?}: {printed}"
         );
     }
 }
@@ -157,7 +160,7 @@ fn machine_errors_take_one_line() {
     let good = folder.write("good.weft", NETWORK);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let taken = taken.local_addr().expect("it is bound").to_string();
-    let told = |command: &mut std::process::Command| {
+    let printed = |command: &mut std::process::Command| {
         let done = output(command);
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(3), "{text}");
@@ -166,21 +169,21 @@ fn machine_errors_take_one_line() {
         assert!(lines.get(1).is_none_or(|line| line.starts_with("  help: ")), "{text}");
         text
     };
-    let absent = told(weft(&folder).args(["run", "absent.weft"]));
+    let absent = printed(weft(&folder).args(["run", "absent.weft"]));
     assert!(absent.contains("cannot read `absent.weft`: there is no such file"), "{absent}");
-    let admin = told(weft(&folder).args(["run", "--admin", &taken]).arg(&good));
+    let admin = printed(weft(&folder).args(["run", "--admin", &taken]).arg(&good));
     assert!(admin.contains(&taken) && admin.contains("--admin 127.0.0.1:PORT"), "{admin}");
     // 192.0.2.0/24 is for documentation: no machine has such an address (RFC 5737).
     let elsewhere = folder.write("elsewhere.weft", &NETWORK.replace("127.0.0.1:0", "192.0.2.1:1"));
-    let elsewhere = told(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&elsewhere));
+    let elsewhere = printed(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&elsewhere));
     assert!(elsewhere.contains("listener `frontend` cannot listen on 192.0.2.1:1"), "{elsewhere}");
     let socket = NETWORK.replace("tcp '127.0.0.1:0'", "unix '/proc/weft.sock'");
     let forbidden = folder.write("forbidden.weft", &socket);
-    told(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&forbidden));
-    told(weft(&folder).args(["status", "--admin", "127.0.0.1:1"]));
+    printed(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&forbidden));
+    printed(weft(&folder).args(["status", "--admin", "127.0.0.1:1"]));
     let no_folder = folder.0.join("good.weft").display().to_string();
     let mut no_runtime = weft(&folder);
-    let no_token = told(no_runtime.env("XDG_RUNTIME_DIR", &no_folder).arg("run").arg(&good));
+    let no_token = printed(no_runtime.env("XDG_RUNTIME_DIR", &no_folder).arg("run").arg(&good));
     assert!(no_token.contains("cannot write the admin token"), "{no_token}");
 }
 
@@ -191,8 +194,8 @@ fn missing_resource_is_machine_fault() {
     let check = |text: &str, args: &[&str], code: &str| {
         let file = folder.write("network.weft", text);
         let done = output(weft(&folder).args(args).arg(&file));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(told.contains(code), "{told}");
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(printed.contains(code), "{printed}");
         done.status.code()
     };
     let import = format!("IMPORT 'absent.weft';\n{NETWORK}");
@@ -272,8 +275,8 @@ fn wrapper_binds_as_nullable_scalar() {
     // Both are one place of the message: an element that sets one sets the other.
     let both = check("user TEXT?, name TEXT?)", "  only_alice (user := req.user, name := req.user.value);");
     assert_eq!(both.0, Some(0), "{}", both.1);
-    let (status, told) = check("user TEXT)", "  only_alice;");
-    assert!(status == Some(1) && told.contains("W0217") && told.contains("`user TEXT?`"), "{told}");
+    let (status, printed) = check("user TEXT)", "  only_alice;");
+    assert!(status == Some(1) && printed.contains("W0217") && printed.contains("`user TEXT?`"), "{printed}");
 }
 
 /// A network whose log goes nowhere looks well until somebody needs the log.
@@ -346,14 +349,14 @@ fn apply_json_is_one_object() {
 #[test]
 fn help_texts_name_the_obstacle() {
     let folder = Folder::new();
-    let told = |args: &[&str]| {
+    let printed = |args: &[&str]| {
         let done = output(weft(&folder).args(args));
         assert_eq!(done.status.code(), Some(3));
         String::from_utf8_lossy(&done.stderr).into_owned()
     };
     let socket = folder.0.join("nowhere/front.sock").display().to_string();
     let unix = folder.write("unix.weft", &NETWORK.replace("tcp '127.0.0.1:0'", &format!("unix '{socket}'")));
-    let missing = told(&["run", "--admin", "127.0.0.1:0", &unix.display().to_string()]);
+    let missing = printed(&["run", "--admin", "127.0.0.1:0", &unix.display().to_string()]);
     let named = format!("make the folder `{}`", folder.0.join("nowhere").display());
     assert!(missing.contains(&named), "{missing}");
     let other = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -366,7 +369,7 @@ fn help_texts_name_the_obstacle() {
         }
     });
     let token = folder.write_private("token", "00").display().to_string();
-    let not_http = told(&["status", "--admin", &address, "--token-file", &token]);
+    let not_http = printed(&["status", "--admin", &address, "--token-file", &token]);
     assert!(not_http.contains("is no admin endpoint") && not_http.contains("another program"), "{not_http}");
 }
 
@@ -408,15 +411,15 @@ fn fmt_replaces_file_keeps_mode() {
 #[test]
 fn commands_have_manual_and_completion() {
     let folder = Folder::new();
-    let said = |args: &[&str]| {
+    let manual = |args: &[&str]| {
         let done = output(weft(&folder).args(args));
         assert!(done.status.success(), "{args:?}");
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
-    assert!(said(&["man"]).contains(".TH weft 1"), "{}", said(&["man"]));
-    assert!(said(&["man", "run"]).contains(".TH weft-run 1"), "{}", said(&["man", "run"]));
+    assert!(manual(&["man"]).contains(".TH weft 1"), "{}", manual(&["man"]));
+    assert!(manual(&["man", "run"]).contains(".TH weft-run 1"), "{}", manual(&["man", "run"]));
     for shell in ["bash", "zsh", "fish"] {
-        assert!(said(&["completions", shell]).contains("apply"), "{shell}");
+        assert!(manual(&["completions", shell]).contains("apply"), "{shell}");
     }
     assert_eq!(output(weft(&folder).args(["man", "nonsense"])).status.code(), Some(2));
 }
@@ -444,15 +447,15 @@ fn dry_run_prints_changes() {
 fn error_shows_location_and_help() {
     let folder = Folder::new();
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
-    let told = output(weft(&folder).arg("check").arg(&bad));
-    let text = String::from_utf8_lossy(&told.stderr).into_owned();
+    let printed = output(weft(&folder).arg("check").arg(&bad));
+    let text = String::from_utf8_lossy(&printed.stderr).into_owned();
     assert!(text.contains("error[W0") && text.contains("usr") && text.contains("help:"), "{text}");
-    let told = output(weft(&folder).args(["check", "--json"]).arg(&bad));
-    let data: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON value");
+    let printed = output(weft(&folder).args(["check", "--json"]).arg(&bad));
+    let data: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("one JSON value");
     assert!(data.to_string().contains("W0"), "{data}");
     let good = folder.write("good.weft", NETWORK);
-    let told = output(weft(&folder).args(["check", "--json", "--cost"]).arg(&good));
-    let data: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON value");
+    let printed = output(weft(&folder).args(["check", "--json", "--cost"]).arg(&good));
+    let data: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("one JSON value");
     assert_eq!(data["costs"][0]["element"], "only_alice", "{data}");
 }
 
@@ -502,9 +505,9 @@ fn port_in_use_takes_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound").to_string();
     let network = folder.write("network.weft", &NETWORK.replace("127.0.0.1:0", &address));
-    let told = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&network));
-    let text = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert_eq!(told.status.code(), Some(3), "{text}");
+    let printed = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&network));
+    let text = String::from_utf8_lossy(&printed.stderr).into_owned();
+    assert_eq!(printed.status.code(), Some(3), "{text}");
     assert!(text.contains(&address) && text.contains("help:"), "{text}");
 }
 
@@ -645,11 +648,11 @@ fn closed_terminal_ends_node_cleanly() {
     terminal.args(["-q", "-e", "-c", &inside, "/dev/null"]).env("XDG_RUNTIME_DIR", &folder.0);
     let started = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let Ok(mut terminal) = started else { return eprintln!("skipped: `script` is not here") };
-    let told = |mark: &str| std::fs::read_to_string(&talk).unwrap_or_default().contains(mark);
-    wait_until("the node starts", || told("admin http://"));
+    let log_has = |mark: &str| std::fs::read_to_string(&talk).unwrap_or_default().contains(mark);
+    wait_until("the node starts", || log_has("admin http://"));
     terminal.kill().expect("it is ours");
     terminal.wait().expect("it is ours");
-    wait_until("the node has ended", || told("stopped: 0 calls begun"));
+    wait_until("the node has ended", || log_has("stopped: 0 calls begun"));
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weft")]);
     command.env("XDG_RUNTIME_DIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
@@ -708,16 +711,16 @@ fn sighup_without_terminal_applies() {
     let events: Vec<serde_json::Value> =
         talk.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect();
     let of = |event: &str| {
-        let is_it = |told: &&serde_json::Value| told["event"] == event;
+        let is_it = |printed: &&serde_json::Value| printed["event"] == event;
         events
             .iter()
             .filter(is_it)
-            .map(|told| (told["by"].as_str(), told["version"].as_u64()))
+            .map(|printed| (printed["by"].as_str(), printed["version"].as_u64()))
             .collect::<Vec<_>>()
     };
     assert_eq!(of("apply"), [(Some("SIGHUP"), Some(2)), (Some("eve\nroot"), Some(3))], "{talk}");
     assert_eq!(of("refuse"), [(Some("SIGHUP"), Some(2)), (Some("SIGHUP"), None)], "{talk}");
-    let changed = events.iter().find(|told| told["event"] == "apply").expect("there are two");
+    let changed = events.iter().find(|printed| printed["event"] == "apply").expect("there are two");
     assert_eq!(changed["changes"][0]["what"], "element only_alice", "{talk}");
 }
 
@@ -743,9 +746,9 @@ fn unresolved_name_is_down_endpoint() {
     assert!(run(&["status"]).contains("cart.invalid:1 of cart is down: "));
     let file = network.display().to_string();
     for args in [&["apply", "--dry-run", &file][..], &["apply", &file]] {
-        let told = run(args);
-        assert!(told.contains("name cart.invalid:1 has no address: "), "{told}");
-        assert!(told.contains("name localhost:1 is ") && told.contains(", as before"), "{told}");
+        let printed = run(args);
+        assert!(printed.contains("name cart.invalid:1 has no address: "), "{printed}");
+        assert!(printed.contains("name localhost:1 is ") && printed.contains(", as before"), "{printed}");
     }
     let (status, talk) = node.stop_and_hear();
     assert!(status == Some(0) && talk.contains("its endpoint is down"), "{talk}");
@@ -758,14 +761,15 @@ fn status_lists_options() {
     let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (message_size_max = '8 MiB');");
     let text = text.replace("'127.0.0.1:1';", "'127.0.0.1:1' WITH (backoff_max = '9 s');");
     let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);
-    let told = output(weft(&folder).args(["status", "--admin", &node.admin]));
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let printed = output(weft(&folder).args(["status", "--admin", &node.admin]));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
     assert!(
-        told.contains("   message_size_max 8 MiB\n") && told.contains("\ncluster cart   backoff_max 9 s\n"),
-        "{told}"
+        printed.contains("   message_size_max 8 MiB\n")
+            && printed.contains("\ncluster cart   backoff_max 9 s\n"),
+        "{printed}"
     );
-    let told = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
-    let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one object");
+    let printed = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
+    let status: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("one object");
     let options = status["listeners"][0]["options"].as_array().expect("all of them");
     assert_eq!(options.len(), weft_core::options::LISTENER_OPTIONS.len());
     assert_eq!(

@@ -36,14 +36,14 @@ CREATE CHAIN squeezed_key ON a -> b METHOD 'shop.Cart/Get' AS
 END;
 ";
 
-fn said(command: &mut Command) -> String {
+fn stdout_of(command: &mut Command) -> String {
     let done = output(command);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 fn explained(folder: &Folder, args: &[&str]) -> String {
-    said(weft(folder).current_dir(&folder.0).args(["explain", "--full"]).args(args))
+    stdout_of(weft(folder).current_dir(&folder.0).args(["explain", "--full"]).args(args))
 }
 
 fn assert_narrow(text: &str) {
@@ -119,10 +119,10 @@ END;
     insta::assert_snapshot!("filters", text);
     let data = explained(&folder, &["filtered.weft", "--json"]);
     let data: serde_json::Value = serde_json::from_str(&data).expect("one JSON object");
-    let told = &data["chains"][0]["filters"];
-    assert_eq!(told.as_array().map(Vec::len), Some(12));
-    assert_eq!(told[0]["policies"][0]["policy"], "RATE");
-    assert_eq!(told[11]["wraps"], serde_json::json!([]));
+    let printed = &data["chains"][0]["filters"];
+    assert_eq!(printed.as_array().map(Vec::len), Some(12));
+    assert_eq!(printed[0]["policies"][0]["policy"], "RATE");
+    assert_eq!(printed[11]["wraps"], serde_json::json!([]));
 }
 
 /// The example that everybody starts with is the one that people will try it on.
@@ -130,7 +130,7 @@ END;
 fn explain_prints_shop() {
     let folder = Folder::new();
     let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop");
-    let text = said(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop", "--full"]));
+    let text = stdout_of(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop", "--full"]));
     assert_narrow(&text);
     insta::assert_snapshot!("shop", text);
 }
@@ -152,10 +152,10 @@ fn unknown_chain_lists_known_ones() {
     let missing_args = folder.write("wanting.weft", text);
     for name in [&[][..], &["w"]] {
         let done = output(weft(&folder).arg("explain").arg(&missing_args).args(name));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
         let needs = "weft: queue `w` needs an argument for `t`\n  help: explain a queue with a value for each: \
                      `CREATE QUEUE mine AS w (t = ...); END;`\n";
-        assert_eq!((done.status.code(), told.as_str()), (Some(1), needs));
+        assert_eq!((done.status.code(), printed.as_str()), (Some(1), needs));
     }
     let bad = folder.write("bad.weft", "CREATE ELEMENT");
     assert_eq!(output(weft(&folder).arg("explain").arg(&bad)).status.code(), Some(1));
@@ -295,14 +295,14 @@ fn filter_keys_are_not_elements() {
     let folder = Folder::new();
     let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
     folder.write("tried.weft", &program);
-    let check = |args: &[&str]| said(weft(&folder).current_dir(&folder.0).arg("check").args(args));
+    let check = |args: &[&str]| stdout_of(weft(&folder).current_dir(&folder.0).arg("check").args(args));
     let text = check(&["tried.weft", "--cost"]);
     assert!(text.contains("inorder (keys of a filter)"), "{text}");
     let data: serde_json::Value =
         serde_json::from_str(&check(&["tried.weft", "--cost", "--json"])).expect("JSON");
-    let told = data["costs"].as_array().expect("a list");
-    let filters: Vec<_> = told.iter().filter(|cost| cost["is_filter"] == true).collect();
-    assert_eq!((told.len(), filters.len()), (4, 1), "{data}");
+    let printed = data["costs"].as_array().expect("a list");
+    let filters: Vec<_> = printed.iter().filter(|cost| cost["is_filter"] == true).collect();
+    assert_eq!((printed.len(), filters.len()), (4, 1), "{data}");
     let explained = explained(&folder, &["tried.weft", "--json"]);
     let explained: serde_json::Value = serde_json::from_str(&explained).expect("JSON");
     assert_eq!(filters[0]["request"], explained["chains"][0]["filters"][0]["keys"]["ops"], "{data}");
@@ -337,8 +337,8 @@ CREATE LINK uplink ON PORT wan RATE '15 Mbit/s' QUEUE fifo;
 CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
 ",
     );
-    let told = explained(&folder, &["net.weft", "uplink"]);
-    assert!(told.starts_with("link uplink on port wan, 15 Mbit/s\nqueue fifo\n"), "{told}");
+    let printed = explained(&folder, &["net.weft", "uplink"]);
+    assert!(printed.starts_with("link uplink on port wan, 15 Mbit/s\nqueue fifo\n"), "{printed}");
     let all = explained(&folder, &["net.weft"]);
     assert!(all.contains("link downlink on port wan, ingress, as fast as that takes packets\n"), "{all}");
     let data = explained(&folder, &["net.weft", "uplink", "--json"]);
@@ -357,10 +357,10 @@ CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
 fn explain_lists_branches() {
     let folder = Folder::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/uplinks/network.weft");
-    let told = explained(&folder, &[example, "out"]);
-    assert!(told.contains("steered      syn_guard.suspect -> meter"), "{told}");
-    assert!(told.contains("chains on frames run in the order in which they are written"), "{told}");
-    assert_narrow(&told);
+    let printed = explained(&folder, &[example, "out"]);
+    assert!(printed.contains("steered      syn_guard.suspect -> meter"), "{printed}");
+    assert!(printed.contains("chains on frames run in the order in which they are written"), "{printed}");
+    assert_narrow(&printed);
     let data: serde_json::Value =
         serde_json::from_str(&explained(&folder, &[example, "out", "--json"])).expect("it is data");
     let branch = &data["chains"][0]["branches"][0];

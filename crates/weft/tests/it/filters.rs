@@ -14,12 +14,12 @@ use tonic::{Code, Request, Response, Status, Streaming};
 const CONNECTIONS: usize = 8;
 
 /// What a server did, by user.
-type Seen = Arc<Mutex<BTreeMap<String, Vec<(i64, Instant, Instant)>>>>;
+type CallTimes = Arc<Mutex<BTreeMap<String, Vec<(i64, Instant, Instant)>>>>;
 
 /// A cart that does what the name of the user says.
 #[derive(Clone, Default)]
 struct Moody {
-    seen: Seen,
+    seen: CallTimes,
 }
 
 impl Moody {

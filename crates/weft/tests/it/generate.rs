@@ -28,8 +28,8 @@ fn generate(folder: &Folder, args: &[&str]) -> Output {
 }
 
 fn json(done: &Output) -> Value {
-    let said = String::from_utf8_lossy(&done.stderr);
-    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{said}"))
+    let errors = String::from_utf8_lossy(&done.stderr);
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{errors}"))
 }
 
 fn bytes(path: &Path) -> Vec<u8> {
@@ -66,13 +66,13 @@ fn own_protocol_generates_and_replays() {
 
     let mut replay = weft(&folder);
     replay.args(["replay", program, "--in"]).arg(&files[0]).args(["-o", "json"]);
-    let told = json(&output(&mut replay));
-    let element = &told["elements"][0];
+    let report = json(&output(&mut replay));
+    let element = &report["elements"][0];
     let malformed = made["malformed"].as_array().expect("they are told");
     let n_malformed: u64 = malformed.iter().filter_map(|of| of["packets"].as_u64()).sum();
     assert!(n_malformed < 10, "{made}");
     // Later fragments have none, nor has what is in more tunnels than a chain looks into.
-    assert!(element["seen"].as_u64() >= Some(45), "{told}");
+    assert!(element["seen"].as_u64() >= Some(45), "{report}");
 }
 
 /// Receivers drop a fragment that no sender can have cut, so such packets would test nothing behind it.
@@ -109,17 +109,17 @@ fn impossible_generate_is_refused() {
         assert_eq!(done.status.code(), Some(status), "{args:?}");
         String::from_utf8_lossy(&done.stderr).into_owned()
     };
-    let told = refused(&[program, "--with", "senser"], 2);
-    assert!(told.contains("no protocol `senser`") && told.contains("`sensor`"), "{told}");
-    let told = refused(&[program, "--first", "arp", "--with", "sensor"], 2);
-    assert!(told.contains("begins with `arp` has a `sensor`"), "{told}");
+    let report = refused(&[program, "--with", "senser"], 2);
+    assert!(report.contains("no protocol `senser`") && report.contains("`sensor`"), "{report}");
+    let report = refused(&[program, "--first", "arp", "--with", "sensor"], 2);
+    assert!(report.contains("begins with `arp` has a `sensor`"), "{report}");
     let alone = folder.write("alone.weft", "CREATE PROTOCOL own (a bit(8), PAYLOAD bytes);\n");
     let alone = alone.to_str().expect("it is text");
     assert!(refused(&[alone], 2).contains("--first"));
     let done = generate(&folder, &[alone, "--first", "own", "--count", "5", "-o", "json"]);
     assert_eq!(json(&done)["packets"], 5);
-    let told = refused(&[program, "--out", "no/such/folder/x.pcap"], 3);
-    assert!(told.contains("no/such/folder"), "{told}");
+    let report = refused(&[program, "--out", "no/such/folder/x.pcap"], 3);
+    assert!(report.contains("no/such/folder"), "{report}");
 }
 
 /// Whoever makes packets of a list of options would have next to none that any parser takes.
@@ -146,8 +146,12 @@ CREATE CHAIN c ON PORT wire AS put; END;
     let file = |name: &str| folder.0.join(name).to_str().expect("it is text").to_owned();
     let (made, pushed) = (file("made.pcap"), file("pushed.pcap"));
     let args = [program, "--with", "tlv", "--count", "300", "--out", &made, "-o", "json"];
-    let told = json(&generate(&folder, &args));
-    assert_eq!((&told["packets"], &told["malformed"]), (&300.into(), &Value::Array(Vec::new())), "{told}");
+    let report = json(&generate(&folder, &args));
+    assert_eq!(
+        (&report["packets"], &report["malformed"]),
+        (&300.into(), &Value::Array(Vec::new())),
+        "{report}"
+    );
     // Headers that are put on have as many rounds as they say.
     let args = [program, "--count", "50", "--seed", "1", "--out", &made, "-o", "json"];
     let others = json(&generate(&folder, &args));

@@ -2,7 +2,7 @@
 //! ones.
 
 use crate::node::{Folder, output, weft};
-use crate::replay::{capture, fragments, packet, packets_in, sum, told_of};
+use crate::replay::{capture, fragments, packet, packets_in, replay_json, sum};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,9 +25,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS see; END;
 const SEEN: &str = "SELECT port, n, bytes, intact FROM edge.see.seen ORDER BY port";
 
 /// What the element has seen: port, packets, bytes, packets whose checksums hold.
-fn seen(folder: &Folder, program: &Path, input: &Path, args: &[&str]) -> Value {
-    let told = told_of(folder, program, input, &[&["--query", SEEN], args].concat());
-    told["answers"][0]["rows"].clone()
+fn counts_of(folder: &Folder, program: &Path, input: &Path, args: &[&str]) -> Value {
+    let report = replay_json(folder, program, input, &[&["--query", SEEN], args].concat());
+    report["answers"][0]["rows"].clone()
 }
 
 /// A capture of packets with their link types.
@@ -87,7 +87,7 @@ fn packets_decode_on_all_link_types() {
     ];
     let input = folder.0.join("in.pcapng");
     links(&input, &packets);
-    let rows = seen(&folder, &program, &input, &[]);
+    let rows = counts_of(&folder, &program, &input, &[]);
     let ports: Vec<u64> = rows.as_array().expect("rows").iter().filter_map(|row| row[0].as_u64()).collect();
     assert_eq!(ports, (1001..=1014).collect::<Vec<_>>());
     assert!(rows.as_array().expect("rows").iter().all(|row| row[3] == 1), "{rows}");
@@ -127,16 +127,16 @@ fn offloaded_checksums_can_be_trusted() {
     let last = broken.len() - 1;
     broken[last] ^= 1;
     capture(&input, &[unfinished(3_000), unfinished(5), packet(9, 53), broken]);
-    let rows = seen(&folder, &program, &input, &[]);
+    let rows = counts_of(&folder, &program, &input, &[]);
     assert_eq!(rows, json!([[7, 1, 47, 0], [53, 1, 47, 1]]));
-    let told = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    let report = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
+    let report = String::from_utf8_lossy(&report.stderr).into_owned();
     let hint = "2 of 4 packets have a checksum, and 2 a length of 0, that a device was still to fill in: \
                 --trust-checksums does so";
-    assert!(told.contains(hint), "{told}");
+    assert!(report.contains(hint), "{report}");
     let out = folder.0.join("out.pcap");
     let args = ["--trust-checksums", "--out", out.to_str().expect("it is text")];
-    let rows = seen(&folder, &program, &input, &args);
+    let rows = counts_of(&folder, &program, &input, &args);
     assert_eq!(rows, json!([[7, 1, 47, 1], [53, 1, 47, 1], [80, 2, 3054 + 59, 2]]));
     let left = packets_in(&out);
     assert_eq!((u16::from_be_bytes([left[0][16], left[0][17]]), sum(&left[0][14..34])), (3_040, 0xffff));
@@ -144,8 +144,8 @@ fn offloaded_checksums_can_be_trusted() {
     assert_eq!(left[0][34..], unfinished(3_000)[34..]);
     // Few are no reason for a word.
     capture(&input, &[&vec![packet(9, 53); 20][..], &[unfinished(5)]].concat());
-    let told = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
-    assert!(!String::from_utf8_lossy(&told.stderr).contains("trust"));
+    let report = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
+    assert!(!String::from_utf8_lossy(&report.stderr).contains("trust"));
 }
 
 /// Captures are mostly made with a short snapshot, and all of their packets would count as malformed.
@@ -171,7 +171,7 @@ fn snapped_packets_parse_headers() {
         write(&input, 64);
         let args = ["--backend", backend, "--out", out.to_str().expect("it is text")];
         let bytes = 2 * whole.len();
-        assert_eq!(seen(&folder, &program, &input, &args), json!([[9, 1, 47, 1], [53, 2, bytes, 2]]));
+        assert_eq!(counts_of(&folder, &program, &input, &args), json!([[9, 1, 47, 1], [53, 2, bytes, 2]]));
         let (mut reader, mut lengths) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) = reader.next().expect("it is whole") {
@@ -180,14 +180,14 @@ fn snapped_packets_parse_headers() {
         assert_eq!(lengths, [(64, whole.len()), (47, 47), (64, whole.len())]);
         // A header in part cannot be asked for.
         write(&input, 38);
-        let told = told_of(&folder, &program, &input, &args);
-        let why = told["ended"][0]["why"].as_str().expect("it is told");
-        assert!(why.contains("udp") && why.contains("truncated"), "{told}");
+        let report = replay_json(&folder, &program, &input, &args);
+        let why = report["ended"][0]["why"].as_str().expect("it is told");
+        assert!(why.contains("udp") && why.contains("truncated"), "{report}");
     }
     // One that is whole and says that it is longer is malformed beside them.
     let liar = [&packet(9, 9)[..16], &[1], &packet(9, 9)[17..]].concat();
     capture(&input, &[liar]);
-    assert_eq!(seen(&folder, &program, &input, &[]), json!([]));
+    assert_eq!(counts_of(&folder, &program, &input, &[]), json!([]));
 }
 
 /// Whoever reads what became of each packet would look for the one that came twice in the wrong place.
@@ -195,15 +195,15 @@ fn snapped_packets_parse_headers() {
 fn duplicate_fragment_keeps_order() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
-    let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
+    let (input, report) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
     let parts = fragments(53, 1, 3_000, 1_480);
     let again = [parts[1].clone(), packet(9, 3), parts[2].clone(), packet(9, 4)];
     let packets = [&[packet(9, 1)][..], &parts[..2], &[packet(9, 2)], &again].concat();
     capture(&input, &packets);
     let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
+    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&report);
     assert_eq!(output(&mut replay).status.code(), Some(0));
-    assert!(packets_in(&told) == packets);
+    assert!(packets_in(&report) == packets);
 }
 
 /// What a host hands to its device in one piece could not be looked at, or would be written over.
@@ -223,6 +223,6 @@ fn packets_over_64_kib_pass_whole() {
     capture(&input, &packets);
     let args = ["--out", out.to_str().expect("it is text")];
     let bytes = packets.iter().map(Vec::len).sum::<usize>();
-    assert_eq!(seen(&folder, &program, &input, &args), json!([[0, 3, bytes, 0]]));
+    assert_eq!(counts_of(&folder, &program, &input, &args), json!([[0, 3, bytes, 0]]));
     assert_eq!(packets_in(&out), packets);
 }

@@ -13,8 +13,8 @@ fn firewall_import_is_all_or_nothing() {
     let refused = output(weft(&folder).args(["import", list]));
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stdout.is_empty());
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("rules.nft:5:16: `quota` is not read in a rule"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(printed.contains("rules.nft:5:16: `quota` is not read in a rule"), "{printed}");
     let kept = output(weft(&folder).args(["import", list, "--keep-going", "--table", "edge.ruleset.rules"]));
     assert!(kept.status.success());
     let rows = String::from_utf8(kept.stdout).expect("it is text");
@@ -73,16 +73,19 @@ fn import_reports_limits_and_changes() {
         );
         folder.write("list.nft", &text)
     };
-    let told = output(weft(&folder).arg("import").arg(list("th dport 80 accept\ntcp dport 80 accept")));
-    assert!(told.status.success());
-    let warning = String::from_utf8_lossy(&told.stderr);
+    let printed = output(weft(&folder).arg("import").arg(list("th dport 80 accept\ntcp dport 80 accept")));
+    assert!(printed.status.success());
+    let warning = String::from_utf8_lossy(&printed.stderr);
     assert!(warning.contains("list.nft:2:1: warning: `th`"), "{warning}");
-    assert!(String::from_utf8_lossy(&told.stdout).contains("'line 3'"));
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("'line 3'"));
     let ports = |from: u16| (0..220).map(|nth| (from + 2 * nth).to_string()).collect::<Vec<_>>().join(", ");
     let rule = format!("tcp sport {{ {} }} tcp dport {{ {} }} accept", ports(20_000), ports(40_000));
     let refused = output(weft(&folder).arg("import").arg(list(&rule)));
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stdout.is_empty());
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(told.contains("the list becomes 48,400 rows") && told.contains("4194304 bytes"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        printed.contains("the list becomes 48,400 rows") && printed.contains("4194304 bytes"),
+        "{printed}"
+    );
 }

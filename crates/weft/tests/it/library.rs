@@ -550,10 +550,10 @@ fn tenants_example_shares_fairly() {
     });
     let mut query = weft(&test.folder);
     let text = "SELECT port, queue, sent, queued, concurrency, in_flight FROM links";
-    let told = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let row = told.replace([' ', '\n'], "");
-    assert!(row.contains(r#"["cart","drr",405,0,8,0]"#), "{told}");
+    let printed = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let row = printed.replace([' ', '\n'], "");
+    assert!(row.contains(r#"["cart","drr",405,0,8,0]"#), "{printed}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
@@ -577,9 +577,9 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
     let test = Test { node, folder };
     let query = |text: &str| {
         let mut query = weft(&test.folder);
-        let told = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        String::from_utf8_lossy(&told.stdout).replace([' ', '\n'], "")
+        let printed = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+        assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+        String::from_utf8_lossy(&printed.stdout).replace([' ', '\n'], "")
     };
     let n_answered = runtime().block_on(async {
         let mut calls = tokio::task::JoinSet::new();
@@ -617,11 +617,11 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
     // The node hears of the last callers that have left a little later.
     let until = Instant::now() + Duration::from_secs(5);
     loop {
-        let told = query("SELECT arrived - sent - left, queue, queued, in_flight, dropped FROM links");
-        if told.contains(r#"[0,"sfq",0,0,0]"#) {
+        let printed = query("SELECT arrived - sent - left, queue, queued, in_flight, dropped FROM links");
+        if printed.contains(r#"[0,"sfq",0,0,0]"#) {
             break;
         }
-        assert!(Instant::now() < until, "{told}");
+        assert!(Instant::now() < until, "{printed}");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(test.node.stop(), Some(0));
@@ -670,7 +670,7 @@ fn guide_example_cites_library_lines() {
     let verdict = "MARK OR DROP;";
     let line = 1 + queue.lines().position(|line| line.trim() == verdict).expect("it drops");
     let is_told =
-        |begins: &str, ends: &str| page.lines().any(|told| told.starts_with(begins) && told.ends_with(ends));
+        |begins: &str, ends: &str| page.lines().any(|line| line.starts_with(begins) && line.ends_with(ends));
     for (begins, ends) in [
         (format!("down  codel    {line}  dropped "), String::new()),
         ("  was dropped after ".to_owned(), format!(" by line {line} of codel, at the head")),

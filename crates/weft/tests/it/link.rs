@@ -134,19 +134,19 @@ fn command_sees_rate_and_delay() {
     emulate.args(["--record", &file]);
     emulate.args(["--up-rate", "5mbit", "--down-rate", "20mbit", "--queue", "codel (target = '10 ms')"]);
     let done = output(emulate.arg("--").args(end("near_end")));
-    let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    if said.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {said}");
+    let (printed, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if errors.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {errors}");
     }
-    assert!(done.status.success(), "{told}\n{said}");
-    let measured = told.lines().find_map(|line| line.split_once("measured ")).expect("it measures").1;
+    assert!(done.status.success(), "{printed}\n{errors}");
+    let measured = printed.lines().find_map(|line| line.split_once("measured ")).expect("it measures").1;
     let figures: Vec<f64> = measured.split(' ').map(|word| word.parse().expect("a number")).collect();
     // 52 bytes of each 1500 are headers. On a busy machine the command may read late what came in time, and CoDel may
     // take long over what slow start has overdone.
-    assert!((2e6..26e6).contains(&figures[0]), "{measured}: {told}");
+    assert!((2e6..26e6).contains(&figures[0]), "{measured}: {printed}");
     assert!((40.0..80.0).contains(&figures[1]) && (40.0..80.0).contains(&figures[2]), "{measured}");
     let summary: Value =
-        serde_json::from_str(told.lines().last().expect("there is a summary")).expect("data");
+        serde_json::from_str(printed.lines().last().expect("there is a summary")).expect("data");
     let down = &summary["links"]["down"];
     assert!(down["through_bytes"].as_u64() > Some(STREAM_BYTES as u64), "{summary}");
     assert_eq!(down["queue"], "codel (target = '10 ms')");
@@ -163,9 +163,9 @@ fn command_sees_rate_and_delay() {
 fn recorded(folder: &Folder, file: &str, down: &Value) {
     let ask = |args: &[&str]| {
         let done = output(weft(folder).arg("link").args(args));
-        let (told, said) = (String::from_utf8_lossy(&done.stdout).into_owned(), done.stderr);
-        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
-        told
+        let (printed, errors) = (String::from_utf8_lossy(&done.stdout).into_owned(), done.stderr);
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&errors));
+        printed
     };
     let shown = ask(&["show", file, "--link", "down", "--json"]);
     let shown: Value = serde_json::from_str(&shown).expect("it is data");
@@ -185,10 +185,10 @@ fn recorded(folder: &Folder, file: &str, down: &Value) {
     let listed: Value =
         serde_json::from_str(&ask(&["explain", file, "--link", "down", "--json"])).expect("data");
     let first = listed[0]["packet"].as_u64().expect("a number").to_string();
-    let told = ask(&["explain", file, &first, "--link", "down"]);
+    let printed = ask(&["explain", file, &first, "--link", "down"]);
     assert!(
-        told.contains("MARK OR DROP;") && told.contains("p.sojourn") && told.contains("dropping"),
-        "{told}"
+        printed.contains("MARK OR DROP;") && printed.contains("p.sojourn") && printed.contains("dropping"),
+        "{printed}"
     );
     let unknown = output(weft(folder).args(["link", "explain", file, "1000000000"]));
     assert_eq!(unknown.status.code(), Some(1));
@@ -210,27 +210,28 @@ fn exit_status_passes_and_cleans_up() {
         let done = output(weft(&folder).args(["link", "emulate"]).args(args));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&["--loss", "100%", "--", "sh", "-c", "exit 42"]);
-    if told.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {told}");
+    let (status, printed) = run(&["--loss", "100%", "--", "sh", "-c", "exit 42"]);
+    if printed.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {printed}");
     }
-    assert_eq!(status, Some(42), "{told}");
-    assert!(told.contains("ended with 42"), "{told}");
+    assert_eq!(status, Some(42), "{printed}");
+    assert!(printed.contains("ended with 42"), "{printed}");
     let (reads, errors) = std::io::pipe().expect("there is one");
     drop(reads);
     let mut deaf = weft(&folder);
     let done = deaf.args(["link", "emulate", "--", "sh", "-c", "exit 7"]).stderr(errors).status();
     assert_eq!(done.expect("it runs").code(), Some(7), "nobody listens");
-    let (status, told) = run(&["--", "sh", "-c", "kill -KILL $$"]);
-    assert_eq!(status, Some(128 + 9), "{told}");
-    let (_, told) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
-    assert!(told.contains("link0:") && !told.contains("eth0"), "{told}");
+    let (status, printed) = run(&["--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(status, Some(128 + 9), "{printed}");
+    let (_, printed) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
+    assert!(printed.contains("link0:") && !printed.contains("eth0"), "{printed}");
     let small = folder.write("small.weft", "CREATE QUEUE s AS LIMIT 100 ON OVERFLOW DROP TAIL; END;\n");
-    let (_, told) = run(&["--queue", &small.display().to_string(), "--", "true"]);
-    assert_eq!(told.matches("warning[").count(), 1, "it is one file for both ways: {told}");
+    let (_, printed) = run(&["--queue", &small.display().to_string(), "--", "true"]);
+    assert_eq!(printed.matches("warning[").count(), 1, "it is one file for both ways: {printed}");
     let missing_args = folder.write("wanting.weft", MISSING_ARGS);
-    let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", missing_args.display()), "--", "true"]);
-    assert!(status == Some(0) && told.contains("w (t = '5 ms')"), "{told}");
+    let (status, printed) =
+        run(&["--queue", &format!("{} (t = '5 ms')", missing_args.display()), "--", "true"]);
+    assert!(status == Some(0) && printed.contains("w (t = '5 ms')"), "{printed}");
     // A network's queue is tried without its ports and links, whose names may be those of the command's own.
     let network = folder.write(
         "network.weft",
@@ -238,10 +239,10 @@ fn exit_status_passes_and_cleans_up() {
          CREATE CHAIN c ON PORT inside -> b AS END;\nCREATE LINK up ON PORT b QUEUE codel;\n\
          CREATE QUEUE mine AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;\n",
     );
-    let (status, told) = run(&["--queue", &network.display().to_string(), "--", "sh", "-c", "exit 7"]);
-    assert!(status == Some(7) && told.contains("mine"), "{told}");
-    let (status, told) = run(&["--", "/no/such/program"]);
-    assert_eq!(status, Some(1), "{told}");
+    let (status, printed) = run(&["--queue", &network.display().to_string(), "--", "sh", "-c", "exit 7"]);
+    assert!(status == Some(7) && printed.contains("mine"), "{printed}");
+    let (status, printed) = run(&["--", "/no/such/program"]);
+    assert_eq!(status, Some(1), "{printed}");
     assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
 }
 
@@ -283,18 +284,18 @@ fn early_far_end_exit_is_reported() {
         let mut emulate = weft(&folder);
         output(emulate.args(["link", "emulate"]).args(args).args(["--", "sleep", "0.5"]))
     };
-    let told = String::from_utf8_lossy(&run(&["--far", "no_such_program"]).stderr).into_owned();
-    if told.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {told}");
+    let printed = String::from_utf8_lossy(&run(&["--far", "no_such_program"]).stderr).into_owned();
+    if printed.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {printed}");
     }
-    assert!(told.contains("link: the far command ended with 127 after 0."), "{told}");
+    assert!(printed.contains("link: the far command ended with 127 after 0."), "{printed}");
     for (far, status, signal) in [("exit 3", Some(3), None), ("kill -KILL $$", None, Some(9))] {
-        let told: Value = serde_json::from_slice(&run(&["--json", "--far", far]).stdout).expect("data");
-        assert_eq!((&told["far"]["status"], &told["far"]["signal"]), (&status.into(), &signal.into()));
+        let printed: Value = serde_json::from_slice(&run(&["--json", "--far", far]).stdout).expect("data");
+        assert_eq!((&printed["far"]["status"], &printed["far"]["signal"]), (&status.into(), &signal.into()));
     }
     let stays = run(&["--json", "--far", "sleep 60"]);
-    let told: Value = serde_json::from_slice(&stays.stdout).expect("data");
-    assert!(told["far"].is_null() && told["status"] == 0, "{told}");
+    let printed: Value = serde_json::from_slice(&stays.stdout).expect("data");
+    assert!(printed["far"].is_null() && printed["status"] == 0, "{printed}");
 }
 
 /// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
@@ -324,12 +325,12 @@ fn signal_passes_and_recording_is_whole() {
             send(name, running.id());
         }
         let done = running.wait_with_output().expect("it is ours");
-        let told = String::from_utf8_lossy(&done.stderr);
-        if told.contains("cannot make a user namespace") {
-            return eprintln!("skipped: {told}");
+        let printed = String::from_utf8_lossy(&done.stderr);
+        if printed.contains("cannot make a user namespace") {
+            return eprintln!("skipped: {printed}");
         }
-        assert_eq!(done.status.code(), Some(128 + number), "{told}");
-        assert!(told.contains(&format!("ended by signal {number}")), "{told}");
+        assert_eq!(done.status.code(), Some(128 + number), "{printed}");
+        assert!(printed.contains(&format!("ended by signal {number}")), "{printed}");
         let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
         assert!(shown.status.success(), "{name}: {}", String::from_utf8_lossy(&shown.stderr));
         std::fs::remove_file(&up).expect("it is there");
@@ -344,29 +345,29 @@ fn link_end_ends_both_sides() {
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
-    let told = |name: &str| folder.0.join(name);
-    let far = format!("echo $$ > {}; sleep 61 & sleep 60", told("far").display());
+    let path_of = |name: &str| folder.0.join(name);
+    let far = format!("echo $$ > {}; sleep 61 & sleep 60", path_of("far").display());
     // It does not heed being asked, and has started something in a session of its own.
     let near = format!(
         "trap '' TERM; setsid sleep 62 & echo $! > {}; echo $$ > {}; exec sleep 60",
-        told("other").display(),
-        told("near").display()
+        path_of("other").display(),
+        path_of("near").display()
     );
     let mut emulate = weft(&folder);
     emulate.args(["link", "emulate", "--far", &far, "--", "sh", "-c", &near]);
     let mut running = emulate.stderr(Stdio::piped()).spawn().expect("it starts");
     let number =
-        |name: &str| -> Option<u32> { std::fs::read_to_string(told(name)).ok()?.trim().parse().ok() };
+        |name: &str| -> Option<u32> { std::fs::read_to_string(path_of(name)).ok()?.trim().parse().ok() };
     let until = Instant::now() + WAIT;
     let (far, near) = loop {
         if let (Some(far), Some(near), Some(other)) = (number("far"), number("near"), number("other")) {
             break (far, [near, other]);
         }
         if running.try_wait().expect("it is ours").is_some() {
-            let mut told = String::new();
-            running.stderr.take().expect("it is heard").read_to_string(&mut told).expect("it is text");
-            assert!(told.contains("cannot make a user namespace"), "{told}");
-            return eprintln!("skipped: {told}");
+            let mut printed = String::new();
+            running.stderr.take().expect("it is heard").read_to_string(&mut printed).expect("it is text");
+            assert!(printed.contains("cannot make a user namespace"), "{printed}");
+            return eprintln!("skipped: {printed}");
         }
         assert!(Instant::now() < until, "it does not start");
         std::thread::sleep(Duration::from_millis(20));
@@ -408,11 +409,11 @@ fn orphan_processes_end_with_link() {
     let file = folder.0.join("left");
     let command = format!("setsid sleep 63 > /dev/null 2>&1 & echo $! > {}; exit 3", file.display());
     let done = output(weft(&folder).args(["link", "emulate", "--", "sh", "-c", &command]));
-    let said = String::from_utf8_lossy(&done.stderr);
-    if said.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {said}");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    if errors.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {errors}");
     }
-    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert_eq!(done.status.code(), Some(3), "{errors}");
     let left = std::fs::read_to_string(file).expect("it was begun").trim().parse().expect("a number");
     assert!(!runs(left), "it is left behind");
 }
@@ -440,11 +441,12 @@ fn path_events_are_counted_and_shown() {
             .arg("--")
             .args(end("talking_end")),
     );
-    let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    if said.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {said}");
+    let (printed, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if errors.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {errors}");
     }
-    let summary: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).expect("it is data");
+    let summary: Value =
+        serde_json::from_str(printed.lines().last().unwrap_or_default()).expect("it is data");
     let of = |link: &str, what: &str| summary["links"][link][what].as_u64().expect("a number");
     assert!(of("up", "lost") > 0 && of("up", "duplicated") > 0 && of("down", "reordered") > 0, "{summary}");
     assert_eq!((of("down", "lost"), of("up", "changes"), of("down", "changes")), (0, 1, 0));
@@ -487,15 +489,15 @@ fn link_errors_show_before_start() {
         let done = output(weft(&folder).args(["link", "emulate"]).args(args).args(["--", "true"]));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&["--trace", &trace.display().to_string()]);
+    let (status, printed) = run(&["--trace", &trace.display().to_string()]);
     assert_eq!(status, Some(1));
-    assert!(told.contains("line 3: `fast` is not a whole number of milliseconds"), "{told}");
-    let (status, told) = run(&["--queue", "codle"]);
+    assert!(printed.contains("line 3: `fast` is not a whole number of milliseconds"), "{printed}");
+    let (status, printed) = run(&["--queue", "codle"]);
     assert_eq!(status, Some(1));
-    assert!(told.contains("no queue `codle`") && told.contains(" codel,"), "{told}");
-    let (status, told) = run(&["--rate", "15"]);
+    assert!(printed.contains("no queue `codle`") && printed.contains(" codel,"), "{printed}");
+    let (status, printed) = run(&["--rate", "15"]);
     assert_eq!(status, Some(2));
-    assert!(told.contains("15mbit"), "{told}");
+    assert!(printed.contains("15mbit"), "{printed}");
     for (option, value, bound) in [
         ("--rate", "20000gbit", "1000gbit at most"),
         ("--rate", "0bit", "1bit at least"),
@@ -505,40 +507,43 @@ fn link_errors_show_before_start() {
         ("--reorder-distance", "0", "1 at least"),
         ("--keep-order", "--jitter", "a value is required"),
     ] {
-        let (status, told) = run(&[option, value]);
-        assert_eq!(status, Some(2), "{told}");
-        assert!(told.contains(bound) && !told.contains("as a value, use"), "{told}");
+        let (status, printed) = run(&[option, value]);
+        assert_eq!(status, Some(2), "{printed}");
+        assert!(printed.contains(bound) && !printed.contains("as a value, use"), "{printed}");
     }
     for args in [
         ["--keep-order", "--delay", "1ms"],
         ["--up-reorder-distance", "3", "--down-reorder=1%"],
         ["--reorder-gap", "5", "--loss=1%"],
     ] {
-        let (status, told) = run(&args);
-        assert!(status == Some(2) && told.contains("changes nothing without"), "{told}");
+        let (status, printed) = run(&args);
+        assert!(status == Some(2) && printed.contains("changes nothing without"), "{printed}");
     }
-    let (status, told) = run(&["--loss", "1%", "--loss-bursts", "1%,2%"]);
-    assert!(status == Some(2) && told.contains("cannot be used with"), "{told}");
+    let (status, printed) = run(&["--loss", "1%", "--loss-bursts", "1%,2%"]);
+    assert!(status == Some(2) && printed.contains("cannot be used with"), "{printed}");
     let schedule = folder.write("schedule", "1s rate=1mbit\n\n2s qeue=fifo\n");
     let schedule = schedule.display().to_string();
-    let (status, told) = run(&["--schedule", &schedule]);
-    assert!(status == Some(1) && told.contains("schedule: line 3: `qeue` is nothing that changes"), "{told}");
+    let (status, printed) = run(&["--schedule", &schedule]);
+    assert!(
+        status == Some(1) && printed.contains("schedule: line 3: `qeue` is nothing that changes"),
+        "{printed}"
+    );
     let whole = folder.write("whole.up", "1\n").display().to_string();
     let rates = folder.write("rates", "# no rate\n1s rate=1mbit\n").display().to_string();
-    let (status, told) = run(&["--up-trace", &whole, "--schedule", &rates]);
-    assert!(status == Some(1) && told.contains("line 2: a trace says when `up` sends"), "{told}");
+    let (status, printed) = run(&["--up-trace", &whole, "--schedule", &rates]);
+    assert!(status == Some(1) && printed.contains("line 2: a trace says when `up` sends"), "{printed}");
     let own = folder.write("own.weft", "-- No queue.\n");
-    let (status, told) = run(&["--queue", &own.display().to_string()]);
-    assert!(status == Some(1) && told.contains("creates no queue"), "{told}");
+    let (status, printed) = run(&["--queue", &own.display().to_string()]);
+    assert!(status == Some(1) && printed.contains("creates no queue"), "{printed}");
     let (file, ran) = (folder.0.join("nowhere/run.rec"), folder.0.join("ran"));
     let mut emulate = weft(&folder);
     let done =
         output(emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "touch"]).arg(&ran));
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.code() == Some(3) && told.contains("nowhere/run.rec: No such file"), "{told}");
+    let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.code() == Some(3) && printed.contains("nowhere/run.rec: No such file"), "{printed}");
     assert!(!ran.exists(), "nobody waits for what is lost");
     let missing_args = folder.write("wanting.weft", MISSING_ARGS);
-    let (status, told) = run(&["--queue", &missing_args.display().to_string()]);
-    assert!(status == Some(1) && told.contains("queue `w` needs an argument for `t`"), "{told}");
-    assert!(told.contains("wanting.weft (t = ...)"), "{told}");
+    let (status, printed) = run(&["--queue", &missing_args.display().to_string()]);
+    assert!(status == Some(1) && printed.contains("queue `w` needs an argument for `t`"), "{printed}");
+    assert!(printed.contains("wanting.weft (t = ...)"), "{printed}");
 }

@@ -49,7 +49,7 @@ impl Client {
         let (stdout, record) = (BufReader::new(stdout), String::new());
         let mut client = Self { child, stdin, stdout, folder, next_id: 0, record };
         client.ask("initialize", json!({ "capabilities": {} }));
-        client.tell("initialized", json!({}));
+        client.notify("initialized", json!({}));
         client
     }
 
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// A notification.
-    fn tell(&mut self, method: &str, params: Value) {
+    fn notify(&mut self, method: &str, params: Value) {
         self.note(&format!("--> {method}"), &params);
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
@@ -108,7 +108,7 @@ impl Client {
     }
 
     /// The next diagnostics that the server tells by itself.
-    fn told(&mut self) -> Value {
+    fn next_diagnostics(&mut self) -> Value {
         let message = self.receive();
         assert_eq!(message["method"], "textDocument/publishDiagnostics", "{message}");
         self.note("<-- publishDiagnostics", &message["params"]);
@@ -117,7 +117,7 @@ impl Client {
 
     fn open(&mut self, name: &str, text: &str) {
         let uri = self.uri(name);
-        self.tell(
+        self.notify(
             "textDocument/didOpen",
             json!({ "textDocument": { "uri": uri, "languageId": "weft", "version": 1, "text": text } }),
         );
@@ -140,7 +140,7 @@ impl Client {
 
     fn stop(mut self) -> Option<i32> {
         self.ask("shutdown", Value::Null);
-        self.tell("exit", Value::Null);
+        self.notify("exit", Value::Null);
         self.child.wait().expect("it ends").code()
     }
 }
@@ -153,14 +153,15 @@ fn editor_gets_diagnostics_and_hover() {
     let mut client = Client::start(&folder);
     client.open("network.weft", NETWORK);
     // The fault is in a file that is not open.
-    let told = [client.told(), client.told()];
-    let faulty =
-        told.iter().find(|params| params["uri"].as_str().is_some_and(|uri| uri.ends_with("limits.weft")));
+    let next_diagnostics = [client.next_diagnostics(), client.next_diagnostics()];
+    let faulty = next_diagnostics
+        .iter()
+        .find(|params| params["uri"].as_str().is_some_and(|uri| uri.ends_with("limits.weft")));
     let faulty = faulty.expect("the imported file is told of");
     assert_eq!(faulty["diagnostics"][0]["code"], "W0205");
     // Now it is open, and put right by the action that the diagnostic offers.
     client.open("limits.weft", LIMITS);
-    client.told();
+    client.next_diagnostics();
     let range = faulty["diagnostics"][0]["range"].clone();
     let uri = client.uri("limits.weft");
     let actions = client.ask(
@@ -169,14 +170,14 @@ fn editor_gets_diagnostics_and_hover() {
     );
     let edit = actions[0]["edit"]["changes"][&uri][0].clone();
     assert_eq!(edit["newText"], "user");
-    client.tell(
+    client.notify(
         "textDocument/didChange",
         json!({
             "textDocument": { "uri": uri, "version": 2 },
             "contentChanges": [{ "range": edit["range"], "text": edit["newText"] }],
         }),
     );
-    assert_eq!(client.told()["diagnostics"], json!([]));
+    assert_eq!(client.next_diagnostics()["diagnostics"], json!([]));
     let limits = LIMITS.replace("usr", "user");
     let network = ("network.weft", NETWORK);
     for word in
@@ -194,10 +195,10 @@ fn editor_gets_diagnostics_and_hover() {
     let (limits_uri, network_uri) = (client.uri("limits.weft"), client.uri("network.weft"));
     client.ask("textDocument/documentSymbol", json!({ "textDocument": { "uri": limits_uri } }));
     client.ask("textDocument/semanticTokens/full", json!({ "textDocument": { "uri": network_uri } }));
-    client.tell("textDocument/didSave", json!({ "textDocument": { "uri": limits_uri } }));
-    client.tell("textDocument/didClose", json!({ "textDocument": { "uri": limits_uri } }));
+    client.notify("textDocument/didSave", json!({ "textDocument": { "uri": limits_uri } }));
+    client.notify("textDocument/didClose", json!({ "textDocument": { "uri": limits_uri } }));
     // What is on the disk counts again, where the fault still is.
-    assert_eq!(client.told()["diagnostics"][0]["code"], "W0205");
+    assert_eq!(client.next_diagnostics()["diagnostics"][0]["code"], "W0205");
     let unknown = client.ask("textDocument/unheardOf", json!({}));
     assert_eq!(unknown["code"], -32601);
     let record = client.record.clone();
@@ -217,7 +218,7 @@ fn completions_fit_the_context() {
         version += 1;
         let (before, after) = text.split_once('|').expect("a cursor");
         let (uri, text) = (client.uri("network.weft"), format!("{before}{after}"));
-        client.tell(
+        client.notify(
             "textDocument/didChange",
             json!({ "textDocument": { "uri": uri, "version": version }, "contentChanges": [{ "text": text }] }),
         );

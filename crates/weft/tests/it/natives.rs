@@ -89,8 +89,8 @@ fn payload_sealing_needs_token() {
         assert_ne!(sealed[0], sealed[1], "two messages under one nonce");
     });
     let status = output(weft(&test.folder).args(["status", "--json", "--admin", &test.node.admin]));
-    let told = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert!(!told.contains(SECRET) && !told.contains("0123456789abcdef"), "{told}");
+    let printed = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(!printed.contains(SECRET) && !printed.contains("0123456789abcdef"), "{printed}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
@@ -113,6 +113,6 @@ CREATE CHAIN shop ON frontend -> cart AS encrypt (seal = seal, data := req.paylo
     assert!(String::from_utf8_lossy(&check.stderr).contains("W0504"), "{check:?}");
     let run = output(weft(&folder).arg("run").arg(&program).args(["--admin", "127.0.0.1:0"]));
     assert_eq!(run.status.code(), Some(3));
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(told.contains("the environment has no variable `WEFT_TEST_NO_SUCH_KEY`"), "{told}");
+    let printed = String::from_utf8_lossy(&run.stderr);
+    assert!(printed.contains("the environment has no variable `WEFT_TEST_NO_SUCH_KEY`"), "{printed}");
 }

@@ -152,7 +152,7 @@ fn exchange(a: &UdpSocket, b: &UdpSocket, text: &[u8]) {
 }
 
 /// Sends until something arrives: a router loses what it asks with.
-fn until_it_is_known(a: &UdpSocket, b: &UdpSocket) {
+fn await_neighbours(a: &UdpSocket, b: &UdpSocket) {
     b.set_read_timeout(Some(Duration::from_millis(100))).expect("it is one");
     let (until, mut buffer) = (Instant::now() + WAIT, [0; 64]);
     while b.recv(&mut buffer).is_err() {
@@ -247,9 +247,9 @@ fn talk_on(workers: &str) {
     let mut apply = weft(&folder);
     apply.args(["apply", "--admin", &node.admin]).arg(&other);
     let refused = within(&world.middle, || output(&mut apply));
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && told.contains("W0502"), "{told}");
-    assert!(told.contains("it is on `to_b` there"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && printed.contains("W0502"), "{printed}");
+    assert!(printed.contains("it is on `to_b` there"), "{printed}");
 
     let metrics = within(&world.middle, || {
         let mut stream = TcpStream::connect(&node.admin).expect("it listens");
@@ -401,8 +401,8 @@ CREATE CHAIN through ON PORT new -> fast AS END;
         ((of("new0").mtu(), of("new0").mac()), of("plain0").mtu())
     });
     assert_eq!((new, plain), ((Some(1300), Some([2, 0, 0, 0, 10, 10])), Some(1500)));
-    let (_, said) = node.stop_and_hear();
-    assert!(said.contains("port `fast`: `to_a` cannot write into the node's memory itself"), "{said}");
+    let (_, log) = node.stop_and_hear();
+    assert!(log.contains("port `fast`: `to_a` cannot write into the node's memory itself"), "{log}");
 }
 
 /// Datagrams of a second and more, a millisecond apart: twice what the link takes.
@@ -449,19 +449,20 @@ fn record_on(world: &World, workers: &str) {
             link.args(["--admin", &node.admin]);
         }
         let done = within(&world.middle, || output(&mut link));
-        let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        (done.status.code(), told.into_owned(), said.into_owned())
+        let (printed, errors) =
+            (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        (done.status.code(), printed.into_owned(), errors.into_owned())
     };
     let file = folder.0.join("wan.rec").display().to_string();
-    let (status, told, said) = ask(&["record", "wan", "--for", "4s", "-o", &file, "--json"], true);
-    assert_eq!(status, Some(0), "{said}");
-    let told: Value = serde_json::from_str(&told).expect("it is data");
-    assert_eq!((told["missed"].as_u64(), told["ended"].as_str()), (Some(0), Some("time")), "{told}");
+    let (status, printed, errors) = ask(&["record", "wan", "--for", "4s", "-o", &file, "--json"], true);
+    assert_eq!(status, Some(0), "{errors}");
+    let printed: Value = serde_json::from_str(&printed).expect("it is data");
+    assert_eq!((printed["missed"].as_u64(), printed["ended"].as_str()), (Some(0), Some("time")), "{printed}");
     sender.join().expect("it sends");
     let seen = receiver.join().expect("it hears");
 
-    let (_, shown, said) = ask(&["show", &file, "--json"], false);
-    let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{said}"));
+    let (_, shown, errors) = ask(&["show", &file, "--json"], false);
+    let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{errors}"));
     let bytes = |packet: &Value| packet["bytes"].as_u64().expect("a number") as usize;
     // The machine says a few things of its own.
     let is_ours = |packet: &&Value| (FRAME_BYTES..FRAME_BYTES + DATAGRAMS).contains(&bytes(packet));
@@ -481,11 +482,11 @@ fn record_on(world: &World, workers: &str) {
     let (_, listed, _) = ask(&["explain", &file, "--json"], false);
     let listed: Value = serde_json::from_str(&listed).expect("it is data");
     let first = listed[0]["packet"].as_u64().expect("a number").to_string();
-    let (_, told, _) = ask(&["explain", &file, &first], false);
-    assert!(told.contains("MARK OR DROP;") && told.contains("p.sojourn"), "{told}");
+    let (_, printed, _) = ask(&["explain", &file, &first], false);
+    assert!(printed.contains("MARK OR DROP;") && printed.contains("p.sojourn"), "{printed}");
 
-    let (status, _, said) = ask(&["record", "lan"], true);
-    assert!(status == Some(1) && said.contains("there is no link `lan`; the node has wan"), "{said}");
+    let (status, _, errors) = ask(&["record", "lan"], true);
+    assert!(status == Some(1) && errors.contains("there is no link `lan`; the node has wan"), "{errors}");
     assert!(!folder.0.join("lan.rec").exists());
     let few = udp(&world.a, ADDRESS_A, 0);
     let sender = std::thread::spawn(move || {
@@ -495,11 +496,11 @@ fn record_on(world: &World, workers: &str) {
         }
     });
     let args = ["record", "wan", "--for", "600ms", "--packets", "3", "-o", &file];
-    let (status, _, said) = ask(&args, true);
+    let (status, _, errors) = ask(&args, true);
     sender.join().expect("it sends");
     assert!(
-        status == Some(0) && said.contains("it was full: ") && said.contains("3 packets of link wan"),
-        "{said}"
+        status == Some(0) && errors.contains("it was full: ") && errors.contains("3 packets of link wan"),
+        "{errors}"
     );
     let (_, shown, _) = ask(&["show", &file], false);
     assert!(shown.contains("that came later were not recorded"), "{shown}");
@@ -545,9 +546,12 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
     let listed: Value = serde_json::from_str(&ask(&["--json"])).expect("data");
     let dropped = listed.as_array().expect("a list");
     assert_eq!(dropped.len(), 2, "{listed}");
-    let told = ask(&[&dropped[0]["packet"].to_string()]);
+    let printed = ask(&[&dropped[0]["packet"].to_string()]);
     let is_value = |line: &str| line.trim().starts_with("udp.dst_port") && line.trim().ends_with("7001");
-    assert!(told.contains("IF udp.dst_port = 7001 THEN DROP") && told.lines().any(is_value), "{told}");
+    assert!(
+        printed.contains("IF udp.dst_port = 7001 THEN DROP") && printed.lines().any(is_value),
+        "{printed}"
+    );
     assert_eq!(node.stop(), Some(0));
 }
 
@@ -605,20 +609,23 @@ fn missing_device_is_machine_fault() {
         let done = within(&world.middle, || output(&mut run));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&NETWORK.replace("'to_b'", "'to_c'"));
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("port `right`") && told.contains("`to_c`") && told.contains("help: "), "{told}");
-    let (status, told) = run(&NETWORK.replace("'to_b'", "'to_b' WITH (namespace = 'no-such')"));
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("ip netns"), "{told}");
-    let (status, told) = run(&NETWORK.replace("packet 'to_b'", "memory"));
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("W0502") && told.contains("weft replay"), "{told}");
+    let (status, printed) = run(&NETWORK.replace("'to_b'", "'to_c'"));
+    assert_eq!(status, Some(3), "{printed}");
+    assert!(
+        printed.contains("port `right`") && printed.contains("`to_c`") && printed.contains("help: "),
+        "{printed}"
+    );
+    let (status, printed) = run(&NETWORK.replace("'to_b'", "'to_b' WITH (namespace = 'no-such')"));
+    assert_eq!(status, Some(3), "{printed}");
+    assert!(printed.contains("ip netns"), "{printed}");
+    let (status, printed) = run(&NETWORK.replace("packet 'to_b'", "memory"));
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(printed.contains("W0502") && printed.contains("weft replay"), "{printed}");
     let node = world.run(&folder, &folder.write("network.weft", NETWORK));
     within(&world.middle, || interface::remove("to_b").expect("it is there"));
-    let (status, told) = node.await_end();
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("port `right`: `to_b` has failed: No such device"), "{told}");
+    let (status, printed) = node.await_end();
+    assert_eq!(status, Some(3), "{printed}");
+    assert!(printed.contains("port `right`: `to_b` has failed: No such device"), "{printed}");
 }
 
 /// Who tries a program between two namespaces would have to make what is between them by hand, and to clean up behind
@@ -659,9 +666,9 @@ CREATE CHAIN back ON PORT right -> left AS END;
     // What somebody else made is his, and it is told.
     world.pair(&world.a, "eth0", "to_a");
     let node = world.run(&folder, &program);
-    let (status, said) = node.stop_and_hear();
+    let (status, log) = node.stop_and_hear();
     assert_eq!(status, Some(0));
-    assert!(said.contains("port `left`: `to_a` was there already") && !said.contains("`to_b` was"), "{said}");
+    assert!(log.contains("port `left`: `to_a` was there already") && !log.contains("`to_b` was"), "{log}");
     assert_eq!((mtu(&world.middle, "to_a"), mtu(&world.middle, "to_b")), (Some(1500), None));
 }
 
@@ -710,9 +717,9 @@ fn missing_device_holds_or_drops() {
             let mut query = weft(&folder);
             query.args(["query", alter, "--admin", &node.admin, "-o", "json"]);
             let altered = within(&world.middle, || output(&mut query));
-            let told: Value = serde_json::from_slice(&altered.stdout)
+            let printed: Value = serde_json::from_slice(&altered.stdout)
                 .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&altered.stderr)));
-            assert!(told[0]["rows"][0][2].as_u64() >= Some(3), "{told}");
+            assert!(printed[0]["rows"][0][2].as_u64() >= Some(3), "{printed}");
             await_status(&|_, link| link["queue"] == "codel" && holds(link));
         } else {
             let status = await_status(&|_, link| link["dropped"]["device_gone"].as_u64() >= Some(3));
@@ -746,11 +753,11 @@ fn missing_device_holds_or_drops() {
         assert!(sent >= if done == "HOLD" { 4 } else { 1 }, "{back}");
         // It looks what there is to say ten times a second.
         std::thread::sleep(Duration::from_millis(500));
-        let (status, told) = node.stop_and_hear();
-        assert_eq!(status, Some(0), "{told}");
+        let (status, printed) = node.stop_and_hear();
+        assert_eq!(status, Some(0), "{printed}");
         let kept = if done == "HOLD" { "held" } else { "dropped" };
-        assert!(told.contains("port `right`: `to_b` is gone") && told.contains(kept), "{told}");
-        assert!(told.contains("`to_b` is back"), "{told}");
+        assert!(printed.contains("port `right`: `to_b` is gone") && printed.contains(kept), "{printed}");
+        assert!(printed.contains("`to_b` is back"), "{printed}");
     }
 }
 
@@ -816,11 +823,11 @@ fn down_device_holds_or_drops() {
             assert!(next == "again" || driver == "xdp" && next == "first" && receive() == "again", "{next}");
         }
         std::thread::sleep(Duration::from_millis(600));
-        let (status, told) = node.stop_and_hear();
-        assert_eq!(status, Some(0), "{told}");
+        let (status, printed) = node.stop_and_hear();
+        assert_eq!(status, Some(0), "{printed}");
         let kept = if done == "HOLD" { "held" } else { "dropped" };
-        assert!(told.contains(&format!("`to_b` is down: what is to leave is {kept}")), "{told}");
-        assert!(told.contains("`to_b` is back"), "{told}");
+        assert!(printed.contains(&format!("`to_b` is down: what is to leave is {kept}")), "{printed}");
+        assert!(printed.contains("`to_b` is back"), "{printed}");
     }
 }
 
@@ -1059,7 +1066,7 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     // A neighbour that has become another, and says nothing of it, is found by the next question.
     within(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
-    until_it_is_known(&a, &b);
+    await_neighbours(&a, &b);
     exchange(&a, &b, b"hello");
     assert_eq!(node.stop(), Some(0));
 }
@@ -1153,8 +1160,8 @@ fn xdp_port_restores_offloads() {
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", BY_XDP));
     assert_eq!(is_on(), Some(false));
-    let (status, said) = node.stop_and_hear();
-    assert!(status == Some(0) && said.contains("port `left`: `to_a` is an end of a pair"), "{said}");
+    let (status, log) = node.stop_and_hear();
+    assert!(status == Some(0) && log.contains("port `left`: `to_a` is an end of a pair"), "{log}");
     assert_eq!(is_on(), Some(true));
 }
 
@@ -1187,19 +1194,19 @@ fn xdp_port_has_all_queues() {
         let node = world.run_on(&folder, &folder.write("network.weft", BY_XDP), workers);
         let senders: Vec<UdpSocket> = (0..FLOWS).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
         let to = udp(&world.b, ADDRESS_B, 0);
-        until_it_is_known(&senders[0], &to);
+        await_neighbours(&senders[0], &to);
         send_rounds(&senders, &to);
-        let (status, said) = node.stop_and_hear();
-        assert!(status == Some(0) && !said.contains("queues"), "{said}");
+        let (status, log) = node.stop_and_hear();
+        assert!(status == Some(0) && !log.contains("queues"), "{log}");
     }
     // Who asks for fewer is told what that means.
     let folder = Folder::new();
     let fewer = BY_XDP.replace("'to_a'", "'to_a' WITH (queues = 1)");
     let node = world.run(&folder, &folder.write("network.weft", &fewer));
-    let (_, said) = node.stop_and_hear();
+    let (_, log) = node.stop_and_hear();
     let warning = "port `left`: it has 1 of the 2 queues of `to_a`: frames that come in on the others \
                    go to the host, and no chain sees them; leave `queues` out, which opens all";
-    assert!(said.contains(warning) && !said.contains("port `right`: it has"), "{said}");
+    assert!(log.contains(warning) && !log.contains("port `right`: it has"), "{log}");
 }
 
 /// If this failed, long packets would be lost with no word of why but a counter.
@@ -1227,36 +1234,36 @@ fn xdp_mtu_too_large_is_logged_once() {
         assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
     };
     // The longest with two tags comes in, and one that is longer is counted.
-    let before = counted_at_left(&world, &folder, &node);
+    let before = left_port_counts(&world, &folder, &node);
     send(3818 + 22);
     send(3818 + 23);
     let until = Instant::now() + WAIT;
     // Hosts send frames of their own meanwhile, but none as long.
     let is_counted = |(arrived, overrun)| arrived > before.0 && overrun == before.1 + 1;
-    while !is_counted(counted_at_left(&world, &folder, &node)) {
-        assert!(Instant::now() < until, "{:?}", counted_at_left(&world, &folder, &node));
+    while !is_counted(left_port_counts(&world, &folder, &node)) {
+        assert!(Instant::now() < until, "{:?}", left_port_counts(&world, &folder, &node));
     }
     std::thread::sleep(Duration::from_millis(700));
-    let (_, said) = node.stop_and_hear();
-    assert_eq!(said.matches(long).count(), 1, "{said}");
+    let (_, log) = node.stop_and_hear();
+    assert_eq!(log.matches(long).count(), 1, "{log}");
     // While it runs.
     set(1500);
     let node = world.run(&folder, &program);
     set(3000);
     std::thread::sleep(Duration::from_millis(1_500));
-    let (_, said) = node.stop_and_hear();
+    let (_, log) = node.stop_and_hear();
     let grown =
         "port `left`: the MTU of `to_a` is 3000, and the buffers of its XDP port are for one of 1770: ";
-    assert_eq!(said.matches(grown).count(), 1, "{said}");
-    assert!(said.contains("or start the node anew"), "{said}");
+    assert_eq!(log.matches(grown).count(), 1, "{log}");
+    assert!(log.contains("or start the node anew"), "{log}");
     // With longer buffers it is well.
     let node = world.run(&folder, &program);
-    let (_, said) = node.stop_and_hear();
-    assert!(!said.contains("MTU"), "{said}");
+    let (_, log) = node.stop_and_hear();
+    assert!(!log.contains("MTU"), "{log}");
 }
 
 /// Packets that came in at the port `left`, and those that did not.
-fn counted_at_left(world: &World, folder: &Folder, node: &Node) -> (u64, u64) {
+fn left_port_counts(world: &World, folder: &Folder, node: &Node) -> (u64, u64) {
     let status = world.status(folder, node);
     let ports = status["packets"]["ports"].as_array().expect("it is a list").clone();
     let left = ports.iter().find(|port| port["name"] == "left").expect("it is there");

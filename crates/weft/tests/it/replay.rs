@@ -103,12 +103,12 @@ fn replay_runs_chain_on_capture() {
         let out = path("out.pcapng").display().to_string();
         let done = replay(&["-o", "json", "--annotate", "--out", &out, "--backend", backend]);
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let elements: Vec<_> = told["elements"].as_array().into_iter().flatten().collect();
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements: Vec<_> = report["elements"].as_array().into_iter().flatten().collect();
         let counts = |name| elements.iter().map(|element| element[name].as_u64()).collect::<Vec<_>>();
         assert_eq!((counts("seen"), counts("dropped")), (vec![Some(3), Some(2)], vec![Some(1), Some(0)]));
-        assert_eq!(told["ports"][1]["out"], 2);
-        let files = told["ended"].as_array().into_iter().flatten().filter_map(|end| end["file"].as_str());
+        assert_eq!(report["ports"][1]["out"], 2);
+        let files = report["ended"].as_array().into_iter().flatten().filter_map(|end| end["file"].as_str());
         let files: Vec<_> = files.map(|file| file.rsplit('/').next().unwrap_or_default()).collect();
         assert_eq!(files, ["ipv4.weft", "edge.weft"]);
 
@@ -131,9 +131,10 @@ fn replay_runs_chain_on_capture() {
     let queue = "CREATE QUEUE q AS LIMIT 1 PACKETS ON OVERFLOW DROP TAIL; END;";
     std::fs::write(&program, format!("{text}\n{queue}\nCREATE LINK thin ON PORT lan QUEUE q;\n"))
         .expect("ours");
-    let told = replay(&[]);
+    let report = replay(&[]);
     assert!(
-        told.status.success() && String::from_utf8_lossy(&told.stderr).contains("link `thin` holds nothing")
+        report.status.success()
+            && String::from_utf8_lossy(&report.stderr).contains("link `thin` holds nothing")
     );
     std::fs::write(&program, text).expect("ours");
     assert_eq!(replay(&["--chain", "core"]).status.code(), Some(2));
@@ -167,24 +168,24 @@ CREATE CHAIN edge ON PORT wan AS all; END;
         std::fs::write(&input, bytes).expect("the folder is ours");
         let done =
             output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input).args(["-o", "json"]));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
-        (done.status.code(), told, String::from_utf8_lossy(&done.stderr).into_owned())
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        (done.status.code(), report, String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told, _) = replay(&bytes);
-    assert!(status == Some(0) && told["packets"] == 2 && told["broken"].is_null(), "{told}");
+    let (status, report, _) = replay(&bytes);
+    assert!(status == Some(0) && report["packets"] == 2 && report["broken"].is_null(), "{report}");
     // In the second packet, in the first, and in the header of the file.
     for (n, length) in [(1, bytes.len() - 3), (0, 24 + 16 + 3), (0, 24 + 3), (0, 24 - 3), (0, 8)] {
-        let (status, told, said) = replay(&bytes[..length]);
-        assert!(status == Some(0) && told["packets"] == n, "{length}: {told} {said}");
+        let (status, report, errors) = replay(&bytes[..length]);
+        assert!(status == Some(0) && report["packets"] == n, "{length}: {report} {errors}");
         let why = format!("the capture is cut short: it ends at byte {length}");
-        assert!(told["broken"].as_str().is_some_and(|told| told.starts_with(&why)), "{told}");
-        assert!(said.contains(&why), "{said}");
+        assert!(report["broken"].as_str().is_some_and(|report| report.starts_with(&why)), "{report}");
+        assert!(errors.contains(&why), "{errors}");
     }
     assert_eq!(replay(&[]).0, Some(1));
     let mut damaged = bytes.clone();
     damaged[24 + 16 + (bytes.len() - 24) / 2 - 16 + 8..][..4].fill(0xff);
-    let (status, told, said) = replay(&damaged);
-    assert!(status == Some(1) && told["packets"] == 1 && told["broken"].is_string(), "{told} {said}");
+    let (status, report, errors) = replay(&damaged);
+    assert!(status == Some(1) && report["packets"] == 1 && report["broken"].is_string(), "{report} {errors}");
 }
 
 /// Yesterday's traffic is often that of `tcpdump -i any`, of a loopback or of a tunnel.
@@ -223,11 +224,11 @@ CREATE CHAIN edge ON PORT wan -> wan AS others; END;
             let mut replay = weft(&folder);
             replay.arg("replay").arg(program).arg("--in").arg(&input).arg("--out").arg(&out);
             let done = output(replay.args(["-o", "json"]));
-            let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(told["packets"] == 2 && told["refused"] == 0, "{name}: {told} {said}");
+            let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+            let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(report["packets"] == 2 && report["refused"] == 0, "{name}: {report} {errors}");
             let is_made_up = is_framed && link != 1;
-            assert_eq!(said.contains(&format!("is of {name}: at port `wan`")), is_made_up, "{said}");
+            assert_eq!(errors.contains(&format!("is of {name}: at port `wan`")), is_made_up, "{errors}");
             let link_bytes = if link == 1 { &packet(9, 9)[..14] } else { &[&[0; 12][..], &[8, 0]].concat() };
             let front: &[u8] = if is_framed { link_bytes } else { &[] };
             let left = std::fs::read(&out).expect("it was written");
@@ -296,16 +297,16 @@ CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
 fn orphan_fragments_are_reported() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
-    let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
+    let (input, report) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
     let last = fragments(53, 1, 3_000, 1_480).pop().expect("there are three");
     capture(&input, &[packet(9, 9), last]);
     let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
+    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&report);
     assert_eq!(output(&mut replay).status.code(), Some(0));
-    let told = std::fs::read(&told).expect("it was written");
-    let told = String::from_utf8_lossy(&told).into_owned();
+    let report = std::fs::read(&report).expect("it was written");
+    let report = String::from_utf8_lossy(&report).into_owned();
     for wanted in ["weft: forward to lan", "weft: drop: the first fragment has not come"] {
-        assert!(told.contains(wanted), "{wanted}");
+        assert!(report.contains(wanted), "{wanted}");
     }
 }
 
@@ -331,15 +332,15 @@ CREATE CHAIN edge ON PORT wan -> lan AS web; END;
 ";
     let program = folder.write("edge.weft", text);
     for backend in ["jit", "interp"] {
-        let told = replayed(&folder, &program, backend, &[part(0, 1), part(1, 0), part(2, 0)]);
-        assert_eq!(told["ports"][1]["out"], 1, "{told}");
+        let report = replayed(&folder, &program, backend, &[part(0, 1), part(1, 0), part(2, 0)]);
+        assert_eq!(report["ports"][1]["out"], 1, "{report}");
         let of_six = |end: &&serde_json::Value| {
             end["why"] == "malformed ipv6_fragment: overlaps another fragment, or ends where none may"
         };
-        let end = told["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is told");
+        let end = report["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is told");
         assert_eq!((&end["packets"], &end["file"]), (&2.into(), &"library/protocols/ipv6.weft".into()));
         assert!(end["line"].as_u64() > Some(60), "{end}");
-        assert_eq!(told["chains"][0]["packets"], 3, "those that overlap took the chain as well");
+        assert_eq!(report["chains"][0]["packets"], 3, "those that overlap took the chain as well");
     }
 }
 
@@ -353,8 +354,8 @@ fn fragments_expire_in_capture_time() {
     capture_at(&input, [(0, last), (300_000, first)]);
     let mut replay = weft(&folder);
     replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["-o", "json"]);
-    let told: serde_json::Value = serde_json::from_slice(&output(&mut replay).stdout).expect("it is JSON");
-    assert_eq!(lost_in(&told, ["the first fragment has not come"]), [1], "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&output(&mut replay).stdout).expect("it is JSON");
+    assert_eq!(drops_in(&report, ["the first fragment has not come"]), [1], "{report}");
 }
 
 /// The capture of yesterday's trouble would be gone, and there may be no other.
@@ -373,10 +374,11 @@ fn replay_refuses_output_onto_input() {
     let of_file = all.iter().flat_map(|out| [vec!["--out", out], vec!["--annotate", "--out", out]]);
     for args in of_file.chain([vec!["--out-dir", folder.0.to_str().expect("it is a name")]]) {
         let done = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input).args(&args));
-        let told = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(2), "{args:?}: {told}");
+        let report = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {report}");
         assert!(
-            told.contains("would write over the capture that is read") && told.contains("help: name another")
+            report.contains("would write over the capture that is read")
+                && report.contains("help: name another")
         );
         assert_eq!(std::fs::read(&input).ok().as_deref(), Some(&*before), "{args:?}");
         assert!(!folder.0.join("lan.pcapng").exists(), "nothing is opened before");
@@ -433,24 +435,24 @@ fn port_rules_hold_for_fragments() {
     let tagged = folder.write("tagged.weft", &tagged);
     for backend in ["jit", "interp"] {
         let replay = |packets: &[Vec<u8>]| replayed(&folder, &program, backend, packets);
-        let told = replayed(&folder, &tagged, backend, &late);
+        let report = replayed(&folder, &tagged, backend, &late);
         assert_eq!(
-            (&told["ports"][1]["out"], &told["elements"][2]["dropped"]),
+            (&report["ports"][1]["out"], &report["elements"][2]["dropped"]),
             (&3.into(), &3.into()),
-            "{told}"
+            "{report}"
         );
         for packets in [[open.clone(), closed.clone()].concat(), late.to_vec()] {
-            let told = replay(&packets);
+            let report = replay(&packets);
             assert_eq!(
-                (&told["ports"][1]["out"], &told["elements"][1]["dropped"]),
+                (&report["ports"][1]["out"], &report["elements"][1]["dropped"]),
                 (&3.into(), &3.into()),
-                "{told}"
+                "{report}"
             );
         }
-        let told = replay(&over);
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{told}");
-        let told = replay(&closed[1..]);
-        assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{told}");
+        let report = replay(&over);
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("overlap"), "{report}");
+        let report = replay(&closed[1..]);
+        assert!(report["ports"][1]["out"] == 0 && report.to_string().contains("first"), "{report}");
     }
 }
 
@@ -484,11 +486,11 @@ CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
     let (closed, open) = (datagram(53), datagram(80));
     assert_eq!(closed.len(), 3);
     for backend in ["jit", "interp"] {
-        let told = replayed(&folder, &program, backend, &[closed.clone(), open.clone()].concat());
+        let report = replayed(&folder, &program, backend, &[closed.clone(), open.clone()].concat());
         assert_eq!(
-            (&told["ports"][1]["out"], &told["elements"][0]["dropped"]),
+            (&report["ports"][1]["out"], &report["elements"][0]["dropped"]),
             (&3.into(), &3.into()),
-            "{told}"
+            "{report}"
         );
     }
 }
@@ -508,7 +510,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS parts; END;
     let out = folder.0.join("out.pcapng").display().to_string();
     let ttls: Vec<u8> = (1..=200).collect();
     capture_at(&input, ttls.iter().map(|ttl| (i64::from(*ttl), packet(*ttl, 53))));
-    told_of(&folder, &program, &input, &["--out", &out]);
+    replay_json(&folder, &program, &input, &["--out", &out]);
     let left: Vec<u8> = packets_in(out.as_ref()).iter().map(|packet| packet[14 + 8]).collect();
     assert_eq!(left, ttls);
 }
@@ -533,13 +535,13 @@ CREATE CHAIN edge ON PORT wan -> lan AS enc -> look; END;
     };
     let packets = fragments(53, 1, 100, 200);
     for backend in ["jit", "interp"] {
-        let told = replayed(&folder, &program("bit(16) COMPUTED (checksum(header))"), backend, &packets);
-        assert_eq!(told["ports"][1]["out"], 1, "{told}");
+        let report = replayed(&folder, &program("bit(16) COMPUTED (checksum(header))"), backend, &packets);
+        assert_eq!(report["ports"][1]["out"], 1, "{report}");
         // Nobody asks what a sum over the payload says on the way through: it is the capture that has to hold it.
         let (program, input) =
             (program("bit(16) COMPUTED (checksum(header, payload))"), folder.0.join("in.pcap"));
         let out = folder.0.join("out.pcap").display().to_string();
-        told_of(&folder, &program, &input, &["--out", &out, "--backend", backend]);
+        replay_json(&folder, &program, &input, &["--out", &out, "--backend", backend]);
         let frame = &packets_in(out.as_ref())[0];
         assert_eq!((&frame[12..16], sum(&frame[14..])), (&[0x88, 0xb5, 0, 7][..], 0xffff), "{backend}");
     }
@@ -559,7 +561,7 @@ pub(crate) fn packets_in(path: &Path) -> Vec<Vec<u8>> {
 fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> serde_json::Value {
     let path = folder.0.join("in.pcap");
     capture(&path, packets);
-    told_of(folder, program, &path, &["--backend", backend])
+    replay_json(folder, program, &path, &["--backend", backend])
 }
 
 /// As [`replayed`], with each packet in what is made of it and its number.
@@ -575,7 +577,12 @@ fn replayed_in(
 }
 
 /// What a replay of a capture that is there tells as data.
-pub(crate) fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
+pub(crate) fn replay_json(
+    folder: &Folder,
+    program: &Path,
+    capture: &Path,
+    args: &[&str],
+) -> serde_json::Value {
     let mut replay = weft(folder);
     replay.arg("replay").arg(program).arg("--in").arg(capture);
     let done = output(replay.args(["-o", "json"]).args(args));
@@ -636,7 +643,7 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
     {
         let put_in = |number, frame: &[u8]| tunnelled(by, number, frame);
         let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &put_in);
-        let told = replay(&[
+        let report = replay(&[
             (7, &open[1]),
             (7, &closed[0]),
             (7, &open[2]),
@@ -644,20 +651,20 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
             (7, &open[0]),
             (7, &closed[1]),
         ]);
-        let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);
-        assert_eq!(passed, (&3.into(), &3.into()), "{by}: {told}");
+        let passed = (&report["ports"][1]["out"], &report["elements"][0]["dropped"]);
+        assert_eq!(passed, (&3.into(), &3.into()), "{by}: {report}");
         let mut over = open.clone();
         over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
-        let told = replay(&[(7, &over[0]), (7, &over[1]), (7, &over[2])]);
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{by}: {told}");
+        let report = replay(&[(7, &over[0]), (7, &over[1]), (7, &over[2])]);
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("overlap"), "{by}: {report}");
         if by != "ipip" {
-            let told = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
-            assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{by}: {told}");
+            let report = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
+            assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{by}: {report}");
         }
         // All of what a tunnel carries in fragments of its own has the ports, too.
         let whole = tunnelled(by, 7, &fragments(53, 3, 2_990, 3_000)[0]);
-        let told = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
-        assert_eq!(told["elements"][0]["dropped"], 3, "{by}: {told}");
+        let report = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
+        assert_eq!(report["elements"][0]["dropped"], 3, "{by}: {report}");
     }
 }
 
@@ -691,17 +698,17 @@ CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
         let in_order: Vec<_> = open.iter().chain(&closed).map(|frame| (7, frame)).collect();
         let late = [&open[1], &closed[0], &open[2], &closed[2], &open[0], &closed[1]].map(|frame| (7, frame));
         for packets in [&in_order[..], &late] {
-            let told = replay(packets);
-            let passed = (&told["ports"][1]["out"], &told["elements"][2]["dropped"]);
-            assert_eq!(passed, (&3.into(), &3.into()), "{by}: {told}");
+            let report = replay(packets);
+            let passed = (&report["ports"][1]["out"], &report["elements"][2]["dropped"]);
+            assert_eq!(passed, (&3.into(), &3.into()), "{by}: {report}");
         }
-        let told = replay(&over.iter().map(|frame| (7, frame)).collect::<Vec<_>>());
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{by}: {told}");
-        let told = replay(&[(7, &open[1]), (7, &open[2])]);
-        assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{by}: {told}");
+        let report = replay(&over.iter().map(|frame| (7, frame)).collect::<Vec<_>>());
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("overlap"), "{by}: {report}");
+        let report = replay(&[(7, &open[1]), (7, &open[2])]);
+        assert!(report["ports"][1]["out"] == 0 && report.to_string().contains("first"), "{by}: {report}");
         if by != "ipip" {
-            let told = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
-            assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{by}: {told}");
+            let report = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
+            assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{by}: {report}");
         }
     }
 }
@@ -741,12 +748,12 @@ CREATE CHAIN edge ON PORT wan -> lan AS closed; END;
     let [good, bad, ..] = four_packets();
     for backend in ["jit", "interp"] {
         let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &in_session);
-        let told =
+        let report =
             replay(&[(7, &good[1]), (7, &bad[0]), (7, &good[2]), (7, &bad[2]), (7, &good[0]), (7, &bad[1])]);
-        let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);
-        assert_eq!(passed, (&3.into(), &3.into()), "{told}");
-        let told = replay(&[(7, &good[0]), (8, &good[1]), (8, &good[2])]);
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{told}");
+        let passed = (&report["ports"][1]["out"], &report["elements"][0]["dropped"]);
+        assert_eq!(passed, (&3.into(), &3.into()), "{report}");
+        let report = replay(&[(7, &good[0]), (8, &good[1]), (8, &good[2])]);
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{report}");
     }
 }
 
@@ -759,8 +766,8 @@ fn four_packets() -> [Vec<Vec<u8>>; 4] {
 }
 
 /// How many frames were lost for each of these reasons.
-fn lost_in<const N: usize>(told: &serde_json::Value, reasons: [&str; N]) -> [u64; N] {
-    let ended = told["ended"].as_array().expect("it is a list");
+fn drops_in<const N: usize>(report: &serde_json::Value, reasons: [&str; N]) -> [u64; N] {
+    let ended = report["ended"].as_array().expect("it is a list");
     let lost = |reason| ended.iter().find(|end| end["why"] == reason).and_then(|end| end["packets"].as_u64());
     reasons.map(|reason| lost(reason).unwrap_or(0))
 }
@@ -792,13 +799,13 @@ CREATE CHAIN edge ON PORT wan -> lan AS tagged; END;
             frame
         };
         for backend in ["jit", "interp"] {
-            let told = replayed(&folder, &program, backend, &[frame(4095), frame(4096), frame(5000)]);
-            assert_eq!(told["ports"][1]["out"], 1, "{change}: {told}");
-            assert_eq!(lost_in(&told, ["unfit value by tagged"]), [2], "{change}: {told}");
-            let end = &told["ended"][0];
+            let report = replayed(&folder, &program, backend, &[frame(4095), frame(4096), frame(5000)]);
+            assert_eq!(report["ports"][1]["out"], 1, "{change}: {report}");
+            assert_eq!(drops_in(&report, ["unfit value by tagged"]), [2], "{change}: {report}");
+            let end = &report["ended"][0];
             assert!(
                 end["line"] == 6 && end["file"].as_str().is_some_and(|file| file.ends_with(".weft")),
-                "{told}"
+                "{report}"
             );
         }
     }
@@ -854,17 +861,17 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
             packets.extend(others.into_iter().flatten().zip(&lone[1..]).map(|(of, frame)| nested(of, frame)));
             let n_others = packets.len() - 10;
             let backend = ["jit", "interp"][(at + nth_pair) % 2];
-            let told = replayed(&folder, &program, backend, &packets);
+            let report = replayed(&folder, &program, backend, &packets);
             assert_eq!(
-                (&told["ports"][1]["out"], &told["elements"][nth]["dropped"]),
+                (&report["ports"][1]["out"], &report["elements"][nth]["dropped"]),
                 (&5.into(), &3.into()),
-                "{by}, {within}, {chain}: {told}"
+                "{by}, {within}, {chain}: {report}"
             );
             let lost = [
                 ("malformed ipv4: overlaps another fragment, or ends where none may", 2),
                 ("the first fragment has not come", n_others as u64),
             ];
-            assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
+            assert_eq!(drops_in(&report, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{report}");
         }
     }
 }
@@ -925,17 +932,17 @@ END;
                 frame(&other, 64, &lone[1]),
                 frame(&one[..3], 64, &lone[2]),
             ]);
-            let told = replayed(&folder, &program, backend, &packets);
+            let report = replayed(&folder, &program, backend, &packets);
             assert_eq!(
-                (&told["ports"][1]["out"], &told["elements"][nth]["dropped"]),
+                (&report["ports"][1]["out"], &report["elements"][nth]["dropped"]),
                 (&5.into(), &3.into()),
-                "{chain}: {told}"
+                "{chain}: {report}"
             );
             let lost = [
                 ("malformed ipv4: overlaps another fragment, or ends where none may", 2),
                 ("the first fragment has not come", 2),
             ];
-            assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
+            assert_eq!(drops_in(&report, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{report}");
         }
     }
 }
@@ -966,14 +973,14 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
 ";
     let program = folder.write("edge.weft", text);
     for backend in ["jit", "interp"] {
-        let told = told_of(&folder, &program, &path, &["--backend", backend]);
+        let report = replay_json(&folder, &program, &path, &["--backend", backend]);
         // Half a second later it is let in again, and shut out again with its next port.
-        let passed = told["ports"][1]["out"].as_u64();
-        assert!((5..=6).contains(&passed.unwrap_or(0)), "{told}");
+        let passed = report["ports"][1]["out"].as_u64();
+        assert!((5..=6).contains(&passed.unwrap_or(0)), "{report}");
         assert_eq!(
-            (&told["sinks"][0]["rows"], &told["rows_refused"]),
+            (&report["sinks"][0]["rows"], &report["rows_refused"]),
             (&2.into(), &serde_json::json!({})),
-            "{told}"
+            "{report}"
         );
     }
     // What tables hold at the end, and what sinks were given.
@@ -986,9 +993,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     let shut = "SELECT src, since FROM edge.scan_guard.shut";
     let ports = "SELECT count(*) AS n, max(port) AS last FROM edge.scan_guard.tried";
     let done = asked(&["--query", shut, "--query", ports, "--rows", &rows.display().to_string()]);
-    let told = String::from_utf8(done.stdout).expect("it is text");
+    let report = String::from_utf8(done.stdout).expect("it is text");
     let begun = "src       since\n10.0.0.1  1970-01-01T00:00:01.";
-    assert!(told.contains(begun) && told.ends_with("\nn  last\n5  1061\n1 row\n"), "{told}");
+    assert!(report.contains(begun) && report.ends_with("\nn  last\n5  1061\n1 row\n"), "{report}");
     let rows = std::fs::read_to_string(rows).expect("it was written");
     let rows: Vec<serde_json::Value> =
         rows.lines().map(|row| serde_json::from_str(row).expect("it is data")).collect();
@@ -999,8 +1006,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
         ("DELETE FROM edge.scan_guard.shut", "not a SELECT"),
     ] {
         let done = asked(&["--query", question]);
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.code() == Some(1) && done.stdout.is_empty() && said.contains(why), "{said}");
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && done.stdout.is_empty() && errors.contains(why), "{errors}");
     }
     assert_eq!(asked(&["--query", ""]).status.code(), Some(1), "nothing is asked");
     // Nothing that is read is written over, and nothing twice.
@@ -1036,9 +1043,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
         );
         let program = folder.write("edge.weft", &text);
         for backend in ["jit", "interp"] {
-            let told = told_of(&folder, &program, &path, &["--backend", backend]);
-            let n = 100 - told["ports"][1]["out"].as_u64().expect("a number");
-            assert!(dropped.contains(&n), "{ttl}: {n} of {told}");
+            let report = replay_json(&folder, &program, &path, &["--backend", backend]);
+            let n = 100 - report["ports"][1]["out"].as_u64().expect("a number");
+            assert!(dropped.contains(&n), "{ttl}: {n} of {report}");
         }
     }
 }
@@ -1065,15 +1072,15 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
 ";
     let program = folder.write("edge.weft", text);
-    let told = told_of(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
+    let report = replay_json(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
     let rows = |sink: &str| {
-        let sinks = told["sinks"].as_array().expect("a list");
+        let sinks = report["sinks"].as_array().expect("a list");
         sinks.iter().find(|of| of["name"] == sink).map(|of| of["rows"].as_u64().expect("a number"))
     };
-    let untold = told["evicted_untold"]["edge.flows.open"].as_u64().expect("there was no room for all");
-    assert_eq!(rows("flows.ended"), Some(10), "{told}");
-    assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{told}");
-    assert!(told.to_string().contains("[[1000]]"), "{told}");
+    let untold = report["evicted_untold"]["edge.flows.open"].as_u64().expect("there was no room for all");
+    assert_eq!(rows("flows.ended"), Some(10), "{report}");
+    assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{report}");
+    assert!(report.to_string().contains("[[1000]]"), "{report}");
     // What is told may make others leave, which is told as well.
     let again = text.replace(
         "ON EVICT OF open INSERT INTO gone VALUES (OLD.port);",
@@ -1087,12 +1094,12 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     );
     let program = folder.write("again.weft", &again);
     capture_at(&path, (0..1_100).map(|n| (0, packet(64, 3_000 + n))));
-    let told = told_of(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
+    let report = replay_json(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
     // Whoever comes back makes another go: a hundred more than there is room for have gone for good.
-    let sinks = told["sinks"].as_array().expect("a list");
+    let sinks = report["sinks"].as_array().expect("a list");
     let ended = sinks.iter().find(|of| of["name"] == "flows.ended").map(|of| &of["rows"]);
-    assert_eq!((ended, &told["evicted_untold"]), (Some(&100.into()), &serde_json::json!({})), "{told}");
-    assert!(told.to_string().contains("[[1000]]"), "{told}");
+    assert_eq!((ended, &report["evicted_untold"]), (Some(&100.into()), &serde_json::json!({})), "{report}");
+    assert!(report.to_string().contains("[[1000]]"), "{report}");
 }
 
 /// What looks for rows that have left their tables is due much more often than what people write: it would take the
@@ -1103,7 +1110,7 @@ fn waiting_handlers_run_in_gaps() {
     let path = folder.0.join("in.pcap");
     let handlers = "ON EVICT OF flows UPSERT told KEY (1) SET n = n + 1;
   ON TIMEOUT OF flows UPSERT told KEY (2) SET n = n + 1;";
-    let told = |seconds: i64, handlers: &str| {
+    let report = |seconds: i64, handlers: &str| {
         capture_at(&path, [(0, packet(64, 2_000)), (seconds * 1_000, packet(64, 2_001))]);
         let text = format!(
             "IMPORT 'library/protocols/all.weft';
@@ -1120,16 +1127,21 @@ CREATE CHAIN edge ON PORT wan -> lan AS ticks; END;
 "
         );
         let program = folder.write("edge.weft", &text);
-        told_of(&folder, &program, &path, &["--query", "SELECT what, n FROM edge.ticks.told ORDER BY what"])
-            .to_string()
+        replay_json(
+            &folder,
+            &program,
+            &path,
+            &["--query", "SELECT what, n FROM edge.ticks.told ORDER BY what"],
+        )
+        .to_string()
     };
     // What is due when the last packet comes runs behind it.
     for (seconds, ticks) in [(60, 119), (600, 1_199), (3_600, 7_199)] {
-        let told = told(seconds, handlers);
-        assert!(told.contains(&format!("[[0,{ticks}],[2,1]]")), "{seconds} s: {told}");
+        let report = report(seconds, handlers);
+        assert!(report.contains(&format!("[[0,{ticks}],[2,1]]")), "{seconds} s: {report}");
     }
     // Beyond 10,000 the rest is one, whoever waits.
-    let [with, without] = [handlers, ""].map(|handlers| told(36_000, handlers));
+    let [with, without] = [handlers, ""].map(|handlers| report(36_000, handlers));
     assert!(with.contains("[[0,10001],[2,1]]") && without.contains("[[0,10001]]"), "{with} {without}");
 }
 
@@ -1150,14 +1162,14 @@ CREATE PORT wan ON memory;
 CREATE CHAIN edge ON PORT lan, wan AS conntrack (inside = 'lan', idle = '10 s'); END;
 ";
     let program = folder.write("edge.weft", text);
-    let told = told_of(
+    let report = replay_json(
         &folder,
         &program,
         &path,
         &["--port", "lan", "--query", "SELECT count(*) FROM edge.conntrack.flows"],
     );
-    assert!(told.to_string().contains("[[10]]"), "{told}");
-    assert_eq!(lost_in(&told, ["the first fragment has not come"]), [1], "{told}");
+    assert!(report.to_string().contains("[[10]]"), "{report}");
+    assert_eq!(drops_in(&report, ["the first fragment has not come"]), [1], "{report}");
 }
 
 /// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is
@@ -1179,9 +1191,9 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
 ";
     let program = folder.write("edge.weft", text);
-    let told = told_of(&folder, &program, &path, &["--query", "SELECT port FROM edge.knock.known"]);
-    assert_eq!(told["rows_refused"], serde_json::json!({ "edge.knock.known": 25 }), "{told}");
-    assert!(told.to_string().contains("[[2053]]"), "{told}");
+    let report = replay_json(&folder, &program, &path, &["--query", "SELECT port FROM edge.knock.known"]);
+    assert_eq!(report["rows_refused"], serde_json::json!({ "edge.knock.known": 25 }), "{report}");
+    assert!(report.to_string().contains("[[2053]]"), "{report}");
 }
 
 const TWO_WAYS: &str = "IMPORT 'library/protocols/all.weft';
@@ -1211,15 +1223,15 @@ fn multi_port_input_is_in_time_order() {
         assert_eq!(done.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         done
     };
-    let told = |args: &[&str]| {
+    let report = |args: &[&str]| {
         let done = replay(&[args, &["-o", "json"]].concat());
         serde_json::from_slice::<serde_json::Value>(&done.stdout).expect("it is data")
     };
-    let passed = |told: &serde_json::Value| told["ports"][0]["out"].as_u64().expect("a number");
+    let passed = |report: &serde_json::Value| report["ports"][0]["out"].as_u64().expect("a number");
     let (lan, wan) = (["--in", "lan=lan.pcapng"], ["--in", "wan=wan.pcapng"]);
     let both = [lan, wan].concat();
     for backend in ["jit", "interp"] {
-        let all = told(&[&both[..], &["--backend", backend]].concat());
+        let all = report(&[&both[..], &["--backend", backend]].concat());
         assert_eq!((passed(&all), &all["packets"]), (2, &6.into()), "{all}");
         let chains = all["chains"].as_array().into_iter().flatten();
         let chains: Vec<_> = chains
@@ -1230,19 +1242,19 @@ fn multi_port_input_is_in_time_order() {
         assert!(all["chain"].is_null() && all["input"].is_null() && all["broken"].is_null(), "{all}");
     }
     // Of one time, the one that is named first comes first.
-    assert_eq!(passed(&told(&[wan, lan].concat())), 1);
-    let paced = told(&[&both[..], &["--speed", "recorded"]].concat());
+    assert_eq!(passed(&report(&[wan, lan].concat())), 1);
+    let paced = report(&[&both[..], &["--speed", "recorded"]].concat());
     assert_eq!(passed(&paced), 2);
     assert!(paced["captured_seconds"].as_f64() >= Some(0.035), "{paced}");
-    let limited = told(&[&both[..], &["--limit", "3"]].concat());
+    let limited = report(&[&both[..], &["--limit", "3"]].concat());
     assert_eq!((passed(&limited), &limited["packets"]), (1, &3.into()));
     // One chain, by its name or by the port.
     for one in [&["--in", "wan=wan.pcapng", "--chain", "back"][..], &["--in", "wan.pcapng", "--port", "wan"]]
     {
-        let one = told(one);
+        let one = report(one);
         assert_eq!((passed(&one), &one["chain"], &one["port"]), (0, &"back".into(), &"wan".into()), "{one}");
     }
-    assert_eq!(passed(&told(&[&wan[..], &["--in", "lan.pcapng", "--port", "lan"]].concat())), 1);
+    assert_eq!(passed(&report(&[&wan[..], &["--in", "lan.pcapng", "--port", "lan"]].concat())), 1);
 
     let text = String::from_utf8(replay(&both).stdout).expect("it is text");
     let wanted = "
@@ -1299,14 +1311,14 @@ fn truncated_capture_leaves_others_whole() {
         let mut replay = weft(&folder);
         replay.current_dir(&folder.0).arg("replay").arg(&program);
         let done = output(replay.args(["--in", "lan=lan", "--in", "wan=wan", "-o", "json"]));
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(status), "{said}");
-        assert_eq!(said.lines().filter(|line| line.starts_with("weft: lan: ")).count(), 1, "{said}");
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let inputs = &told["inputs"];
-        assert_eq!((&inputs[0]["packets"], &inputs[1]["packets"]), (&n.into(), &3.into()), "{told}");
-        assert!(inputs[0]["broken"].is_string() && inputs[1]["broken"].is_null(), "{told}");
-        assert_eq!(told["ports"][0]["out"], 3, "{told}");
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{errors}");
+        assert_eq!(errors.lines().filter(|line| line.starts_with("weft: lan: ")).count(), 1, "{errors}");
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let inputs = &report["inputs"];
+        assert_eq!((&inputs[0]["packets"], &inputs[1]["packets"]), (&n.into(), &3.into()), "{report}");
+        assert!(inputs[0]["broken"].is_string() && inputs[1]["broken"].is_null(), "{report}");
+        assert_eq!(report["ports"][0]["out"], 3, "{report}");
     }
 }
 
@@ -1362,8 +1374,8 @@ fn mismatched_capture_is_reported() {
         ("--in lan=a --in wan=b=c --out b=c", "--out would write over the capture that is read"),
         ("--in lan=a --in wan=b=c --rows a", "--rows would write over the capture that is read"),
     ] {
-        let (status, said) = replay(args);
-        assert!(status == Some(2) && said.contains(why), "{args}: {said}");
+        let (status, errors) = replay(args);
+        assert!(status == Some(2) && errors.contains(why), "{args}: {errors}");
     }
     // A file may have a `=` in its name, and one that is not there is told as such.
     assert_eq!(replay("--in b=c --port lan").0, Some(0));
@@ -1414,10 +1426,10 @@ CREATE CHAIN c ON PORT lan -> up AS END;
         replay.arg("replay").arg(&program).arg("--in").arg(&path).arg("--out").arg(&out);
         let done = output(replay.args(["--annotate", "-o", "json", "--backend", backend]));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let of = |at: usize| told["ports"][at]["out"].as_u64().expect("a number");
-        assert_eq!(of(1) + of(2), packets.len() as u64, "{by}: {told}");
-        assert!(!are_many || of(1) > 40 && of(2) > 40, "{by}: {told}");
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let of = |at: usize| report["ports"][at]["out"].as_u64().expect("a number");
+        assert_eq!(of(1) + of(2), packets.len() as u64, "{by}: {report}");
+        assert!(!are_many || of(1) > 40 && of(2) > 40, "{by}: {report}");
         // What has the same key leaves by the same port.
         let (mut reader, mut ways) = (Reader::new(), Vec::<(Vec<u8>, String)>::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
@@ -1458,8 +1470,8 @@ fn port_examples_work_as_written() {
         serde_json::from_slice(&done.stdout).expect("it is data")
     };
     let replay = |name: &str, port: &str| replay_chain(name, None, port);
-    let out = |told: &serde_json::Value, port: &str| {
-        let ports = told["ports"].as_array().into_iter().flatten();
+    let out = |report: &serde_json::Value, port: &str| {
+        let ports = report["ports"].as_array().into_iter().flatten();
         ports.filter(|row| row["name"] == port).filter_map(|row| row["out"].as_u64()).sum::<u64>()
     };
     // From inside all but what is on the list goes out; nobody outside may begin.
@@ -1593,13 +1605,13 @@ INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53,
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
         let left = packets_in(out.as_ref());
         let sent = packet(64, 53);
-        let told: Vec<_> = left.iter().filter(|packet| packet[23] == 1).collect();
-        assert_eq!((left.len(), told.len()), (2, 1), "{backend}");
+        let report: Vec<_> = left.iter().filter(|packet| packet[23] == 1).collect();
+        assert_eq!((left.len(), report.len()), (2, 1), "{backend}");
         // An error of ICMP, from the address that was not reached to the sender, about the packet as it came.
-        assert_eq!((&told[0][26..30], &told[0][30..34]), (&sent[30..34], &sent[26..30]), "{backend}");
-        assert_eq!(told[0][34..36], [3, 3], "{backend}");
-        assert_eq!(told[0][42..], sent[14..], "{backend}");
-        assert_eq!(told[0][..6], sent[6..12], "{backend}");
+        assert_eq!((&report[0][26..30], &report[0][30..34]), (&sent[30..34], &sent[26..30]), "{backend}");
+        assert_eq!(report[0][34..36], [3, 3], "{backend}");
+        assert_eq!(report[0][42..], sent[14..], "{backend}");
+        assert_eq!(report[0][..6], sent[6..12], "{backend}");
     }
 }
 
@@ -1694,10 +1706,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
         command.args(["replay", "-o", "json", "--annotate", "--out", &out, "--backend", backend]);
         let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let elements = told["elements"].as_array().into_iter().flatten();
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements = report["elements"].as_array().into_iter().flatten();
         let seen: Vec<_> = elements.map(|element| element["seen"].as_u64()).collect();
-        assert_eq!(seen, [Some(3); 4], "{told}");
+        assert_eq!(seen, [Some(3); 4], "{report}");
         let (mut reader, mut fates) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) = reader.next().expect("it is whole") {
@@ -1747,10 +1759,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wa
         replay.arg("replay").arg(&program).arg("--in").arg(folder.0.join("in.pcap")).arg("--out").arg(&out);
         let done = output(replay.args(["-o", "json", "--backend", backend]));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let elements = told["elements"].as_array().into_iter().flatten();
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements = report["elements"].as_array().into_iter().flatten();
         let seen: Vec<_> = elements.map(|element| element["seen"].as_u64()).collect();
-        assert_eq!(seen, [Some(3), Some(3), Some(2), Some(2)], "{told}");
+        assert_eq!(seen, [Some(3), Some(3), Some(2), Some(2)], "{report}");
         let (mut reader, mut left) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) =
@@ -1768,10 +1780,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wa
 fn check_reports_header_lengths() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
-    let told = output(weft(&folder).args(["check", "--cost", "--json"]).arg(&program));
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is data");
+    let report = output(weft(&folder).args(["check", "--cost", "--json"]).arg(&program));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("it is data");
     let of = |name: &str| {
-        let headers = told["headers"].as_array().into_iter().flatten();
+        let headers = report["headers"].as_array().into_iter().flatten();
         let header = headers.into_iter().find(|header| header["protocol"] == name).expect("it is imported");
         (header["least"].as_u64(), header["most"].as_u64())
     };
@@ -1795,18 +1807,18 @@ CREATE LINK out ON PORT wan QUEUE plain (n = 9);
 ";
     let program = folder.write("edge.weft", text);
     let check = |args: &[&str]| {
-        let told = output(weft(&folder).args(["check", "--cost"]).args(args).arg(&program));
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        String::from_utf8(told.stdout).expect("it is text")
+        let report = output(weft(&folder).args(["check", "--cost"]).args(args).arg(&program));
+        assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+        String::from_utf8(report.stdout).expect("it is text")
     };
     let data: serde_json::Value = serde_json::from_str(&check(&["--json"])).expect("it is data");
     let queues = data["queues"].as_array().expect("a list");
     let plain = queues.iter().find(|queue| queue["queue"] == "plain").expect("a link has it");
     let operations = plain["levels"][0]["handlers"][0]["operations"].as_u64().expect("a number");
     assert!(operations > 2 && queues.iter().any(|queue| queue["queue"] == "fq_codel"), "{data}");
-    let told = check(&[]);
+    let report = check(&[]);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    assert!(told.lines().any(|line| words(line) == format!("plain ON ENQUEUE {operations}")), "{told}");
-    assert!(told.contains("ON DEQUEUE") && told.contains("a packet, in and out"), "{told}");
-    assert!(!told.contains("operations of a handler and bytes of state"), "{told}");
+    assert!(report.lines().any(|line| words(line) == format!("plain ON ENQUEUE {operations}")), "{report}");
+    assert!(report.contains("ON DEQUEUE") && report.contains("a packet, in and out"), "{report}");
+    assert!(!report.contains("operations of a handler and bytes of state"), "{report}");
 }

@@ -21,7 +21,7 @@ fn ran(folder: &Folder, node: &Node, args: &[&str]) -> Output {
     output(weft(folder).args(args).args(["--admin", &node.admin]))
 }
 
-fn said(folder: &Folder, node: &Node, args: &[&str]) -> String {
+fn stdout_of(folder: &Folder, node: &Node, args: &[&str]) -> String {
     let done = ran(folder, node, args);
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).expect("it is text")
@@ -39,10 +39,13 @@ fn live_rows_are_read_and_changed() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
-    let query = |text: &str| said(&folder, &node, &["query", text]);
+    let query = |text: &str| stdout_of(&folder, &node, &["query", text]);
     let ids = || -> Value {
-        let text =
-            said(&folder, &node, &["query", "SELECT id FROM shop.rule_acl.rules ORDER BY id", "-o", "json"]);
+        let text = stdout_of(
+            &folder,
+            &node,
+            &["query", "SELECT id FROM shop.rule_acl.rules ORDER BY id", "-o", "json"],
+        );
         let answers: Value = serde_json::from_str(&text).expect("it is data");
         answers[0]["rows"].clone()
     };
@@ -78,14 +81,14 @@ fn live_rows_are_read_and_changed() {
     let fault = refused(&folder, &node, &["query", "DELETE FROM shop.rule_acl.ruls"]);
     assert!(fault.contains("there is no table `ruls`"), "{fault}");
     // The same text again: what came at run time stays; a row that the text drops goes.
-    said(&folder, &node, &["apply", program.to_str().expect("a path")]);
+    stdout_of(&folder, &node, &["apply", program.to_str().expect("a path")]);
     assert_eq!(ids(), json!([[1], [2], [3]]));
     let other = folder.write("network.weft", &NETWORK.replace("(1, 10", "(7, 10"));
-    said(&folder, &node, &["apply", other.to_str().expect("a path")]);
+    stdout_of(&folder, &node, &["apply", other.to_str().expect("a path")]);
     assert_eq!(ids(), json!([[2], [3], [7]]));
     assert!(query("DELETE FROM shop.rule_acl.rules WHERE id <> 7").starts_with("2 rows deleted"));
     assert_eq!(ids(), json!([[7]]));
-    let tables = said(&folder, &node, &["query"]);
+    let tables = stdout_of(&folder, &node, &["query"]);
     assert!(tables.contains("shop.rule_acl.rules  controller     1  1,000,000"), "{tables}");
     assert_eq!(node.stop(), Some(0));
 }
@@ -107,11 +110,11 @@ INSERT INTO shop.shut.users VALUES ('ann');
 ",
     );
     let node = Node::start(&folder, &program, &[]);
-    let query = |text: &str| said(&folder, &node, &["query", text]);
+    let query = |text: &str| stdout_of(&folder, &node, &["query", text]);
     query("INSERT INTO shop.shut.users VALUES ('bob')");
     assert!(query("SELECT name FROM shop.shut.users").contains("bob"));
     let until = std::time::Instant::now() + Duration::from_secs(20);
-    while !said(&folder, &node, &["query"]).contains("shop.shut.users: its TTL took out 2 rows\n") {
+    while !stdout_of(&folder, &node, &["query"]).contains("shop.shut.users: its TTL took out 2 rows\n") {
         assert!(std::time::Instant::now() < until);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -142,7 +145,7 @@ fn select_aggregates_rows() {
     let program = folder.write("network.weft", &format!("{NETWORK}{tables}"));
     let node = Node::start(&folder, &program, &[]);
     let rows = |text: &str| -> Value {
-        let text = said(&folder, &node, &["query", text, "-o", "json"]);
+        let text = stdout_of(&folder, &node, &["query", text, "-o", "json"]);
         let answers: Value = serde_json::from_str(&text).expect("it is data");
         json!([answers[0]["columns"], answers[0]["rows"]])
     };
@@ -168,9 +171,9 @@ fn select_aggregates_rows() {
     assert_eq!(of_none[1], json!([[0, null, null, null]]));
     assert_eq!(rows("SELECT n, count(*) FROM empty GROUP BY n")[1], json!([]));
     assert_eq!(rows("SELECT id FROM sold WHERE seen > now() - '1 min'")[1], json!([[3]]));
-    let wrong = |text: &str, said: &str| {
+    let wrong = |text: &str, wanted: &str| {
         let fault = refused(&folder, &node, &["query", text]);
-        assert!(fault.contains(said), "{text}: {fault}");
+        assert!(fault.contains(wanted), "{text}: {fault}");
     };
     wrong("SELECT sum(owed) FROM sold", "the sum of this is outside what U64 holds");
     wrong("SELECT shop, sum(n) FROM sold", "`GROUP BY shop`");
@@ -200,15 +203,16 @@ fn load_error_has_line() {
         (10..5_010).map(|id| format!("{id},1,,10.{}.{}.0/24,,deny\n", id / 256, id % 256)).collect();
     let list = folder.write("rules.csv", &format!("id,priority,path,net,who,action\n{many}"));
     let list = list.to_str().expect("a path");
-    let loaded = said(&folder, &node, &["load", "shop.rule_acl.rules", list]);
+    let loaded = stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", list]);
     assert!(loaded.starts_with("shop.rule_acl.rules: 5,000 rows inserted"), "{loaded}");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", list]);
     assert!(fault.contains("row 1 of shop.rule_acl.rules: a row with this key is there already"), "{fault}");
-    let again = said(&folder, &node, &["load", "shop.rule_acl.rules", list, "--replace"]);
+    let again = stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", list, "--replace"]);
     assert!(again.contains("5,000 rows updated"), "{again}");
     // As spreadsheets write it.
     let marked = folder.write("marked.csv", "\u{feff}id,priority,net,action\n9999,1,10.0.0.0/8,deny\n");
-    let loaded = said(&folder, &node, &["load", "shop.rule_acl.rules", marked.to_str().expect("a path")]);
+    let loaded =
+        stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", marked.to_str().expect("a path")]);
     assert!(loaded.starts_with("shop.rule_acl.rules: 1 row inserted"), "{loaded}");
     let wrong =
         folder.write("wrong.csv", "id,priority,net,action\n1,1,10.0.0.0/8,deny\n2,1,10.0.0.0/33,deny\n");
@@ -253,8 +257,14 @@ INSERT INTO shop.some.names VALUES ('a', 1), ('b', 2), ('', 3);
     let node = Node::start(&folder, &program, &[]);
     let ids = |condition: &str| {
         let text = format!("SELECT id FROM shop.some.known WHERE {condition} ORDER BY id");
-        let told = said(&folder, &node, &["query", &text]);
-        told.lines().skip(1).map(str::trim).filter(|line| !line.contains("row")).collect::<Vec<_>>().join(" ")
+        let printed = stdout_of(&folder, &node, &["query", &text]);
+        printed
+            .lines()
+            .skip(1)
+            .map(str::trim)
+            .filter(|line| !line.contains("row"))
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     for (condition, found) in [
         ("id = 3", "3"),
@@ -271,15 +281,16 @@ INSERT INTO shop.some.names VALUES ('a', 1), ('b', 2), ('', 3);
         assert_eq!(ids(condition), found, "{condition}");
     }
     let pairs =
-        said(&folder, &node, &["query", "SELECT name FROM shop.some.pairs WHERE a = 1 ORDER BY name"]);
+        stdout_of(&folder, &node, &["query", "SELECT name FROM shop.some.pairs WHERE a = 1 ORDER BY name"]);
     assert_eq!(pairs, "name\na\nb\n2 rows\n");
-    let names = said(
+    let names = stdout_of(
         &folder,
         &node,
         &["query", "DELETE FROM shop.some.names WHERE name IN ('', 'b', 'much too long')"],
     );
     assert!(names.starts_with("2 rows deleted"), "{names}");
-    let changed = said(&folder, &node, &["query", "UPDATE shop.some.known SET n = 7 WHERE id IN (1, 4, 4)"]);
+    let changed =
+        stdout_of(&folder, &node, &["query", "UPDATE shop.some.known SET n = 7 WHERE id IN (1, 4, 4)"]);
     assert!(changed.starts_with("2 rows updated"), "{changed}");
     assert_eq!(ids("n = 7"), "1 4");
     assert_eq!(node.stop(), Some(0));
@@ -323,10 +334,10 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
     let list = folder.write("nets.csv", "net,bits\n192.0.2.0/24,24\n198.51.100.0/24,25\n");
     let fault = no(&["load", "shop.nets.known", list.to_str().expect("a path")]);
     assert!(fault.contains("row 2 of shop.nets.known: `bits = prefix_bits(net)` does not hold"), "{fault}");
-    let rows = said(&folder, &node, &["query", "SELECT net, bits FROM shop.nets.known"]);
+    let rows = stdout_of(&folder, &node, &["query", "SELECT net, bits FROM shop.nets.known"]);
     assert_eq!(rows, "net         bits\n10.0.0.0/8     8\n1 row\n", "nothing has changed");
     let inserted = "INSERT INTO shop.nets.known VALUES ('::/0', 0, now() + '1 h', 5)";
-    assert!(said(&folder, &node, &["query", inserted]).starts_with("1 row inserted"));
+    assert!(stdout_of(&folder, &node, &["query", inserted]).starts_with("1 row inserted"));
     assert_eq!(node.stop(), Some(0));
 }
 
@@ -358,7 +369,7 @@ END;
         );
         let program = folder.write("network.weft", &program);
         let node = Node::start(&folder, &program, &["--workers", workers]);
-        let change = |text: &str| said(&folder, &node, &["query", text]);
+        let change = |text: &str| stdout_of(&folder, &node, &["query", text]);
         let allow = "INSERT OR REPLACE INTO users VALUES ('ann', TRUE); \
                      INSERT OR REPLACE INTO shop.ranked.rules VALUES (9, NULL, TRUE)";
         let steps = [
@@ -417,7 +428,7 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         );
         let program = folder.write("network.weft", &program);
         let node = Node::start(&folder, &program, &["--workers", workers]);
-        let query = |text: &str| said(&folder, &node, &["query", text]);
+        let query = |text: &str| stdout_of(&folder, &node, &["query", text]);
         let mut others = vec!["name,n".to_owned()];
         others.extend((0..99).map(|n| format!("u{n},{n}")));
         let others = folder.write("others.csv", &others.join("\n"));
@@ -578,9 +589,9 @@ END;
             assert_eq!(call("dan", 0).await, denied);
         });
         let rows =
-            said(&folder, &node, &["query", "SELECT who, rank, may FROM shop.knock.rules ORDER BY who"]);
+            stdout_of(&folder, &node, &["query", "SELECT who, rank, may FROM shop.knock.rules ORDER BY who"]);
         assert_eq!(rows, "who  rank  may\nbob    10  true\ncid    10  true\n2 rows\n");
-        let status = said(&folder, &node, &["status"]);
+        let status = stdout_of(&folder, &node, &["status"]);
         assert!(status.contains("shop.knock.rules refused 1 row of sinks TO TABLE"), "{status}");
         assert_eq!(node.stop(), Some(0));
     }
@@ -604,14 +615,14 @@ END;
 ",
     );
     let node = Node::start(&folder, &program, &[]);
-    let rows = || said(&folder, &node, &["query", "SELECT src FROM edge.learning.allowed"]);
+    let rows = || stdout_of(&folder, &node, &["query", "SELECT src FROM edge.learning.allowed"]);
     let begun = std::time::Instant::now();
     while !rows().contains("10.0.0.1") {
         assert!(begun.elapsed() < Duration::from_secs(20), "no rule was learnt");
     }
     std::thread::sleep(Duration::from_millis(1500));
     let status: Value =
-        serde_json::from_str(&said(&folder, &node, &["status", "-o", "json"])).expect("it is data");
+        serde_json::from_str(&stdout_of(&folder, &node, &["status", "-o", "json"])).expect("it is data");
     assert_eq!(status["rows_refused"], serde_json::json!({}));
     assert_eq!(node.stop(), Some(0));
     // Each packet of the capture has a length of its own in the file; the first at least was dropped.
@@ -669,9 +680,10 @@ END;
 ",
     );
     let node = Node::start(&folder, &program, &[]);
-    let change = |text: &str| said(&folder, &node, &["query", text]);
+    let change = |text: &str| stdout_of(&folder, &node, &["query", text]);
     let frames = || -> [u64; 2] {
-        let status: Value = serde_json::from_str(&said(&folder, &node, &["status", "--json"])).expect("data");
+        let status: Value =
+            serde_json::from_str(&stdout_of(&folder, &node, &["status", "--json"])).expect("data");
         assert_eq!(status["version"], 1, "rows are no other version");
         let ports = &status["packets"]["ports"];
         [&ports[0]["received"], &ports[1]["sent"]].map(|n| n.as_u64().expect("a number"))
@@ -703,12 +715,12 @@ END;
     assert!(left_of_next() >= 10);
     // What elements have learned is asked for when a program that may not know it takes the place of this one.
     let text = std::fs::read_to_string(&program).expect("it was written");
-    said(&folder, &node, &["apply", program.to_str().expect("a path")]);
+    stdout_of(&folder, &node, &["apply", program.to_str().expect("a path")]);
     assert!(change("SELECT count(*) FROM edge.ranked.rules").contains("    3\n"), "rows of run time stay");
     std::thread::sleep(Duration::from_millis(1_500));
     let other = folder.write("other.weft", &text.replace("seen", "known"));
-    let told = said(&folder, &node, &["apply", "--dry-run", other.to_str().expect("a path")]);
-    assert!(told.contains("edge.ranked.seen"), "{told}");
+    let printed = stdout_of(&folder, &node, &["apply", "--dry-run", other.to_str().expect("a path")]);
+    assert!(printed.contains("edge.ranked.seen"), "{printed}");
     assert_eq!(node.stop(), Some(0));
 }
 
@@ -735,16 +747,16 @@ END;
         assert_eq!(done.status.code(), Some(0), "a warning is no fault");
         [done.stdout, done.stderr].map(|bytes| String::from_utf8(bytes).expect("it is text"))
     };
-    let [told, warned] = ask("('10.0.0.1', 'kept')", &[]);
-    assert!(told.starts_with("1 row inserted") && warned.is_empty(), "{warned}");
-    let [told, warned] = ask("('10.0.0.2', 'kpet')", &[]);
-    assert!(told.starts_with("1 row inserted"), "{told}");
+    let [printed, warned] = ask("('10.0.0.1', 'kept')", &[]);
+    assert!(printed.starts_with("1 row inserted") && warned.is_empty(), "{warned}");
+    let [printed, warned] = ask("('10.0.0.2', 'kpet')", &[]);
+    assert!(printed.starts_with("1 row inserted"), "{printed}");
     assert!(warned.contains("there is no port `kpet`") && warned.contains("write 'kept'"), "{warned}");
-    let [told, warned] = ask("('10.0.0.3', 'kpet')", &["-o", "json"]);
-    let answers: Value = serde_json::from_str(&told).expect("it is data");
+    let [printed, warned] = ask("('10.0.0.3', 'kpet')", &["-o", "json"]);
+    let answers: Value = serde_json::from_str(&printed).expect("it is data");
     assert!(
         warned.is_empty() && answers[0]["warnings"].as_str().is_some_and(|w| w.contains("`kpet`")),
-        "{told}"
+        "{printed}"
     );
     assert_eq!(node.stop(), Some(0));
 }
@@ -755,9 +767,10 @@ fn system_tables_describe_node() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
-    let elements = said(&folder, &node, &["query", "SELECT chain, name, seen FROM elements ORDER BY name"]);
+    let elements =
+        stdout_of(&folder, &node, &["query", "SELECT chain, name, seen FROM elements ORDER BY name"]);
     assert!(elements.contains("shop") && elements.contains("rule_acl"), "{elements}");
-    let none = said(&folder, &node, &["query", "SELECT count(*) FROM links"]);
+    let none = stdout_of(&folder, &node, &["query", "SELECT count(*) FROM links"]);
     assert!(none.contains('0'), "{none}");
     let fault = refused(&folder, &node, &["query", "DELETE FROM elements WHERE name = 'rule_acl'"]);
     assert!(fault.contains("`elements` is filled by the node itself"), "{fault}");

@@ -12,10 +12,10 @@ fn sim_run(folder: &Folder, args: &[&str]) -> (String, String, Option<i32>) {
 
 /// The rows of a run as data.
 fn rows(folder: &Folder, args: &[&str]) -> Vec<Value> {
-    let (told, faults, status) = sim_run(folder, &[args, &["--json"]].concat());
+    let (printed, faults, status) = sim_run(folder, &[args, &["--json"]].concat());
     assert_eq!(status, Some(0), "{faults}");
-    let told: Value = serde_json::from_str(&told).expect("it is JSON");
-    told["rows"].as_array().expect("rows").clone()
+    let printed: Value = serde_json::from_str(&printed).expect("it is JSON");
+    printed["rows"].as_array().expect("rows").clone()
 }
 
 /// The figure of a workload with a queue.
@@ -38,14 +38,14 @@ fn broken_trace_names_file_and_line() {
         ]));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&folder, ".");
+    let (status, printed) = run(&folder, ".");
     assert_eq!(status, Some(1));
-    assert!(told.contains("no file whose name ends in .down or .up"), "{told}");
+    assert!(printed.contains("no file whose name ends in .down or .up"), "{printed}");
     folder.write("a.down", "1\n2\n3\n");
     folder.write("b.down", "1\n9\n3\n");
-    let (status, told) = run(&folder, ".");
+    let (status, printed) = run(&folder, ".");
     assert_eq!(status, Some(1));
-    assert!(told.contains("b.down: line 3: time goes back from 9 ms to 3 ms"), "{told}");
+    assert!(printed.contains("b.down: line 3: time goes back from 9 ms to 3 ms"), "{printed}");
     let (status, _) = run(&folder, "absent");
     assert_eq!(status, Some(3));
 }
@@ -57,17 +57,17 @@ fn book_has_flood_figures() {
     let folder = Folder::new();
     let done = output(weft(&folder).args(["sim", "flood"]));
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-    let told = String::from_utf8(done.stdout).expect("it is text");
+    let printed = String::from_utf8(done.stdout).expect("it is text");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/guide/simulating.md");
     let page = std::fs::read_to_string(path).expect("the book is there");
     let begins = "weft sim flood\n```\n\n```text\n";
     let at = page.find(begins).expect("the page has the command") + begins.len();
     let end = at + page[at..].find("```").expect("the block ends");
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        let page = format!("{}{told}{}", &page[..at], &page[end..]);
+        let page = format!("{}{printed}{}", &page[..at], &page[end..]);
         return std::fs::write(path, page).expect("it can be written");
     }
-    assert_eq!(page[at..end], told);
+    assert_eq!(page[at..end], printed);
 }
 
 /// The experiment would end without its figures, or with others the next time.
@@ -95,10 +95,13 @@ fn experiment_repeats_exactly() {
         done.stdout
     };
     let bytes = run("2");
-    let told: Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    let printed: Value = serde_json::from_slice(&bytes).expect("it is JSON");
     // Eight objectives, four configurations.
-    assert_eq!(told["rows"].as_array().expect("rows").len(), 32);
-    assert_eq!(told["conditions"], "1 seed, 1/5 of the time, NewReno as in the paper, LTE links of 1 trace");
+    assert_eq!(printed["rows"].as_array().expect("rows").len(), 32);
+    assert_eq!(
+        printed["conditions"],
+        "1 seed, 1/5 of the time, NewReno as in the paper, LTE links of 1 trace"
+    );
     let recorded = || std::fs::read(folder.0.join("out.rec")).expect("it is written");
     let first = recorded();
     assert!(bytes == run("1"), "the same seed gives other bytes");
@@ -123,10 +126,10 @@ fn sim_run_repeats_exactly() {
         sim_run(&folder, &[&args[..], &more].concat())
     };
     for topology in ["dumbbell", "parking-lot", "fat-tree"] {
-        let (told, faults, status) = of(topology, "1", "7");
+        let (printed, faults, status) = of(topology, "1", "7");
         assert_eq!((&*faults, status), ("", Some(0)));
-        assert_eq!(of(topology, "4", "7").0, told);
-        assert_ne!(of(topology, "4", "8").0, told);
+        assert_eq!(of(topology, "4", "7").0, printed);
+        assert_ne!(of(topology, "4", "8").0, printed);
     }
 }
 
@@ -149,7 +152,7 @@ fn sim_run_matches_experiment() {
     let folder = Folder::new();
     let experiment = ["sim", "no-silver-bullet", "--quick", "--seeds", "1", "--json"];
     let done = output(weft(&folder).current_dir(&folder.0).args(experiment));
-    let told: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
+    let printed: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
     let queue = "objective (packets = 1000000)";
     for (comparison, flows, seconds) in [("2b", "interactive=2", "50s"), ("1b", "bulk,web", "200s")] {
         let args =
@@ -161,7 +164,7 @@ fn sim_run_matches_experiment() {
                     && other["application"] == row["workload"]
             };
             let other =
-                told["rows"].as_array().and_then(|rows| rows.iter().find(is_it)).expect("it is there");
+                printed["rows"].as_array().and_then(|rows| rows.iter().find(is_it)).expect("it is there");
             let same = |mine: &Value, its: &Value, times: f64| {
                 let ratio = mine.as_f64().expect("a number") / (its.as_f64().expect("a number") * times);
                 assert!((ratio - 1.0).abs() < 1e-12, "{mine} {its}: {row}");
@@ -219,8 +222,8 @@ fn invalid_sim_run_is_refused() {
     ];
     let mut text = String::new();
     for args in all {
-        let (told, faults, status) = sim_run(&folder, args);
-        assert_eq!(told, "");
+        let (printed, faults, status) = sim_run(&folder, args);
+        assert_eq!(printed, "");
         text +=
             &format!("$ weft sim run {}\n{faults}exit status {}\n\n", args.join(" "), status.expect("one"));
     }
@@ -288,10 +291,10 @@ fn adjacent_seeds_are_independent() {
         let args = ["half.weft", "--flows", "bulk=1", "--for", "10s", "--seeds", "1", "--seed", seed];
         let (_, faults, status) = sim_run(&folder, &[&args[..], &["--record", "run.rec"]].concat());
         assert_eq!(status, Some(0), "{faults}");
-        let told =
+        let printed =
             output(weft(&folder).current_dir(&folder.0).args(["link", "explain", "run.rec", "--json"]));
-        let told: Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
-        let numbers = told.as_array().expect("a list").iter().map(|one| one["packet"].as_u64());
+        let printed: Value = serde_json::from_slice(&printed.stdout).expect("it is JSON");
+        let numbers = printed.as_array().expect("a list").iter().map(|one| one["packet"].as_u64());
         numbers.map(|number| number.expect("a number")).collect()
     };
     let [one, two] = ["1", "2"].map(dropped);
@@ -315,9 +318,9 @@ fn sim_run_is_plotted_and_recorded() {
         "bulk=2,web,rpc,interactive",
     ];
     let more = ["--for", "5s", "--seeds", "2", "--svg", "out.svg", "--record", "out.rec"];
-    let (told, faults, status) = sim_run(&folder, &[&args[..], &more].concat());
+    let (printed, faults, status) = sim_run(&folder, &[&args[..], &more].concat());
     assert_eq!(status, Some(0), "{faults}");
-    assert!(told.starts_with("dumbbell, 15 Mbit/s, 75 ms, CUBIC, 2 seeds of 5 s\n\nflows "), "{told}");
+    assert!(printed.starts_with("dumbbell, 15 Mbit/s, 75 ms, CUBIC, 2 seeds of 5 s\n\nflows "), "{printed}");
     assert!(faults.starts_with("simulated ") && faults.ends_with(" s\n"), "{faults}");
     let svg = std::fs::read_to_string(folder.0.join("out.svg")).expect("it is written");
     // Two bars for each of four workloads and each queue, beside the paper and the names.
@@ -366,22 +369,26 @@ END;
         let by = &dropped["by"];
         assert!(by["held_packets"] == limit && by["limit_packets"] == limit, "{dropped}");
         assert!(by["held_bytes"].as_u64() > Some(0) && by["limit_bytes"].is_null(), "{dropped}");
-        let told = explain(link, &[&dropped["packet"].to_string()]);
+        let printed = explain(link, &[&dropped["packet"].to_string()]);
         let held = format!("  the queue held {limit} packets and ");
-        let line = told.lines().find(|line| line.starts_with(&held)).expect("it says so");
+        let line = printed.lines().find(|line| line.starts_with(&held)).expect("it says so");
         assert!(line.ends_with(&format!(" came; the limit is {limit} packets")), "{line}");
         assert_eq!(line.contains("when it came"), link == "shallow", "{line}");
     }
-    let told = explain("fattest", &["1"]);
+    let printed = explain("fattest", &["1"]);
     let value = |name: &str| {
-        let line = told.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("no {name}: {told}")).trim().to_owned()
+        let line = printed.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {printed}")).trim().to_owned()
     };
     let index: u32 = value("partition.index").parse().expect("a number");
     let (flow, hex) =
         value("p.flow").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("both");
-    assert!(index < 16 && flow.parse::<u32>().map(|flow| format!("({flow:08x})")) == Ok(hex), "{told}");
-    assert_eq!((value("drops").as_str(), value("partition.bytes").as_str()), ("0 packets", "0 B"), "{told}");
+    assert!(index < 16 && flow.parse::<u32>().map(|flow| format!("({flow:08x})")) == Ok(hex), "{printed}");
+    assert_eq!(
+        (value("drops").as_str(), value("partition.bytes").as_str()),
+        ("0 packets", "0 B"),
+        "{printed}"
+    );
 }
 
 /// A script would take a recording that somebody damaged for a fault of the machine.
@@ -395,8 +402,8 @@ fn damaged_recording_is_input_fault() {
     for damage in ["IMPORT 'gone.weft'; CREATE QUEUE mine", "CREATE QUEUE"] {
         let file = folder.write("damaged.rec", &text.replace("CREATE QUEUE mine", damage));
         let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
-        let told = String::from_utf8_lossy(&shown.stderr).into_owned();
-        assert!(shown.status.code() == Some(1) && told.contains("error["), "{told}");
+        let printed = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(shown.status.code() == Some(1) && printed.contains("error["), "{printed}");
     }
 }
 
@@ -411,8 +418,8 @@ fn truncated_recording_is_shown() {
     let run = |command: &str, args: &[&str], text: &str| {
         let file = folder.write("cut.rec", text);
         let done = output(weft(&folder).args(["link", command]).arg(&file).args(args));
-        let told = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
-        (told(done.stdout), told(done.stderr), done.status.code())
+        let text_of = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+        (text_of(done.stdout), text_of(done.stderr), done.status.code())
     };
     let data =
         |text: &str| serde_json::from_str::<Value>(&run("show", &["--json"], text).0).expect("it is data");
@@ -423,13 +430,13 @@ fn truncated_recording_is_shown() {
     let mid = text.len() / 2;
     let between = text[..mid].rfind('\n').expect("it has lines") + 1;
     for cut in [&text[..between + 3], &text[..between]] {
-        let (told, n_lines) = (data(cut), text[..between].lines().count());
+        let (printed, n_lines) = (data(cut), text[..between].lines().count());
         assert!(
-            told["is_cut"] == true && told["file_ends_in_line"] == n_lines,
+            printed["is_cut"] == true && printed["file_ends_in_line"] == n_lines,
             "{}",
-            told["file_ends_in_line"]
+            printed["file_ends_in_line"]
         );
-        let (all, some) = (&whole["packets"], &told["packets"]);
+        let (all, some) = (&whole["packets"], &printed["packets"]);
         let n = some.as_array().expect("a list").len();
         assert!(
             n > 10 && all.as_array().expect("a list")[..n - 4] == some.as_array().expect("a list")[..n - 4]
@@ -439,8 +446,8 @@ fn truncated_recording_is_shown() {
         assert!(run("explain", &[], cut).0.lines().next().is_some_and(|line| line.contains(&words)));
         assert!(run("explain", &["--json"], cut).1.contains(&words));
     }
-    let (_, told, status) = run("show", &[], &text[..20]);
-    assert!(status == Some(1) && told.contains("cut.rec"), "{told}");
+    let (_, printed, status) = run("show", &[], &text[..20]);
+    assert!(status == Some(1) && printed.contains("cut.rec"), "{printed}");
 }
 
 /// A script would take a finding for a crash: nobody who reads on is no reason to end otherwise.
@@ -453,9 +460,9 @@ fn closed_pipe_keeps_exit_status() {
     let status = |args: &[&str], file: &std::path::Path| {
         let (reads, errors) = std::io::pipe().expect("there is one");
         drop(reads);
-        let told = errors.try_clone().expect("there is another");
+        let printed = errors.try_clone().expect("there is another");
         let mut deaf = weft(&folder);
-        deaf.args(args).arg(file).stdout(told).stderr(errors);
+        deaf.args(args).arg(file).stdout(printed).stderr(errors);
         deaf.status().expect("it runs").code()
     };
     assert_eq!(status(&["check"], &wrong), Some(1));
@@ -512,6 +519,6 @@ fn guide_shows_real_run_output() {
     let command = "weft sim run examples/policy/queue.weft --queue least --queue fifo --queue fq_codel";
     assert!(guide.contains(&format!("{command}\n")), "the guide has another command");
     let done = output(weft(&folder).current_dir(root).args(command.split(' ').skip(1)));
-    let told = String::from_utf8(done.stdout).expect("it is text");
-    assert!(guide.contains(&told), "the guide is to have:\n{told}");
+    let printed = String::from_utf8(done.stdout).expect("it is text");
+    assert!(guide.contains(&printed), "the guide is to have:\n{printed}");
 }

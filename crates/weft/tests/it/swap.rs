@@ -222,7 +222,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
             client.add(request).await.expect("it is let through");
         }
     });
-    let told = "  state dropped: table shop.guard.seen (2 rows), var shop.guard.last\n";
+    let wanted = "  state dropped: table shop.guard.seen (2 rows), var shop.guard.last\n";
     let apply = |args: &[&str], file: &PathBuf| {
         let done = output(weft(&folder).args(["apply", "--admin", &node.admin]).args(args).arg(file));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -232,7 +232,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
     assert!(!same.contains("dropped"), "{same}");
     for args in [&["--dry-run"][..], &[]] {
         let text = apply(args, &new);
-        assert!(text.ends_with(told), "{text}");
+        assert!(text.ends_with(wanted), "{text}");
     }
 }
 

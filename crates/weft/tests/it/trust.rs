@@ -91,19 +91,19 @@ fn peer_texts_are_escaped() {
     let mut node = Node::start_as(command, &network(&folder, &shop_server("cart-1")), &[]);
     let stdout = node.take_stdout();
     call(&node, HOSTILE);
-    let said = |args: &[&str]| {
+    let stdout_of = |args: &[&str]| {
         let done = output(weft(&folder).args(args).args(["--admin", &node.admin]));
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         assert_harmless(&format!("{args:?}"), &done.stderr);
         done.stdout
     };
-    assert_one_line("query", &said(&["query", "SELECT * FROM shop.log.users"]));
-    let json = said(&["query", "SELECT * FROM shop.log.users", "-o", "json"]);
+    assert_one_line("query", &stdout_of(&["query", "SELECT * FROM shop.log.users"]));
+    let json = stdout_of(&["query", "SELECT * FROM shop.log.users", "-o", "json"]);
     assert_one_line("query -o json", &json);
     let data: Value = serde_json::from_slice(&json).expect("it is data");
     assert_eq!(data[0]["rows"][0][0], HOSTILE);
     for args in [&["status"][..], &["status", "--json"], &["status", "--program"], &["query"]] {
-        assert_harmless(&format!("{args:?}"), &said(args));
+        assert_harmless(&format!("{args:?}"), &stdout_of(args));
     }
     let metrics = get(&node.admin, "/metrics", "");
     assert_harmless("/metrics", metrics.split_once("\r\n\r\n").expect("it has a head").1.as_bytes());
@@ -250,22 +250,26 @@ fn foreign_token_folder_is_refused() {
     let token = tokens.join(format!("{port}.{namespace}.token"));
     fs::write(&token, "00").expect("the folder is ours");
     let chmod = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
-    let told = || {
+    let stderr_of = || {
         let done = output(weft(&folder).args(["apply", "--admin", &address]).arg(&file));
         assert_eq!(done.status.code(), Some(3));
         String::from_utf8(done.stderr).expect("it is text")
     };
     chmod(&token, 0o600);
     chmod(&tokens, 0o777);
-    assert!(told().contains("may be written to by others (mode 0777)"), "{}", told());
+    assert!(stderr_of().contains("may be written to by others (mode 0777)"), "{}", stderr_of());
     chmod(&tokens, 0o700);
     chmod(&token, 0o644);
-    assert!(told().contains("its mode 0644 lets other users read or change it"), "{}", told());
+    assert!(stderr_of().contains("its mode 0644 lets other users read or change it"), "{}", stderr_of());
     chmod(&token, 0o600);
-    assert!(told().contains("refused"), "with a token of its own the endpoint is asked: {}", told());
+    assert!(
+        stderr_of().contains("refused"),
+        "with a token of its own the endpoint is asked: {}",
+        stderr_of()
+    );
     fs::rename(&tokens, folder.0.join("elsewhere")).expect("the folder is ours");
     symlink(folder.0.join("elsewhere"), &tokens).expect("the folder is ours");
-    assert!(told().contains("is no folder"), "{}", told());
+    assert!(stderr_of().contains("is no folder"), "{}", stderr_of());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use super::progress;
 use super::report::{Report, Row, median};
 use crate::parallel_backend::ParallelBackend;
 use cases::{CASES, Case};
-use rig::{Lane, Messages, Nothing, Programs, Runner};
+use rig::{EmptyRunner, Lane, Messages, Programs, Runner};
 
 /// Random messages on which a twin and the compiled code are held against the interpreter.
 const COMPARED: usize = 3 * rig::MESSAGES;
@@ -31,11 +31,11 @@ const COMPILED: usize = 20;
 
 /// Who runs a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
+enum RunnerKind {
     Jit,
     Interp,
     Twin,
-    Nothing,
+    EmptyRunner,
 }
 
 /// The options of `weft bench-element`.
@@ -45,7 +45,7 @@ pub(crate) struct ElementArgs {
     name: String,
     /// Who runs it
     #[arg(long, value_enum)]
-    by: By,
+    by: RunnerKind,
     /// How often all messages are run
     #[arg(long)]
     rounds: usize,
@@ -106,10 +106,12 @@ pub(crate) fn run_one(args: &ElementArgs) -> Result<(), String> {
     let program = case.program()?;
     let messages = Messages::new(&program, case.payload, 1, 0);
     match args.by {
-        By::Jit => repeat(jitted(&messages, &program)?, &messages, args.rounds),
-        By::Interp => repeat(interpreted(&messages, &program)?, &messages, args.rounds),
-        By::Twin => repeat(by_hand(&messages, case, &program)?, &messages, args.rounds),
-        By::Nothing => repeat(Lane::new(&messages, Nothing, State::default()), &messages, args.rounds),
+        RunnerKind::Jit => repeat(jitted(&messages, &program)?, &messages, args.rounds),
+        RunnerKind::Interp => repeat(interpreted(&messages, &program)?, &messages, args.rounds),
+        RunnerKind::Twin => repeat(by_hand(&messages, case, &program)?, &messages, args.rounds),
+        RunnerKind::EmptyRunner => {
+            repeat(Lane::new(&messages, EmptyRunner, State::default()), &messages, args.rounds)
+        }
     }
     Ok(())
 }
@@ -168,7 +170,7 @@ fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
 fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>, String> {
     let messages = Messages::new(program, case.payload, 1, 0);
     let backend = ParallelBackend::new(Arc::new(jit()?));
-    let mut nothing = Lane::new(&messages, Nothing, State::default());
+    let mut nothing = Lane::new(&messages, EmptyRunner, State::default());
     let mut jit = jitted(&messages, program)?;
     let mut twin = by_hand(&messages, case, program)?;
     let mut interp = interpreted(&messages, program)?;

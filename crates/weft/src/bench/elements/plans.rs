@@ -18,7 +18,7 @@ use crate::bench::report::{Report, Row};
 use crate::bench::{progress, refused};
 use crate::commands::explain;
 use crate::compile::Compiler;
-use crate::ordering::{Ordered, ordered};
+use crate::ordering::{PlannedChain, ordered};
 use crate::parallel_backend::ParallelBackend;
 
 /// Rounds with the clock on. The planner takes the least of their figures: the machine does other things, too.
@@ -138,7 +138,7 @@ pub(crate) fn run(quick: bool) -> Report {
 fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
     let (network, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
     let written = lower(&network, 0, &LowerOptions { workers: 1 });
-    let written = written.map_err(|told| refused(&told))?;
+    let written = written.map_err(|diagnostics| refused(&diagnostics))?;
     let messages = Messages::new(&written, String::into_bytes, 1, 0);
     let mut lane = compiled(&messages, &written, &jit()?)?;
     let plan = measured(&network, &written, &mut lane, &messages);
@@ -178,7 +178,7 @@ fn measured(
     program: &ChainProgram,
     lane: &mut Lane<Programs>,
     messages: &Messages,
-) -> Ordered {
+) -> PlannedChain {
     lane.round(messages);
     let mut counted = lane.traced(messages);
     for _ in 1..TRACED {
@@ -204,7 +204,9 @@ fn times() -> Result<Vec<Row>, String> {
     let compiler = Compiler::new(Box::new(backend), 1, HashKey::from_seed(1));
     let compile = || {
         let compiled = compiler.compile(&network, &sources, &[]);
-        compiled.map(|compiled| compiled.took.as_secs_f64() * 1e3).map_err(|told| refused(&told))
+        compiled
+            .map(|compiled| compiled.took.as_secs_f64() * 1e3)
+            .map_err(|diagnostics| refused(&diagnostics))
     };
     compile()?;
     let compile_ms = (0..REPEATED).map(|_| compile()).collect::<Result<Vec<f64>, _>>()?;
@@ -224,7 +226,8 @@ fn times() -> Result<Vec<Row>, String> {
 fn plan_ms(network: &Network) -> Result<f64, String> {
     let options = LowerOptions { workers: 1 };
     let programs = (0..network.chains.len()).map(|chain| lower(network, chain, &options));
-    let programs: Vec<ChainProgram> = programs.collect::<Result<_, _>>().map_err(|told| refused(&told))?;
+    let programs: Vec<ChainProgram> =
+        programs.collect::<Result<_, _>>().map_err(|diagnostics| refused(&diagnostics))?;
     let began = Instant::now();
     for (chain, program) in programs.iter().enumerate() {
         std::hint::black_box(ordered(network, chain, program, &[]));
@@ -234,7 +237,7 @@ fn plan_ms(network: &Network) -> Result<f64, String> {
 
 fn explain_ms(network: &Network, sources: &SourceMap) -> Result<f64, String> {
     let began = Instant::now();
-    let text = explain::text_of(network, 0, sources).map_err(|told| refused(&told))?;
+    let text = explain::text_of(network, 0, sources).map_err(|diagnostics| refused(&diagnostics))?;
     std::hint::black_box(text);
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }

@@ -109,9 +109,9 @@ impl Runner for Programs {
 }
 
 /// Nothing: what is left is the cost of the rig itself.
-pub(super) struct Nothing;
+pub(super) struct EmptyRunner;
 
-impl Runner for Nothing {
+impl Runner for EmptyRunner {
     #[inline(always)]
     fn run(&mut self, _: Leg, cx: &mut Cx<'_>, _: usize) {
         black_box(cx);
@@ -139,10 +139,10 @@ impl Messages {
     /// Random messages for a chain. With `strange_every`, one text in so many is unknown to every table, and some
     /// nullable columns are NULL; with 0 none.
     pub(super) fn new(program: &ChainProgram, payload: Payload, seed: u64, strange_every: u64) -> Self {
-        let mut draws = Draws { payload, rng: Rng::from_seed(seed), strange_every };
+        let mut values = ValueSource { payload, rng: Rng::from_seed(seed), strange_every };
         let mut bytes = Vec::new();
-        let request = Columns::new(&program.request, &mut draws, &mut bytes);
-        let response = Columns::new(&program.response, &mut draws, &mut bytes);
+        let request = Columns::new(&program.request, &mut values, &mut bytes);
+        let response = Columns::new(&program.response, &mut values, &mut bytes);
         let legs = Leg::ALL.into_iter().filter(|leg| !program.parts(leg.event()).is_empty());
         Self {
             legs: legs.collect(),
@@ -156,14 +156,14 @@ impl Messages {
 }
 
 impl Columns {
-    fn new(direction: &Direction, draws: &mut Draws, bytes: &mut Vec<u8>) -> Self {
+    fn new(direction: &Direction, values: &mut ValueSource, bytes: &mut Vec<u8>) -> Self {
         let width = direction.inputs.len();
         let (mut slots, mut present) = (Vec::new(), Vec::new());
         for _ in 0..MESSAGES {
             let mut there = InputSet::EMPTY;
             for (index, input) in direction.inputs.iter().enumerate() {
-                let is_null = input.nullable && draws.strange_every != 0 && draws.below(8) == 0;
-                slots.push(if is_null { Slot::default() } else { draws.slot(input, bytes) });
+                let is_null = input.nullable && values.strange_every != 0 && values.below(8) == 0;
+                slots.push(if is_null { Slot::default() } else { values.slot(input, bytes) });
                 there.set(index, !is_null);
             }
             present.push(there);
@@ -185,13 +185,13 @@ pub(super) type Payload = fn(String) -> Vec<u8>;
 pub(super) const STRANGER: &str = "stranger";
 
 /// Where columns' values come from.
-struct Draws {
+struct ValueSource {
     payload: Payload,
     rng: Rng,
     strange_every: u64,
 }
 
-impl Draws {
+impl ValueSource {
     fn below(&mut self, n: u64) -> u64 {
         self.rng.below(n as usize) as u64
     }
@@ -278,10 +278,10 @@ impl<R: Runner> Lane<R> {
     }
 
     /// What `n` messages led to, and what is left in the end.
-    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<Seen>, Left) {
+    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<PassRecord>, FinalState) {
         let mut seen = Vec::new();
         for message in 0..n {
-            self.call(messages, message % MESSAGES, |leg, out| seen.push(Seen::of(leg, out)));
+            self.call(messages, message % MESSAGES, |leg, out| seen.push(PassRecord::of(leg, out)));
         }
         let rows = |table: &Arc<Table>| {
             let mut chunk = Vec::new();
@@ -289,7 +289,7 @@ impl<R: Runner> Lane<R> {
             chunk
         };
         let (scalars, merged) = (&self.state.scalars, &self.state.merged);
-        let left = Left {
+        let left = FinalState {
             counters: self.counters.clone(),
             tables: self.state.tables.iter().map(rows).collect(),
             scalars: (0..scalars.len()).map(|word| scalars.word(word)).collect(),
@@ -351,7 +351,7 @@ fn clock_ns() -> u64 {
 
 /// What all passes together left behind.
 #[derive(Debug, PartialEq)]
-pub(super) struct Left {
+pub(super) struct FinalState {
     counters: Vec<Counters>,
     /// The rows of each table, with their ages.
     tables: Vec<Vec<u8>>,
@@ -361,7 +361,7 @@ pub(super) struct Left {
 
 /// What one pass led to, with all bytes in place, so that back ends can be compared.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct PassRecord {
     leg: Leg,
     verdict: Verdict,
     element: u16,
@@ -373,7 +373,7 @@ pub(super) struct Seen {
     marks: Marks,
 }
 
-impl Seen {
+impl PassRecord {
     fn of(leg: Leg, out: &mut Outcome) -> Self {
         out.spell();
         let has_text = matches!(out.verdict, Verdict::Abort(_) | Verdict::Redirect);

@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
         }
         if now >= warm && warmed.is_none() {
             warmed = Some(now);
-            calls.counted = Counted::default();
+            calls.counts = CallCounts::default();
         }
         match poll.poll(&mut events, Some(SILENCE_MAX)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
         }
         for event in &events {
             let (wire, flights) = &mut wires[event.token().0];
-            let mut turn = Turn { calls: &mut calls, flights };
+            let mut turn = EventContext { calls: &mut calls, flights };
             if event.is_readable() && !wire.read(since(start), &mut turn)? {
                 return Err(io::Error::new(ErrorKind::ConnectionReset, "the server closed a connection"));
             }
@@ -189,11 +189,11 @@ struct Calls {
     all: u64,
     /// No more calls are begun.
     is_over: bool,
-    counted: Counted,
+    counts: CallCounts,
 }
 
 #[derive(Default)]
-struct Counted {
+struct CallCounts {
     latency: Histogram,
     statuses: [u64; Status::ALL.len()],
     wrong: u64,
@@ -211,7 +211,7 @@ impl Calls {
             next_user: 0,
             all: 0,
             is_over: false,
-            counted: Counted::default(),
+            counts: CallCounts::default(),
         }
     }
 
@@ -237,13 +237,13 @@ impl Calls {
         let whole = self.requests[flight.user as usize].1.len() as u32;
         let is_complete = status != Some(Status::Ok) || flight.echoed == whole;
         self.all += 1;
-        self.counted.wrong += u64::from(flight.is_wrong || !is_complete);
-        self.counted.statuses[usize::from(status.unwrap_or(Status::Unknown).code())] += 1;
-        self.counted.latency.record(since(self.start) - flight.sent);
+        self.counts.wrong += u64::from(flight.is_wrong || !is_complete);
+        self.counts.statuses[usize::from(status.unwrap_or(Status::Unknown).code())] += 1;
+        self.counts.latency.record(since(self.start) - flight.sent);
     }
 
     fn result(&self, seconds: f64) -> Value {
-        let Counted { latency, statuses, wrong } = &self.counted;
+        let CallCounts { latency, statuses, wrong } = &self.counts;
         let us = |time: Interval| time.0 as f64 / 1e3;
         let ok = statuses[usize::from(Status::Ok.code())];
         let by_name = Status::ALL.iter().filter(|s| statuses[usize::from(s.code())] > 0);
@@ -267,12 +267,12 @@ impl Calls {
 }
 
 /// What a connection's events are handled with.
-struct Turn<'a> {
+struct EventContext<'a> {
     calls: &'a mut Calls,
     flights: &'a mut Flights,
 }
 
-impl Handler for Turn<'_> {
+impl Handler for EventContext<'_> {
     fn handle(&mut self, http2: &mut Connection, event: Event<'_>) -> io::Result<()> {
         match event {
             Event::Headers { stream, headers, end_stream, .. } if end_stream => {
@@ -303,7 +303,7 @@ impl Handler for Turn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl EventContext<'_> {
     fn compare(&mut self, stream: StreamId, data: &[u8]) {
         let Some(flight) = self.flights.open.get_mut(&stream) else { return };
         let sent = &self.calls.requests[flight.user as usize].1;

@@ -84,7 +84,7 @@ pub(super) fn run(quick: bool) -> Report {
         rows.extend(rows_of(&detector, &measured));
         for ((bytes, size), (shares, chosen)) in detector.sizes.iter().zip(&measured.markers) {
             if let Some((_, may_lose)) = detector.goal.filter(|(of, _)| of == bytes) {
-                notes.push(told(&detector, size, measured.lost(shares), may_lose, *chosen));
+                notes.push(verdict(&detector, size, measured.lost(shares), may_lose, *chosen));
             }
         }
     }
@@ -186,7 +186,7 @@ fn advice(measured: &Measured, by_guess: f64) -> String {
 }
 
 /// Whether a detector's goal is met, in a sentence.
-fn told(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Quantisation) -> String {
+fn verdict(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Quantisation) -> String {
     let name = detector.name;
     let held = if lost <= may_lose { "as it may" } else { "too many" };
     let lengths = 1 << chosen.lengths;
@@ -374,18 +374,18 @@ mod tests {
         let right: Vec<(&str, f64)> = report.rows.iter().map(|row| (row.metric, row.value)).collect();
         assert_eq!(right.len(), 1 + CAPTURE_SIZES.len());
         assert!(right.iter().all(|(_, share)| *share > 99.0), "{right:?}");
-        let said = report.notes.join("\n");
+        let notes = report.notes.join("\n");
         for wanted in
             ["talk: 40 flows", "bulk: 60 flows", "right for 60.0 %", "10 B are enough: 0.0 points lost"]
         {
-            assert!(said.contains(wanted), "{said}");
+            assert!(notes.contains(wanted), "{notes}");
         }
         let number_behind = |what: &str| -> Option<usize> {
-            let rest = said.split_once(what)?.1;
+            let rest = notes.split_once(what)?.1;
             rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
         };
         let [gaps_at, kept] = ["gaps_at = ", "), of the "].map(number_behind).map(Option::unwrap_or_default);
-        assert!(0 < gaps_at && gaps_at < kept && kept <= COUNTERS_OF_ELEMENT, "{said}");
+        assert!(0 < gaps_at && gaps_at < kept && kept <= COUNTERS_OF_ELEMENT, "{notes}");
         let same = run_on(&labelled(&[("a", &small), ("b", &small)]), true).expect("they are sound");
         assert!(same.notes.join("\n").contains("do not tell these classes apart"), "{:?}", same.notes);
         let refused =

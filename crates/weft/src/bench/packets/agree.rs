@@ -124,8 +124,8 @@ const OWN: [&str; 5] = ["inner_ports", "opened", "ports", "late", "wrapped"];
 /// If this fails, a chain that was tried by one back end does something else where it runs.
 #[test]
 fn backends_agree_on_random_traffic() {
-    let said = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
-    let frames = said.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
+    let n_frames = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
+    let frames = n_frames.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
     let jit = || Jit::new().expect("this machine has machine code");
     // Whatever the sizes of tables are, as it would with many flows.
     let compilers = [jit(), jit().looking_ahead()];
@@ -198,7 +198,7 @@ impl Traffic {
             let n = (1 + rng.below(BATCH_MAX)).min(left);
             let mut batch: Vec<Vec<u8>> = Vec::new();
             while batch.len() < n {
-                batch.extend(frames_of_one(&network.protocols, root, rng));
+                batch.extend(random_frames(&network.protocols, root, rng));
             }
             left -= n;
             let later = Interval::from_millis(rng.below(200) as i64 * rng.below(200) as i64);
@@ -210,10 +210,12 @@ impl Traffic {
 
 /// A frame of a few hosts and ports, so that flows go on, or one for each of two parts of its innermost packet; now and
 /// then with bytes changed, or cut short.
-fn frames_of_one(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec<Vec<u8>> {
+fn random_frames(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec<Vec<u8>> {
     let (mut headers, payload) = generate::headers(protocols, root, rng);
-    headers.iter_mut().for_each(|header| of_few(&protocols[usize::from(header.protocol.0)], header, rng));
-    let parts = if rng.below(4) == 0 { in_two(protocols, &headers, &payload, rng) } else { None };
+    headers
+        .iter_mut()
+        .for_each(|header| reuse_values(&protocols[usize::from(header.protocol.0)], header, rng));
+    let parts = if rng.below(4) == 0 { as_fragments(protocols, &headers, &payload, rng) } else { None };
     let whole = || build(protocols, &headers, &payload).into_iter().collect();
     let mut frames: Vec<Vec<u8>> = parts.map_or_else(whole, Vec::from);
     for frame in &mut frames {
@@ -229,7 +231,12 @@ fn frames_of_one(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec
 }
 
 /// The two fragments of the innermost packet of IPv4, in either order. None: there is none, or nothing in it.
-fn in_two(protocols: &[Protocol], headers: &[Header], payload: &[u8], rng: &mut Rng) -> Option<[Vec<u8>; 2]> {
+fn as_fragments(
+    protocols: &[Protocol],
+    headers: &[Header],
+    payload: &[u8],
+    rng: &mut Rng,
+) -> Option<[Vec<u8>; 2]> {
     let ipv4 = protocols.iter().position(|protocol| protocol.name == "ipv4")?;
     let at = headers.iter().rposition(|header| usize::from(header.protocol.0) == ipv4)?;
     let field = |name: &str| {
@@ -255,7 +262,7 @@ fn in_two(protocols: &[Protocol], headers: &[Header], payload: &[u8], rng: &mut 
     Some(parts)
 }
 
-fn of_few(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
+fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     for (id, value) in &mut header.values {
         let field = protocol.fields[usize::from(id.0)].name.as_str();
         match (protocol.name.as_str(), field, value) {

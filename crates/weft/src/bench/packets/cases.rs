@@ -22,8 +22,8 @@ use super::rig::{Flow, UDP, all_flows, destinations, of_host};
 use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets::{self, Lowered};
-use crate::source::Files;
 use crate::parallel_backend::ParallelBackend;
+use crate::source::Files;
 
 /// A chain and what goes through it.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Case {
 }
 
 /// A case that is ready to be run.
-pub(super) struct Ready {
+pub(super) struct PreparedCase {
     /// What runs.
     pub(super) plan: Arc<PacketPlan>,
     /// Its state.
@@ -209,10 +209,10 @@ impl Case {
     ///
     /// # Errors
     /// The library does not have what it needs, or this machine has no machine code.
-    pub(super) fn ready(&self) -> Result<Ready, String> {
+    pub(super) fn ready(&self) -> Result<PreparedCase, String> {
         let (network, sources) = self.network()?;
-        let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-        let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+        let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+        let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
         let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
         admit_users(&mut lowered, || destinations(&rules, &routes, self.flows));
         admit_flows(&mut lowered, || all_flows(&rules, &routes, self.flows));
@@ -221,9 +221,9 @@ impl Case {
         let backend = ParallelBackend::new(Arc::new(jit));
         let mut store = StateStore::new(1, HashKey::from_seed(1));
         let mut staged = store.stage();
-        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
         store.commit(staged);
-        Ok(Ready { plan: Arc::new(plan), store, lookups, rules, routes })
+        Ok(PreparedCase { plan: Arc::new(plan), store, lookups, rules, routes })
     }
 
     /// Its code, made for rows as they are now.
@@ -232,12 +232,12 @@ impl Case {
     /// As of [`Case::ready`].
     pub(super) fn code(&self, store: &mut StateStore) -> Result<Arc<PacketPlan>, String> {
         let (network, sources) = self.network()?;
-        let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-        let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+        let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+        let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
         let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
         let mut staged = store.stage();
         staged.keep_rows();
-        let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
         plan.forget_rules();
         store.note_coded();
         Ok(Arc::new(plan))

@@ -16,7 +16,7 @@ use weft_engine::rules::{Change, Pending, Swap, TableName};
 use weft_engine::state::StateStore;
 use weft_io::clock;
 
-use super::cases::{CHANGED, Case, Ready, route_row, rule_row};
+use super::cases::{CHANGED, Case, PreparedCase, route_row, rule_row};
 use super::learned;
 use super::rig::Rig;
 use crate::bench::progress;
@@ -36,8 +36,8 @@ const FEW: usize = 1000;
 
 /// What the forwarding thread is told between two batches.
 enum Mail {
-    TakeUp(Arc<Swap>, Sender<()>),
-    TakeCode(Arc<PacketPlan>, Sender<()>),
+    ApplySwap(Arc<Swap>, Sender<()>),
+    ApplyCode(Arc<PacketPlan>, Sender<()>),
     /// Nanoseconds of a core that a packet took since the last time.
     Figure(Sender<f64>),
 }
@@ -109,21 +109,21 @@ fn of_case(case: &Case, table: &str, rounds: usize) -> Result<Vec<Row>, String> 
 }
 
 /// Forwards packets until nobody has the other end of the mailbox.
-fn forward(case: &Case, ready: &Ready, mailbox: &Receiver<Mail>) -> Result<(), String> {
+fn forward(case: &Case, ready: &PreparedCase, mailbox: &Receiver<Mail>) -> Result<(), String> {
     let mut rig = Rig::of(case, ready)?;
     let (mut n, mut since) = (0, thread_cpu_ns()?);
     loop {
         rig.batches(1);
         n += BATCH_MAX;
         match mailbox.try_recv() {
-            Ok(Mail::TakeUp(swap, done)) => {
-                rig.take_up(&swap);
+            Ok(Mail::ApplySwap(swap, done)) => {
+                rig.apply(&swap);
                 // Who answers has let go of it.
                 drop(swap);
                 let _ = done.send(());
             }
-            Ok(Mail::TakeCode(plan, done)) => {
-                rig.take_code(&plan);
+            Ok(Mail::ApplyCode(plan, done)) => {
+                rig.apply_code(&plan);
                 let _ = done.send(());
             }
             Ok(Mail::Figure(to)) => {
@@ -175,7 +175,7 @@ impl Changer<'_> {
             while self.rebuild_once().is_some() {}
             after.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
             let plan = case.code(&mut lock(self.store))?;
-            self.tell(|done| Mail::TakeCode(plan, done));
+            self.send_and_wait(|done| Mail::ApplyCode(plan, done));
             anew.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
         }
         visible.sort_by(f64::total_cmp);
@@ -260,13 +260,13 @@ impl Changer<'_> {
 
     fn publish(&self, store: &mut StateStore, pending: Pending, began: Instant) -> Duration {
         let swap = Arc::clone(&pending.swap);
-        self.tell(|done| Mail::TakeUp(swap, done));
+        self.send_and_wait(|done| Mail::ApplySwap(swap, done));
         let seen = began.elapsed();
         store.settle(pending);
         seen
     }
 
-    fn tell(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
+    fn send_and_wait(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
         let (done, acknowledged) = channel();
         // Where nobody forwards, the next figure says so.
         if self.mail.send(mail(done)).is_ok() {

@@ -47,12 +47,12 @@ type Mail = (Arc<Swap>, Sender<()>);
 /// The figures of so many rows, one behind the other.
 pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
     let (network, sources) = network_of_text(PROGRAM.to_owned())?;
-    let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-    let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+    let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+    let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
     let backend = Jit::new().map_err(|why| why.to_string())?;
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
-    let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+    let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
     store.commit(staged);
     let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
     let (writer, mut senders) = Writer::start(1, Some(tables)).map_err(|error| error.to_string())?;

@@ -21,7 +21,7 @@ use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::rules::Swap;
 use weft_engine::sinks::Batch;
 
-use super::cases::{Case, Ready};
+use super::cases::{Case, PreparedCase};
 use crate::bench::report::median;
 
 /// Batches in one stretch of time; the clock is read around each.
@@ -77,7 +77,7 @@ impl Rig {
     ///
     /// # Errors
     /// The case does not let its packets pass.
-    pub(super) fn of(case: &Case, ready: &Ready) -> Result<Self, String> {
+    pub(super) fn of(case: &Case, ready: &PreparedCase) -> Result<Self, String> {
         let flows = all_flows(&ready.rules, &ready.routes, case.flows);
         let now = Time(1_000_000_000);
         let engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&ready.plan));
@@ -146,12 +146,12 @@ impl Rig {
     }
 
     /// Has the chain look at other copies of tables.
-    pub(super) fn take_up(&mut self, swap: &Swap) {
+    pub(super) fn apply(&mut self, swap: &Swap) {
         self.engine.take_up(swap);
     }
 
     /// Has the chain run other code.
-    pub(super) fn take_code(&mut self, plan: &Arc<PacketPlan>) {
+    pub(super) fn apply_code(&mut self, plan: &Arc<PacketPlan>) {
         self.engine.take_code(plan);
     }
 

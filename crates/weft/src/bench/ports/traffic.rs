@@ -50,7 +50,7 @@ pub(in crate::bench) fn check(world: &World) -> Result<(), String> {
 pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
     let [a, b] = &world.ends;
     let (client, server) = (socket(a, 0)?, socket(b, 0)?);
-    let to = server.local_addr().map_err(told)?;
+    let to = server.local_addr().map_err(text_of)?;
     let samples = std::thread::scope(|scope| {
         let echo = scope.spawn(|| -> io::Result<()> {
             let mut buffer = [0; 64];
@@ -64,11 +64,11 @@ pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
         let mut buffer = [0; 64];
         for _ in 0..rounds {
             let began = Instant::now();
-            client.send_to(&buffer[..18], to).map_err(told)?;
+            client.send_to(&buffer[..18], to).map_err(text_of)?;
             client.recv(&mut buffer).map_err(|error| format!("a datagram does not come back: {error}"))?;
             samples.push(began.elapsed().as_secs_f64() * 1e6);
         }
-        echo.join().map_err(|_| "the echo ended".to_owned())?.map_err(told)?;
+        echo.join().map_err(|_| "the echo ended".to_owned())?.map_err(text_of)?;
         Ok::<_, String>(samples)
     })?;
     Ok(median(&samples))
@@ -81,12 +81,12 @@ pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
 pub(super) fn transfer(world: &World, time: Duration) -> Result<f64, String> {
     let [a, b] = &world.ends;
     let listener = in_end(b, || TcpListener::bind((b.address, 0)))?;
-    let to = listener.local_addr().map_err(told)?;
+    let to = listener.local_addr().map_err(text_of)?;
     // Before anybody waits for it: a receiver of no connection would wait for good.
     let mut stream = in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || receive(&listener));
-        stream.set_write_timeout(Some(WAIT)).map_err(told)?;
+        stream.set_write_timeout(Some(WAIT)).map_err(text_of)?;
         let (buffer, end) = (vec![0x5a; 256 << 10], Instant::now() + time);
         while Instant::now() < end {
             stream.write_all(&buffer).map_err(|error| format!("a connection stalls: {error}"))?;
@@ -154,7 +154,7 @@ fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
             let packet = packets.next().expect("there are some");
             frames.push(pool.take_filled(packet).ok_or("no buffer is free")?);
         }
-        socket.send(&mut pool, &mut frames).map_err(told)?;
+        socket.send(&mut pool, &mut frames).map_err(text_of)?;
     }
     frames.drain(..).for_each(|frame| pool.give(frame));
     Ok(())
@@ -202,7 +202,7 @@ fn received(end: &End) -> Result<u64, String> {
 
 /// CPU time that all cores have spent on anything, in seconds: proc_stat(5), in ticks of 10 ms.
 fn machine_s() -> Result<f64, String> {
-    let text = fs::read_to_string("/proc/stat").map_err(told)?;
+    let text = fs::read_to_string("/proc/stat").map_err(text_of)?;
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
     // user, nice, system, idle, waiting for a disk, interrupts, soft interrupts; guests are in the first.
@@ -216,7 +216,7 @@ fn machine_s() -> Result<f64, String> {
 
 fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
     let socket = in_end(end, || UdpSocket::bind((end.address, port)))?;
-    socket.set_read_timeout(Some(WAIT)).map_err(told)?;
+    socket.set_read_timeout(Some(WAIT)).map_err(text_of)?;
     Ok(socket)
 }
 
@@ -230,6 +230,6 @@ fn in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Re
     end.within(|| work().map_err(named))
 }
 
-fn told(error: io::Error) -> String {
+fn text_of(error: io::Error) -> String {
     error.to_string()
 }

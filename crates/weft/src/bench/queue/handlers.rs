@@ -13,9 +13,9 @@ const QUANTUM: i64 = 1514;
 
 /// Handlers of a queue by level and moment. A moment that has none passes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HandlersByHand(pub(super) &'static [(usize, Moment, Entry)]);
+pub(super) struct HandwrittenHandlers(pub(super) &'static [(usize, Moment, Entry)]);
 
-impl QueueCode for HandlersByHand {
+impl QueueCode for HandwrittenHandlers {
     fn run(&self, _: usize, _: Moment, _: Words<'_>) -> u64 {
         Verdict::Pass.word(0)
     }
@@ -27,18 +27,18 @@ impl QueueCode for HandlersByHand {
 }
 
 /// Those of `codel`.
-pub(super) const CODEL: HandlersByHand =
-    HandlersByHand(&[(0, Moment::Dequeue, codel_dequeue), (0, Moment::Empty, codel_empty)]);
+pub(super) const CODEL: HandwrittenHandlers =
+    HandwrittenHandlers(&[(0, Moment::Dequeue, codel_dequeue), (0, Moment::Empty, codel_empty)]);
 
 /// Those of `drr`.
-pub(super) const DRR: HandlersByHand = HandlersByHand(&[
+pub(super) const DRR: HandwrittenHandlers = HandwrittenHandlers(&[
     (0, Moment::Activate, drr_activate),
     (0, Moment::Select, drr_select),
     (0, Moment::Dequeue, deficit_dequeue),
 ]);
 
 /// Those of `fq_codel`.
-pub(super) const FQ_CODEL: HandlersByHand = HandlersByHand(&[
+pub(super) const FQ_CODEL: HandwrittenHandlers = HandwrittenHandlers(&[
     (0, Moment::Activate, fq_activate),
     (0, Moment::Select, fq_select),
     (0, Moment::Dequeue, deficit_dequeue),
@@ -210,7 +210,7 @@ fn mark_or_drop(packet: &mut PacketWords) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::{packets, program};
-    use super::{CODEL, DRR, FQ_CODEL, HandlersByHand};
+    use super::{CODEL, DRR, FQ_CODEL, HandwrittenHandlers};
     use std::sync::Arc;
     use weft_engine::queue::{Packet, Queue};
     use weft_ir::queue::run::Interpreted;
@@ -218,7 +218,8 @@ mod tests {
     /// Compiled handlers would be measured beside some that do something else.
     #[test]
     fn handwritten_handlers_match_library() {
-        let cases: [(&str, HandlersByHand); 3] = [("codel", CODEL), ("drr", DRR), ("fq_codel", FQ_CODEL)];
+        let cases: [(&str, HandwrittenHandlers); 3] =
+            [("codel", CODEL), ("drr", DRR), ("fq_codel", FQ_CODEL)];
         for (name, by_hand) in cases {
             let program =
                 Arc::new(program(&format!("{name} (packets = 300)")).expect("it is in the library"));

@@ -5,7 +5,7 @@ use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault, REGION_BODY, REGION_META
 use weft_core::table::{ColumnRef, Insert};
 use weft_ir::program::{Meta, Place};
 
-use super::{Element, Site, cell_bytes, fail, place, request_meta, seen, set_cell, text, with_lock};
+use super::{Element, Site, cell_bytes, count_seen, fail, input_at, request_meta, set_cell, text, with_lock};
 
 const KEY_BYTES: usize = 64;
 const PATH_BYTES: usize = 128;
@@ -65,7 +65,7 @@ impl Element for Cache {
             key: site.field("tenant"),
             method: request_meta(site.program, Meta::Method),
             method_at_end: site.meta(Meta::Method),
-            payload: place(&site.program.response, is_payload),
+            payload: input_at(&site.program.response, is_payload),
             index: site.meta(Meta::Index),
             status: site.meta(Meta::Status),
             table,
@@ -78,7 +78,7 @@ impl Element for Cache {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         cx.call[self.asked] = 0;
         cx.call[self.is_whole] = 0;
         let (key, path) = (text(cx, REGION_BODY, self.key), text(cx, REGION_META, self.method));

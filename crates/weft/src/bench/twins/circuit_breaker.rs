@@ -7,7 +7,7 @@ use weft_core::table::{Insert, Table};
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Meta;
 
-use super::{Element, Site, fail, refuse, request_meta, seen, text, with_lock};
+use super::{Element, Site, count_seen, fail, refuse, request_meta, text, with_lock};
 
 /// The parameters that the chain gives.
 const FAILURES: u64 = 1;
@@ -75,7 +75,7 @@ impl Element for CircuitBreaker {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let (table, path) = (&*cx.state.tables[self.table], text(cx, REGION_META, self.method));
         match with_lock(table, path, || self.lets_pass(table, path, cx.now)) {
             Ok(true) => true,

@@ -3,7 +3,7 @@
 use weft_core::Status;
 use weft_core::abi::{Cx, REGION_HEADERS};
 
-use super::{Element, Site, header, is_present, refuse, seen, text};
+use super::{Element, Site, count_seen, header, is_present, refuse, text};
 
 pub(super) struct HeaderAcl {
     at: u16,
@@ -18,7 +18,7 @@ impl Element for HeaderAcl {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         if !is_present(cx, self.token) {
             return refuse(cx, self.at, Status::Unauthenticated, b"no token");
         }

@@ -3,7 +3,7 @@
 use weft_core::abi::{Cell, Cx, Fault, REGION_BODY, REGION_META, SinkRow};
 use weft_ir::program::Meta;
 
-use super::{Element, Site, fail, keep, keep_cell, seen, set_cell, text};
+use super::{Element, Site, count_seen, fail, keep, keep_cell, set_cell, text};
 
 /// Bytes of the user that are kept with the call.
 const CALLER_BYTES: usize = 64;
@@ -95,7 +95,7 @@ impl Element for Logging {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let user = text(cx, REGION_BODY, self.user);
         set_cell(cx.call, self.caller, first_chars(user));
         cx.call[self.object] = cx.slots[self.object_id].a;

@@ -4,7 +4,7 @@ use weft_core::Status;
 use weft_core::abi::Cx;
 use weft_ir::program::Meta;
 
-use super::{Element, Site, seen};
+use super::{Element, Site, count_seen};
 
 pub(super) struct Metrics {
     at: u16,
@@ -33,7 +33,7 @@ impl Element for Metrics {
 
     #[inline(always)]
     fn close(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         // This worker's part: nobody else writes it, and the worker that shows the sums reads it.
         let merged = &cx.state.merged;
         let elapsed_us = (cx.slots[self.elapsed].a as i64 as f64 / 1e3) as i64;

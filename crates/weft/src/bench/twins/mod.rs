@@ -127,7 +127,7 @@ impl Element for Empty {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.0);
+        count_seen(cx, self.0);
         true
     }
 }
@@ -371,7 +371,7 @@ fn fail(cx: &mut Cx<'_>, at: u16, fault: Fails, kept: usize) -> bool {
 }
 
 #[inline(always)]
-fn seen(cx: &mut Cx<'_>, at: u16) {
+fn count_seen(cx: &mut Cx<'_>, at: u16) {
     cx.counters[usize::from(at)].seen += 1;
 }
 
@@ -529,12 +529,12 @@ impl Site<'_> {
 
     /// The input of the request that is a field of the message.
     fn field(&self, name: &str) -> usize {
-        place(&self.program.request, |place| matches!(place, Place::Body(path) if *path == [name]))
+        input_at(&self.program.request, |place| matches!(place, Place::Body(path) if *path == [name]))
     }
 
     /// The input of CLOSE and RESPONSE that the engine knows.
     fn meta(&self, meta: Meta) -> usize {
-        place(&self.program.response, |place| *place == Place::Meta(meta))
+        input_at(&self.program.response, |place| *place == Place::Meta(meta))
     }
 
     /// The index of the element's only table, and the table.
@@ -586,18 +586,18 @@ impl Site<'_> {
     }
 }
 
-fn place(direction: &Direction, is_it: impl Fn(&Place) -> bool) -> usize {
+fn input_at(direction: &Direction, is_it: impl Fn(&Place) -> bool) -> usize {
     direction.inputs.iter().position(|input| is_it(&input.place)).expect("a column that the element reads")
 }
 
 /// The input of the request that the engine knows.
 fn request_meta(program: &ChainProgram, meta: Meta) -> usize {
-    place(&program.request, |place| *place == Place::Meta(meta))
+    input_at(&program.request, |place| *place == Place::Meta(meta))
 }
 
 /// The input that is a header.
 fn header(direction: &Direction, name: &str) -> usize {
-    place(direction, |place| matches!(place, Place::Header(have) if have == name))
+    input_at(direction, |place| matches!(place, Place::Header(have) if have == name))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault, REGION_BODY};
 
-use super::{Element, Site, fail, header, keep, seen, text};
+use super::{Element, Site, count_seen, fail, header, keep, text};
 
 /// The parameters that the chain gives.
 const VALUE: &[u8] = b"blue";
@@ -41,7 +41,7 @@ impl Element for Mutation {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let kept = cx.out.scratch.len();
         self.change(cx).is_some() || fail(cx, self.at, Fault::TooLong, kept)
     }

@@ -4,7 +4,7 @@ use weft_core::Status;
 use weft_core::abi::{Cx, Verdict};
 use weft_core::hash::hash_word;
 
-use super::{Element, Site, abort, cell_into, seen};
+use super::{Element, Site, abort, cell_into, count_seen};
 
 /// The parameter that the chain gives.
 const SHARDS: u64 = 4;
@@ -28,7 +28,7 @@ impl Element for ShardLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let slot = hash_word(cx.slots[self.object_id].a) % SHARDS;
         // The controller fills the table and swaps it whole, so there is no lock to take.
         let Some((_, row)) = cx.state.tables[self.table].find_int_words(slot, cx.now) else {

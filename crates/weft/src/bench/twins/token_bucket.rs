@@ -8,7 +8,7 @@ use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::{Insert, Table};
 use weft_core::{Status, Time};
 
-use super::{Element, Site, abort, fail, header, keep, seen, text};
+use super::{Element, Site, abort, count_seen, fail, header, keep, text};
 
 /// The parameters that the chain gives.
 const RATE: f64 = 1000.0;
@@ -88,7 +88,7 @@ impl Element for TokenBucket {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let (table, tenant) = (&*cx.state.tables[self.table], text(cx, REGION_BODY, self.tenant));
         let mut digits = String::new();
         let tenant = if tenant.len() <= TENANT_BYTES { tenant } else { hashed(tenant, &mut digits) };

@@ -22,23 +22,23 @@ pub(super) struct EffectNames<'p> {
 impl EffectNames<'_> {
     /// The effects of a handler, those on the tuple first, its ends last.
     pub(super) fn of(&self, effects: &Effects) -> Vec<Effect> {
-        let mut told = Vec::new();
-        let mut tell = |kind, what: Vec<String>, lines: Lines| {
+        let mut named = Vec::new();
+        let mut add = |kind, what: Vec<String>, lines: Lines| {
             if !what.is_empty() {
-                told.push(Effect { kind, what: what.join(", "), lines });
+                named.push(Effect { kind, what: what.join(", "), lines });
             }
         };
         let (reads, lines) = self.reads(effects);
-        tell("reads", reads, lines);
-        tell("writes", self.writes(effects), all(effects.writes.values().map(|write| &write.lines)));
-        tell("looks at", self.looks(effects), effects.looks.iter().map(|look| look.line).collect());
+        add("reads", reads, lines);
+        add("writes", self.writes(effects), all(effects.writes.values().map(|write| &write.lines)));
+        add("looks at", self.looks(effects), effects.looks.iter().map(|look| look.line).collect());
         let (changed, lines) = self.changes(effects);
-        tell("changes", changed, lines);
+        add("changes", changed, lines);
         let answers = effects.answers.keys().map(|id| self.program.answers[usize::from(id.0)].name.clone());
-        tell("answers with", answers.collect(), all(effects.answers.values()));
+        add("answers with", answers.collect(), all(effects.answers.values()));
         let replies = effects.replies.keys().map(|id| self.program.replies[usize::from(id.0)].path.join("."));
-        tell("replies with", replies.collect(), all(effects.replies.values()));
-        tell("gives rows to", self.sinks(effects), all(effects.sinks.values()));
+        add("replies with", replies.collect(), all(effects.replies.values()));
+        add("gives rows to", self.sinks(effects), all(effects.sinks.values()));
         let flags = [
             ("copies", "the tuple to another target", &effects.mirrors),
             ("changes", "the headers of the frame", &effects.reshapes),
@@ -50,13 +50,13 @@ impl EffectNames<'_> {
         ];
         for (kind, what, lines) in flags {
             if !lines.is_empty() {
-                tell(kind, vec![what.to_owned()], lines.clone());
+                add(kind, vec![what.to_owned()], lines.clone());
             }
         }
         let draws = (!effects.draws.is_empty()).then(|| format!("{}", effects.draws.len()));
-        tell("draws", draws.into_iter().collect(), all(effects.draws.values()));
-        told.extend(self.ends(effects));
-        told
+        add("draws", draws.into_iter().collect(), all(effects.draws.values()));
+        named.extend(self.ends(effects));
+        named
     }
 
     fn input(&self, id: InputId) -> String {
@@ -70,11 +70,11 @@ impl EffectNames<'_> {
 
     /// Inputs, then state.
     fn reads(&self, effects: &Effects) -> (Vec<String>, Lines) {
-        let mut told: Vec<String> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for name in effects.reads.keys().map(|id| self.input(*id)) {
             // A layer stands for all of its versions, each an input of its own.
-            if !told.contains(&name) {
-                told.push(name);
+            if !names.contains(&name) {
+                names.push(name);
             }
         }
         let mut lines = all(effects.reads.values());
@@ -83,14 +83,14 @@ impl EffectNames<'_> {
                 // That is what a look is; tables to which rows are sent alone are not read.
                 Cell::Rows(_) | Cell::Sent(_) => continue,
                 Cell::Column(id, column) => {
-                    told.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
+                    names.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
                 }
-                Cell::Var(id) => told.push(self.program.vars[usize::from(id.0)].name.clone()),
-                Cell::Call(id) => told.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
+                Cell::Var(id) => names.push(self.program.vars[usize::from(id.0)].name.clone()),
+                Cell::Call(id) => names.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
             }
             lines.extend(&used.reads);
         }
-        (told, lines)
+        (names, lines)
     }
 
     fn column(&self, table: TableId, column: ColumnId) -> String {
@@ -100,7 +100,7 @@ impl EffectNames<'_> {
     }
 
     fn writes(&self, effects: &Effects) -> Vec<String> {
-        let tell = |(id, write): (&InputId, &weft_opt::effects::Write)| {
+        let describe = |(id, write): (&InputId, &weft_opt::effects::Write)| {
             let how = match (write.blind, write.always) {
                 (true, _) => " (always, unseen)",
                 (_, true) => " (always)",
@@ -108,11 +108,11 @@ impl EffectNames<'_> {
             };
             self.input(*id) + how
         };
-        effects.writes.iter().map(tell).collect()
+        effects.writes.iter().map(describe).collect()
     }
 
     fn looks(&self, effects: &Effects) -> Vec<String> {
-        let mut told: Vec<String> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for look in &effects.looks {
             let spec = self.table(look.table);
             let table = &spec.name;
@@ -122,11 +122,11 @@ impl EffectNames<'_> {
                     Some((Some(text), _)) => format!("{table} by {text}"),
                     Some((None, sources)) => format!("{table} by a key made of {}", self.sources(sources)),
                 };
-            if !told.contains(&what) {
-                told.push(what);
+            if !names.contains(&what) {
+                names.push(what);
             }
         }
-        told
+        names
     }
 
     /// Tables with their columns, variables, cells of the call's row.
@@ -157,7 +157,7 @@ impl EffectNames<'_> {
     }
 
     fn sinks(&self, effects: &Effects) -> Vec<String> {
-        let tell = |id: &weft_ir::ir::SinkId| {
+        let describe = |id: &weft_ir::ir::SinkId| {
             let sink = &self.program.sinks[usize::from(id.0)];
             let target = match &sink.target {
                 SinkTarget::Stdout => "standard output".to_owned(),
@@ -168,29 +168,29 @@ impl EffectNames<'_> {
             };
             format!("{} ({target})", sink.name)
         };
-        effects.sinks.keys().map(tell).collect()
+        effects.sinks.keys().map(describe).collect()
     }
 
     /// One for each way to end; those for want of room are told as one.
     fn ends(&self, effects: &Effects) -> Vec<Effect> {
-        let tell = |end: &Ending| {
+        let describe = |end: &Ending| {
             // That the room must suffice to get there is true of nearly everything.
             let when: Sources = end.when.iter().copied().filter(|source| *source != Source::Room).collect();
             let by = if when.is_empty() { String::new() } else { format!(", by {}", self.sources(&when)) };
             Effect { kind: "may end", what: format!("{}{by}", end.kind), lines: [end.line].into() }
         };
         let (room, own): (Vec<&Ending>, Vec<&Ending>) = effects.ends.iter().partition(|end| end.is_room);
-        let mut told: Vec<Effect> = Vec::new();
-        for end in own.into_iter().map(tell) {
-            match told.iter_mut().find(|known| known.what == end.what) {
+        let mut ends: Vec<Effect> = Vec::new();
+        for end in own.into_iter().map(describe) {
+            match ends.iter_mut().find(|known| known.what == end.what) {
                 Some(known) => known.lines.extend(end.lines),
-                None => told.push(end),
+                None => ends.push(end),
             }
         }
         let lines: Lines = room.iter().map(|end| end.line).collect();
         let what = "an error, where the pass has no room left".to_owned();
-        told.extend((!room.is_empty()).then_some(Effect { kind: "may end", what, lines }));
-        told
+        ends.extend((!room.is_empty()).then_some(Effect { kind: "may end", what, lines }));
+        ends
     }
 
     /// By their names, or how many there are where names would say less: all that a handler reads is listed once.
@@ -198,7 +198,7 @@ impl EffectNames<'_> {
         if sources.len() > SOURCES_MAX {
             return format!("{} of what it reads", sources.len());
         }
-        let tell = |source: &Source| match *source {
+        let describe = |source: &Source| match *source {
             Source::Input(id) => self.input(id),
             Source::Call(id) => format!("call.{}", self.program.call[usize::from(id.0)].name),
             Source::Var(id) => self.program.vars[usize::from(id.0)].name.clone(),
@@ -208,7 +208,7 @@ impl EffectNames<'_> {
             Source::Room => "the room left".to_owned(),
             Source::Egress => "where the tuple leaves".to_owned(),
         };
-        sources.iter().map(tell).collect::<Vec<_>>().join(", ")
+        sources.iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 }
 

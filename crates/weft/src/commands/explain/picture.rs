@@ -17,7 +17,7 @@ const TITLE: usize = 46;
 /// Characters of a name that fit into a box.
 const NAME_MAX: usize = 20;
 /// Characters of the smaller line below.
-const TOLD_MAX: usize = 26;
+const CAPTION_MAX: usize = 26;
 
 /// Stages in columns, each behind all that must stand in front of it, and the ties between them.
 struct Layout<'c> {
@@ -80,7 +80,7 @@ fn walls<'c>(chain: &'c Chain, order: &[&'c str]) -> Vec<(&'c str, &'c str, Stri
 }
 
 /// What is written in the box of a stage, below its name; filters have no figures.
-fn told(chain: &Chain, name: &str) -> (String, bool) {
+fn caption(chain: &Chain, name: &str) -> (String, bool) {
     let figures = chain.plan.figures.iter().find(|(known, _)| known == name);
     if let Some((_, figures)) = figures {
         let ends =
@@ -96,8 +96,8 @@ fn told(chain: &Chain, name: &str) -> (String, bool) {
 
 /// The rules that keep two in order, each once.
 fn rules(pair: &Pair) -> String {
-    let blocking = pair.clashes.iter().filter(|told| told.is_blocking);
-    let mut rules: Vec<String> = blocking.map(|told| told.clash.rule.to_string()).collect();
+    let blocking = pair.clashes.iter().filter(|report| report.is_blocking);
+    let mut rules: Vec<String> = blocking.map(|report| report.clash.rule.to_string()).collect();
     rules.dedup();
     rules.join(" ")
 }
@@ -144,8 +144,8 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
     for (nth, name) in chain.plan.order.iter().enumerate() {
         let (x, y) = layout.corner(name);
         let label: String = name.chars().take(NAME_MAX).collect();
-        let (told, is_filter) = told(chain, name);
-        let told: String = told.chars().take(TOLD_MAX).collect();
+        let (caption, is_filter) = caption(chain, name);
+        let caption: String = caption.chars().take(CAPTION_MAX).collect();
         let edge = if is_filter { " stroke-dasharray=\"5 3\"" } else { "" };
         let text_x = x + 12;
         let _ = writeln!(
@@ -158,7 +158,7 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
             nth + 1,
             escaped(&label),
             y + 37,
-            escaped(&told)
+            escaped(&caption)
         );
     }
 }
@@ -175,8 +175,8 @@ pub(super) fn dot(chains: &[Chain]) -> String {
             chain.name
         );
         for (nth, name) in chain.plan.order.iter().enumerate() {
-            let (told, is_filter) = told(chain, name);
-            let label = format!("{}. {name}\n{told}", nth + 1);
+            let (caption, is_filter) = caption(chain, name);
+            let label = format!("{}. {name}\n{caption}", nth + 1);
             let style = if is_filter { " style=dashed" } else { "" };
             let _ = writeln!(out, "    {} [label={label:?}{style}];", node(name));
         }

@@ -1,6 +1,6 @@
 //! What queues cost before they run: levels, handlers, operations a packet, memory.
 
-use crate::commands::link::spec::told_rate;
+use crate::commands::link::spec::rate_text;
 use crate::commands::{count, grouped};
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
@@ -11,19 +11,19 @@ use weft_ir::queue::{
 use weft_lang::hir::{CallLink, CallsOf, Link, Network};
 
 /// A queue that is explained.
-pub(super) struct Explained {
+pub(super) struct ExplainedQueue {
     /// The link that it stands at.
-    pub(super) link: Option<OfLink>,
+    pub(super) link: Option<LinkInfo>,
     pub(super) program: QueueProgram,
 }
 
 /// A link, without its queue.
-pub(super) enum OfLink {
+pub(super) enum LinkInfo {
     Packets { name: String, port: String, ingress: bool, bits_per_s: Option<u64> },
     Calls { name: String, of: String, is_listener: bool, concurrency: Option<u32>, per_s: Option<f64> },
 }
 
-impl OfLink {
+impl LinkInfo {
     /// What stands at a port.
     pub(super) fn of_port(network: &Network, link: &Link) -> Self {
         let port = network.ports[link.port].name.clone();
@@ -44,7 +44,7 @@ impl OfLink {
         match self {
             Self::Packets { name, port, ingress, bits_per_s } => {
                 let ingress = if *ingress { ", ingress" } else { "" };
-                let rate = bits_per_s.map_or("as fast as that takes packets".to_owned(), told_rate);
+                let rate = bits_per_s.map_or("as fast as that takes packets".to_owned(), rate_text);
                 format!("link {name} on port {port}{ingress}, {rate}\n")
             }
             Self::Calls { name, of, is_listener, concurrency, per_s } => {
@@ -76,11 +76,11 @@ pub(in crate::commands) fn data(programs: &[QueueProgram]) -> Value {
 }
 
 /// The same, those of links with these.
-pub(super) fn data_of(explained: &[Explained]) -> Value {
-    let one = |Explained { link, program }: &Explained| {
-        let mut told = self::program(program);
-        told["link"] = link.as_ref().map(OfLink::data).into();
-        told
+pub(super) fn data_of(explained: &[ExplainedQueue]) -> Value {
+    let one = |ExplainedQueue { link, program }: &ExplainedQueue| {
+        let mut data = self::program(program);
+        data["link"] = link.as_ref().map(LinkInfo::data).into();
+        data
     };
     explained.iter().map(one).collect()
 }
@@ -109,9 +109,9 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
 }
 
 /// Queues as a person reads them, those of links with these.
-pub(super) fn text(explained: &[Explained]) -> String {
-    let link = |link: &Option<OfLink>| link.as_ref().map(OfLink::text).unwrap_or_default();
-    let all = explained.iter().map(|Explained { link: of, program }| link(of) + &one(program));
+pub(super) fn text(explained: &[ExplainedQueue]) -> String {
+    let link = |link: &Option<LinkInfo>| link.as_ref().map(LinkInfo::text).unwrap_or_default();
+    let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &one(program));
     all.collect::<Vec<_>>().join("\n")
 }
 
@@ -181,17 +181,17 @@ fn partitions(level: &Level) -> String {
 }
 
 fn order(level: &Level) -> String {
-    let found = |bits: Option<u8>| match bits {
+    let order = |bits: Option<u8>| match bits {
         Some(0) => "as they came".to_owned(),
         Some(bits) => format!("by rank of {bits} bits, found by bitmaps"),
         None => "by rank, in a heap".to_owned(),
     };
     match (level.partitions, level.packets, level.order) {
         (Partitions::One, PacketOrder::Arrival, _) => "as they came".to_owned(),
-        (Partitions::One, PacketOrder::Rank { bits }, _) => format!("packets {}", found(bits)),
-        (_, _, Order { bits, by_least_packet: true }) => format!("{}: that of the least packet", found(bits)),
+        (Partitions::One, PacketOrder::Rank { bits }, _) => format!("packets {}", order(bits)),
+        (_, _, Order { bits, by_least_packet: true }) => format!("{}: that of the least packet", order(bits)),
         (_, _, Order { bits: Some(0), .. }) => "in turn".to_owned(),
-        (_, _, Order { bits, .. }) => found(bits),
+        (_, _, Order { bits, .. }) => order(bits),
     }
 }
 

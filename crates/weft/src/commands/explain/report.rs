@@ -1,8 +1,8 @@
 //! What there is to be told of a chain, in words but not in lines.
 
-use super::filters;
 use super::effect_names::{EffectNames, sharding};
-use crate::ordering::{Counted, Ordered, ordered};
+use super::filters;
+use crate::ordering::{CountedElements, PlannedChain, ordered};
 use std::collections::BTreeSet;
 use weft_core::Interval;
 use weft_core::classify::Description;
@@ -26,28 +26,28 @@ pub(super) struct Chain {
     pub(super) to: String,
     pub(super) methods: String,
     /// Of a chain on ports.
-    pub(super) frames: Option<FramesTold>,
+    pub(super) frames: Option<FramesReport>,
     /// Where frames go on that are steered: the edge, and the stages behind it.
     pub(super) branches: Vec<(String, Vec<String>)>,
     pub(super) level: Level,
-    pub(super) plan: PlanTold,
+    pub(super) plan: PlanReport,
     /// In the order as written.
     pub(super) elements: Vec<Element>,
     /// So, too.
     pub(super) filters: Vec<Filter>,
     /// Each two elements.
     pub(super) pairs: Vec<Pair>,
-    pub(super) tables: Vec<TableTold>,
+    pub(super) tables: Vec<TableReport>,
     /// Fields, headers and facts that are read or written, by direction.
     pub(super) request: Columns,
     pub(super) response: Columns,
     pub(super) parallel: Parallel,
     /// At each cut of the order that runs.
-    pub(super) headers: Vec<HeaderTold>,
+    pub(super) headers: Vec<HeaderReport>,
 }
 
 /// How a chain looks at frames.
-pub(super) struct FramesTold {
+pub(super) struct FramesReport {
     /// The protocols that are looked at, by name.
     pub(super) layers: Vec<String>,
     /// Rules of theirs by which a frame may be malformed.
@@ -69,18 +69,18 @@ pub(super) struct Parallel {
     pub(super) saves_ns: f64,
     pub(super) costs_ns: f64,
     /// Each two elements, in the order that runs.
-    pub(super) pairs: Vec<OverlapTold>,
+    pub(super) pairs: Vec<OverlapReport>,
 }
 
 /// Two elements that could run side by side, or could not.
-pub(super) struct OverlapTold {
+pub(super) struct OverlapReport {
     pub(super) front: String,
     pub(super) behind: String,
     pub(super) verdict: Result<Together, String>,
 }
 
 /// The header at a cut.
-pub(super) struct HeaderTold {
+pub(super) struct HeaderReport {
     /// The element behind the cut; None behind the last.
     pub(super) before: Option<String>,
     /// Names, bytes, and whether the text comes on top.
@@ -89,7 +89,7 @@ pub(super) struct HeaderTold {
 }
 
 /// The order that the chain runs in.
-pub(super) struct PlanTold {
+pub(super) struct PlanReport {
     /// As written, and as planned; filters among elements.
     pub(super) written: Vec<String>,
     pub(super) order: Vec<String>,
@@ -103,7 +103,7 @@ pub(super) struct PlanTold {
     /// What elements cost, in the order as planned.
     pub(super) figures: Vec<(String, ElementFigures)>,
     /// Elements in another order than a rule would have it, and by which words of the chain.
-    pub(super) licences: Vec<LicenceTold>,
+    pub(super) licences: Vec<LicenceReport>,
     /// Fields that are set for nothing: the element, the field, and the element that sets it anew.
     pub(super) dead: Vec<(String, String, String)>,
     /// Two elements that take each other back, and those that may cross both.
@@ -111,7 +111,7 @@ pub(super) struct PlanTold {
 }
 
 /// That the chain allows what a rule forbids.
-pub(super) struct LicenceTold {
+pub(super) struct LicenceReport {
     pub(super) front: String,
     pub(super) behind: String,
     pub(super) by: LicensedBy,
@@ -184,19 +184,19 @@ pub(super) struct Pair {
     pub(super) licence: Option<LicensedBy>,
     /// The strictest level at which they may.
     pub(super) allowed_from: Option<Level>,
-    pub(super) clashes: Vec<ClashTold>,
+    pub(super) clashes: Vec<ClashReport>,
 }
 
 /// Why they may not.
-pub(super) struct ClashTold {
+pub(super) struct ClashReport {
     pub(super) clash: Clash,
     /// It matters at the chain's level.
     pub(super) is_blocking: bool,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ProgramLine>,
 }
 
 /// A line of a program.
-pub(super) struct Place {
+pub(super) struct ProgramLine {
     /// The instance whose element it is a line of.
     pub(super) element: String,
     /// Which of the clash's lines of this element it is.
@@ -207,7 +207,7 @@ pub(super) struct Place {
 }
 
 /// A table.
-pub(super) struct TableTold {
+pub(super) struct TableReport {
     pub(super) name: String,
     pub(super) rows_max: u64,
     pub(super) bytes_max: u64,
@@ -237,7 +237,7 @@ pub(super) fn explain(
     network: &Network,
     index: usize,
     sources: &SourceMap,
-    counted: Counted<'_>,
+    counted: CountedElements<'_>,
 ) -> Result<Chain, Vec<Diagnostic>> {
     // Locks are planned where there is more than one worker; what things cost is told for one, as `check` does.
     let program = lower_with_lines(network, index, &LowerOptions { workers: 2 }, sources)?;
@@ -246,7 +246,7 @@ pub(super) fn explain(
     let ordered = ordered(network, index, &alone, counted);
     let effects = &ordered.effects;
     let cost = cost(&alone);
-    let telling = Telling { network, chain, program: &program, sources, cost: &cost };
+    let builder = ReportBuilder { network, chain, program: &program, sources, cost: &cost };
     let (from, to) = network.ends(chain);
     Ok(Chain {
         name: chain.name.clone(),
@@ -254,32 +254,32 @@ pub(super) fn explain(
         to,
         methods: chain.method_set.to_string(),
         frames: program.frames.as_ref().map(frames),
-        branches: chain.branches.iter().map(|branch| telling.branch(branch)).collect(),
+        branches: chain.branches.iter().map(|branch| builder.branch(branch)).collect(),
         level: ordered.level,
-        plan: telling.plan(&ordered),
-        elements: telling.elements(effects),
-        filters: chain.filters.iter().map(|filter| telling.filter(filter, effects)).collect(),
+        plan: builder.plan(&ordered),
+        elements: builder.elements(effects),
+        filters: chain.filters.iter().map(|filter| builder.filter(filter, effects)).collect(),
         pairs: {
             let of_elements =
-                |pair: &&plan::Pair| telling.is_element(pair.first) && telling.is_element(pair.second);
-            ordered.pairs.iter().filter(of_elements).map(|pair| telling.pair(pair, &ordered)).collect()
+                |pair: &&plan::Pair| builder.is_element(pair.first) && builder.is_element(pair.second);
+            ordered.pairs.iter().filter(of_elements).map(|pair| builder.pair(pair, &ordered)).collect()
         },
-        tables: plan::tables(&program, effects).iter().map(|table| telling.table(table)).collect(),
-        request: telling.columns(&program.request, |method| method.input),
-        response: telling.columns(&program.response, |method| method.output),
-        parallel: telling.parallel(&ordered),
-        headers: telling.headers(&ordered),
+        tables: plan::tables(&program, effects).iter().map(|table| builder.table(table)).collect(),
+        request: builder.columns(&program.request, |method| method.input),
+        response: builder.columns(&program.response, |method| method.output),
+        parallel: builder.parallel(&ordered),
+        headers: builder.headers(&ordered),
     })
 }
 
-fn frames(frames: &Frames) -> FramesTold {
+fn frames(frames: &Frames) -> FramesReport {
     let mut layers: Vec<String> = frames.checks.iter().map(|check| check.protocol.clone()).collect();
     let mut seen = BTreeSet::new();
     layers.retain(|layer| seen.insert(layer.clone()));
-    FramesTold { layers, n_checks: frames.checks.len() }
+    FramesReport { layers, n_checks: frames.checks.len() }
 }
 
-struct Telling<'n> {
+struct ReportBuilder<'n> {
     network: &'n Network,
     chain: &'n hir::Chain,
     program: &'n ChainProgram,
@@ -288,7 +288,7 @@ struct Telling<'n> {
     cost: &'n Cost,
 }
 
-impl Telling<'_> {
+impl ReportBuilder<'_> {
     /// The stages in an order of the elements. Nothing moves across a filter, so each keeps its place; one with keys
     /// has the name of the element that computes them.
     fn names(&self, order: &[usize]) -> Vec<String> {
@@ -346,8 +346,8 @@ impl Telling<'_> {
         stmts.map(|stmt| key(text(stmt.span))).collect()
     }
 
-    fn plan(&self, ordered: &Ordered) -> PlanTold {
-        let Ordered { plan, figures, level, crossings, .. } = ordered;
+    fn plan(&self, ordered: &PlannedChain) -> PlanReport {
+        let PlannedChain { plan, figures, level, crossings, .. } = ordered;
         let written: Vec<usize> = (0..plan.order.len()).collect();
         let rules = |licence: &Licence| {
             let is_pair = |pair: &&plan::Pair| (pair.first, pair.second) == (licence.behind, licence.front);
@@ -362,7 +362,7 @@ impl Telling<'_> {
             let field = self.program.request.inputs[usize::from(dead.input.0)].name.clone();
             (name(dead.element), field, name(dead.by))
         };
-        PlanTold {
+        PlanReport {
             dead: ordered.dead.iter().map(dead).collect(),
             written: self.names(&written),
             order: self.names(&plan.order),
@@ -385,7 +385,7 @@ impl Telling<'_> {
             licences: plan
                 .licences
                 .iter()
-                .map(|licence| LicenceTold {
+                .map(|licence| LicenceReport {
                     front: name(licence.front),
                     behind: name(licence.behind),
                     by: licence.by,
@@ -409,15 +409,15 @@ impl Telling<'_> {
         }
     }
 
-    fn parallel(&self, ordered: &Ordered) -> Parallel {
-        let Ordered { effects, pairs, figures, plan, level, .. } = ordered;
+    fn parallel(&self, ordered: &PlannedChain) -> Parallel {
+        let PlannedChain { effects, pairs, figures, plan, level, .. } = ordered;
         let overlaps = plan::overlaps(self.program, effects, pairs, *level, &plan.order);
         let steps = plan::steps(&overlaps, &plan.order);
         let of_elements =
             |overlap: &plan::Overlap| self.is_element(overlap.front) && self.is_element(overlap.behind);
         let (saves_ns, costs_ns) = plan::gain_ns(figures, &overlaps, &steps);
         let name = |at: usize| self.program.elements[at].name.clone();
-        let tell = |overlap: plan::Overlap| OverlapTold {
+        let report = |overlap: plan::Overlap| OverlapReport {
             front: name(overlap.front),
             behind: name(overlap.behind),
             verdict: overlap.verdict,
@@ -426,26 +426,26 @@ impl Telling<'_> {
             steps: self.steps(&steps),
             saves_ns,
             costs_ns,
-            pairs: overlaps.into_iter().filter(of_elements).map(tell).collect(),
+            pairs: overlaps.into_iter().filter(of_elements).map(report).collect(),
         }
     }
 
     /// Steps by name. What a filter wraps waits for it, so each is a step of its own; one with keys already is.
     fn steps(&self, steps: &[Vec<usize>]) -> Vec<Vec<String>> {
         let mut filters = self.chain.filters.iter().filter(|filter| !filter.has_keys).peekable();
-        let mut told: Vec<Vec<String>> = Vec::new();
+        let mut named: Vec<Vec<String>> = Vec::new();
         for step in steps {
             let first = step.iter().min().copied().unwrap_or_default();
             while let Some(filter) = filters.next_if(|filter| filter.at <= first) {
-                told.push(vec![filter.name.clone()]);
+                named.push(vec![filter.name.clone()]);
             }
-            told.push(step.iter().map(|at| self.program.elements[*at].name.clone()).collect());
+            named.push(step.iter().map(|at| self.program.elements[*at].name.clone()).collect());
         }
-        told.extend(filters.map(|filter| vec![filter.name.clone()]));
-        told
+        named.extend(filters.map(|filter| vec![filter.name.clone()]));
+        named
     }
 
-    fn headers(&self, ordered: &Ordered) -> Vec<HeaderTold> {
+    fn headers(&self, ordered: &PlannedChain) -> Vec<HeaderReport> {
         if self.program.frames.is_some() {
             // Frames carry all that the stages beyond a cut read.
             return Vec::new();
@@ -455,12 +455,12 @@ impl Telling<'_> {
             let name = self.program.request.inputs[usize::from(field.input.0)].name.clone();
             (name, field.bytes, field.is_text)
         };
-        let tell = |header: plan::Header| HeaderTold {
+        let report = |header: plan::Header| HeaderReport {
             before: order.get(header.at).map(|at| self.program.elements[*at].name.clone()),
             bytes: header.bytes(),
             fields: header.fields.iter().map(field).collect(),
         };
-        plan::headers(self.program, &ordered.effects, order).into_iter().map(tell).collect()
+        plan::headers(self.program, &ordered.effects, order).into_iter().map(report).collect()
     }
 
     fn elements(&self, effects: &ChainEffects) -> Vec<Element> {
@@ -495,7 +495,12 @@ impl Telling<'_> {
         let (ops, ns_per_kib) = (of(&cost.ops), of(&cost.ns_per_kib));
         let is_request = name == "open" || name == "request";
         let name = if name == "request" && self.program.frames.is_some() { "packet" } else { name };
-        Handler { name, ops, ns_per_kib, effects: EffectNames { program: self.program, is_request }.of(effects) }
+        Handler {
+            name,
+            ops,
+            ns_per_kib,
+            effects: EffectNames { program: self.program, is_request }.of(effects),
+        }
     }
 
     /// The file that an instance's element is written in.
@@ -504,10 +509,10 @@ impl Telling<'_> {
         self.sources.file(element.span.file).name().to_owned()
     }
 
-    fn pair(&self, pair: &plan::Pair, ordered: &Ordered) -> Pair {
+    fn pair(&self, pair: &plan::Pair, ordered: &PlannedChain) -> Pair {
         let level = ordered.level;
         let name = |index: usize| self.program.elements[index].name.clone();
-        let tell = |clash: &Clash| ClashTold {
+        let report = |clash: &Clash| ClashReport {
             is_blocking: level <= clash.until,
             places: self.places(pair, clash),
             clash: clash.clone(),
@@ -518,17 +523,17 @@ impl Telling<'_> {
             may_swap: pair.may_swap(level),
             licence: pair.licence(&ordered.context),
             allowed_from: pair.allowed_from(),
-            clashes: pair.clashes.iter().map(tell).collect(),
+            clashes: pair.clashes.iter().map(report).collect(),
         }
     }
 
     /// The lines that cause a clash; a chain's ORDER has none of its own.
-    fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<Place> {
+    fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<ProgramLine> {
         let of = |instance: usize, lines: &Lines| {
             let element = &self.network.elements[self.chain.instances[instance].element];
             let file = self.sources.file(element.span.file);
             let known: BTreeSet<u32> = lines.iter().copied().filter(|line| *line > 0).collect();
-            let place = |(nth, line): (usize, u32)| Place {
+            let place = |(nth, line): (usize, u32)| ProgramLine {
                 nth,
                 element: self.program.elements[instance].name.clone(),
                 file: file.name().to_owned(),
@@ -541,10 +546,10 @@ impl Telling<'_> {
         first.into_iter().chain(of(pair.second, &clash.second)).collect()
     }
 
-    fn table(&self, told: &plan::TableSharding) -> TableTold {
-        let decl = &self.program.tables[told.table];
+    fn table(&self, table: &plan::TableSharding) -> TableReport {
+        let decl = &self.program.tables[table.table];
         let owner = if decl.owner.is_empty() { String::new() } else { format!("{}.", decl.owner) };
-        TableTold {
+        TableReport {
             name: format!("{owner}{}", decl.spec.name),
             rows_max: decl.spec.max_rows,
             bytes_max: Table::memory_bytes_max_of(&decl.spec),
@@ -555,12 +560,12 @@ impl Telling<'_> {
                 Realisation::Locked => "locked",
                 Realisation::PerWorker => "per worker",
             },
-            shard_by: match &told.sharding {
+            shard_by: match &table.sharding {
                 plan::Sharding::By(key) => Some(key.clone()),
                 _ => None,
             },
-            sharding: sharding(self.program, &told.sharding),
-            matched: self.matched(told.table),
+            sharding: sharding(self.program, &table.sharding),
+            matched: self.matched(table.table),
         }
     }
 

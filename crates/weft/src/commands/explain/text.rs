@@ -1,7 +1,8 @@
 //! The same for a person, at most 100 columns wide.
 
 use super::report::{
-    Chain, ClashTold, Element, Filter, Handler, HeaderTold, Pair, Parallel, Place, PlanTold, TableTold,
+    Chain, ClashReport, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport, ProgramLine,
+    TableReport,
 };
 use crate::commands::{count, grouped};
 use weft_lang::ast::Side;
@@ -45,7 +46,7 @@ pub(super) fn of(chain: &Chain, is_full: bool) -> String {
 }
 
 /// The order as written and as planned, and by which figures.
-fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
+fn plan(out: &mut String, plan: &PlanReport, is_on_frames: bool) {
     wrapped(out, "  as written   ", INDENT, &plan.written.join(" -> "));
     if plan.figures.is_empty() {
         // Filters alone cost no pass, and have no order to choose.
@@ -56,31 +57,31 @@ fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
     let was =
         if plan.order == plan.written { String::new() } else { format!(", was {}", ns(plan.written_ns)) };
     let unit = if is_on_frames { "ns/packet" } else { "ns/msg" };
-    let told = format!("{}   {source} {} {unit}{was}", plan.order.join(" -> "), ns(plan.planned_ns));
-    wrapped(out, "  as planned   ", INDENT, &told);
+    let line = format!("{}   {source} {} {unit}{was}", plan.order.join(" -> "), ns(plan.planned_ns));
+    wrapped(out, "  as planned   ", INDENT, &line);
     if let Some((order, other)) = &plan.not_taken {
-        let told = format!("{}   {} {unit}: too little to gain", order.join(" -> "), ns(*other));
-        wrapped(out, "  not taken    ", INDENT, &told);
+        let line = format!("{}   {} {unit}: too little to gain", order.join(" -> "), ns(*other));
+        wrapped(out, "  not taken    ", INDENT, &line);
     }
     if !plan.is_exact {
-        let told = match is_on_frames {
+        let line = match is_on_frames {
             true => "not at all: chains on frames run in the order in which they are written",
             false => "too many elements to look at every order: a better one may exist",
         };
-        wrapped(out, "  searched     ", INDENT, told);
+        wrapped(out, "  searched     ", INDENT, line);
     }
-    let figures: Vec<String> = plan.figures.iter().map(|(name, told)| figure(name, told)).collect();
+    let figures: Vec<String> = plan.figures.iter().map(|(name, figures)| figure(name, figures)).collect();
     wrapped(out, "  by           ", INDENT, &figures.join(", "));
     for (element, field, by) in &plan.dead {
-        let told = format!("{element} sets {field}, which {by} sets anew before anybody looks: left out");
-        wrapped(out, "  for nothing  ", INDENT, &told);
+        let line = format!("{element} sets {field}, which {by} sets anew before anybody looks: left out");
+        wrapped(out, "  for nothing  ", INDENT, &line);
     }
     for (first, second, others) in &plan.crossings {
-        let told = format!(
+        let line = format!(
             "{} may cross {first} and {second} as one (swap.7): they take each other back",
             others.join(", ")
         );
-        wrapped(out, "  inverse      ", INDENT, &told);
+        wrapped(out, "  inverse      ", INDENT, &line);
     }
     for licence in &plan.licences {
         let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
@@ -88,24 +89,24 @@ fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
             LicensedBy::Braces => "the braces that hold both".to_owned(),
             LicensedBy::Priority => format!("PRIORITY {} > {}", licence.front, licence.behind),
         };
-        let told = format!(
+        let line = format!(
             "{} before {} by {words}, against {}: calls may see the difference",
             licence.front,
             licence.behind,
             rules.join(", ")
         );
-        wrapped(out, "  licensed     ", INDENT, &told);
+        wrapped(out, "  licensed     ", INDENT, &line);
     }
     out.push('\n');
 }
 
 /// What an element is taken to cost and to end; figures that were not measured are marked.
-fn figure(name: &str, told: &ElementFigures) -> String {
+fn figure(name: &str, figures: &ElementFigures) -> String {
     let guess = |is_measured: bool| if is_measured { "" } else { "~" };
-    let ns = grouped(told.ns.round() as u64);
-    let mut text = format!("{name} {}{ns} ns", guess(told.is_timed));
-    if told.ends > 0.0 {
-        text += &format!(" ending {}{:.0} %", guess(told.is_counted), 100.0 * told.ends);
+    let ns = grouped(figures.ns.round() as u64);
+    let mut text = format!("{name} {}{ns} ns", guess(figures.is_timed));
+    if figures.ends > 0.0 {
+        text += &format!(" ending {}{:.0} %", guess(figures.is_counted), 100.0 * figures.ends);
     }
     text
 }
@@ -113,13 +114,13 @@ fn figure(name: &str, told: &ElementFigures) -> String {
 /// Elements, and filters where they stand.
 fn stages(out: &mut String, chain: &Chain) {
     let mut filters = chain.filters.iter().peekable();
-    for told in &chain.elements {
-        while let Some(before) = filters.next_if(|filter| filter.at <= told.at) {
+    for stage in &chain.elements {
+        while let Some(before) = filters.next_if(|filter| filter.at <= stage.at) {
             filter(out, before);
         }
-        element(out, told);
+        element(out, stage);
     }
-    filters.for_each(|told| filter(out, told));
+    filters.for_each(|stage| filter(out, stage));
 }
 
 fn filter(out: &mut String, filter: &Filter) {
@@ -146,8 +147,8 @@ fn filter(out: &mut String, filter: &Filter) {
     };
     wrapped(out, "  wraps       ", &indent, &wraps);
     if let Some(keys) = &filter.keys {
-        let told = format!("operations: {} in {}", grouped(keys.ops), keys.name);
-        wrapped(out, "  at most     ", &indent, &told);
+        let line = format!("operations: {} in {}", grouped(keys.ops), keys.name);
+        wrapped(out, "  at most     ", &indent, &line);
     }
     out.push('\n');
 }
@@ -168,19 +169,19 @@ fn element(out: &mut String, element: &Element) {
         }
     }
     wrapped(out, "", "    ", &format!("{head}   {}", element.file));
-    element.handlers.iter().for_each(|told| handler(out, told));
+    element.handlers.iter().for_each(|one| handler(out, one));
     wrapped(out, "  at most   ", "            ", &costs(element));
     out.push('\n');
 }
 
 /// What an element costs at worst.
 fn costs(element: &Element) -> String {
-    let mut told: Vec<String> = Vec::new();
+    let mut counts: Vec<String> = Vec::new();
     for handler in element.handlers.iter().filter(|handler| handler.ops > 0) {
-        told.push(format!("{} in {}", grouped(handler.ops), handler.name));
+        counts.push(format!("{} in {}", grouped(handler.ops), handler.name));
     }
-    told.dedup();
-    let mut text = format!("operations: {}", told.join(", "));
+    counts.dedup();
+    let mut text = format!("operations: {}", counts.join(", "));
     for handler in element.handlers.iter().filter(|handler| handler.ns_per_kib > 0) {
         let us = handler.ns_per_kib as f64 / 1e3;
         text += &format!("; {us:.1} us for each KiB of values in {}", handler.name);
@@ -223,7 +224,7 @@ fn pairs(out: &mut String, chain: &Chain) {
     );
     let names = chain.pairs.iter().map(|pair| format!("{}, {}", pair.first, pair.second));
     let width = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    chain.pairs.iter().for_each(|told| pair(out, told, width));
+    chain.pairs.iter().for_each(|report| pair(out, report, width));
     out.push('\n');
 }
 
@@ -233,11 +234,11 @@ fn pair(out: &mut String, pair: &Pair, width: usize) {
     let indent = " ".repeat(first.chars().count());
     wrapped(out, &first, &indent, &verdict(pair));
     let mut seen: Vec<&str> = Vec::new();
-    for told in pair.clashes.iter().filter(|told| told.is_blocking) {
+    for report in pair.clashes.iter().filter(|report| report.is_blocking) {
         // The same reason in another direction adds nothing.
-        if !seen.contains(&&*told.clash.why) {
-            seen.push(&told.clash.why);
-            clash(out, told);
+        if !seen.contains(&&*report.clash.why) {
+            seen.push(&report.clash.why);
+            clash(out, report);
         }
     }
 }
@@ -247,7 +248,7 @@ fn verdict(pair: &Pair) -> String {
         (true, None | Some(Level::Strict)) => "yes".to_owned(),
         (true, Some(_)) => {
             let mut rules: Vec<String> =
-                pair.clashes.iter().map(|told| told.clash.rule.to_string()).collect();
+                pair.clashes.iter().map(|report| report.clash.rule.to_string()).collect();
             rules.dedup();
             format!("yes; at strict no: {}", rules.join(", "))
         }
@@ -264,29 +265,29 @@ fn licensed(pair: &Pair) -> String {
     }
 }
 
-fn clash(out: &mut String, told: &ClashTold) {
-    let rule = told.clash.rule;
+fn clash(out: &mut String, report: &ClashReport) {
+    let rule = report.clash.rule;
     let first = format!("    {:<8} {:<9} ", rule.to_string(), rule.name());
-    wrapped(out, &first, &" ".repeat(23), &told.clash.why);
-    let shown: Vec<&Place> = told.places.iter().filter(|place| place.nth < PLACES_MAX).collect();
+    wrapped(out, &first, &" ".repeat(23), &report.clash.why);
+    let shown: Vec<&ProgramLine> = report.places.iter().filter(|place| place.nth < PLACES_MAX).collect();
     let width = shown.iter().map(|place| label(place).chars().count()).max().unwrap_or(0);
     for place in &shown {
         let line = format!("             {:<width$} | {}", label(place), place.text);
         out.push_str(&cut(&line));
         out.push('\n');
     }
-    let more = told.places.len() - shown.len();
+    let more = report.places.len() - shown.len();
     if more > 0 {
         out.push_str(&format!("             and {} more\n", count(more as u64, "line")));
     }
 }
 
 /// The file of an element was named before.
-fn label(place: &Place) -> String {
+fn label(place: &ProgramLine) -> String {
     format!("{}:{}", place.element, place.line)
 }
 
-fn tables(out: &mut String, tables: &[TableTold]) {
+fn tables(out: &mut String, tables: &[TableReport]) {
     for table in tables {
         let size = format!("{} rows, {} at most", grouped(table.rows_max), bytes(table.bytes_max));
         let first = format!("table {}   ", table.name);
@@ -299,17 +300,17 @@ fn tables(out: &mut String, tables: &[TableTold]) {
         wrapped(out, &first, "    ", &format!("{}, {size}{ages}; {}", table.realisation, table.sharding));
         for built in &table.matched {
             let size = format!("{} rows in {}", grouped(built.rules as u64), bytes(built.bytes as u64));
-            let told = format!("{size}, {}; a look reads {:.1} places", built.kind, built.touches);
-            wrapped(out, "    matched   ", "        ", &told);
+            let line = format!("{size}, {}; a look reads {:.1} places", built.kind, built.touches);
+            wrapped(out, "    matched   ", "        ", &line);
         }
     }
 }
 
 fn columns(out: &mut String, chain: &Chain) {
     if let Some(frames) = &chain.frames {
-        let told =
+        let line =
             format!("{}; {} rules that make a frame malformed", frames.layers.join(", "), frames.n_checks);
-        wrapped(out, "layers looked at   ", "    ", &told);
+        wrapped(out, "layers looked at   ", "    ", &line);
     }
     let message = if chain.frames.is_some() { "frame" } else { "request" };
     for (name, columns) in [(message, &chain.request), ("response", &chain.response)] {
@@ -333,14 +334,14 @@ fn parallel(out: &mut String, parallel: &Parallel) {
     if parallel.steps.iter().all(|step| step.len() == 1) {
         wrapped(out, "side by side   ", "    ", "nothing: each element waits for the one in front of it");
     } else {
-        let told = format!(
+        let line = format!(
             "{}   not done: one worker runs a call to its end; on more it would save {:.0} ns at most, and take {:.0} \
              ns to hand over, copy and merge",
             steps.join(" -> "),
             parallel.saves_ns,
             parallel.costs_ns
         );
-        wrapped(out, "side by side   ", "    ", &told);
+        wrapped(out, "side by side   ", "    ", &line);
     }
     for pair in &parallel.pairs {
         let Ok(how) = &pair.verdict else { continue };
@@ -361,7 +362,7 @@ fn parallel(out: &mut String, parallel: &Parallel) {
 /// What would travel in front of a message at each cut.
 fn headers(out: &mut String, chain: &Chain) {
     let is_stage = |name: &String| chain.plan.order.contains(name);
-    let label = |header: &HeaderTold| match &header.before {
+    let label = |header: &HeaderReport| match &header.before {
         Some(element) => format!("header to {element}"),
         None if is_stage(&chain.to) => format!("header to cluster {}", chain.to),
         None => format!("header to {}", chain.to),

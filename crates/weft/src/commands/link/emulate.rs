@@ -1,12 +1,12 @@
 //! `weft link emulate`: a command behind a link.
 
 use super::report::{FarEnd, Report};
-use super::spec::{self, DOWN, INSIDE, OUTSIDE, UP, Way};
-use super::world::{Ends, World};
+use super::spec::{self, DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
+use super::world::{EndAddresses, World};
 use crate::cli::{BackendName, EmulateArgs};
 use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
-use crate::recording_file::{self, Ran};
+use crate::recording_file::{self, LinkSetup};
 use crate::running::{backend, node_fault};
 use crate::signals::{self, pass, pass_to_group};
 use crate::stderr;
@@ -33,16 +33,16 @@ const WORLD_V6: &str = "WEFT_WORLD6";
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
-    let (up, down) = Way::both(args)?;
+    let (up, down) = LinkDirection::both(args)?;
     let (checked, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
     let world = World::make()?;
     let asked = signals::to_pass_on()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
     let mut node = start(&checked, ports, &up, &down, args)?;
-    say(&world, ends, &up, &down);
+    print_addresses(&world, ends, &up, &down);
     let begun = Instant::now();
-    let mut far = args.far.as_deref().map(Far::start).transpose()?;
+    let mut far = args.far.as_deref().map(FarProcess::start).transpose()?;
     let guard = world.inside.run(Guard::start).map_err(Fault::environment)??;
     let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
     let status = status.and_then(|child| wait(child, far.as_mut(), &asked, &mut node))?;
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
         for (name, way) in [(UP, &up), (DOWN, &down)] {
             let recorder = node.take_recording(name).map_err(|error| node_fault(&error))?;
             let recorder = recorder.expect("its plan has it recorded");
-            let ran = Ran { link: name, rate: way.bits_per_s(), calls: None, program: &program, queue: None };
+            let ran =
+                LinkSetup { link: name, rate: way.bits_per_s(), calls: None, program: &program, queue: None };
             text.push_str(&recording_file::text(&ran, &recorder));
         }
         recording_file::write(file, &text)?;
@@ -79,8 +80,8 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
 fn start(
     checked: &Checked,
     ports: [OpenPort; 2],
-    up: &Way,
-    down: &Way,
+    up: &LinkDirection,
+    down: &LinkDirection,
     args: &EmulateArgs,
 ) -> Result<Node, Fault> {
     let network = checked.network.as_ref().expect("what is not right was told");
@@ -112,19 +113,19 @@ fn start(
     Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))
 }
 
-fn say(world: &World, ends: Ends, up: &Way, down: &Way) {
+fn print_addresses(world: &World, ends: EndAddresses, up: &LinkDirection, down: &LinkDirection) {
     let there = if world.is_own { " (a namespace, as you are not root: see --far)" } else { "" };
     let [outside, inside] =
         ends.v6.map_or([String::new(), String::new()], |v6| v6.map(|address| format!(" and {address}")));
-    let Ends { outside: world, inside: command, .. } = ends;
+    let EndAddresses { outside: world, inside: command, .. } = ends;
     stderr::line(format_args!(
         "link: the world is {world}{outside}{there}, the command is {command}{inside}"
     ));
-    stderr::line(format_args!("  up    {}\n  down  {}", up.told(), down.told()));
+    stderr::line(format_args!("  up    {}\n  down  {}", up.summary(), down.summary()));
 }
 
 /// Starts the command in the namespace that the thread is in.
-fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
+fn spawn(command: &[OsString], ends: EndAddresses) -> Result<Child, Fault> {
     let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, arguments) = match command.split_first() {
         Some((program, arguments)) => (program.clone(), arguments),
@@ -142,14 +143,14 @@ fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
 /// Waits for the command, to which signals to us are passed on, with an eye on what runs at the other end.
 fn wait(
     mut child: Child,
-    mut far: Option<&mut Far>,
+    mut far: Option<&mut FarProcess>,
     asked: &Receiver<Signal>,
     node: &mut Node,
 ) -> Result<ExitStatus, Fault> {
     loop {
         // The far end first: if both have ended since the last look, it did so of itself.
         if let Some(far) = &mut far {
-            far.look();
+            far.poll_exit();
         }
         if let Some(status) = child.try_wait().map_err(Fault::environment)? {
             return Ok(status);
@@ -214,14 +215,14 @@ impl Drop for Guard {
 }
 
 /// What runs at the other end; it ends with this value.
-struct Far {
+struct FarProcess {
     shell: Child,
     begun: Instant,
     /// How it has ended of itself, and when, if it has.
     ended: Option<FarEnd>,
 }
 
-impl Far {
+impl FarProcess {
     /// What runs `$0` and ends it, with all that it has started, at the end of the input: that comes when this process
     /// is no more, whatever has ended it.
     const SCRIPT: &str = r#"exec 3<&0 </dev/null
@@ -237,7 +238,7 @@ exec sh -c "$0""#;
     }
 
     /// Notes whether it has ended. It stays a child that was not waited for, so that its group keeps its number.
-    fn look(&mut self) {
+    fn poll_exit(&mut self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if self.ended.is_none()
             && let Ok(Some(found)) = waitid(WaitId::Pid(Pid::from_child(&self.shell)), options)
@@ -248,7 +249,7 @@ exec sh -c "$0""#;
     }
 }
 
-impl Drop for Far {
+impl Drop for FarProcess {
     fn drop(&mut self) {
         pass_to_group(&self.shell, Signal::TERM);
         // It cannot fail: it is our child, and was not waited for.

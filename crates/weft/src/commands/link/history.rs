@@ -1,7 +1,7 @@
 //! A recorded queue, asked again: what became of each packet, and what a handler saw when it decided.
 
 use crate::fault::Fault;
-use crate::recording_file::{EndedEarly, Head, Program, Recorded};
+use crate::recording_file::{EndedEarly, Head, Program, Recording};
 use std::sync::{Arc, Mutex, PoisonError};
 use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, Why};
 use weft_engine::recording::{self, Asked, PathEvents};
@@ -14,7 +14,7 @@ const MARKED: u8 = 3;
 /// A link of a file: its queue, or those that several workers have of it, and what became of all that came.
 pub(super) struct Link {
     /// What each worker noted; one, unless it is a link of calls.
-    parts: Vec<Recorded>,
+    parts: Vec<Recording>,
     pub(super) program: Program,
     pub(super) history: History,
 }
@@ -23,18 +23,18 @@ pub(super) struct Link {
 #[derive(Default)]
 pub(super) struct History {
     /// In the order in which they came.
-    pub(super) packets: Vec<Passed>,
+    pub(super) packets: Vec<PacketHistory>,
     /// When it ended, in nanoseconds since it began.
     pub(super) ended_ns: u64,
     /// What the handlers that were run for the watched packet saw.
-    runs: Vec<Ran>,
+    runs: Vec<HandlerRun>,
     /// Of what is in the queue: it waits no longer.
     n_left: u64,
 }
 
 /// A packet that came.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passed {
+pub(super) struct PacketHistory {
     /// Which part of the link it came to, and its number there from 1.
     part: usize,
     number: u64,
@@ -46,26 +46,26 @@ pub(super) struct Passed {
     pub(super) came_ns: i64,
     /// Packets and bytes that were there when it came.
     pub(super) before: (u64, u64),
-    pub(super) end: End,
+    pub(super) end: PacketEnd,
 }
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PacketEnd {
     /// It waited when the recording ended.
     Waits,
     /// It was sent, or went on; and what happened to it on the way behind an emulated link.
     Sent { at_ns: u64, is_marked: bool, way: PathEvents },
     /// A call that left before its turn.
-    Left { at_ns: u64 },
+    Withdrawn { at_ns: u64 },
     /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
     /// one, and which it was.
-    Dropped { at_ns: u64, level: u8, line: u32, why: Why, full: Full },
+    Dropped { at_ns: u64, level: u8, line: u32, why: Why, full: Occupancy },
 }
 
 /// How full a queue was when it made room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full {
+pub(super) struct Occupancy {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     /// The packet that had come last, by its number from 1 in its part.
@@ -74,28 +74,31 @@ pub(super) struct Full {
 
 /// A handler that was run.
 #[derive(Clone, Debug)]
-pub(super) struct Ran {
+pub(super) struct HandlerRun {
     pub(super) level: usize,
     pub(super) moment: Moment,
     /// The word that it ended with.
     pub(super) end: u64,
-    pub(super) before: Seen,
-    pub(super) after: Seen,
+    pub(super) before: HandlerState,
+    pub(super) after: HandlerState,
 }
 
 /// The words that a handler works on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct HandlerState {
     pub(super) node: Vec<u64>,
     pub(super) partition: Vec<u64>,
     pub(super) packet: Vec<u64>,
     pub(super) event: Vec<u64>,
 }
 
-impl Passed {
+impl PacketHistory {
     /// How long it waited, in nanoseconds, and until when since the beginning; None if it waits still.
     pub(super) fn waited(&self) -> Option<(u64, u64)> {
-        let (End::Sent { at_ns, .. } | End::Dropped { at_ns, .. } | End::Left { at_ns }) = self.end else {
+        let (PacketEnd::Sent { at_ns, .. }
+        | PacketEnd::Dropped { at_ns, .. }
+        | PacketEnd::Withdrawn { at_ns }) = self.end
+        else {
             return None;
         };
         Some(((at_ns as i64 - self.came_ns).max(0) as u64, at_ns))
@@ -104,11 +107,13 @@ impl Passed {
     /// The same, told since another beginning, so much earlier.
     fn later(self, ns: u64) -> Self {
         let end = match self.end {
-            End::Waits => End::Waits,
-            End::Sent { at_ns, is_marked, way } => End::Sent { at_ns: at_ns + ns, is_marked, way },
-            End::Left { at_ns } => End::Left { at_ns: at_ns + ns },
-            End::Dropped { at_ns, level, line, why, full } => {
-                End::Dropped { at_ns: at_ns + ns, level, line, why, full }
+            PacketEnd::Waits => PacketEnd::Waits,
+            PacketEnd::Sent { at_ns, is_marked, way } => {
+                PacketEnd::Sent { at_ns: at_ns + ns, is_marked, way }
+            }
+            PacketEnd::Withdrawn { at_ns } => PacketEnd::Withdrawn { at_ns: at_ns + ns },
+            PacketEnd::Dropped { at_ns, level, line, why, full } => {
+                PacketEnd::Dropped { at_ns: at_ns + ns, level, line, why, full }
             }
         };
         Self { came_ns: self.came_ns + ns as i64, end, ..self }
@@ -120,13 +125,14 @@ impl Link {
     ///
     /// # Errors
     /// The program is wrong, or a line of a recording cannot be read: it is named.
-    pub(super) fn of(parts: Vec<Recorded>) -> Result<Self, Fault> {
+    pub(super) fn of(parts: Vec<Recording>) -> Result<Self, Fault> {
         let program = parts[0].program()?;
         let mut link = Self { parts, program, history: History::default() };
         for (nth, part) in link.parts.iter().enumerate() {
             let own = History::of(part, &link.program, None)?;
             let later = part.head.begun_ns - link.begun_ns();
-            let packets = own.packets.into_iter().map(|packet| Passed { part: nth, ..packet.later(later) });
+            let packets =
+                own.packets.into_iter().map(|packet| PacketHistory { part: nth, ..packet.later(later) });
             link.history.packets.extend(packets);
             link.history.ended_ns = link.history.ended_ns.max(own.ended_ns + later);
         }
@@ -167,13 +173,13 @@ impl Link {
     }
 
     /// The worker that had a call; None: nobody knows of workers.
-    pub(super) fn worker(&self, packet: &Passed) -> Option<u16> {
+    pub(super) fn worker(&self, packet: &PacketHistory) -> Option<u16> {
         self.parts[packet.part].head.calls.map(|calls| calls.worker)
     }
 
     /// The number of the packet that had come when a queue made room for it, if that is not the one that went.
-    pub(super) fn made_room_for(&self, packet: &Passed, full: &Full) -> Option<u64> {
-        let is_it = |other: &Passed| other.part == packet.part && other.number == full.came;
+    pub(super) fn made_room_for(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
+        let is_it = |other: &PacketHistory| other.part == packet.part && other.number == full.came;
         let nth = self.history.packets.iter().position(is_it).filter(|_| packet.number != full.came)?;
         Some(nth as u64 + 1)
     }
@@ -182,9 +188,9 @@ impl Link {
     ///
     /// # Errors
     /// None that was not told before.
-    pub(super) fn runs(&self, packet: &Passed) -> Result<Vec<Ran>, Fault> {
+    pub(super) fn runs(&self, packet: &PacketHistory) -> Result<Vec<HandlerRun>, Fault> {
         let mut runs = History::of(&self.parts[packet.part], &self.program, Some(packet.number))?.runs;
-        if let End::Left { at_ns } = packet.end {
+        if let PacketEnd::Withdrawn { at_ns } = packet.end {
             let until = self.begun_ns() + at_ns;
             runs.retain(|ran| ran.before.event[usize::from(word::NOW)] <= until);
         }
@@ -197,7 +203,7 @@ impl History {
     ///
     /// # Errors
     /// A line of the recording cannot be read: it is named.
-    fn of(recorded: &Recorded, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
+    fn of(recorded: &Recording, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
         let begun_ns = recorded.head.begun_ns;
         let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
         let runs = watch.runs.clone();
@@ -213,11 +219,11 @@ impl History {
         let mut queue = match &snapshot {
             None => Queue::new(program.queue.clone(), watch, begun_ns, recorded.head.seed),
             Some(snapshot) => {
-                let told = |(row, why)| fault(row + 1, why);
+                let fault_of = |(row, why)| fault(row + 1, why);
                 let plain = Interpreted::new(program.queue.clone());
-                let copy = Queue::restore(program.queue.clone(), plain, snapshot).map_err(told)?;
+                let copy = Queue::restore(program.queue.clone(), plain, snapshot).map_err(fault_of)?;
                 history.begin_with(copy, begun_ns);
-                Queue::restore(program.queue.clone(), watch, snapshot).map_err(told)?
+                Queue::restore(program.queue.clone(), watch, snapshot).map_err(fault_of)?
             }
         };
         let mut last_sent = None;
@@ -227,13 +233,13 @@ impl History {
             history.ended_ns = now_ns - begun_ns;
             match &mut asked {
                 Asked::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
-                Asked::Left(number) => history.left(*number).map_err(wrong)?,
+                Asked::Left(number) => history.withdraw(*number).map_err(wrong)?,
                 Asked::Refilled(_) => history.n_left = 0,
-                Asked::Path(way) => history.behind(last_sent, *way).map_err(wrong)?,
+                Asked::Path(way) => history.path_events(last_sent, *way).map_err(wrong)?,
                 Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
             }
             let held = queue.counts();
-            let full = Full {
+            let full = Occupancy {
                 packets: held.queued.saturating_sub(history.n_left),
                 bytes: held.queued_bytes,
                 came: history.packets.len() as u64,
@@ -242,13 +248,13 @@ impl History {
             if let Some(sent) = sent.map_err(wrong)? {
                 let is_marked = sent.ecn == MARKED && !history.packets[sent.handle as usize].came_marked;
                 let (at_ns, way) = (history.ended_ns, PathEvents::default());
-                history.end(sent.handle, End::Sent { at_ns, is_marked, way });
+                history.end(sent.handle, PacketEnd::Sent { at_ns, is_marked, way });
                 last_sent = Some(sent.handle);
             }
             while let Some(dropped) = queue.poll_dropped() {
                 let (level, line, why) = (dropped.level, dropped.line, dropped.why);
                 let at_ns = dropped.dropped_ns.saturating_sub(begun_ns);
-                history.end(dropped.handle, End::Dropped { at_ns, level, line, why, full });
+                history.end(dropped.handle, PacketEnd::Dropped { at_ns, level, line, why, full });
             }
         }
         history.runs = core::mem::take(&mut *runs.lock().unwrap_or_else(PoisonError::into_inner));
@@ -278,34 +284,35 @@ impl History {
     fn come(&mut self, packet: &Packet, came_ns: i64, before: (u64, u64)) {
         let Packet { len, flow, ecn, .. } = *packet;
         let (number, came_marked) = (self.packets.len() as u64 + 1, ecn == MARKED);
-        let end = End::Waits;
-        self.packets.push(Passed { part: 0, number, len, flow, came_marked, came_ns, before, end });
+        let end = PacketEnd::Waits;
+        self.packets.push(PacketHistory { part: 0, number, len, flow, came_marked, came_ns, before, end });
     }
 
     /// A packet leaves before its turn. The queue has it still.
-    fn left(&mut self, number: u64) -> Result<(), &'static str> {
+    fn withdraw(&mut self, number: u64) -> Result<(), &'static str> {
         let packet = usize::try_from(number).ok().and_then(|nth| self.packets.get_mut(nth));
-        let packet = packet.filter(|packet| packet.end == End::Waits);
-        packet.ok_or("it names a packet that does not wait")?.end = End::Left { at_ns: self.ended_ns };
+        let packet = packet.filter(|packet| packet.end == PacketEnd::Waits);
+        packet.ok_or("it names a packet that does not wait")?.end =
+            PacketEnd::Withdrawn { at_ns: self.ended_ns };
         self.n_left += 1;
         Ok(())
     }
 
     /// Something happened, behind the link, to the packet that was sent last.
-    fn behind(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
+    fn path_events(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
         let packet = last_sent.and_then(|handle| self.packets.get_mut(handle as usize));
         match packet.map(|packet| &mut packet.end) {
-            Some(End::Sent { way, .. }) => *way = happened,
+            Some(PacketEnd::Sent { way, .. }) => *way = happened,
             _ => return Err("no packet was sent before it"),
         }
         Ok(())
     }
 
     /// The queue lets go of a packet.
-    fn end(&mut self, handle: u64, end: End) {
+    fn end(&mut self, handle: u64, end: PacketEnd) {
         let packet = &mut self.packets[handle as usize];
         match packet.end {
-            End::Left { .. } => self.n_left = self.n_left.saturating_sub(1),
+            PacketEnd::Withdrawn { .. } => self.n_left = self.n_left.saturating_sub(1),
             _ => packet.end = end,
         }
     }
@@ -314,7 +321,7 @@ impl History {
     pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
         let mut all = PathEvents::default().named().map(|(_, what)| (0, what));
         for packet in &self.packets {
-            if let End::Sent { way, .. } = packet.end {
+            if let PacketEnd::Sent { way, .. } = packet.end {
                 all.iter_mut().zip(way.named()).for_each(|((n, _), (has, _))| *n += u64::from(has));
             }
         }
@@ -322,9 +329,9 @@ impl History {
     }
 
     /// Packets that were dropped.
-    pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, &Passed)> {
+    pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, &PacketHistory)> {
         let numbered = self.packets.iter().enumerate().map(|(nth, packet)| (nth as u64 + 1, packet));
-        numbered.filter(|(_, packet)| matches!(packet.end, End::Dropped { .. }))
+        numbered.filter(|(_, packet)| matches!(packet.end, PacketEnd::Dropped { .. }))
     }
 }
 
@@ -333,7 +340,7 @@ impl History {
 struct Watch {
     inner: Interpreted,
     watched: Option<u64>,
-    runs: Arc<Mutex<Vec<Ran>>>,
+    runs: Arc<Mutex<Vec<HandlerRun>>>,
 }
 
 impl QueueCode for Watch {
@@ -342,19 +349,19 @@ impl QueueCode for Watch {
         if self.watched.is_none() || handle.map(|handle| handle + 1) != self.watched {
             return self.inner.run(level, moment, words);
         }
-        let before = Seen::of(&words);
+        let before = HandlerState::of(&words);
         let Words { node, partition, packet, event } = words;
         let lent =
             Words { node: &mut *node, partition: &mut *partition, packet: &mut *packet, event: &mut *event };
         let end = self.inner.run(level, moment, lent);
-        let after = Seen::of(&Words { node, partition, packet, event });
-        let ran = Ran { level, moment, end, before, after };
+        let after = HandlerState::of(&Words { node, partition, packet, event });
+        let ran = HandlerRun { level, moment, end, before, after };
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
         end
     }
 }
 
-impl Seen {
+impl HandlerState {
     fn of(words: &Words<'_>) -> Self {
         Self {
             node: words.node.to_vec(),
@@ -383,6 +390,6 @@ pub(super) fn verdict(end: u64) -> (Verdict, u32) {
 }
 
 /// What happened to a packet on the way, in a word each.
-pub(super) fn way_words(way: PathEvents) -> Vec<&'static str> {
+pub(super) fn path_words(way: PathEvents) -> Vec<&'static str> {
     way.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }

@@ -74,12 +74,12 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
     let took = begun.elapsed().as_secs_f64();
     let unit = if last.of_calls { "call" } else { "packet" };
     if args.json {
-        let mut told = json!({
+        let mut data = json!({
             "link": link, "file": file, "seconds": took, "bytes": text.len(),
             "missed": last.missed, "ended": last.ended.as_deref().unwrap_or("asked"),
         });
-        told[format!("{unit}s")] = last.packets.into();
-        return stdout::print(&format!("{told}\n"));
+        data[format!("{unit}s")] = last.packets.into();
+        return stdout::print(&format!("{data}\n"));
     }
     stderr::line(format_args!(
         "{}: {} of link {link} in {took:.1} s, {} KB",

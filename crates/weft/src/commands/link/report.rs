@@ -1,6 +1,6 @@
 //! What went through an emulated link.
 
-use super::spec::{DOWN, INSIDE, OUTSIDE, UP, Way, told_rate};
+use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP, rate_text};
 use crate::commands::{count, grouped};
 use crate::running::link_drops;
 use crate::table::{Align, Table};
@@ -16,8 +16,8 @@ use weft_ir::queue::Verdict;
 
 /// The figures of one run.
 pub(super) struct Report<'r> {
-    pub(super) up: &'r Way,
-    pub(super) down: &'r Way,
+    pub(super) up: &'r LinkDirection,
+    pub(super) down: &'r LinkDirection,
     pub(super) packets: &'r PacketNodeStats,
     /// How long the command ran.
     pub(super) took: Duration,
@@ -37,7 +37,7 @@ pub(super) struct FarEnd {
 /// One way, with the port by which it leaves.
 struct Direction<'r> {
     name: &'static str,
-    way: &'r Way,
+    way: &'r LinkDirection,
     link: &'r LinkReport,
     to: &'r PortReport,
 }
@@ -82,7 +82,7 @@ impl<'r> Report<'r> {
                 one.name.to_owned(),
                 grouped(counts.arrived),
                 grouped(one.to.device.sent),
-                told_rate(self.rate(&one) as u64),
+                rate_text(self.rate(&one) as u64),
                 grouped(counts.dropped()),
                 grouped(stats.path.lost),
                 grouped(counts.marked),
@@ -117,13 +117,13 @@ impl<'r> Report<'r> {
                 (path.reordered, "were held up to be overtaken"),
                 (path.uncopied, "were to arrive twice, and there was no buffer for the copy"),
             ];
-            let told: Vec<_> = happened
+            let events: Vec<_> = happened
                 .into_iter()
                 .filter(|(n, _)| *n > 0)
                 .map(|(n, what)| format!("{} {what}", grouped(n)))
                 .collect();
-            if !told.is_empty() {
-                let _ = writeln!(text, "{}: {}", one.name, told.join(", "));
+            if !events.is_empty() {
+                let _ = writeln!(text, "{}: {}", one.name, events.join(", "));
             }
             let (left, overrun) = (one.link.stats.on_the_way + one.link.stats.counts.queued, one.to.full);
             if left > 0 {
@@ -189,7 +189,7 @@ impl<'r> Report<'r> {
 
     fn directions(&self) -> impl Iterator<Item = Direction<'r>> {
         let packets = self.packets;
-        let of = move |(name, port, way): (&'static str, &str, &'r Way)| {
+        let of = move |(name, port, way): (&'static str, &str, &'r LinkDirection)| {
             let link = packets.links.iter().find(|link| link.plan.name == name)?;
             let to = packets.ports.iter().find(|one| one.config.name == port)?;
             Some(Direction { name, way, link, to })

@@ -28,8 +28,8 @@ pub(super) struct Step {
 /// # Errors
 /// The file cannot be read, or has a line that is not right, which is named.
 pub(super) fn read(path: &Path) -> Result<Vec<Step>, Fault> {
-    let told = |error| unreadable(&format!("`{}`", path.display()), error);
-    let bytes = read_regular(path, SCHEDULE_BYTES_MAX).map_err(told)?;
+    let fault_of = |error| unreadable(&format!("`{}`", path.display()), error);
+    let bytes = read_regular(path, SCHEDULE_BYTES_MAX).map_err(fault_of)?;
     parse(&String::from_utf8_lossy(&bytes)).map_err(|(line, why)| fault(path, line, &why))
 }
 
@@ -77,14 +77,19 @@ mod tests {
             steps[1].settings,
             [(Side::Down, Setting::Rate(1_000_000)), (Side::Up, Setting::Loss(0.02))]
         );
-        let told = |text| parse(text).err().map(|(line, why)| format!("{line}: {why}")).unwrap_or_default();
-        assert_eq!(told("1s rate=1mbit\n0s rate=2mbit\n"), "2: time goes back to 0s");
-        assert_eq!(told("\n1s\n"), "2: it says nothing that changes then, as in `5s rate=1mbit`");
-        assert!(told("soon rate=1mbit").starts_with("1: a time is like 10s"), "{}", told("soon rate=1mbit"));
+        let error_of =
+            |text| parse(text).err().map(|(line, why)| format!("{line}: {why}")).unwrap_or_default();
+        assert_eq!(error_of("1s rate=1mbit\n0s rate=2mbit\n"), "2: time goes back to 0s");
+        assert_eq!(error_of("\n1s\n"), "2: it says nothing that changes then, as in `5s rate=1mbit`");
         assert!(
-            told("1s rate=often").starts_with("1: rate: a rate is like 15mbit"),
+            error_of("soon rate=1mbit").starts_with("1: a time is like 10s"),
             "{}",
-            told("1s rate=often")
+            error_of("soon rate=1mbit")
+        );
+        assert!(
+            error_of("1s rate=often").starts_with("1: rate: a rate is like 15mbit"),
+            "{}",
+            error_of("1s rate=often")
         );
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Side {
 pub(crate) struct Settings(pub(super) Vec<(Side, Setting)>);
 
 /// A kind of setting.
-struct Kind {
+struct SettingKind {
     /// Its name, of both directions, up and down.
     names: [&'static str; 3],
     /// What its value is called, and how it is read.
@@ -54,8 +54,8 @@ struct Kind {
 
 const SIDES: [Side; 3] = [Side::Both, Side::Up, Side::Down];
 
-const KINDS: [Kind; 13] = [
-    Kind {
+const KINDS: [SettingKind; 13] = [
+    SettingKind {
         names: ["rate", "up-rate", "down-rate"],
         value: "RATE",
         parse: |text| rate(text).map(Setting::Rate),
@@ -64,7 +64,7 @@ const KINDS: [Kind; 13] = [
         instead_of: Some(["trace", "up-trace", "down-trace"]),
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["trace", "up-trace", "down-trace"],
         value: "FILE",
         parse: |text| Ok(Setting::Trace(text.into())),
@@ -74,7 +74,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: false,
     },
-    Kind {
+    SettingKind {
         names: ["delay", "up-delay", "down-delay"],
         value: "TIME",
         parse: |text| delay(text).map(Setting::Delay),
@@ -83,7 +83,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["jitter", "up-jitter", "down-jitter"],
         value: "TIME",
         parse: |text| delay(text).map(Setting::Jitter),
@@ -93,7 +93,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["keep-order", "up-keep-order", "down-keep-order"],
         value: "YES|NO",
         parse: |text| yes_or_no(text).map(Setting::KeepOrder),
@@ -102,7 +102,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["loss", "up-loss", "down-loss"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Loss),
@@ -111,7 +111,7 @@ const KINDS: [Kind; 13] = [
         instead_of: Some(["loss-bursts", "up-loss-bursts", "down-loss-bursts"]),
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["loss-bursts", "up-loss-bursts", "down-loss-bursts"],
         value: "P,R,BAD,GOOD",
         parse: |text| bursts(text).map(Setting::LossBursts),
@@ -122,7 +122,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["duplicate", "up-duplicate", "down-duplicate"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Duplicate),
@@ -131,7 +131,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["corrupt", "up-corrupt", "down-corrupt"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Corrupt),
@@ -140,7 +140,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["reorder", "up-reorder", "down-reorder"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Reorder),
@@ -149,7 +149,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["reorder-gap", "up-reorder-gap", "down-reorder-gap"],
         value: "N",
         parse: |text| number(text, "a gap", u32::MAX).map(Setting::ReorderGap),
@@ -158,7 +158,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["reorder-distance", "up-reorder-distance", "down-reorder-distance"],
         value: "N",
         parse: |text| number(text, "a distance", REORDER_DISTANCE_MAX).map(Setting::ReorderDistance),
@@ -167,7 +167,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["queue", "up-queue", "down-queue"],
         value: "QUEUE",
         parse: |text| Ok(Setting::Queue(text.to_owned())),
@@ -182,7 +182,7 @@ const KINDS: [Kind; 13] = [
 /// What `key=value` of a schedule says.
 pub(super) fn of_schedule(word: &str) -> Result<(Side, Setting), String> {
     let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not like rate=10mbit"))?;
-    let named = |kind: &'static Kind| {
+    let named = |kind: &'static SettingKind| {
         let nth = kind.names.iter().position(|name| *name == key)?;
         Some((SIDES[nth], kind))
     };
@@ -226,13 +226,13 @@ impl Args for Settings {
 
 impl FromArgMatches for Settings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let said = |(at, side): (usize, &Side)| {
+        let settings_of = |(at, side): (usize, &Side)| {
             let side = *side;
             KINDS.iter().filter_map(move |kind| {
                 matches.get_one::<Setting>(kind.names[at]).map(|setting| (side, setting.clone()))
             })
         };
-        Ok(Self(SIDES.iter().enumerate().flat_map(said).collect()))
+        Ok(Self(SIDES.iter().enumerate().flat_map(settings_of).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

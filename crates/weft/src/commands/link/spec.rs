@@ -6,10 +6,10 @@ use crate::cli::EmulateArgs;
 use crate::compile::{Checked, check_files};
 use crate::fault::Fault;
 use crate::library;
+use crate::missing_args;
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::trace_file;
-use crate::missing_args;
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub(super) const UP: &str = "up";
 pub(super) const DOWN: &str = "down";
 
 /// One direction.
-pub(super) struct Way {
+pub(super) struct LinkDirection {
     pub(super) rate: Option<u64>,
     pub(super) path: Path,
     /// The trace's file.
@@ -59,14 +59,14 @@ pub(super) struct Way {
 
 /// What is said of one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Said {
+struct DirectionSettings {
     rate: Option<u64>,
     trace: Option<PathBuf>,
     queue: Option<String>,
     impair: Impairments,
 }
 
-impl Said {
+impl DirectionSettings {
     /// What is said later holds: a rate in the place of a trace, losses in the place of bursts.
     fn set(&mut self, setting: &Setting) {
         let impair = &mut self.impair;
@@ -90,15 +90,15 @@ impl Said {
 
 /// Refuses what would be said in vain: how packets are overtaken where none is, and that jitter keeps order where there
 /// is none. What is said of both directions is of use if it is for one of them.
-fn look_for_what_is_idle<'s>(
-    said: impl Iterator<Item = &'s (Side, Setting)>,
+fn refuse_idle_settings<'s>(
+    settings: impl Iterator<Item = &'s (Side, Setting)>,
     up: &Path,
     down: &Path,
 ) -> Result<(), Fault> {
     let has = |path: &Path, is_used: fn(&Impairments) -> bool| {
         is_used(&path.impair) || path.changes.iter().any(|change| is_used(&change.impair))
     };
-    for (side, setting) in said {
+    for (side, setting) in settings {
         let (what, without, is_used): (_, _, fn(&Impairments) -> bool) = match setting {
             Setting::KeepOrder(true) => ("keep-order", "jitter", |of| of.jitter_ns > 0),
             Setting::ReorderGap(_) => ("reorder-gap", "reorder", |of| of.reorder.share > 0.0),
@@ -180,7 +180,7 @@ fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     digits.parse::<f64>().ok().map(|n| n * unit)
 }
 
-impl Way {
+impl LinkDirection {
     /// The way up and the way down.
     ///
     /// # Errors
@@ -189,24 +189,24 @@ impl Way {
     pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
         let steps = args.schedule.as_deref().map(schedule::read).transpose()?.unwrap_or_default();
         let (up, down) = (Self::of(Side::Up, args, &steps)?, Self::of(Side::Down, args, &steps)?);
-        let said = args.settings.0.iter().chain(steps.iter().flat_map(|step| &step.settings));
-        look_for_what_is_idle(said, &up.path, &down.path)?;
+        let all_settings = args.settings.0.iter().chain(steps.iter().flat_map(|step| &step.settings));
+        refuse_idle_settings(all_settings, &up.path, &down.path)?;
         Ok((up, down))
     }
 
     /// One way, by what is said of both and of itself.
     fn of(own: Side, args: &EmulateArgs, steps: &[Step]) -> Result<Self, Fault> {
         let is_of_own = |side: Side| side == Side::Both || side == own;
-        let mut said = Said::default();
+        let mut settings = DirectionSettings::default();
         args.settings
             .0
             .iter()
             .filter(|(side, _)| is_of_own(*side))
-            .for_each(|(_, setting)| said.set(setting));
-        let Said { rate, trace, queue, impair } = said.clone();
+            .for_each(|(_, setting)| settings.set(setting));
+        let DirectionSettings { rate, trace, queue, impair } = settings.clone();
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
-            let before = said.clone();
+            let before = settings.clone();
             for (_, setting) in step.settings.iter().filter(|(side, _)| is_of_own(*side)) {
                 if trace.is_some() && matches!(setting, Setting::Rate(_)) {
                     let path = args.schedule.as_deref().expect("its steps were read");
@@ -214,10 +214,10 @@ impl Way {
                     let why = format!("a trace says when `{name}` sends, and no rate does");
                     return Err(schedule::fault(path, step.line, &why));
                 }
-                said.set(setting);
+                settings.set(setting);
             }
-            if said != before {
-                let (rate, impair) = (said.rate, said.impair.clone());
+            if settings != before {
+                let (rate, impair) = (settings.rate, settings.impair.clone());
                 changes.push(Change { after_ns: step.after_ns, rate, impair });
             }
         }
@@ -228,13 +228,13 @@ impl Way {
     }
 
     /// As a person reads it.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let mut parts = Vec::new();
         match (self.rate, &self.trace, &self.path.trace) {
             (_, Some(file), Some(trace)) => {
-                parts.push(format!("{} ({})", file.display(), told_rate(trace.bits_per_s())));
+                parts.push(format!("{} ({})", file.display(), rate_text(trace.bits_per_s())));
             }
-            (Some(rate), ..) => parts.push(told_rate(rate)),
+            (Some(rate), ..) => parts.push(rate_text(rate)),
             (None, ..) => parts.push("any rate".to_owned()),
         }
         let impair = &self.path.impair;
@@ -282,7 +282,7 @@ impl Way {
 }
 
 /// `15 Mbit/s`
-pub(crate) fn told_rate(bits_per_s: u64) -> String {
+pub(crate) fn rate_text(bits_per_s: u64) -> String {
     match bits_per_s {
         0..1_000 => format!("{bits_per_s} bit/s"),
         1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),
@@ -299,7 +299,7 @@ fn rounded(n: f64) -> f64 {
 ///
 /// # Errors
 /// It is not right: a queue is not there, or does not take its arguments. What is wrong has been told.
-pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> {
+pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Checked, Bundle), Fault> {
     let mut text = String::new();
     for import in BTreeSet::from([&up.import, &down.import]) {
         let _ = writeln!(text, "IMPORT '{}';", import.replace('\'', "''"));
@@ -319,7 +319,7 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
     let checked = check_files(PROGRAM, &mut files);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
     match checked.network {
-        None => Err(Fault::told(checked.at_fault)),
+        None => Err(Fault::reported(checked.at_fault)),
         Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
     }
 }
@@ -344,7 +344,7 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
     // Warnings are told of the whole program, which has it once for both ways.
     let Some(network) = checked.network else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
-        return Err(Fault::told(checked.at_fault));
+        return Err(Fault::reported(checked.at_fault));
     };
     let missing_args = missing_args::queues(&checked.sources);
     let queue = match (network.queues.last(), missing_args.last()) {
@@ -382,7 +382,7 @@ fn queues_alone(name: &str, text: &str) -> String {
 }
 
 /// Both ways with the parts that a program has no words for.
-pub(super) fn paths(up: &Way, down: &Way) -> [(&'static str, Path); 2] {
+pub(super) fn paths(up: &LinkDirection, down: &LinkDirection) -> [(&'static str, Path); 2] {
     [(UP, up.path.clone()), (DOWN, down.path.clone())]
 }
 
@@ -410,7 +410,7 @@ mod tests {
         for text in ["", "101%", "-1%", "2", "nan", "%"] {
             assert!(share(text).is_err(), "{text}");
         }
-        assert_eq!(told_rate(15_000_000), "15 Mbit/s");
-        assert_eq!(told_rate(1_234_567), "1.23 Mbit/s");
+        assert_eq!(rate_text(15_000_000), "15 Mbit/s");
+        assert_eq!(rate_text(1_234_567), "1.23 Mbit/s");
     }
 }

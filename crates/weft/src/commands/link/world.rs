@@ -29,7 +29,7 @@ pub(super) struct World {
 
 /// The addresses of both ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct EndAddresses {
     pub(super) outside: Ipv4Addr,
     pub(super) inside: Ipv4Addr,
     /// Those of IPv6, of the world first; None where the machine has none.
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Makes the device of each end; the first is the command's.
-    pub(super) fn open(&self, names: [&str; 2]) -> Result<([OpenPort; 2], Ends), Fault> {
+    pub(super) fn open(&self, names: [&str; 2]) -> Result<([OpenPort; 2], EndAddresses), Fault> {
         let [inside, outside] = [("link0", Some(self.inside.path())), ("weft%d", None)];
         let config = |name: &str, (device, namespace): (&str, Option<String>)| PortConfig {
             name: name.to_owned(),
@@ -103,7 +103,7 @@ fn may_make_networks() -> bool {
 }
 
 /// Addresses that no other link has here: links can stand within links, and beside each other.
-fn free_addresses() -> Result<Ends, Fault> {
+fn free_addresses() -> Result<EndAddresses, Fault> {
     let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
     let taken: Vec<&str> = routes.lines().filter_map(|line| line.split_ascii_whitespace().nth(1)).collect();
     let [a, b] = NETWORK;
@@ -113,5 +113,5 @@ fn free_addresses() -> Result<Ends, Fault> {
     let [c, d, e] = NETWORK_V6;
     let v6 = [1, 2].map(|end| Ipv6Addr::new(c, d, e, nth.into(), 0, 0, 0, end));
     let [outside, inside] = [1, 2].map(|end| Ipv4Addr::new(a, b, nth, end));
-    Ok(Ends { outside, inside, v6: Some(v6) })
+    Ok(EndAddresses { outside, inside, v6: Some(v6) })
 }

@@ -22,7 +22,7 @@ pub(super) struct Arrival {
 }
 
 /// What an `--in` says.
-enum Given<'a> {
+enum InputArg<'a> {
     At(u16, &'a str),
     /// It arrives where --port says, or at the first port of the chain.
     Alone(&'a str),
@@ -32,8 +32,9 @@ impl<'n> Choice<'n> {
     /// # Errors
     /// The program has no chain on ports, or the options do not fit it or each other.
     pub(super) fn of(network: &'n Network, args: &ReplayArgs) -> Result<Self, Fault> {
-        let given = args.inputs.iter().map(|text| given(network, text)).collect::<Result<Vec<_>, _>>()?;
-        let n_alone = given.iter().filter(|given| matches!(given, Given::Alone(_))).count();
+        let input_arg =
+            args.inputs.iter().map(|text| input_arg(network, text)).collect::<Result<Vec<_>, _>>()?;
+        let n_alone = input_arg.iter().filter(|input_arg| matches!(input_arg, InputArg::Alone(_))).count();
         if n_alone > 1 {
             let what = "only one --in may leave out the port at which its packets arrive";
             return Err(Fault::usage(what).with_help("write --in PORT=FILE for each capture"));
@@ -42,15 +43,17 @@ impl<'n> Choice<'n> {
             let what = format!("--port {port} is of an --in without a port, and there is none");
             return Err(Fault::usage(what).with_help("leave it out, or write --in FILE"));
         }
-        if given.len() > INPUTS_MAX {
+        if input_arg.len() > INPUTS_MAX {
             return Err(Fault::usage(format!("a replay has {INPUTS_MAX} captures at most")));
         }
-        let chains = chains(network, args, n_alone, given.len())?;
+        let chains = chains(network, args, n_alone, input_arg.len())?;
         let mut arrivals = Vec::<Arrival>::new();
-        for given in given {
-            let (port, file) = match given {
-                Given::At(port, file) => (port_on(network, &chains, "--in", port_name(network, port))?, file),
-                Given::Alone(file) => match &args.port {
+        for input_arg in input_arg {
+            let (port, file) = match input_arg {
+                InputArg::At(port, file) => {
+                    (port_on(network, &chains, "--in", port_name(network, port))?, file)
+                }
+                InputArg::Alone(file) => match &args.port {
                     Some(name) => (port_on(network, &chains, "--port", name)?, file),
                     None => (ports(chains[0])[0] as u16, file),
                 },
@@ -67,11 +70,11 @@ impl<'n> Choice<'n> {
 }
 
 /// `PORT=FILE`, or a file, in whose name there may be a `=`.
-fn given<'a>(network: &Network, text: &'a str) -> Result<Given<'a>, Fault> {
+fn input_arg<'a>(network: &Network, text: &'a str) -> Result<InputArg<'a>, Fault> {
     let mut ports = network.ports.iter().enumerate();
     let file_at = |name: &str| text.strip_prefix(name)?.strip_prefix('=');
     if let Some((port, file)) = ports.find_map(|(at, port)| Some((at, file_at(&port.name)?))) {
-        return Ok(Given::At(port as u16, file));
+        return Ok(InputArg::At(port as u16, file));
     }
     match text.split_once('=') {
         Some((name, _)) if !name.contains('/') && !Path::new(text).exists() => {
@@ -79,7 +82,7 @@ fn given<'a>(network: &Network, text: &'a str) -> Result<Given<'a>, Fault> {
             let known = names(network.ports.iter().map(|port| &port.name));
             Err(Fault::usage(what).with_help(format!("ports of the program: {known}")))
         }
-        _ => Ok(Given::Alone(text)),
+        _ => Ok(InputArg::Alone(text)),
     }
 }
 

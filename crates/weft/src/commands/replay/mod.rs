@@ -9,8 +9,8 @@ mod tests;
 
 use crate::cli::{Output, ReplayArgs, Speed};
 use crate::compile::check_files;
-use crate::fault::Fault;
 use crate::definition_files::DefinitionFiles;
+use crate::fault::Fault;
 use crate::packets;
 use crate::progress::Progress;
 use crate::running::{RowsRefused, ask, backend, changes_of, note_refused};
@@ -53,11 +53,11 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let choice = Choice::of(network, args)?;
     let tell = |diagnostics: Vec<_>| {
         stderr::diagnostics(&diagnostics, &checked.sources);
-        Fault::told(crate::compile::at_fault(&diagnostics))
+        Fault::reported(crate::compile::at_fault(&diagnostics))
     };
     let is_meant = |chain: &Chain| choice.chains.iter().any(|meant| meant.name == chain.name);
     let lowered = packets::lower(network, &checked.sources, 1, is_meant).map_err(tell)?;
@@ -189,7 +189,7 @@ impl<'a> Tables<'a> {
             let asked = ask((self.network, self.sources), &self.store, text, now);
             answers.extend(asked.map_err(|(diagnostics, sources)| {
                 stderr::diagnostics(&diagnostics, &sources);
-                Fault::told(crate::compile::at_fault(&diagnostics))
+                Fault::reported(crate::compile::at_fault(&diagnostics))
             })?);
         }
         Ok(answers)
@@ -299,7 +299,10 @@ impl<'a, 'n> Replay<'a, 'n> {
             took,
             span,
             rows: self.rows,
-            lines: self.tables.as_ref().map(|of| DefinitionFiles { network: of.network, sources: of.sources }),
+            lines: self
+                .tables
+                .as_ref()
+                .map(|of| DefinitionFiles { network: of.network, sources: of.sources }),
             evicted_untold: tables.map(Tables::evicted_untold).unwrap_or_default(),
             rows_refused: self.tables.map(|tables| tables.refused).unwrap_or_default(),
             answers,

@@ -91,7 +91,7 @@ impl Report<'_> {
         }
         for answer in &self.answers {
             out.push('\n');
-            out.push_str(&query::told(answer));
+            out.push_str(&query::answer_text(answer));
         }
         out
     }

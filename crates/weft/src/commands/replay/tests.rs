@@ -143,7 +143,7 @@ fn replay_writes_output_counts_drops() {
     assert_eq!(data["elements"][0]["seen"], 3);
     // 1.5 seconds of the capture have one whole second, whatever the replay took.
     assert_eq!(json_of(&data["sinks"]), r#"[{"name":"seen.log","rows":3}]"#);
-    let told: Vec<String> = report.table().lines().skip(2).map(str::to_owned).collect();
+    let table: Vec<String> = report.table().lines().skip(2).map(str::to_owned).collect();
     let wanted = "\
 element  seen  dropped  aborted  diverted  failed
 hop         3        1        -         -       -
@@ -158,7 +158,7 @@ lan    -    2
 
 sink      rows
 seen.log     3";
-    assert_eq!(told.join("\n"), wanted);
+    assert_eq!(table.join("\n"), wanted);
 }
 
 fn json_of(value: &serde_json::Value) -> String {

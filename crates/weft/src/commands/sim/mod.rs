@@ -34,7 +34,7 @@ impl SimOutput {
     }
 
     /// Writes all that is asked for: what was recorded, the picture, and the data or else the text.
-    fn tell(
+    fn write_all(
         &self,
         (record, recorded): (Option<&Path>, &str),
         picture: impl FnOnce() -> String,
@@ -61,7 +61,7 @@ fn queue_seed(seed: u64, link: u64) -> u64 {
 ///
 /// # Errors
 /// None was.
-fn look_at_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
+fn report_missing_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
     if done == 0 {
         return Err(Fault::environment("stopped before one seed was done"));
     }

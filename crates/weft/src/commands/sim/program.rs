@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::library;
+use crate::missing_args::{self, MissingArgs};
 use crate::source::{Files, require};
 use crate::stderr;
-use crate::missing_args::{self, MissingArgs};
 use weft_api::Bundle;
 use weft_engine::queue::{Queue, QueueProgram};
 use weft_jit::{CompiledQueue, Jit};
@@ -164,7 +164,7 @@ impl Source {
     fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
         let checked = check_files(path, &mut files);
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
-        let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
+        let network = checked.network.ok_or_else(|| Fault::reported(checked.at_fault))?;
         let (bundle, missing_args) = (files.into_bundle(path), missing_args::queues(&checked.sources));
         Ok(Self { path: path.to_owned(), bundle, queues: network.queues, missing_args })
     }
@@ -183,7 +183,9 @@ impl Source {
     fn usable(&self, name: &str, label: &str) -> Result<&hir::Queue, Fault> {
         let queue = self.queues.iter().find(|queue| queue.name == name);
         queue.ok_or_else(|| match self.missing_args.iter().find(|queue| queue.name == name) {
-            Some(missing_args) => missing_args.fault(label, |with| format!("name it with them: --queue \"{with}\"")),
+            Some(missing_args) => {
+                missing_args.fault(label, |with| format!("name it with them: --queue \"{with}\""))
+            }
             None => unknown(Some(self), name),
         })
     }

@@ -9,14 +9,14 @@ use weft_sim::net::{Backlog, Discipline, Dropped, Item, packet_of};
 pub(super) const LIMITS: Limits = Limits { ns: 60_000_000_000, ..Limits::NONE };
 
 /// A discipline that notes what it is asked.
-pub(super) struct Recorded {
+pub(super) struct RecordedDiscipline {
     /// Bits a second of the link, if that has changed since something was noted.
     rate: Option<u64>,
     inner: Box<dyn Discipline>,
     recorder: Arc<Mutex<Recorder>>,
 }
 
-impl Recorded {
+impl RecordedDiscipline {
     /// A queue that runs a program and has been asked nothing yet, with the seed that it has; what it is asked is found
     /// in the second.
     pub(super) fn new(inner: Box<dyn Discipline>, seed: u64) -> (Self, Arc<Mutex<Recorder>>) {
@@ -33,7 +33,7 @@ impl Recorded {
     }
 }
 
-impl Discipline for Recorded {
+impl Discipline for RecordedDiscipline {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
         self.note(now_ns, &Asked::Enqueue(packet_of(&item)));
         self.inner.enqueue(item, now_ns);

@@ -222,11 +222,11 @@ impl Report {
 
     fn verdict_on_program(&self) -> String {
         let beaten = self.beaten();
-        let told: Vec<String> =
+        let lost_to: Vec<String> =
             beaten.iter().map(|(name, other)| format!("{name} by {}", self.name(*other))).collect();
-        match &told[..] {
+        match &lost_to[..] {
             [] => format!("{} is beaten by none of them in any comparison", self.program),
-            told => format!("{} is beaten in {}", self.program, told.join(", ")),
+            lost_to => format!("{} is beaten in {}", self.program, lost_to.join(", ")),
         }
     }
 
@@ -241,9 +241,9 @@ impl Report {
                 "{name}, {}: {} {}, {} {}",
                 application.name(),
                 self.name(better),
-                objective.told(better),
+                objective.value(better),
                 self.name(worse),
-                objective.told(worse)
+                objective.value(worse)
             );
             Some((figures, more > less))
         };
@@ -294,9 +294,9 @@ impl Report {
             let mut row = vec![link.to_owned(), format!("{} to {}", self.name(from), self.name(to))];
             for application in [Application::Bulk, Application::Web] {
                 let objective = self.objectives().into_iter().find(|it| it.is_of(name, application));
-                let told =
-                    |configuration| objective.as_ref().map_or("?".to_owned(), |it| it.told(configuration));
-                row.extend([told(from), told(to)]);
+                let value =
+                    |configuration| objective.as_ref().map_or("?".to_owned(), |it| it.value(configuration));
+                row.extend([value(from), value(to)]);
             }
             table.row(row);
         }
@@ -353,7 +353,7 @@ impl Objective<'_> {
     }
 
     /// The same with its unit.
-    fn told(&self, configuration: Configuration) -> String {
+    fn value(&self, configuration: Configuration) -> String {
         let unit = match self.application {
             Application::Bulk => "Mbit/s",
             Application::Web => "s",

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::scenario::{OfWorkload, Outcome, Scenario, Speed};
+use super::scenario::{Outcome, Scenario, Speed, WorkloadResult};
 use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
-use crate::commands::link::spec::told_rate;
+use crate::commands::link::spec::rate_text;
 use crate::commands::sim::plot::{Chart, Group};
 use crate::commands::sim::report::shown;
 use crate::commands::{count, grouped};
@@ -28,7 +28,7 @@ struct Row<'r> {
     workload: WorkloadName,
     n_flows: u32,
     queue: &'r str,
-    of: &'r OfWorkload,
+    of: &'r WorkloadResult,
 }
 
 impl Report<'_> {
@@ -90,9 +90,9 @@ impl Report<'_> {
             TopologyName::FatTree => "fat tree of 16 hosts",
         };
         let rate = match (&scenario.speed, &self.args.trace) {
-            (Speed::Fixed(bits_per_s), _) => told_rate(*bits_per_s),
+            (Speed::Fixed(bits_per_s), _) => rate_text(*bits_per_s),
             (Speed::Trace(trace), Some(path)) => {
-                format!("{} ({})", path.display(), told_rate(trace.bits_per_s()))
+                format!("{} ({})", path.display(), rate_text(trace.bits_per_s()))
             }
             (Speed::Trace(_) | Speed::Lte, _) => "LTE".to_owned(),
         };

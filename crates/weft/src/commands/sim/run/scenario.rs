@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::meter::{Meter, Metered, Tally, Way};
+use super::meter::{FlowRoute, Meter, Metered, Tally};
 use crate::cli::{TopologyName, WorkloadName};
 use weft_core::rng::Rng;
 use weft_sim::net::measure::{Histogram, jain};
@@ -58,14 +58,14 @@ pub(super) struct Scenario {
 pub(super) struct Outcome {
     pub(super) seeds: u32,
     /// In the order of the scenario.
-    pub(super) workloads: Vec<OfWorkload>,
+    pub(super) workloads: Vec<WorkloadResult>,
     /// Packets that were made, data and acknowledgements.
     pub(super) packets: u64,
 }
 
 /// What came of the flows of a workload.
 #[derive(Clone, Default)]
-pub(super) struct OfWorkload {
+pub(super) struct WorkloadResult {
     /// For each seed, the bits a second of its flows together.
     pub(super) bits_per_s: Vec<f64>,
     /// For each seed, Jain's index of its flows.
@@ -78,7 +78,7 @@ pub(super) struct OfWorkload {
 }
 
 /// A network of a scenario.
-struct Built {
+struct BuiltNetwork {
     net: Net,
     meter: Rc<RefCell<Meter>>,
     /// By workload.
@@ -104,7 +104,7 @@ impl Scenario {
         queue: impl FnMut(usize) -> Box<dyn Discipline>,
         mut goes_on: impl FnMut(u64, u64) -> bool,
     ) -> Result<Option<Outcome>, String> {
-        let Built { mut net, meter, flows } = self.build(seed, queue);
+        let BuiltNetwork { mut net, meter, flows } = self.build(seed, queue);
         let mut packets = 0;
         while net.now_ns() < self.span_ns {
             let slice_ns = SLICE_NS.min(self.span_ns - net.now_ns());
@@ -128,7 +128,7 @@ impl Scenario {
         }
     }
 
-    fn build(&self, seed: u64, mut queue: impl FnMut(usize) -> Box<dyn Discipline>) -> Built {
+    fn build(&self, seed: u64, mut queue: impl FnMut(usize) -> Box<dyn Discipline>) -> BuiltNetwork {
         let mut net = Net::new(seed);
         let meter = Rc::new(RefCell::new(Meter::default()));
         let mut links = 0..;
@@ -140,14 +140,14 @@ impl Scenario {
         let mut flows = Vec::new();
         for (workload, (name, n)) in self.flows.iter().enumerate() {
             let mut add = |nth| {
-                let (forward, back) = shape.ways(nth);
-                meter.borrow_mut().ways.push(Way { workload, links: forward.clone() });
+                let (forward, back) = shape.routes(nth);
+                meter.borrow_mut().routes.push(FlowRoute { workload, links: forward.clone() });
                 net.add_flow(self.flow(*name, forward, back))
             };
             flows.push((0..*n as usize).map(&mut add).collect());
         }
         meter.borrow_mut().tallies = vec![Tally::default(); self.flows.len()];
-        Built { net, meter, flows }
+        BuiltNetwork { net, meter, flows }
     }
 
     fn shape(&self, net: &mut Net, seed: u64, mut queue: impl FnMut() -> Box<dyn Discipline>) -> Shape {
@@ -193,9 +193,9 @@ impl Scenario {
         }
     }
 
-    fn outcome(&self, net: &Net, flows: &[FlowId], tally: Tally) -> OfWorkload {
+    fn outcome(&self, net: &Net, flows: &[FlowId], tally: Tally) -> WorkloadResult {
         let seconds = self.span_ns as f64 / S as f64;
-        let mut of = OfWorkload { tally, ..OfWorkload::default() };
+        let mut of = WorkloadResult { tally, ..WorkloadResult::default() };
         let mut shares = Vec::new();
         for flow in flows.iter().map(|flow| net.flow(*flow)) {
             shares.push(flow.received_bytes as f64 * 8.0 / seconds);
@@ -211,7 +211,7 @@ impl Scenario {
 
 impl Shape {
     /// The ways of the data and of the acknowledgements of a workload's flow of this number.
-    fn ways(&mut self, nth: usize) -> (Vec<LinkId>, Vec<LinkId>) {
+    fn routes(&mut self, nth: usize) -> (Vec<LinkId>, Vec<LinkId>) {
         match self {
             Self::Dumbbell(ends) => (vec![ends.bottleneck], vec![ends.back]),
             // The first takes all links, each of the next one, and so on.
@@ -235,7 +235,7 @@ impl Outcome {
     pub(super) fn merge(&mut self, other: &Self) {
         self.seeds += other.seeds;
         self.packets += other.packets;
-        self.workloads.resize(other.workloads.len(), OfWorkload::default());
+        self.workloads.resize(other.workloads.len(), WorkloadResult::default());
         for (of, more) in self.workloads.iter_mut().zip(&other.workloads) {
             of.bits_per_s.extend(&more.bits_per_s);
             of.fairness.extend(&more.fairness);
@@ -292,10 +292,10 @@ mod tests {
     #[test]
     fn counts_match_link_traffic() {
         let flows = [(WorkloadName::Bulk, 3), (WorkloadName::Web, 2), (WorkloadName::Rpc, 2)];
-        let Built { mut net, meter, flows } = scenario(TopologyName::Dumbbell, &flows).build(1, queue);
+        let BuiltNetwork { mut net, meter, flows } = scenario(TopologyName::Dumbbell, &flows).build(1, queue);
         net.run_until(5 * S);
         let tallies = &meter.borrow().tallies;
-        let link = net.link(meter.borrow().ways[0].links[0]);
+        let link = net.link(meter.borrow().routes[0].links[0]);
         let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
         assert_eq!(sum(|tally| tally.counts.passed), link.sent);
         assert_eq!(sum(|tally| tally.counts.dropped), link.dropped);
@@ -315,12 +315,12 @@ mod tests {
     #[test]
     fn multi_link_route_counts_once() {
         for topology in [TopologyName::ParkingLot, TopologyName::FatTree] {
-            let Built { mut net, meter, flows } =
+            let BuiltNetwork { mut net, meter, flows } =
                 scenario(topology, &[(WorkloadName::Bulk, 1)]).build(3, queue);
             net.run_until(5 * S);
             let meter = meter.borrow();
             let (counts, waits) = (&meter.tallies[0].counts, &meter.tallies[0].waits);
-            let links: Vec<_> = meter.ways[0].links.iter().map(|link| net.link(*link)).collect();
+            let links: Vec<_> = meter.routes[0].links.iter().map(|link| net.link(*link)).collect();
             assert!(links.len() > 1);
             assert_eq!(counts.passed, links[links.len() - 1].sent);
             assert_eq!(counts.dropped, links.iter().map(|link| link.dropped).sum::<u64>());
