@@ -1,4 +1,4 @@
-//! From files to a plan that a node can run.
+//! Compiles the files of a program into a plan that a node can run.
 
 use crate::job;
 use crate::memory::MemoryLimit;
@@ -33,13 +33,13 @@ use weft_lang::source::{SourceMap, Span};
 use weft_lang::{check, hir};
 use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, queue_too_long};
 
-/// A checked program, or what is wrong with it.
+/// A checked program, or its errors.
 pub(crate) struct Checked {
     /// None if there was an error.
     pub(crate) network: Option<hir::Network>,
     /// Errors and warnings.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// The texts that they point into.
+    /// The texts that the diagnostics refer to.
     pub(crate) sources: SourceMap,
     /// Whose fault it is if there is no network.
     pub(crate) at_fault: AtFault,
@@ -47,30 +47,30 @@ pub(crate) struct Checked {
     pub(crate) took: Duration,
 }
 
-/// Makes plans, and keeps the state that they share.
+/// Makes plans, and keeps the state that all plans share.
 pub(crate) struct Compiler {
     store: StateStore,
     backend: Box<dyn Backend>,
     workers: usize,
     version: u64,
-    /// What the links of calls of the version that was last committed count, by name and whether it is on a listener.
+    /// The counters of call links in the last committed version, by name and whether the link is on a listener.
     links: BTreeMap<(String, bool), Arc<Shared>>,
-    /// The memory that there is for a program; None if nobody says.
+    /// The memory limit of a program, if there is one.
     memory: Option<MemoryLimit>,
 }
 
-/// A plan, the state that it will have, and how long compiling it took.
+/// A plan, its future state, and the compile time.
 pub(crate) struct Compiled {
     pub(crate) plan: Arc<Plan>,
-    /// What runs on ports, if there are any.
+    /// The plan for ports, if there are any.
     pub(crate) packets: Option<Arc<PacketPlan>>,
     pub(crate) took: Duration,
-    /// The chains whose elements run in another order than is written.
+    /// The chains whose elements run in another order than written.
     pub(crate) planned: Vec<Planned>,
     state: Staged,
 }
 
-/// Reads and checks the program that begins with `root`, as a [`job`].
+/// Reads and checks the program that starts with `root`, as a [`job`].
 pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     job::run(|| check_here(root, files)).unwrap_or_else(|broken| Checked {
@@ -95,7 +95,7 @@ fn check_here(root: &str, files: &mut Files) -> Checked {
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
 }
 
-/// As [`check_files`], of a program that may take no more memory than this; it is taken to run on one worker.
+/// As [`check_files`], with a memory limit for the program on one worker.
 pub(crate) fn check_with_limit(root: &str, files: &mut Files, most: Option<&MemoryLimit>) -> Checked {
     let mut checked = check_files(root, files);
     if let (Some(network), Some(most)) = (&checked.network, most) {
@@ -112,10 +112,11 @@ pub(crate) fn check_with_limit(root: &str, files: &mut Files, most: Option<&Memo
     checked
 }
 
-/// For how many workers a program is judged that may run on one: for more than one, handlers take locks besides.
+/// The number of workers in a check. With more than one, handlers also take locks, and a checked program may run on
+/// several.
 const WORKERS_JUDGED: usize = 2;
 
-/// What is said of a program that the front end takes: what it is refused for all the same, and warnings.
+/// Checks a program that the front end accepts: errors that later stages would find, and warnings.
 pub(crate) fn later_checks(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
     let mut diagnostics = natives::warnings(network);
     diagnostics.extend(metrics::check(network));
@@ -128,17 +129,18 @@ pub(crate) fn later_checks(network: &hir::Network, sources: &SourceMap) -> Vec<D
     diagnostics
 }
 
-/// Whose fault it is that a checked program cannot be compiled: a listener's name without an address is the machine's.
+/// The cause if a checked program does not compile: a listener's name without an address is the machine's fault.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
     let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL, code::OVER_MEMORY];
     let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);
     if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
 }
 
-/// Those of the chains, and of the routes' conditions.
+/// The programs of the chains, and of the routes' conditions.
 type Programs = (Vec<ChainProgram>, Vec<Option<ChainProgram>>);
 
-/// The programs of all chains that are wanted, and of all conditions by route: what a check tells, a run must not find.
+/// The programs of all wanted chains, and of all conditions by route. `check` uses it too, so that a run finds no new
+/// errors.
 fn lower_all(
     network: &hir::Network,
     sources: &SourceMap,
@@ -163,7 +165,7 @@ fn lower_all(
     Ok((chains, conditions.collect::<Result<_, Vec<Diagnostic>>>()?))
 }
 
-/// The steps of all that a program has a back end compile.
+/// The number of steps that a back end compiles for a program.
 #[derive(Default)]
 struct ProgramSize {
     steps: usize,
@@ -185,13 +187,13 @@ impl ProgramSize {
 }
 
 impl Compiler {
-    /// A compiler for a node with so many workers, whose tables place keys by this.
+    /// A compiler for a node with this number of workers; `hash` places keys in tables.
     pub(crate) fn new(backend: Box<dyn Backend>, workers: usize, hash: HashKey) -> Self {
         let (store, links) = (StateStore::new(workers, hash), BTreeMap::new());
         Self { store, backend, workers, version: 0, links, memory: None }
     }
 
-    /// The same, of programs that take no more memory than this.
+    /// Sets the memory limit of programs.
     pub(crate) fn with_memory_limit(self, memory: Option<MemoryLimit>) -> Self {
         Self { memory, ..self }
     }
@@ -206,18 +208,18 @@ impl Compiler {
         self.store.tables()
     }
 
-    /// The version that was last committed.
+    /// The last committed version.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from, and
-    /// `counted` is what the version that runs has counted, by which the order of elements is chosen. It becomes the
-    /// current one by [`Compiler::commit`], once it runs; if it never does, nothing has changed.
+    /// Compiles a checked program into the next version. `sources` are the texts of the program. `counted` are the
+    /// counters of the running version; they decide the order of elements. [`Compiler::commit`] makes the result
+    /// current once it runs. Without that call nothing changes.
     ///
     /// # Errors
-    /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end does not take it,
-    /// or the name of a listener has no address.
+    /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end refuses it, or the name
+    /// of a listener has no address.
     pub(crate) fn compile(
         &self,
         network: &hir::Network,
@@ -244,7 +246,7 @@ impl Compiler {
         }
         let mut state = self.store.stage();
         let (mut chains, mut wrapped, mut planned) = (Vec::new(), Vec::new(), Vec::new());
-        // What filters wrap stands behind the chains and the conditions.
+        // Chains that filters wrap come after the chains and the conditions.
         let n_first = programs.len() + conditions.iter().flatten().count();
         for ((index, chain), mut program) in on_calls(network).zip(programs) {
             let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
@@ -308,7 +310,7 @@ impl Compiler {
         Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }
 
-    /// Makes the code of the chains on ports anew, for rules as they are now; the rest of the version stays.
+    /// Compiles the chains on ports again, for the current rules. The rest of the version stays.
     ///
     /// # Errors
     /// As of [`Compiler::compile`].
@@ -333,7 +335,7 @@ impl Compiler {
         Ok(plan)
     }
 
-    /// A plan runs: its state is the node's from now on.
+    /// Makes a plan current once it runs: its state is now the node's.
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;
         let links = compiled.plan.links.iter();
@@ -348,7 +350,7 @@ fn in_job<T: Send>(work: impl FnOnce() -> Result<T, Vec<Diagnostic>> + Send) -> 
     job::run(work).unwrap_or_else(|broken| Err(vec![broken.diagnostic()]))
 }
 
-/// The filters of a chain as the engine takes them.
+/// The filters of a chain in the engine's form.
 fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
     let filter = |filter: &hir::FilterInstance| FilterAt {
         at: filter.at,
@@ -358,7 +360,7 @@ fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
     chain.filters.iter().map(filter).collect()
 }
 
-/// Handlers of queues with more steps than are run for a packet.
+/// Reports handlers of queues with more steps than the limit for a packet.
 fn check_queues(network: &hir::Network) -> Vec<Diagnostic> {
     let alone = network.queues.iter().map(|queue| (queue, None));
     let on_ports = network.links.iter().map(|link| (&link.queue, Some(link.queue.span)));
@@ -367,7 +369,7 @@ fn check_queues(network: &hir::Network) -> Vec<Diagnostic> {
     let mut refused = Vec::new();
     for (queue, used) in alone.chain(on_ports).chain(of_calls) {
         for too_long in queue_too_long(queue) {
-            // A link takes the queue as it is, mostly.
+            // Most links use a queue unchanged, so the same report would come twice.
             if known.contains(&too_long) {
                 continue;
             }
@@ -392,19 +394,19 @@ fn is_on_calls(chain: &hir::Chain) -> bool {
     chain.edge.calls().is_some()
 }
 
-/// The chains that carry calls, with their indices in the network. In a plan they come first, in this order.
+/// The chains that carry calls, with their indices in the network. They come first in a plan, in this order.
 fn on_calls(network: &hir::Network) -> impl Iterator<Item = (usize, &hir::Chain)> {
     network.chains.iter().enumerate().filter(|(_, chain)| is_on_calls(chain))
 }
 
-/// The chains of an edge, each with the methods that it carries.
+/// The chains of an edge, each with its methods.
 fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodSet, usize)> {
     let chains = on_calls(network).enumerate();
     let on_edge = chains.filter(|(_, (_, c))| c.edge.calls() == Some((listener, cluster)));
     on_edge.map(|(at, (_, c))| (c.method_set.clone(), at)).collect()
 }
 
-/// A chain whose edge no ROUTE names is its own route.
+/// The default routes: a chain whose edge no ROUTE names is its own route.
 fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     let is_routed = |edge| network.routes.iter().any(|r| (r.listener, r.cluster) == edge);
     let chains = on_calls(network).enumerate();
@@ -420,7 +422,7 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     })
 }
 
-/// What is said of a chain that cannot be bound or compiled.
+/// The diagnostic of a chain that cannot be bound or compiled.
 pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
     match error {
         ChainError::State(unfit) => state_mismatch(network, chain, unfit),
@@ -431,7 +433,7 @@ pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainE
     }
 }
 
-/// Points at the declaration of the state, and at the stage that holds it where an element has several.
+/// Points at the declaration of the state, and at the stage if an element has several.
 fn state_mismatch(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> Diagnostic {
     let instance = chain.instances.iter().find(|instance| instance.name == unfit.instance);
     let whose = match instance {
@@ -453,7 +455,7 @@ fn state_mismatch(network: &hir::Network, chain: &hir::Chain, unfit: &Unfit) -> 
     }
 }
 
-/// What a group tells frames apart by cannot be run.
+/// The diagnostic of a group whose key cannot run.
 pub(crate) fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnostic {
     Diagnostic::error(code_of(error), format!("the key of group `{}` cannot be run", group.name))
         .at(group.span, error.to_string())
@@ -496,7 +498,7 @@ fn cluster_of(cluster: &hir::Cluster) -> Cluster {
     }
 }
 
-/// Sets the options that a program gives; the check keeps them within their ranges.
+/// Sets the options of a program; the check keeps them within their ranges.
 fn set_all(settings: &[hir::Setting], mut set: impl FnMut(&str, i64)) {
     for setting in settings {
         if let Value::Int(value) = setting.value {
@@ -505,7 +507,7 @@ fn set_all(settings: &[hir::Setting], mut set: impl FnMut(&str, i64)) {
     }
 }
 
-/// An endpoint keeps its name: its addresses may change while the plan runs.
+/// Keeps the name of an endpoint: its addresses may change while the plan runs.
 pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
     match address {
         hir::Address::Unix(path) => Address::Unix(path.clone()),
@@ -513,7 +515,7 @@ pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
     }
 }
 
-/// Where a listener is bound: a name is resolved here, once, and its first address counts.
+/// The address of a listener. A name is resolved once, here, and its first address counts.
 fn bound_address(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnostic>> {
     use std::net::ToSocketAddrs as _;
     match address {
@@ -561,8 +563,8 @@ service Cart { rpc Get (Item) returns (Item); }";
         diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
     }
 
-    /// Rows are taken while there is memory: a node that has too little for the MAX of its tables is ended by the
-    /// system in the middle of its traffic.
+    /// Tables allocate memory as they fill: the system would kill a node with too little memory for the MAX of its
+    /// tables, in the middle of its traffic.
     #[test]
     fn program_over_its_memory_is_refused() {
         let text = COUNT.replace("MAX 10 ROWS", "MAX 1000000 ROWS");
@@ -583,8 +585,8 @@ service Cart { rpc Get (Item) returns (Item); }";
         );
     }
 
-    /// A walk that is as deep as a list is long would overflow the stack of a job, which ends the process; one that is
-    /// as wide would compile for ever.
+    /// A recursion as deep as a list is long would overflow the stack of a job, which ends the process. An exponential
+    /// pass would never end.
     #[test]
     fn large_programs_run_or_hit_limits() {
         let jit = weft_jit::Jit::new().expect("tests run where code does");
@@ -593,7 +595,7 @@ service Cart { rpc Get (Item) returns (Item); }";
         for large in crate::large::ALL {
             let mut was_good = true;
             for n in [30, 60, 20_000] {
-                // What is refused is so with more of it.
+                // A larger program of a refused kind is refused, too.
                 if !was_good {
                     continue;
                 }
@@ -619,7 +621,7 @@ service Cart { rpc Get (Item) returns (Item); }";
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
-    /// A number that was cut to 32 bits would mean another one, in silence.
+    /// A number truncated to 32 bits would silently mean another number.
     #[test]
     fn endpoint_connections_are_limited() {
         let check = |n: &str| {
@@ -646,8 +648,7 @@ END;
 CREATE CHAIN shop ON front -> cart AS count; END;
 ";
 
-    /// A program may have calls and frames: a call that took the chain that stands where its own did in the text would
-    /// run code that was made for frames.
+    /// In a program with calls and frames, a call could run code for frames if chains were counted in text order.
     #[test]
     fn call_and_port_chains_both_found() {
         let text = format!(
@@ -676,7 +677,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         assert_eq!((chains, packets.ports.len()), (vec!["edge", "back"], 2));
     }
 
-    /// An update that left a trace before it was committed would make a dry run a change.
+    /// A dry run would be a change if a compilation left a trace before its commit.
     #[test]
     fn uncommitted_compile_leaves_no_trace() {
         let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
@@ -690,7 +691,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         compiler.commit(compiled);
         let (more, more_text) = program(&COUNT.replace("AS count;", "AS count -> count AS again;"));
         assert_eq!(compiler.compile(&more, &more_text, &[]).expect("it fits").plan.version, 2);
-        // If `again` had stayed, its table's key could not be another now.
+        // If `again` had stayed, its table's key could not have another type now.
         let other = COUNT.replace("AS count;", "AS count AS again;").replace("size I64", "bytes I64");
         let (other, other_text) = program(&other);
         assert_eq!(compiler.compile(&other, &other_text, &[]).expect("it fits").plan.version, 2);
@@ -700,7 +701,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         assert_eq!(compiler.version(), 1);
     }
 
-    /// A call that is tried twice would be logged and counted twice, and nobody would know why.
+    /// A retried call would be logged and counted twice, without any visible reason.
     #[test]
     fn side_effects_after_retry_are_refused() {
         let program = |stages: &str| {
@@ -740,8 +741,8 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
     }
 
-    /// All calls of a worker would wait for one that looks at a million rows for each of a million rows. What it takes
-    /// for several workers counts, which is a lock more.
+    /// All calls of a worker would wait for a handler that visits a million rows for each of a million rows. The cost
+    /// for several workers counts, which includes a lock.
     #[test]
     fn slow_handler_is_refused() {
         let scans = |inner: u64| {
@@ -768,7 +769,7 @@ CREATE CHAIN shop ON front -> cart AS looks; END;
         assert!(scans(1).network.is_some());
     }
 
-    /// A queue that passes the check would be refused as it is to run: nobody had counted its steps.
+    /// The back end would refuse a queue that the check accepted without counting its steps.
     #[test]
     fn queue_handler_steps_are_limited() {
         let queue = |n: usize| {
@@ -803,7 +804,7 @@ CREATE LINK wan ON PORT lan QUEUE long;
         assert_eq!(verify(&weft_opt::lower::queue(&network.queues[0])), Ok(()));
     }
 
-    /// A back end may refuse; whoever reads that has to learn which chain, and why.
+    /// A back end may refuse a program; the message has to name the chain and the reason.
     #[test]
     fn backend_refusal_names_chain_and_why() {
         struct RefusingBackend;

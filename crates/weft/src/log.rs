@@ -2,10 +2,10 @@
 //!
 //! | event | level | when |
 //! | --- | --- | --- |
-//! | `start`, `run` | info | the node runs; what it runs, a line for each route, chain and link |
-//! | `note` | warn | something about a device that is to be known |
-//! | `apply` | info | another version runs: who asked, and what it changes |
-//! | `refuse` | warn | a program or a change was not taken |
+//! | `start`, `run` | info | the node runs; a line for each route, chain and link |
+//! | `note` | warn | a remark about a device |
+//! | `apply` | info | another version runs: who requested it, and what it changes |
+//! | `refuse` | warn | the node refused a program or a change |
 //! | `name` | info, warn | the name of an endpoint has other addresses, or none |
 //! | `endpoint` | info, warn | an endpoint is up, or down and why |
 //! | `port` | info, warn | the device of a port is back, or gone |
@@ -13,8 +13,8 @@
 //! | `exhausted` | warn | a limit was reached, or a peer was refused, by reason |
 //! | `stop` | info | the node stops, and has stopped |
 //!
-//! Peers may flood a node, so a kind of event has [`LINES_MAX`] lines in [`WINDOW`]; the next line after it tells how
-//! many were left out.
+//! Peers may flood a node, so each kind of event has at most [`LINES_MAX`] lines in [`WINDOW`]. The next line of this
+//! kind gives the number of suppressed ones.
 
 use crate::stderr;
 use core::fmt;
@@ -27,10 +27,10 @@ use weft_core::text::{escape, escape_lines};
 
 /// Lines of one kind of event in a [`WINDOW`].
 pub(crate) const LINES_MAX: u32 = 32;
-/// The time in which the lines of a kind are counted.
+/// The period over which the lines of a kind are counted.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
-/// How much an event matters, the most first.
+/// The importance of an event, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Level {
     /// The node cannot go on
@@ -43,7 +43,7 @@ pub(crate) enum Level {
     Debug,
 }
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// The time, the level and a sentence
@@ -52,7 +52,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A log. Clones write to the same.
+/// A handle of the log. Clones write to the same log.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
@@ -65,10 +65,10 @@ struct Shared {
     written: Mutex<Terminal>,
 }
 
-/// What stands on standard error.
+/// The state of standard error.
 #[derive(Debug, Default)]
 struct Terminal {
-    /// Lines of a table that stands above the cursor.
+    /// Lines of the table above the cursor.
     table_lines: usize,
     kinds: BTreeMap<&'static str, KindWindow>,
 }
@@ -82,12 +82,12 @@ struct KindWindow {
 }
 
 impl Log {
-    /// A log of the events that matter at least so much.
+    /// A log of events of at least this level.
     pub(crate) fn new(format: Format, level: Level) -> Self {
         Self { shared: Arc::new(Shared { level, format, written: Mutex::default() }) }
     }
 
-    /// Writes what has happened: a sentence, and what it is about as data.
+    /// Logs an event: a sentence, and its data as fields.
     pub(crate) fn event(&self, level: Level, event: &'static str, text: &str, fields: &[(&str, Value)]) {
         if level > self.shared.level {
             return;
@@ -99,7 +99,7 @@ impl Log {
         stderr::print(&format!("{}\n", line.written(self.shared.format)));
     }
 
-    /// Shows a table below the last line, in the place of the one before if the lines can be taken back.
+    /// Shows a table below the last line. On a terminal it replaces the previous table.
     pub(crate) fn show_table(&self, text: &str, is_terminal: bool) {
         let mut written = self.lock();
         written.erase_table();
@@ -109,7 +109,7 @@ impl Log {
         }
     }
 
-    /// Writes what a command has to say beside the events of its node.
+    /// Prints text of a command that is no event of its node.
     pub(crate) fn print(&self, text: &str) {
         self.lock().erase_table();
         stderr::line(format_args!("{text}"));
@@ -121,7 +121,7 @@ impl Log {
 }
 
 impl Terminal {
-    /// Whether a line of this kind may be written now, and how many were left out since the last.
+    /// The number of suppressed lines of this kind, if the window has room for another line.
     fn admit(&mut self, event: &'static str, now: Instant) -> Option<u64> {
         let kind = self.kinds.entry(event).or_insert(KindWindow { began: now, lines: 0, left_out: 0 });
         if now.duration_since(kind.began) >= WINDOW {
@@ -150,12 +150,13 @@ struct LogEvent<'a> {
     event: &'static str,
     text: &'a str,
     fields: &'a [(&'a str, Value)],
-    /// Events of this kind since the last line that were not written.
+    /// Suppressed events of this kind since the last line.
     left_out: u64,
 }
 
 impl LogEvent<'_> {
-    /// The line. Peers, and who asks for a change, choose parts of it: it stays one line, and moves no cursor.
+    /// The event as a line. Peers and clients choose parts of it, so it is escaped: it stays one line and moves no
+    /// cursor.
     fn written(&self, format: Format) -> String {
         let time = weft_io::timestamp(self.time.0);
         match format {
@@ -206,7 +207,7 @@ mod tests {
         LogEvent { time: Time(1_500_000_000), level: Level::Warn, event: "apply", text, fields, left_out }
     }
 
-    /// Who chooses a name could write lines of a log that never were, or move the cursor of who reads it.
+    /// A client could forge log lines with a chosen name, or move the cursor of a reader's terminal.
     #[test]
     fn hostile_text_stays_on_one_line() {
         let fields = [("by", Value::from("eve\x1b[2J\nroot"))];
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!((&read["level"], &read["event"]), (&"warn".into(), &"apply".into()));
     }
 
-    /// A flood of one kind would push out what else there is to read, or fill the disk.
+    /// A flood of one kind would hide all other events, or fill the disk.
     #[test]
     fn event_flood_leaves_other_kinds() {
         let (mut written, begun) = (Terminal::default(), Instant::now());

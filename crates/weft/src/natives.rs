@@ -1,4 +1,4 @@
-//! The native functions of a plan: reads their keys, and makes them ready.
+//! Prepares the native functions of a plan, and reads their keys.
 
 use crate::private::{self, ForbiddenAccess};
 use crate::seeds::random_bytes;
@@ -13,10 +13,10 @@ use weft_lang::hir;
 use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, Secrets, Unprepared, is_key_public, prepare};
 use zeroize::Zeroizing;
 
-/// Makes the functions of a program ready, in their order.
+/// Prepares the functions of a program, in order.
 ///
 /// # Errors
-/// A diagnostic for each that cannot be: at its declaration, or else at `place`.
+/// A diagnostic for each function that cannot be prepared: at its declaration, or else at `place`.
 pub(crate) fn of(
     network: &hir::Network,
     program: &ChainProgram,
@@ -35,7 +35,8 @@ pub(crate) fn of(
     if refused.is_empty() { Ok(ready) } else { Err(refused) }
 }
 
-/// Warnings for declared functions that could not run here: where a network is checked it need not be run.
+/// Warnings for declared functions that could not run on this machine. They are no errors: the machine that checks a
+/// network need not run it.
 pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     let declared = network.functions.iter().filter(|function| function.native.info().needs_key);
     let decl = |function: &hir::NativeFunction| NativeDecl {
@@ -49,7 +50,7 @@ pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     let warning = |function: &hir::NativeFunction| {
         let decl = decl(function);
         let key = key_of(&decl).map_err(Unprepared::Key);
-        // What it is prepared with is thrown away, so that any entropy will do.
+        // The result is thrown away, so any entropy will do.
         let prepared = key.and_then(|key| {
             prepare(
                 &decl,
@@ -88,7 +89,7 @@ fn code_of(why: &Unprepared) -> Code {
     }
 }
 
-/// The bytes of the key that a declaration names; they are overwritten once they are not needed any more.
+/// The bytes of the key that a declaration names. They are overwritten after use.
 fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let text = |name: &str| match decl.options.iter().find(|(known, _)| known == name) {
         Some((_, Value::Bytes(text))) => Some(String::from_utf8_lossy(text).into_owned()),
@@ -108,7 +109,7 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
 
 fn read_key(path: &Path, others: ForbiddenAccess) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let file = private::open(path, others)?;
-    // Room for all of it from the start: what a growing buffer leaves behind is not overwritten.
+    // Reserve all of it now: the old copies of a growing buffer would not be overwritten.
     let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX + 1));
     file.take(KEY_BYTES_MAX as u64 + 1).read_to_end(&mut key)?;
     Ok(key)
@@ -155,7 +156,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
 
     const SEAL: &str = "CREATE FUNCTION seal (TEXT) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH";
 
-    /// A network that is checked where it does not run must pass; one that runs without its key must not.
+    /// A machine without the key must be able to check the network, but not to run it.
     #[test]
     fn missing_key_warns_check_fails_run() {
         let option = "(key_env = 'WEFT_TEST_HAS_NO_SUCH_KEY');";
@@ -173,7 +174,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
         assert!(matches!(at_fault(&refused), AtFault::Environment));
     }
 
-    /// What a diagnostic prints ends up in logs.
+    /// A key in a diagnostic would end up in logs.
     #[test]
     fn wrong_size_key_is_not_printed() {
         let path = std::env::temp_dir().join(format!("weft-short-key-{}", std::process::id()));
@@ -224,7 +225,7 @@ CREATE CHAIN shop ON front -> cart AS e; END;
         assert!(verify(0o664).contains("lets other users change it"));
     }
 
-    /// A pattern of a few characters can stand for a machine of megabytes.
+    /// A pattern of a few characters can compile to a machine of megabytes.
     #[test]
     fn oversized_pattern_is_refused() {
         let checked = checked("", r"regex_match(method, '\w{500}\w{500}')");

@@ -1,4 +1,4 @@
-//! A back end that compiles the segments of a chain side by side.
+//! Compiles the segments of a chain in parallel.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,18 +10,18 @@ use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
 
-/// Instructions below which a segment stays with the others: to wake a thread takes what compiling some ten does.
+/// A smaller segment stays with the caller: waking a thread takes as long as compiling some ten instructions.
 const INSTS_MIN: usize = 16;
 
-/// Another back end, on the caller's thread and one more. That one stays, because what a compiler allocates is kept by
-/// thread, and is half of what a first segment costs.
+/// Wraps another back end, and compiles on the caller's thread and one helper. The helper thread stays alive, because
+/// allocators keep a compiler's memory per thread; allocating it takes half the time of a first segment.
 pub(crate) struct ParallelBackend {
     inner: Arc<dyn Backend>,
     /// None on a machine with one core.
     helper: Option<Sender<Job>>,
 }
 
-/// What the other thread is asked to compile.
+/// A share of the work for the helper.
 struct Job {
     share: Share,
     chain: Arc<ChainProgram>,
@@ -30,7 +30,7 @@ struct Job {
     done: Sender<Vec<(usize, Compiled)>>,
 }
 
-/// Which events a thread compiles, by their place in the list, and how many instructions they have.
+/// The events that a thread compiles, by index, and the number of their instructions.
 #[derive(Clone, Debug, Default)]
 struct Share {
     events: Vec<usize>,
@@ -47,14 +47,14 @@ impl ParallelBackend {
     }
 }
 
-/// None if the system gives no thread: then one has to do.
+/// None if the system refuses a thread; then the caller compiles everything.
 fn start_helper(inner: Arc<dyn Backend>) -> Option<Sender<Job>> {
     let (helper, jobs): (_, Receiver<Job>) = channel();
     let work = move || {
-        // It may be older than the moment at which the node gives up its own. Where that fails, the node says so.
+        // This thread may start before the node gives up its privileges. If this call fails, the node reports it.
         let _ = privileges::reduce(Keep::Nothing);
         for Job { share, chain, events, state, done } in jobs {
-            // Nobody waits any more if the caller has failed meanwhile.
+            // The receiver is gone if the caller has failed; then the result is not needed.
             let _ = done.send(compile_share(&*inner, &share, &chain, &events, &state));
         }
     };
@@ -102,7 +102,7 @@ impl Backend for ParallelBackend {
         let (done, result) = channel();
         if let Some(helper) = self.helper.as_ref().filter(|_| !other.events.is_empty()) {
             let (chain, events, state) = (Arc::clone(chain), events.to_vec(), state.clone());
-            // If the other thread is gone, its share is compiled here, below.
+            // If the helper is gone, the caller compiles its share below.
             let _ = helper.send(Job { share: other.clone(), chain, events, state, done });
         } else {
             drop(done);
@@ -119,8 +119,7 @@ impl Backend for ParallelBackend {
     }
 }
 
-/// Deals the events that are handled out to the caller and the other thread, the largest first, each to the one that
-/// has less to do.
+/// Splits the events with handlers between the caller and the helper: the largest first, each to the smaller share.
 fn shares(chain: &ChainProgram, events: &[Event], n_threads: usize) -> [Share; 2] {
     let n_insts = |event: &Event| -> usize {
         let parts = chain.parts(*event);
@@ -159,7 +158,7 @@ mod tests {
         parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
-    /// A code that stood in another event's place would run the wrong handler.
+    /// A program in another event's slot would run the wrong handler.
     #[test]
     fn events_keep_their_own_code() {
         let events = [Event::Response, Event::Close, Event::OpenRequest];
@@ -177,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Small chains would wait for threads that have nothing to do.
+    /// Small chains would wait for a thread that has almost nothing to do.
     #[test]
     fn small_segments_stay_on_caller() {
         let events = [Event::OpenRequest, Event::Response, Event::Close];

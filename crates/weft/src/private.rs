@@ -1,4 +1,4 @@
-//! Files and folders that belong to this user alone: those of tokens and of keys.
+//! Files and folders that belong to this user alone: tokens and keys.
 
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, File};
@@ -7,20 +7,19 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use weft_io::file::open_regular;
 
-/// What users other than the owner of a file must not be able to do with it: bits of its mode, those of its group
-/// included.
+/// Access that users other than the owner must not have to a file: mode bits of the group and of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForbiddenAccess {
-    /// A secret.
+    /// For secrets.
     ReadOrWrite = 0o077,
-    /// Something that others may know, and may not replace.
+    /// For files that others may read but not replace.
     Write = 0o022,
 }
 
-/// Makes a folder that only this user may look into, with those above it, and checks it as [`check_folder`] does.
+/// Makes a folder, with its parents, that only this user may access, and checks it as [`check_folder`] does.
 ///
 /// # Errors
-/// The system's, or that the folder is somebody else's.
+/// An error of the system, or the folder belongs to another user.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -28,11 +27,11 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder is this user's, and nobody else may change what is in it. One that another user prepared in a
-/// shared place, or a link to another folder, would give away what is left there, or offer what its owner likes.
+/// Checks that this user owns a folder, and that no other user may change its contents. Another user's folder, or a
+/// link to another folder, would give away the files that we write there, or supply files of its owner's choice.
 ///
 /// # Errors
-/// The system's, or what is wrong with the folder.
+/// An error of the system, or what is wrong with the folder.
 pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
     let why = if !found.is_dir() {
@@ -47,10 +46,10 @@ pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("`{}` {why}", folder.display())))
 }
 
-/// Opens a regular file, if its mode keeps others from it.
+/// Opens a regular file if its mode excludes other users.
 ///
 /// # Errors
-/// The system's, or that the mode lets others do what they may not.
+/// An error of the system, or the mode allows too much.
 pub(crate) fn open(path: &Path, others: ForbiddenAccess) -> io::Result<File> {
     let file = open_regular(path)?;
     let mode = file.metadata()?.mode() & 0o7777;
@@ -74,7 +73,7 @@ mod tests {
 
     #[test]
     fn foreign_folder_is_refused() {
-        // A token would be read from, or left in, a folder that another user prepared.
+        // Weft would read a token from, or write it into, a folder that another user prepared.
         let at = std::env::temp_dir().join(format!("weft-private-{}", std::process::id()));
         let folder = at.join("a/b");
         make_folder(&folder).expect("the folder can be made");
@@ -99,7 +98,7 @@ mod tests {
 
     #[test]
     fn readable_secret_is_refused() {
-        // A key would be used that every user of the machine knows.
+        // Weft would use a key that every user of the machine knows.
         let path = std::env::temp_dir().join(format!("weft-private-file-{}", std::process::id()));
         fs::write(&path, "x").expect("the folder takes files");
         let is_open = |mode, others| {

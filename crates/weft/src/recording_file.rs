@@ -1,10 +1,10 @@
-//! Files of recordings: what the queues of links were asked, with the program that answered.
-//! A running node gives the text of one, an emulated link and a simulated one write theirs, and `weft link show` and
-//! `weft link explain` read them.
+//! Files of recordings: the requests to the queues of links, with the program that answered them. A running node
+//! returns the text of one; an emulated link and a simulated one write theirs. `weft link show` and `weft link explain`
+//! read them.
 //!
-//! A line of JSON begins a link and says all that is needed to ask its queue again; the lines behind it are those of
-//! [`weft_engine::recording`]. Of a link of calls each worker has a queue: what the workers noted stands behind each
-//! other, in their order, each as if it were a link.
+//! A line of JSON starts a link, and has everything that is needed to replay its queue. The lines after it are those of
+//! [`weft_engine::recording`]. A link of calls has a queue for each worker: the recordings of the workers follow each
+//! other, in order, each in the form of a link.
 
 use crate::compile::check_files;
 use crate::fault::Fault;
@@ -21,43 +21,43 @@ use weft_io::file::read_regular;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
 
-/// The version of the format. Version 1 knew no lines of what happens behind a link, and chance followed from a seed in
-/// another way.
+/// The version of the format. Version 1 had no lines for events on the path after a link, and used the seed
+/// differently.
 const VERSION: u32 = 2;
-/// The oldest version that is read.
+/// The oldest readable version.
 const VERSION_MIN: u32 = 1;
-/// Bytes of a file that is read: both ways of an emulated link, as long as they may be.
+/// The largest readable file, in bytes: both directions of an emulated link at their maximum.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// What stands in front of the calls of a link.
+/// The line before the requests of a link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Head {
     weft_recording: u32,
-    /// The version of the program that wrote it: its library answered.
+    /// The version of the program that wrote the file; its library answered the requests.
     weft: String,
     /// The link.
     pub(crate) link: String,
-    /// The queue of the program, where that has no such link.
+    /// The queue's text, if the program has no such link.
     #[serde(default)]
     queue: Option<String>,
-    /// Bits a second, if it has a rate of its own.
+    /// Bits a second, if the link has its own rate.
     pub(crate) rate: Option<u64>,
-    /// What is known of a link of calls.
+    /// Set for a link of calls.
     #[serde(default)]
     pub(crate) calls: Option<CallLink>,
-    /// When the queue began, in nanoseconds of its clock.
+    /// The start of the queue, in nanoseconds of its clock.
     pub(crate) begun_ns: u64,
-    /// What chance in it follows from.
+    /// The seed of the queue's random numbers.
     pub(crate) seed: u64,
-    /// Something came later that is not here.
+    /// Some later requests are not recorded.
     is_cut: bool,
-    /// Packets of that which came in the time that was asked for.
+    /// Packets within the requested time that are not recorded.
     #[serde(default)]
     pub(crate) missed: u64,
-    /// Why, if something did. Older files do not say.
+    /// The reason that the recording is cut. Older files lack it.
     #[serde(default)]
     ended: Option<EndedEarly>,
-    /// Bytes of the calls behind this line, so that a file that lost its end is known by it. Older files do not say.
+    /// Bytes of the requests after this line, to detect a truncated file. Older files lack it.
     #[serde(default)]
     bytes: Option<usize>,
     /// The program, without the library.
@@ -65,18 +65,18 @@ pub(crate) struct Head {
     program: Bundle,
 }
 
-/// What there is to a link of calls. Each worker has a queue of it.
+/// Data of a link of calls. Each worker has a queue of the link.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct CallLink {
-    /// Whose queue this is, from 0; those of a link stand behind each other.
+    /// The worker of this queue, from 0. The queues of a link follow each other.
     pub(crate) worker: u16,
-    /// Calls under way at most, on all workers.
+    /// The maximum of calls under way, over all workers.
     pub(crate) concurrency: Option<u32>,
-    /// Calls a second, on all workers.
+    /// Calls a second, over all workers.
     pub(crate) rate: Option<f64>,
 }
 
-/// Why a recording ended though there was more to note.
+/// Why a recording ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EndedEarly {
@@ -86,41 +86,41 @@ pub(crate) enum EndedEarly {
     Replaced,
 }
 
-/// A recorded link, or what one worker had of it.
+/// A recorded link, or one worker's part of it.
 pub(crate) struct Recording {
     pub(crate) head: Head,
-    /// Its calls.
+    /// The requests.
     pub(crate) text: String,
-    /// The line of the file in front of them, counted from 1.
+    /// The line of the file before the requests, counted from 1.
     pub(crate) line: usize,
-    /// The last whole line of a file that lost its end, counted from 1. A part of a line behind it is left out.
+    /// The last whole line of a truncated file, counted from 1. A partial line after it is ignored.
     pub(crate) ends_in: Option<usize>,
 }
 
-/// What a recorded link runs.
+/// The program of a recorded link.
 pub(crate) struct Program {
     pub(crate) queue: Arc<QueueProgram>,
     pub(crate) levels: Vec<hir::QueueLevel>,
-    /// What it asks of headers.
+    /// The header fields that the program reads.
     pub(crate) headers: Vec<String>,
     pub(crate) sources: SourceMap,
 }
 
-/// What a recorded link ran when its recording began.
+/// A link's program and settings when its recording began.
 #[derive(Clone, Copy)]
 pub(crate) struct LinkSetup<'r> {
     pub(crate) link: &'r str,
     /// Bits a second, if it had a rate.
     pub(crate) rate: Option<u64>,
-    /// What there is to it if it is one of calls.
+    /// Set for a link of calls.
     pub(crate) calls: Option<CallLink>,
-    /// The program, which has the link.
+    /// The program with the link.
     pub(crate) program: &'r Bundle,
-    /// Or else this queue.
+    /// The queue's text, if the program has no such link.
     pub(crate) queue: Option<&'r str>,
 }
 
-/// The text of a recorded link, which is a file by itself or behind others.
+/// The text of a recorded link: a whole file, or a part of one.
 pub(crate) fn text(ran: &LinkSetup<'_>, recorder: &Recorder) -> String {
     let (begun_ns, seed) = recorder.begun();
     let progress = recorder.progress(begun_ns);
@@ -149,11 +149,11 @@ pub(crate) fn text(ran: &LinkSetup<'_>, recorder: &Recorder) -> String {
     format!("{head}\n{text}")
 }
 
-/// Whether a file can be written, which is made if it is not there: nobody shall wait for what cannot be kept then.
-/// What is in it stays until there is something else.
+/// Tests that a file can be written, and creates it if it is missing, so that no user waits for a result that cannot be
+/// saved. Keeps the contents until there is a new recording.
 ///
 /// # Errors
-/// The environment is at fault: it cannot be.
+/// The environment is at fault: the file cannot be written.
 pub(crate) fn claim(path: &Path) -> Result<(), Fault> {
     let claimed = fs::OpenOptions::new().append(true).create(true).open(path);
     claimed.map(drop).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
@@ -164,16 +164,16 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
 }
 
-/// The links of a file.
+/// Reads the links of a file.
 ///
 /// # Errors
-/// It cannot be read, or is no recording of this version.
+/// The file cannot be read, or is no recording of a readable version.
 pub(crate) fn read(path: &Path) -> Result<Vec<Recording>, Fault> {
     let fault = |error| unreadable(&format!("`{}`", path.display()), error);
     read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(fault)?), path)
 }
 
-/// As above, of the text of a file that is called `path`.
+/// As [`read`], from the text of the file `path`.
 pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recording>, Fault> {
     let mut links: Vec<Recording> = Vec::new();
     let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
@@ -205,12 +205,12 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recording>, Fault
 }
 
 impl Head {
-    /// What waits there.
+    /// The name of a queued item.
     pub(crate) fn unit(&self) -> &'static str {
         if self.calls.is_some() { "call" } else { "packet" }
     }
 
-    /// Why it ended though there was more to note, if it did.
+    /// Why the recording ended early, if it did.
     pub(crate) fn ended_early(&self) -> Option<EndedEarly> {
         let guessed = || if self.missed > 0 { EndedEarly::Full } else { EndedEarly::Replaced };
         self.ended.or_else(|| self.is_cut.then(guessed))
@@ -218,7 +218,7 @@ impl Head {
 }
 
 impl Recording {
-    /// Whether it is what the next worker had of the same link.
+    /// Whether `next` is the next worker's part of the same link.
     pub(crate) fn goes_on(&self, next: &Self) -> bool {
         let (here, there) = (&self.head, &next.head);
         let is_next = |of: &CallLink, then: &CallLink| then.worker == of.worker + 1;
@@ -226,13 +226,13 @@ impl Recording {
             && here.calls.as_ref().zip(there.calls.as_ref()).is_some_and(|(of, then)| is_next(of, then))
     }
 
-    /// Checks the program that it was recorded with.
+    /// Checks the program of the recording.
     pub(crate) fn program(&self) -> Result<Program, Fault> {
         let bundle = &self.head.program;
         let checked = check_files(&bundle.root, &mut Files::in_bundle(bundle));
         let Some(network) = checked.network else {
             stderr::diagnostics(&checked.diagnostics, &checked.sources);
-            // All of the program is in the recording: what is not there is no fault of the machine.
+            // The recording contains the whole program: a missing file is no fault of the machine.
             return Err(Fault::Told);
         };
         let (name, links, of_calls) = (&self.head.link, network.links, network.call_links);
@@ -273,7 +273,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
 
-    /// The rows of the page's tables: what stands between backquotes in the first two columns.
+    /// The rows of the page's tables: the texts between backquotes in the first two columns.
     fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
         let quoted = |cell: &'static str| cell.trim().strip_prefix('`')?.strip_suffix('`');
         PAGE.lines().filter_map(move |line| {
@@ -282,7 +282,7 @@ mod tests {
         })
     }
 
-    /// Another tool that reads recordings by the page would find keys or lines that are not there, or others.
+    /// Another tool that reads recordings by the page would miss keys or lines, or find unknown ones.
     #[test]
     fn docs_page_lists_head_keys() {
         let calls = Some(CallLink { worker: 0, concurrency: None, rate: None });
@@ -304,7 +304,7 @@ mod tests {
         assert!(PAGE.contains(&format!("the version of the format, {VERSION} |")));
     }
 
-    /// The same of what stands behind the head: this reads a recording by the page alone, and finds what was noted.
+    /// The page would not suffice to read the lines after the head. This test parses by the page alone.
     #[test]
     fn recording_parses_by_docs_page() {
         let lines: BTreeMap<&str, Vec<&str>> = rows()
@@ -350,7 +350,7 @@ mod tests {
             let mut names = lines[letter].iter().copied();
             let (mut found, mut last): (BTreeMap<&str, Vec<u64>>, &str) = Default::default();
             for number in numbers.split(' ') {
-                // What repeats is the last one.
+                // A `...` repeats the last name.
                 last = names.next().filter(|name| *name != "...").unwrap_or(last);
                 found.entry(last).or_default().push(number.parse().expect("a number"));
             }
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!((FAR_NS, NEVER_DUE_NS), (31_536_000_000_000_000, (1 << 63) - 1));
     }
 
-    /// What was recorded with the version before could not be read any more, or that of a later one would be misread.
+    /// Recordings of the previous version would be unreadable, or those of a later version would be misread.
     #[test]
     fn previous_version_is_readable() {
         let file = |version: u32, queue: &str| {

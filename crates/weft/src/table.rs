@@ -1,15 +1,15 @@
-//! Tables for people: columns as wide as what is in them, two spaces between.
+//! Tables for people: columns as wide as their widest cell, two spaces between.
 
 use weft_core::text::escape;
 
-/// On which side a column's cells stand.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// A table that grows by rows.
+/// A table that grows row by row.
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn line_feed_in_cell_keeps_row() {
-        // A peer could forge a row by its name.
+        // A peer could forge a row with its name.
         let mut table = Table::new(&[("user", Align::Left), ("n", Align::Right)]);
         table.row(vec!["b\nroot  999".to_owned(), "1".to_owned()]);
         assert_eq!(table.render(), "user          n\nb\\nroot  999  1\n");

@@ -1,4 +1,4 @@
-//! What a running node's log tells of what has happened since the last look: endpoints, devices, limits, lost rows.
+//! Logs the changes of a running node since the last look: endpoints, devices, limits, lost rows.
 
 use crate::commands::{count, grouped};
 use crate::log::{Level, Log};
@@ -11,14 +11,14 @@ use weft_api::Endpoint;
 use weft_io::descriptors::Descriptors;
 use weft_io::node::OUT_OF_DESCRIPTORS;
 
-/// How often endpoints, limits and sinks are looked at.
+/// The interval between looks at endpoints, limits and sinks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether devices are there.
+/// The interval between looks at devices.
 const DEVICES_EVERY: Duration = Duration::from_millis(500);
-/// How often one limit, reason or table is told of at most.
+/// The least interval between two log lines of one limit, reason or table.
 const COUNTS_EVERY: Duration = Duration::from_secs(10);
 
-/// What was told so far.
+/// The state as last logged.
 #[derive(Default)]
 pub(crate) struct Watch {
     next: Option<Instant>,
@@ -31,7 +31,7 @@ pub(crate) struct Watch {
     files: BTreeMap<String, String>,
 }
 
-/// An event that is to be told.
+/// An event for the log.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event {
     level: Level,
@@ -40,21 +40,21 @@ pub(crate) struct Event {
     fields: Vec<(&'static str, Value)>,
 }
 
-/// Whether an endpoint could be reached when it was last tried.
+/// The outcome of the last connection attempt to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Up,
     Down,
 }
 
-/// A count as it was told last.
+/// A count as last logged.
 struct LoggedCount {
     logged: u64,
     next: Instant,
 }
 
 impl Watch {
-    /// Tells the log what is new.
+    /// Logs the changes.
     pub(crate) fn look(&mut self, running: &Running, now: Instant) {
         let mut events = Vec::new();
         if self.next_devices.is_none_or(|next| next <= now) && !running.ports().is_empty() {
@@ -73,7 +73,7 @@ impl Watch {
         events.iter().for_each(|event| event.write(running.log()));
     }
 
-    /// Devices that have gone, come back, or have longer packets than their buffers hold.
+    /// Devices that are gone, back, or have longer packets than their buffers hold.
     fn devices(&mut self, running: &Running) -> Vec<Event> {
         let packets = running.stats().and_then(|stats| stats.packets).unwrap_or_default();
         let mut events = Vec::new();
@@ -107,7 +107,7 @@ impl Watch {
             let state = match &endpoint.down {
                 Some(_) => Some(State::Down),
                 None if endpoint.connections > 0 => Some(State::Up),
-                // It has not been tried, or its connection had nothing to do: it is as it was.
+                // The endpoint was not tried, or its connection was idle: its state is unchanged.
                 None => before,
             };
             let Some(state) = state else { continue };
@@ -171,7 +171,7 @@ impl Watch {
         events
     }
 
-    /// Rows of sinks that nobody took.
+    /// Rows of sinks that no reader or table accepted.
     fn rows(&mut self, lost: u64, refused: &RowsRefused, now: Instant) -> Vec<Event> {
         let event = |text: String, n: u64, table: Option<&str>| Event {
             level: Level::Warn,
@@ -191,7 +191,7 @@ impl Watch {
         lost.into_iter().chain(refused).collect()
     }
 
-    /// How much a count has grown since it was told, if it is time to tell it again.
+    /// The growth of a count since it was logged, if it may be logged again.
     fn count(&mut self, name: &str, n: u64, now: Instant) -> Option<u64> {
         let counted = self.counts.entry(name.to_owned()).or_insert(LoggedCount { logged: 0, next: now });
         let n_new = n.saturating_sub(counted.logged);
@@ -234,7 +234,7 @@ mod tests {
         Endpoint { cluster, address, connections, down, ..Endpoint::default() }
     }
 
-    /// An operator would read nothing of a server that is gone, or the same line each second.
+    /// An operator would not see that a server is gone, or see the same line each second.
     #[test]
     fn endpoint_changes_are_logged() {
         let mut watch = Watch::default();
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn counts_are_logged_rate_limited() {
-        // An operator would see clients fail and no reason, or a log that the clients fill.
+        // An operator would see clients fail without a reason, or clients could fill the log.
         let (mut watch, begun) = (Watch::default(), Instant::now());
         let mut events = |n: u64, after: Duration| {
             let refusals = BTreeMap::from([(OUT_OF_DESCRIPTORS.to_owned(), n)]);

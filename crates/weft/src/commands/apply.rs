@@ -1,4 +1,4 @@
-//! `weft apply`
+//! `weft apply`: applies a program to a running node.
 
 use super::count;
 use super::query::line_of;
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     let mut files = Files::on_disk();
     let checked = check_with_limit(&args.file, &mut files, MemoryLimit::of_check(args.memory).as_ref());
     if checked.network.is_none() {
-        // The node is asked only to say what it goes on with.
+        // The node is needed only to name the version that goes on.
         let running = Client::new(&args.admin).and_then(|client| client.status()).ok();
         let mut refused = refused_by(&checked.diagnostics, &checked.sources, checked.at_fault);
         refused.version = running.map_or(0, |status| status.version);
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     }
 }
 
-/// Tells why nothing was applied: as an object on standard output, or to a person.
+/// Reports a refused update: as an object on standard output, or as text.
 fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
         return stdout::print(&line_of(refused)).err().unwrap_or(Fault::reported(refused.at_fault));
@@ -56,13 +56,13 @@ fn refuse(refused: &Refused, as_json: bool) -> Fault {
     Fault::reported(refused.at_fault)
 }
 
-/// Who asks, for the node's log.
+/// The client's name for the node's log.
 fn user() -> String {
     let named = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     named.unwrap_or_else(|_| format!("user {}", rustix::process::getuid().as_raw()))
 }
 
-/// How an update went: a line, and further ones, which begin with `indent`.
+/// The outcome of an update: a line, and further ones that begin with `indent`.
 pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     let Applied { version, total_ms, check_ms, compile_ms, pause_us, calls_in_flight, .. } = applied;
     let mut text = format!("version {version} live in {total_ms:.1} ms, ");
@@ -88,7 +88,7 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     text
 }
 
-/// What a resolver said of the name of an endpoint.
+/// The result of resolving an endpoint's name.
 fn found(found: &NameFound) -> String {
     let NameFound { name, addresses, error, is_changed } = found;
     let addresses = addresses.join(", ");
@@ -102,7 +102,7 @@ fn found(found: &NameFound) -> String {
     }
 }
 
-/// What is lost by an update, for whoever has only renamed a thing and did not know.
+/// The dropped state, as a warning for a user who has only renamed an object.
 fn dropped(dropped: &[Dropped]) -> String {
     let state_text = |state: &Dropped| match state.rows {
         Some(rows) => format!("{} ({})", state.what, count(rows, "row")),
@@ -111,7 +111,7 @@ fn dropped(dropped: &[Dropped]) -> String {
     format!("state dropped: {}", dropped.iter().map(state_text).collect::<Vec<_>>().join(", "))
 }
 
-/// What an update would do: a line, and one for each thing that it changes.
+/// The changes that an update would make: a line, and one for each object.
 fn dry_run_summary(applied: &Applied) -> String {
     let version = applied.version;
     let mut text = format!("version {version} would run; nothing was applied\n");
@@ -137,7 +137,7 @@ fn dry_run_summary(applied: &Applied) -> String {
 mod tests {
     use super::*;
 
-    /// Who reads that all calls end on the old version would wait for a stream that has moved long since.
+    /// A user who reads that all calls end on the old version would wait for a stream that has already moved.
     #[test]
     fn apply_summary_lists_ends_and_losses() {
         let state = |what: &str, rows| Dropped { what: what.to_owned(), rows };

@@ -1,4 +1,4 @@
-//! `weft compile`
+//! `weft compile`: compiles a queue to a hardware module.
 
 use super::{count, grouped};
 use crate::cli::{CompileArgs, Target};
@@ -66,7 +66,7 @@ fn module(queue: &QueueProgram, args: &CompileArgs) -> Result<Module, Unsupporte
     }
 }
 
-/// Of a queue that waits by ranks of its packets, gates find the first by a tree.
+/// Help for a queue that orders packets by rank: gates find the first one with a tree.
 const TREE_HELP: &str =
     "; for its ranks of packets, --entries 16 makes a tree of comparators with 16 entries";
 
@@ -74,7 +74,7 @@ fn ranks_packets(queue: &QueueProgram) -> bool {
     matches!(queue.levels.as_slice(), [level] if level.handlers.packet_rank.is_some())
 }
 
-/// The first time that the queue says and that does not fit in so many bits, with its line and what would do.
+/// Reports the first time constant that does not fit in `time_bits`, with its line and a help.
 fn too_long(queue: &Queue, time_bits: u32, sources: &SourceMap) -> Option<String> {
     let mut found = None;
     for (nanoseconds, span) in queue.levels.iter().flat_map(times) {
@@ -94,7 +94,7 @@ fn too_long(queue: &Queue, time_bits: u32, sources: &SourceMap) -> Option<String
     ))
 }
 
-/// The times that a level says, in nanoseconds: those of its expressions, and those at which its variables begin.
+/// The time constants of a level, in nanoseconds: in expressions, and as initial values of variables.
 fn times(level: &QueueLevel) -> Vec<(i64, Span)> {
     let mut all = Vec::new();
     let key = level.partitions.as_ref().map(|(_, key)| key);

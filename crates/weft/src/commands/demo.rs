@@ -1,6 +1,6 @@
-//! `weft demo`: the example application, a network in front of it, and a change of the network in the middle.
+//! `weft demo`: runs the example application behind a network, and changes the network while it runs.
 //!
-//! The application's client and servers are programs of their own that know nothing of Weft.
+//! The client and the servers of the application are separate programs that know nothing of Weft.
 
 use super::apply::summary;
 use super::run::{Headline, LOOK_EVERY, Started, fail_if_unhealthy, headline, start};
@@ -25,21 +25,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use weft_lang::hir::{Address, Network, SinkTarget};
 
-/// What the demo runs, and what it changes to.
+/// The first program, and the one that replaces it.
 const FIRST: &str = "network.weft";
 const SECOND: &str = "network2.weft";
-/// The network changes after this many seconds at the latest: between two looks at the live table, not at one.
+/// The latest time of the change, in seconds; it falls between two updates of the live table.
 const CHANGE_AFTER_MAX_S: f64 = 8.0;
 /// Servers that do not listen by then have failed.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
-/// The front end ends within this time after its calls, or is ended.
+/// The time that the front end gets to end after its calls.
 const FRONTEND_END_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let folder = example_folder(args)?;
     let first = folder.join(FIRST).display().to_string();
-    // The servers must listen before the network sends them calls; what is wrong with the program is said by `start`.
+    // The servers must listen before the network sends them calls; `start` reports errors of the program.
     let network = check_files(&first, &mut Files::on_disk()).network;
     let own_logs = network.as_ref().map(absent_logs).unwrap_or_default();
     let clusters = network.map(|n| n.clusters).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     for (at, endpoint) in clusters.iter().flat_map(|c| &c.endpoints).enumerate() {
         children.start_server(endpoint, &format!("cart-{}", at + 1))?;
     }
-    // The demo says itself what it does.
+    // The demo prints these events itself.
     let log = Log::new(args.node.log, args.node.log_level.min(Level::Warn));
     let Started { running, admin, network } = start(&first, &args.node, log)?;
     let table = StatusTable::new(running.log().clone());
@@ -73,8 +73,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The logs that the demo is going to make in the system's folder for temporary files. One that is there already is
-/// somebody's.
+/// The log files that the demo will create in the system's folder for temporary files. An existing file belongs to
+/// another program.
 fn absent_logs(network: &Network) -> Vec<String> {
     let sinks = network.chains.iter().flat_map(|c| &c.instances).flat_map(|i| &i.sinks);
     let paths = sinks.filter_map(|sink| match sink {
@@ -88,7 +88,7 @@ fn absent_logs(network: &Network) -> Vec<String> {
     paths.filter(is_own).collect()
 }
 
-/// What the demo has made goes with it.
+/// Removes the files that the demo has created.
 fn remove_logs(paths: &[String]) -> Vec<String> {
     let remove = |path: &String| {
         let bytes = std::fs::metadata(path).ok()?.len();
@@ -108,7 +108,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// Until the front end has ended, or somebody asks to stop.
+    /// Waits until the front end has ended, or a stop request.
     fn watch(&mut self, stop: &Receiver<Request>, reports: &Receiver<Value>) -> Result<(), Fault> {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
@@ -163,7 +163,7 @@ impl Demo {
         }
     }
 
-    /// What came of all calls. Success if each was answered, and each answer was right.
+    /// Prints the outcome of all calls. Fails unless each call had an answer, and each answer was right.
     fn summarize(&mut self) -> Result<(), Fault> {
         let Some(report) = &self.final_report else {
             return Err(Fault::environment("the front end ended without its summary"));
@@ -174,11 +174,11 @@ impl Demo {
     }
 }
 
-/// What the front end counted over the whole run.
+/// The front end's counts over the whole run.
 struct Outcome {
     sent: u64,
     answered: u64,
-    /// Answers that the front end compared with what it had asked, and how many of them were wrong.
+    /// Answers that the front end compared with its requests, and the number of wrong ones.
     checked: u64,
     wrong: u64,
     by_status: Vec<(String, u64)>,
@@ -234,7 +234,7 @@ impl Outcome {
     }
 }
 
-/// The application's processes; they are ended with the demo.
+/// The application's processes; dropping this value ends them.
 #[derive(Default)]
 struct Children {
     servers: Vec<Child>,
@@ -283,7 +283,7 @@ impl Children {
         }
     }
 
-    /// Starts the front end; what it reports comes line by line.
+    /// Starts the front end; its reports come line by line.
     fn start_frontend(
         &mut self,
         target: &str,
@@ -322,7 +322,7 @@ impl Children {
         Ok(receive)
     }
 
-    /// Lets the front end finish its calls; a stubborn one is ended.
+    /// Lets the front end finish its calls; kills it after a time.
     fn end_frontend(&mut self, within: Duration) {
         let Some(child) = &mut self.frontend else { return };
         terminate(child);
@@ -342,7 +342,7 @@ impl Drop for Children {
     }
 }
 
-/// Asks a process to end, by the same signal that Ctrl-C sends. It may have ended already.
+/// Terminates a process with the signal of Ctrl-C. It may have ended already.
 fn terminate(child: &Child) {
     let _ = kill_process(Pid::from_child(child), Signal::INT);
 }
@@ -380,7 +380,7 @@ mod tests {
     use serde_json::json;
     use weft_api::Bundle;
 
-    /// A user's own example may log to a file that has been there for long.
+    /// The demo would delete an old log file of the user's own example.
     #[test]
     fn demo_keeps_log_files_of_others() {
         let path = |name: &str| {
@@ -416,7 +416,7 @@ END;
         std::fs::remove_file(&kept).expect("it is ours");
     }
 
-    /// A demo that ended well with a lost, a wrong or an unread answer would show nothing.
+    /// A demo that succeeds with a lost, a wrong or an unread answer would show nothing.
     #[test]
     fn demo_fails_on_any_bad_answer() {
         let report = |answered: u64, checked: u64, wrong: u64| {

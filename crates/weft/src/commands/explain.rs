@@ -1,5 +1,5 @@
-//! `weft explain`: what each element does, which of them may change places and why not, the order that runs and what it
-//! costs, and which tables may be spread; of queues what they cost and hold.
+//! `weft explain`: the effects of each element, the pairs that may change places or why not, the order that runs with
+//! its cost, and tables that can be spread. Of queues: their cost and their memory.
 
 mod data;
 mod effect_names;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     stdout::print(&text)
 }
 
-/// That there are more words than a program and a name in it: whoever asks about a packet is told by what.
+/// The fault of more words than a program and a name. Points to the right command if the words name a packet.
 fn too_much(args: &ExplainArgs, first: &str) -> Fault {
     match (&*args.file, &args.name) {
         ("packet", Some(recording)) => Fault::usage("`weft explain` explains programs, and not packets")
@@ -78,7 +78,7 @@ fn too_much(args: &ExplainArgs, first: &str) -> Fault {
     }
 }
 
-/// That there is no such file: a packet is no file, and another command explains it.
+/// The fault of a missing file. Points to the right command if the user asked for a packet, which is no file.
 fn no_program(file: &str, fault: Fault) -> Fault {
     match file == "packet" && !std::path::Path::new(file).exists() {
         true => fault.with_help(
@@ -89,7 +89,7 @@ fn no_program(file: &str, fault: Fault) -> Fault {
     }
 }
 
-/// That nothing of what was chosen is drawn, and what is.
+/// The fault of a selection without any picture; lists what has one.
 fn no_picture(network: &Network, name: Option<&str>) -> Fault {
     let mut links = links_of(network);
     let link = links.find(|link| name.is_none_or(|name| name == *link));
@@ -111,7 +111,7 @@ fn no_picture(network: &Network, name: Option<&str>) -> Fault {
     if help.is_empty() { fault } else { fault.with_help(help.join("; ")) }
 }
 
-/// What a node says that it has counted of the elements of a chain.
+/// A node's counters of a chain's elements.
 fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
     let of_calls = status.chains.iter().filter(|known| known.is_current).map(|c| (&c.name, &c.elements));
     let of_frames = status.packets.iter().flat_map(|packets| &packets.chains).map(|c| (&c.name, &c.elements));
@@ -132,10 +132,10 @@ fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
     current.flat_map(|(_, elements)| elements.iter().map(element)).collect()
 }
 
-/// A chain as a person reads it.
+/// The text of a chain.
 ///
 /// # Errors
-/// What cannot be lowered.
+/// The chain cannot be lowered.
 pub(crate) fn text_of(
     network: &Network,
     chain: usize,
@@ -144,8 +144,8 @@ pub(crate) fn text_of(
     Ok(text::of(&report::explain(network, chain, sources, &[])?, true))
 }
 
-/// The chains and queues to be explained: the one with this name; without one all chains, and the queues of links, or
-/// all queues where there is neither.
+/// The chains and queues to explain: the one with this name. Without a name: all chains, and the queues of links, or
+/// all queues if there is neither.
 fn select(
     network: &Network,
     sources: &SourceMap,
@@ -185,7 +185,7 @@ fn select(
     }))
 }
 
-/// That what a queue costs depends on its arguments.
+/// The fault of a queue whose cost depends on missing arguments.
 fn missing_args_fault(queue: &MissingArgs) -> Fault {
     queue.fault(&queue.name, |with| {
         format!("explain a queue with a value for each: `CREATE QUEUE mine AS {with}; END;`")
@@ -198,7 +198,7 @@ fn links_of(network: &Network) -> impl Iterator<Item = &str> {
     network.links.iter().map(|link| &*link.name).chain(of_calls)
 }
 
-/// The same, with what is explained of each.
+/// The names of links, with the report of each.
 fn explained_links(network: &Network) -> impl Iterator<Item = (&str, ExplainedQueue)> {
     let explained = |link, queue| ExplainedQueue { link: Some(link), program: lower::queue(queue) };
     let of_ports = network

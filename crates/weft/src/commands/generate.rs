@@ -1,4 +1,4 @@
-//! `weft generate`: random packets of the wire formats of a program, which are read again as they were built.
+//! `weft generate`: generates random packets of a program's wire formats, and parses them again as a test.
 
 use super::replay::output::Capture;
 use super::{count, grouped};
@@ -16,13 +16,13 @@ use weft_core::rng::Rng;
 use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, build, generate, read};
 use weft_proto::capture::{LinkType, Packet};
 
-/// The protocol that frames of a network begin with.
+/// The default first protocol.
 const FIRST: &str = "ethernet";
-/// Stacks of headers that are drawn in vain, one behind the other, before it is given up.
+/// The number of failed draws of header stacks in a row after which the command gives up.
 const TRIES_MAX: u64 = 1_000_000;
-/// Bytes of a capture that are kept before they are written.
+/// The number of capture bytes that are buffered.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Differences that are told, and rules that packets break.
+/// The maximum of reported differences, and of reported rules.
 const TOLD_MAX: usize = 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     while made.n < args.count {
         let frame = made.next(&mut rng)?;
         if let Some(capture) = &mut capture {
-            // A microsecond apart: some tools take packets of one time for one.
+            // A microsecond apart: some tools take packets with equal times for one.
             let at = Time(made.n as i64 * 1_000);
             capture.write(&Packet { at, bytes: &frame, ..Packet::default() });
             capture.flush(BUFFER_BYTES)?;
@@ -83,7 +83,7 @@ fn named(protocols: &[Protocol], name: &str) -> Result<ProtocolId, Fault> {
     })
 }
 
-/// Whether a protocol may stand behind another, however many are between them, or is it.
+/// Whether a packet that starts with `first` can contain `wanted`.
 fn leads_to(protocols: &[Protocol], first: ProtocolId, wanted: ProtocolId) -> bool {
     let (mut seen, mut left) = (vec![false; protocols.len()], vec![first]);
     while let Some(id) = left.pop() {
@@ -94,22 +94,22 @@ fn leads_to(protocols: &[Protocol], first: ProtocolId, wanted: ProtocolId) -> bo
     seen[usize::from(wanted.0)]
 }
 
-/// What was made.
+/// The packets so far.
 struct Generated<'p> {
     protocols: &'p [Protocol],
     first: ProtocolId,
-    /// Layers that a packet must have.
+    /// Layers that each packet must have.
     wanted: Vec<ProtocolId>,
-    /// Packets that break a rule are made as well; without it they are drawn again.
+    /// Keeps packets that break a rule; otherwise they are drawn again.
     keeps_malformed: bool,
     n: u64,
     bytes: u64,
-    /// By protocol: packets that have such a layer.
+    /// By protocol: the number of packets with such a layer.
     layers: Vec<u64>,
-    /// Rules of their own definitions that random values break, and how many packets do.
+    /// Rules that random values break, and the number of such packets.
     malformed: Vec<(Malformed, u64)>,
     n_different: u64,
-    /// The first of them.
+    /// The first differences.
     different: Vec<String>,
 }
 
@@ -134,10 +134,10 @@ impl<'p> Generated<'p> {
         }
     }
 
-    /// One packet more.
+    /// Draws a packet.
     ///
     /// # Errors
-    /// There seems to be none with all layers that are wanted.
+    /// There seems to be none with all wanted layers.
     fn next(&mut self, rng: &mut Rng) -> Result<Vec<u8>, Fault> {
         for _ in 0..TRIES_MAX {
             let (mut headers, payload) = generate::headers(self.protocols, self.first, rng);
@@ -148,7 +148,7 @@ impl<'p> Generated<'p> {
             if !self.keeps_malformed {
                 generate::end(self.protocols, &mut headers, rng);
             }
-            // The rng may not fit together.
+            // The drawn headers may not fit together.
             let Ok(frame) = build(self.protocols, &headers, &payload) else { continue };
             if self.count(&headers, &frame) {
                 return Ok(frame);
@@ -174,7 +174,7 @@ impl<'p> Generated<'p> {
         }))
     }
 
-    /// Whether the packet is one of those that were asked for.
+    /// Whether the packet is wanted; counts it if it is.
     fn count(&mut self, headers: &[Header], frame: &[u8]) -> bool {
         let reading = read(self.protocols, &[self.first], frame);
         if let Some(malformed) = &reading.malformed {
@@ -208,7 +208,7 @@ impl<'p> Generated<'p> {
         &self.protocols[usize::from(protocol.0)].name
     }
 
-    /// As other tools know what packets begin with; 147 is for everybody's own.
+    /// The link type for other tools; 147 is reserved for private use.
     fn link_type(&self) -> LinkType {
         match self.name(self.first) {
             FIRST => LinkType::ETHERNET,

@@ -1,4 +1,4 @@
-//! `weft query`
+//! `weft query`: executes statements on a node's tables.
 
 use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     };
     match client.query(&QueryRequest { text })? {
         Outcome::Done(answers) => {
-            // As data they are in the answer.
+            // As JSON they are in the answer.
             if args.output == Output::Table {
                 answers.iter().for_each(|answer| stderr::print(&answer.warnings));
             }
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     }
 }
 
-/// Tells why nothing was changed: as an object on standard output, or to a person.
+/// Reports a refused change: as an object on standard output, or as text.
 pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
         return stdout::print(&line_of(refused)).err().unwrap_or(Fault::reported(refused.at_fault));
@@ -54,7 +54,7 @@ pub(super) fn line_of(data: &impl serde::Serialize) -> String {
     serde_json::to_string(data).expect("it is data") + "\n"
 }
 
-/// An answer for a person.
+/// An answer as text.
 pub(super) fn answer_text(answer: &Answer) -> String {
     if answer.columns.is_empty() {
         return format!("{}\n", changed(answer));
@@ -141,7 +141,7 @@ fn listed(tables: &[TableTold]) -> String {
 mod tests {
     use super::*;
 
-    /// Who bills by ON EVICT must hear of rows that were lost to it.
+    /// An operator who bills by ON EVICT must see evictions without a report.
     #[test]
     fn table_shows_unreported_evictions() {
         let one = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
@@ -151,7 +151,7 @@ mod tests {
         assert!(text.ends_with(line), "{text}");
     }
 
-    /// Who changes rows wants to know of each whether it was there.
+    /// A user who changes rows must see how many existed before.
     #[test]
     fn changes_are_counted_by_kind() {
         let answer = Answer { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..Answer::default() };

@@ -1,4 +1,4 @@
-//! `weft run`
+//! `weft run`: runs a program in a node, until it is stopped.
 
 use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
@@ -21,12 +21,12 @@ use weft_api::{Binary, Bundle};
 use weft_core::methods::MethodSet;
 use weft_lang::hir::{CallsOf, Chain, Network};
 
-/// How often a running command looks around.
+/// The interval between a running command's checks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Who asks, for the log.
+/// The client's name of a reload in the log.
 const SIGHUP: &str = "SIGHUP";
 
-/// A network that runs, with its admin endpoint.
+/// A running network with its admin endpoint.
 pub(super) struct Started {
     pub(super) running: Running,
     pub(super) admin: Admin,
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         }
     });
     if let Err(lost) = watched {
-        // What the other workers have may end; nothing new is taken.
+        // Calls on the other workers may end; the node accepts no new ones.
         running.stop(grace(args));
         return Err(lost);
     }
@@ -90,13 +90,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
 }
 
-/// That calls have got no more time than they were promised is no failure, but is not kept silent.
+/// Calls that were cut after the promised time are no failure, but are reported.
 fn cut_calls_text(calls: u64, grace_s: f64) -> String {
     let were = if calls == 1 { "was" } else { "were" };
     format!("{} {were} cut after {grace_s:.0} s, with UNAVAILABLE", super::count(calls, "call"))
 }
 
-/// Until somebody asks to stop. An error, as soon as a worker is lost.
+/// Waits until a stop request. Fails as soon as a worker is lost.
 fn watch(
     running: &Running,
     asks: &Receiver<Request>,
@@ -114,15 +114,15 @@ fn watch(
     }
 }
 
-/// The program that the command was started with, as it was read last.
+/// The program of the command line, as last read.
 struct OwnProgram<'a> {
     file: &'a str,
     applied: Bundle,
 }
 
 impl OwnProgram<'_> {
-    /// Reads the file again and applies it, unless the node was given another program since. The log says what came of
-    /// it; with a fault, what runs goes on.
+    /// Reads the file again and applies it, unless the node has got another program since. Logs the outcome; after an
+    /// error the old program runs on.
     fn reload(&mut self, running: &Running) {
         let mut files = Files::on_disk();
         let checked = check_files(self.file, &mut files);
@@ -147,7 +147,7 @@ impl OwnProgram<'_> {
     }
 }
 
-/// Whether two programs are the same but for the names of their files, which follow from where a command was started.
+/// Whether two programs are equal except for file names, which depend on the working directory.
 fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
     fn texts(bundle: &Bundle) -> (Option<&String>, Vec<&[u8]>) {
         let texts = bundle.files.values().map(String::as_bytes);
@@ -159,7 +159,7 @@ fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
     texts(a) == texts(b)
 }
 
-/// A node without one of its workers serves a part of its connections at best: it is better started anew.
+/// Fails if a worker is lost: the node serves only a part of its connections, and should be restarted.
 pub(super) fn fail_if_unhealthy(running: &Running) -> Result<(), Fault> {
     match running.health() {
         Health::Serving | Health::Stopping => Ok(()),
@@ -177,7 +177,7 @@ fn grace(args: &RunArgs) -> Duration {
     Duration::try_from_secs_f64(args.grace).unwrap_or_default()
 }
 
-/// Checks a program and starts it; says what is wrong with it otherwise.
+/// Checks a program and starts it, or prints its errors.
 pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fault> {
     admin::check_address(args.admin, args.admin_anywhere)?;
     require(file)?;
@@ -201,7 +201,7 @@ pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fa
     Ok(Started { running, admin, network })
 }
 
-/// What runs: a line for the node, and one for each route, chain and link.
+/// A description of the node: a line for the node, and one for each route, chain and link.
 pub(super) struct Headline {
     pub(super) node: String,
     pub(super) parts: Vec<String>,
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
     use crate::running::tests::{Rigged, await_loss};
 
-    /// Whoever looks at the first line for what runs must not take a branch for the way of all.
+    /// A reader of the first line could take a branch for the path of all packets.
     #[test]
     fn branches_print_apart_from_trunk() {
         let text = "IMPORT 'library/elements/syn_guard.weft'; IMPORT 'library/elements/monitor.weft';
@@ -306,7 +306,7 @@ END;";
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
     }
 
-    /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.
+    /// A service manager restarts a process that ends, but not a node that only seems to run.
     #[test]
     fn lost_worker_ends_command() {
         let running = crate::running::tests::start(Rigged::Panics);

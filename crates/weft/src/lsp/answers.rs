@@ -1,4 +1,4 @@
-//! What the front end knows, in the words of the protocol.
+//! Answers requests of a language client from the front end's analysis.
 
 use super::position::{position_of, range_of};
 use super::programs::{Programs, Root};
@@ -24,7 +24,7 @@ use weft_lang::source::{FileId, SourceFile, SourceMap, Span};
 use weft_opt::cost::cost;
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
-/// What a request is about.
+/// The location that a request is about.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'p> {
     pub(super) root: &'p Root,
@@ -49,12 +49,12 @@ impl<'p> Cursor<'p> {
 
 // ---- diagnostics -----------------------------------------------------------------------------------------------
 
-/// What `publishDiagnostics` says of each file, by its URI; the same fault is told once, however many programs have it.
+/// The parameters of `publishDiagnostics` for each file, by its URI. A fault that several programs share appears once.
 pub(super) fn diagnostics(programs: &Programs) -> BTreeMap<String, Value> {
     let mut by_uri: BTreeMap<String, PublishDiagnosticsParams> = BTreeMap::new();
     for (name, root) in programs.whole() {
         let sources = &root.program.analysis.sources;
-        // A client that has a file open wants to hear that nothing is wrong with it any more.
+        // Include files without diagnostics: a client with an open file needs the empty list to clear its old ones.
         let known = sources.files().map(|(_, file)| file.name()).chain([name]);
         for (file, document) in known.filter_map(|file| Some((file, programs.document(file)?))) {
             let empty =
@@ -151,7 +151,7 @@ pub(super) fn actions(cursor: &Cursor<'_>, uri: &Uri, range: Range) -> Vec<CodeA
 
 // ---- names -----------------------------------------------------------------------------------------------------
 
-/// What a name or word is, with what it costs if it is an element in a chain.
+/// Describes a name or keyword, with its cost if it is an element in a chain.
 pub(super) fn hover(cursor: &Cursor<'_>) -> Option<Hover> {
     let found = hovers::hover(&cursor.root.program, cursor.file, cursor.offset)?;
     let mut value = found.markdown;
@@ -162,7 +162,7 @@ pub(super) fn hover(cursor: &Cursor<'_>) -> Option<Hover> {
     Some(Hover { contents, range: Some(range_of(cursor.source(), found.span)) })
 }
 
-/// What the instances of an element, or one instance, or those with a table, cost at worst.
+/// The worst-case cost of an element's instances, of one instance, or of the instances with a table.
 fn costs(root: &Root, symbol: SymbolId) -> String {
     let (analysis, index) = (&root.program.analysis, &root.program.index);
     let symbol = index.symbol(symbol);
@@ -208,7 +208,7 @@ fn costs(root: &Root, symbol: SymbolId) -> String {
     if out.is_empty() { out } else { out + "\n" }
 }
 
-/// Where a name is declared: in a program, in a file that is imported, or in a `.proto` file.
+/// The declaration of a name: in a program, in an imported file, or in a `.proto` file.
 pub(super) fn definition(programs: &Programs, cursor: &Cursor<'_>) -> Option<GotoDefinitionResponse> {
     let (sources, index) = (cursor.sources(), cursor.index());
     if let Some(found) = index.at(cursor.file, cursor.offset) {
@@ -239,7 +239,7 @@ pub(super) fn definition(programs: &Programs, cursor: &Cursor<'_>) -> Option<Got
 /// A `.proto` file that a program names.
 struct Proto {
     span: Span,
-    /// The names of the file and of those that it imports.
+    /// The names of the file and of its imports.
     files: Vec<String>,
 }
 
@@ -254,8 +254,8 @@ fn protos(root: &Root) -> impl Iterator<Item = Proto> {
     })
 }
 
-/// The line of one of these `.proto` files that declares a field of a message. They are looked through by their words:
-/// they have been compiled already, and only their lines are wanted.
+/// The line in one of these `.proto` files that declares a field of a message. A search by words suffices: the files
+/// have been compiled already, and only the line is needed.
 fn declared(programs: &Programs, files: &[String], message: &str, field: &str) -> Option<Location> {
     let name = message.rsplit('.').next().unwrap_or(message);
     for path in files {
@@ -270,7 +270,7 @@ fn declared(programs: &Programs, files: &[String], message: &str, field: &str) -
     None
 }
 
-/// Line and column, from 0, of a field's name within the message of a `.proto` text.
+/// Line and column, from 0, of a field's name within a message of a `.proto` text.
 fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut is_inside = false;
@@ -289,7 +289,7 @@ fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
     None
 }
 
-/// All places of the symbols at a place, in all programs that have it.
+/// All locations of the symbols at the cursor, in all programs of the file.
 pub(super) fn references(
     programs: &Programs,
     cursor: &[Cursor<'_>],
@@ -309,7 +309,7 @@ pub(super) fn references(
     found
 }
 
-/// The same in one file.
+/// As [`references`], in one file.
 pub(super) fn highlights(cursor: &Cursor<'_>) -> Vec<DocumentHighlight> {
     let Some(at) = cursor.index().at(cursor.file, cursor.offset) else { return Vec::new() };
     let uses = cursor.index().uses_of(at.symbol).filter(|found| found.span.file == cursor.file);
@@ -324,7 +324,7 @@ pub(super) fn highlights(cursor: &Cursor<'_>) -> Vec<DocumentHighlight> {
     uses.map(highlight).collect()
 }
 
-/// What a file declares, as a tree.
+/// The declarations of a file, as a tree.
 pub(super) fn symbols(cursor: &Cursor<'_>) -> DocumentSymbolResponse {
     DocumentSymbolResponse::Nested(members(cursor, None))
 }
@@ -371,7 +371,7 @@ const fn symbol_kind(kind: SymbolKind) -> Kind {
 
 // ---- text ------------------------------------------------------------------------------------------------------
 
-/// The text in the house style; nothing if it has faults of syntax, which are told already.
+/// The text in the house style; None if it has syntax errors, which are already reported.
 pub(super) fn formatting(cursor: &Cursor<'_>) -> Option<Vec<TextEdit>> {
     let formatted = weft_lang::format::format(cursor.sources(), cursor.file)?;
     let file = cursor.source();
@@ -384,8 +384,8 @@ pub(super) fn formatting(cursor: &Cursor<'_>) -> Option<Vec<TextEdit>> {
     Some(vec![TextEdit { range, new_text }])
 }
 
-/// The lines of the old text that are not at the beginning or the end of the new one as well, so that the rest, and
-/// the cursor in it, stays where it is.
+/// The bytes of the old text that differ from the new one, as whole lines. An edit of these alone keeps the cursor
+/// where it is.
 fn changed(old: &str, new: &str) -> (usize, usize) {
     let start: usize = old
         .split_inclusive('\n')
@@ -405,7 +405,7 @@ fn changed(old: &str, new: &str) -> (usize, usize) {
     (start, old.len() - kept)
 }
 
-/// What could stand at the cursor.
+/// The completions at the cursor.
 pub(super) fn completion(cursor: &Cursor<'_>) -> CompletionResponse {
     let found = complete(&cursor.root.program, cursor.file, cursor.offset);
     let file = cursor.source();
@@ -442,7 +442,7 @@ fn item(candidate: Candidate, range: Range) -> CompletionItem {
         kind: Some(kind_shown),
         detail: (!detail.is_empty()).then_some(detail),
         documentation: doc,
-        // Names of the program before words of the language.
+        // Names of the program come before keywords.
         sort_text: Some(format!("{}{label}", kind as u8)),
         text_edit: Some(CompletionTextEdit::Edit(TextEdit { range, new_text: label.clone() })),
         label,
@@ -450,7 +450,7 @@ fn item(candidate: Candidate, range: Range) -> CompletionItem {
     }
 }
 
-/// Files that a text can name: those of the library and those that lie beside it.
+/// Files that a text can name: those of the library, and those beside the text.
 fn paths(name: &str, kind: PathKind) -> Vec<String> {
     let ending = match kind {
         PathKind::Program => "weft",
@@ -484,7 +484,7 @@ const CLASSES: &[(TokenClass, SemanticTokenType)] = &[
     (TokenClass::Comment, SemanticTokenType::COMMENT),
 ];
 
-/// The types of tokens by their numbers.
+/// The types of tokens, by number.
 pub(super) fn legend() -> SemanticTokensLegend {
     SemanticTokensLegend {
         token_types: CLASSES.iter().map(|(_, shown)| shown.clone()).collect(),
@@ -492,7 +492,7 @@ pub(super) fn legend() -> SemanticTokensLegend {
     }
 }
 
-/// The tokens of a file, each relative to the one before. A comment over several lines is one token a line.
+/// The tokens of a file, each relative to the previous one. A comment over several lines is one token per line.
 pub(super) fn tokens(cursor: &Cursor<'_>) -> SemanticTokensResult {
     let file = cursor.source();
     let mut data = Vec::new();
@@ -526,7 +526,7 @@ pub(super) fn tokens(cursor: &Cursor<'_>) -> SemanticTokensResult {
 mod tests {
     use super::*;
 
-    /// An edit of the whole text would take the cursor, and folded blocks, from whoever formats.
+    /// An edit of the whole text would move the user's cursor and open folded blocks.
     #[test]
     fn formatting_edits_changed_lines_only() {
         for (old, new) in
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(changed("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 4));
     }
 
-    /// Where a field is must be told by its message: another may have a field of the same name.
+    /// Another message may have a field of the same name.
     #[test]
     fn field_definition_is_found() {
         let text = "message A {\n  string user = 1; // user = 2\n}\n\

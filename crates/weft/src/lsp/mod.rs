@@ -1,8 +1,7 @@
 //! `weft lsp`: a language server over standard input and output.
 //!
-//! The front end is that of `weft check`, so an editor shows what a check would say, in the words of a check. One
-//! thread works; it takes what the client sends in order, and looks at programs once nothing more is waiting to be
-//! read, so that a burst of key strokes is checked once.
+//! It uses the front end of `weft check`, so an editor shows the same diagnostics. One thread handles messages in
+//! order. It checks programs only when no message is waiting, so a burst of key strokes causes one check.
 
 mod answers;
 mod position;
@@ -17,12 +16,12 @@ use lsp_server::{Connection, Message};
 use server::Server;
 use stream::Stream;
 
-/// Serves one client until it says `exit` or closes its end.
+/// Serves one client until it sends `exit` or closes its end.
 pub(crate) fn run() -> Result<(), Fault> {
     let (connection, stream) = Stream::open();
     let ended = serve(&connection);
     drop(connection);
-    // What the client sent is why it is no longer there.
+    // The client's last message explains why it is gone.
     stream.close().map_err(|error| Fault::environment(format!("the client: {error}")))?;
     ended
 }
@@ -46,7 +45,7 @@ fn serve(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The next message; None once the client is gone. What the server has to say by itself it says before it waits.
+/// The next message; None once the client is gone. Sends pending notifications before it waits.
 fn next(connection: &Connection, server: &mut Server) -> Option<Message> {
     match connection.receiver.try_recv() {
         Ok(message) => Some(message),
@@ -58,7 +57,7 @@ fn next(connection: &Connection, server: &mut Server) -> Option<Message> {
     }
 }
 
-/// A client that is gone is noticed where the next message is read.
+/// Ignores errors: reading the next message reports that the client is gone.
 fn send(connection: &Connection, message: Message) {
     let _ = connection.sender.send(message);
 }

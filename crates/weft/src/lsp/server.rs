@@ -1,4 +1,4 @@
-//! The server without its pipes: a message in, messages out.
+//! The server without I/O: a message in, messages out.
 
 use super::answers::{self, Cursor};
 use super::position::offset_of;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What the server can do, as the answer to `initialize`.
+/// The capabilities of the server, for the answer to `initialize`.
 pub(super) fn abilities() -> Value {
     let sync = TextDocumentSyncOptions {
         open_close: Some(true),
@@ -52,18 +52,18 @@ pub(super) fn abilities() -> Value {
     json!({ "capabilities": abilities, "serverInfo": { "name": "weft", "version": env!("CARGO_PKG_VERSION") } })
 }
 
-/// One client's texts, and what it has been told of them.
+/// One client's texts, and the diagnostics that it has.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     programs: Programs,
-    /// Something has changed since the client was told.
+    /// The programs have changed since the last diagnostics.
     is_stale: bool,
     /// The diagnostics that the client has, by the URI of the file.
     published: BTreeMap<String, Value>,
 }
 
 impl Server {
-    /// Takes a message, and gives what is to be sent for it. [`Server::poll`] has to be asked as well before waiting.
+    /// Handles a message and returns the answers. Poll with [`Server::poll`] before waiting for the next message.
     pub(super) fn handle(&mut self, message: Message) -> Vec<Message> {
         match message {
             Message::Request(request) => vec![Message::Response(self.answer(request))],
@@ -71,7 +71,7 @@ impl Server {
                 self.take(notice);
                 Vec::new()
             }
-            // This server asks its client nothing.
+            // This server sends no requests.
             Message::Response(_) => Vec::new(),
         }
     }
@@ -121,7 +121,7 @@ impl Server {
                     self.programs.close(&params.text_document.uri);
                 }
             }
-            // Files that no text is open of may have changed: messages, imports.
+            // Files that are not open may have changed: messages, imports.
             notice::DidSaveTextDocument::METHOD | notice::DidChangeWatchedFiles::METHOD => {
                 self.programs.forget_all()
             }
@@ -178,7 +178,7 @@ impl Server {
         }
     }
 
-    /// Reads the parameters of a request and answers it.
+    /// Parses the parameters of a request, and answers it.
     fn with<R: ask::Request>(
         &self,
         id: RequestId,
@@ -199,7 +199,7 @@ impl Server {
         }
     }
 
-    /// A file in the first program that it is part of.
+    /// The cursor in the first program that includes the file.
     fn in_file(&self, uri: &Uri) -> Option<Cursor<'_>> {
         let (root, file) = self.programs.with(uri).into_iter().next()?;
         Some(Cursor { root, file, offset: 0 })
@@ -209,7 +209,7 @@ impl Server {
         self.all_at(at).into_iter().next()
     }
 
-    /// A place in all programs that its file is part of.
+    /// The cursor in every program that includes the file.
     fn all_at(&self, at: &TextDocumentPositionParams) -> Vec<Cursor<'_>> {
         let found = self.programs.with(&at.text_document.uri).into_iter();
         found
@@ -225,7 +225,7 @@ fn params<N: notice::Notification>(params: Value) -> Option<N::Params>
 where
     N::Params: DeserializeOwned,
 {
-    // A notification has no answer in which a fault could be told.
+    // A notification has no answer that could carry an error.
     serde_json::from_value(params).ok()
 }
 

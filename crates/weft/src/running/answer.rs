@@ -1,4 +1,4 @@
-//! What a SELECT answers: rows that meet a condition, in order, or what they come to together.
+//! Executes SELECT: rows that meet a condition, in order, or their aggregates.
 
 use super::Refusal;
 use super::summary::Groups;
@@ -17,17 +17,17 @@ use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, CompareOp, Expr, ExprKind, Network};
 use weft_lang::source::SourceMap;
 
-/// Rows of an answer; more are not given.
+/// The maximum of rows in an answer.
 const ANSWER_ROWS_MAX: usize = 10_000;
 
-/// Rows that a statement looks at.
+/// The rows that a statement reads.
 pub(super) enum RowSource {
     Table(TableView),
-    /// Of a system table.
+    /// Rows of a system table.
     Rows(Vec<Vec<Value>>),
 }
 
-/// Why a statement was not carried out.
+/// Why a statement failed.
 pub(super) enum StatementError {
     Diagnostic(Box<Diagnostic>),
     Refused(Refusal),
@@ -49,10 +49,10 @@ impl StatementError {
     }
 }
 
-/// Carries out SELECTs on the tables of a store at `now`, one after the other.
+/// Executes SELECTs on the tables of a store at `now`, one after the other.
 ///
 /// # Errors
-/// What is wrong with them, and the texts that this is about.
+/// Diagnostics, and the texts that they refer to.
 pub(crate) fn ask(
     (network, sources): (&Network, &SourceMap),
     store: &StateStore,
@@ -91,7 +91,7 @@ pub(super) fn named<'n>(network: &'n Network, statement: &Statement) -> (TableNa
     (TableName { chain, instance, table: table.name.clone() }, table)
 }
 
-/// The rows of a table that a statement is about.
+/// The rows of a statement's table.
 pub(super) fn row_source(
     store: &StateStore,
     name: &TableName,
@@ -105,7 +105,7 @@ pub(super) fn row_source(
     })
 }
 
-/// What a SELECT answers at `now`, of the rows of a table. None: it is another statement.
+/// The answer of a SELECT at `now`; None for any other statement.
 pub(super) fn answer(
     row_source: &RowSource,
     kind: &StatementKind,
@@ -125,7 +125,7 @@ pub(super) fn answer(
     }
 }
 
-/// Runs `take` for each row that meets a condition, until it says that it has enough.
+/// Calls `take` for each row that meets a condition, until it returns false.
 pub(super) fn each_row(
     row_source: &RowSource,
     filter: Option<&Expr>,
@@ -141,7 +141,7 @@ pub(super) fn each_row(
             }
         }
         RowSource::Table(view) => {
-            // Rules decide until they are taken out, and are shown as long.
+            // Rules hold until they are removed, so they are shown until then.
             let alive_at = if view.is_filled { Time(0) } else { now };
             for table in &view.tables {
                 if !each_of(table, filter, (alive_at, now), &mut take)? {
@@ -153,7 +153,8 @@ pub(super) fn each_row(
     Ok(())
 }
 
-/// The same for one table, of rows that live at the first time, asked at the second; false if it has enough.
+/// As [`each_row`] for one table: rows that are alive at the first time, evaluated at the second. False if `take` has
+/// returned false.
 pub(super) fn each_of(
     table: &Table,
     filter: Option<&Expr>,
@@ -184,8 +185,8 @@ pub(super) fn each_of(
     Ok(true)
 }
 
-/// The keys of all rows that may meet a condition, where it names them: `id = 7 AND n > 1`, `id IN (7, 8)`. Of others
-/// it is false, whatever else it asks.
+/// The keys that a condition names: `id = 7 AND n > 1`, `id IN (7, 8)`. The condition is false for all other keys. None
+/// if it names none.
 fn keys_named_by<'e>(filter: &'e Expr, table: &Table) -> Option<Vec<&'e Value>> {
     let [key] = &table.spec().key[..] else { return None };
     let is_key = |expr: &Expr| matches!(expr.kind, ExprKind::Param(0)) && key.ty.repr() != Repr::Float;
@@ -217,7 +218,7 @@ fn select(
 ) -> Result<Answer, FoldError> {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let wanted = wanted(limit);
-    // Of rows in order, the first are known when all have been seen.
+    // With an order, the first rows are only known after all rows.
     each_row(row_source, filter, now, |row| {
         rows.push(row.to_vec());
         Ok(order.is_some() || rows.len() <= wanted)
@@ -237,7 +238,7 @@ fn select(
     Ok(Answer { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..Answer::default() })
 }
 
-/// What rows come to together.
+/// The aggregates of rows.
 fn summarize(
     row_source: &RowSource,
     (summary, types): (&Summary, &[Type]),
@@ -254,12 +255,12 @@ fn summarize(
     Ok(Answer { columns, rows: rows.iter().map(row).collect(), is_cut, ..Answer::default() })
 }
 
-/// How many rows an answer has at most.
+/// The maximum of rows in an answer with this limit.
 fn wanted(limit: Option<u64>) -> usize {
     limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize))
 }
 
-/// Leaves out rows that an answer does not have, and tells whether more were asked for.
+/// Truncates the rows to the limit; returns whether the caller requested more rows than an answer holds.
 fn cut(rows: &mut Vec<Vec<Value>>, limit: Option<u64>) -> bool {
     let wanted = wanted(limit);
     let is_cut = rows.len() > wanted && limit.is_none_or(|limit| limit as usize > wanted);
@@ -272,14 +273,14 @@ pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
         (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
         (Value::Int(a), Value::Int(b)) => (*a as u64).cmp(&(*b as u64)),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        // NaN sorts last, whatever its sign.
+        // NaN sorts last, with either sign.
         (Value::Float(a), Value::Float(b)) => a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b)),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
         (a, b) => (*a != Value::Null).cmp(&(*b != Value::Null)),
     }
 }
 
-/// A value as people and programs read it.
+/// A value in the form of answers.
 fn shown(value: &Value, ty: Type) -> serde_json::Value {
     match (value, ty) {
         (Value::Null, _) => serde_json::Value::Null,
@@ -293,7 +294,7 @@ fn shown(value: &Value, ty: Type) -> serde_json::Value {
             status.map_or_else(|| (*n).into(), |status| status.name().into())
         }
         (Value::Int(n), _) => (*n).into(),
-        // As `weft load` reads them.
+        // The same form as `weft load` reads.
         (Value::Bytes(bytes), ty @ Type::Bytes(_)) => format!("0x{}", ty.shown(bytes)).into(),
         (Value::Bytes(bytes), ty) => ty.shown(bytes).into(),
     }

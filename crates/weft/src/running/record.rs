@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use weft_api::{Bundle, RECORD_SECONDS_MAX, RECORDINGS_MAX, RecordRequest, Recording};
 use weft_engine::recording::{Ended, Limits, RECORDING_BYTES_MAX};
 
-/// What is recorded, by link.
+/// The recordings, by link.
 #[derive(Default)]
 pub(super) struct Recordings {
     links: BTreeMap<String, OpenRecording>,
-    /// How many there have been.
+    /// The number of recordings so far.
     n: u64,
 }
 
-/// What a link ran when its recording began.
+/// A link's program and settings when its recording began.
 struct OpenRecording {
     id: u64,
     link: Link,
@@ -23,16 +23,16 @@ struct OpenRecording {
 
 #[derive(Clone, Copy)]
 enum Link {
-    /// With so many bits a second.
+    /// A link of packets with this rate, in bits a second.
     OfPackets(Option<u64>),
-    /// With so many calls under way, and so many nanoseconds from one to the next.
+    /// A link of calls: the maximum of calls under way, and the nanoseconds between two calls.
     Calls(Option<u32>, Option<u64>),
 }
 
 impl Running {
-    /// Has a link recorded from now on; a number that the recording is known by.
+    /// Starts to record a link; returns the id of the recording.
     pub(crate) fn record(&self, request: &RecordRequest) -> Result<u64, Refusal> {
-        // Nobody changes the program meanwhile: the recording begins with the one that it is told by.
+        // Held so that the program does not change: the recording starts with the program that it contains.
         let control = lock(&self.parts.control);
         let refuse = |text: String| refused_in_words(&text, control.compiler.version());
         let limits = limits(request).map_err(&refuse)?;
@@ -68,7 +68,7 @@ impl Running {
         Ok(id)
     }
 
-    /// How far the recordings are.
+    /// The progress of the recordings.
     pub(crate) fn recordings(&self) -> Vec<Recording> {
         let recorded = lock(&self.parts.recorded);
         let node = lock(&self.parts.node);
@@ -91,7 +91,7 @@ impl Running {
         found.into_iter().map(one).collect()
     }
 
-    /// The file of a recording, which is no more. None: there is none, or its link has gone.
+    /// Ends a recording, and returns its file. None if there is no recording, or its link is gone.
     pub(crate) fn take_recording(&self, link: &str) -> Option<String> {
         let OpenRecording { link: kind, program, .. } = lock(&self.parts.recorded).links.remove(link)?;
         let node = lock(&self.parts.node);
@@ -115,7 +115,7 @@ impl Running {
         }
     }
 
-    /// Lets go of a recording that nobody has asked for.
+    /// Drops a recording that no client has fetched.
     pub(crate) fn forget_recording(&self, link: &str, id: u64) {
         if lock(&self.parts.recorded).links.get(link).is_some_and(|begun| begun.id == id) {
             self.take_recording(link);

@@ -1,9 +1,9 @@
-//! Rows of tables that handlers write, changed from outside.
+//! Updates rows of tables that handlers also write.
 //!
-//! Whoever writes such a table has it alone, or holds the lock of the row's stripe. So the workers carry changes out
-//! themselves, between two batches ([`weft_io::Node::run_errand`]): of one table the first, of tables PER WORKER each
-//! its own. They look again whether a row is still as the statement says. No handler hears of it: `ON TIMEOUT` and
-//! `ON EVICT` are for rows that leave by themselves.
+//! Only a worker that owns such a table, or that holds the lock of the row's stripe, may write it. So the workers
+//! execute the updates themselves, between two batches ([`weft_io::Node::run_errand`]): the first worker for a shared
+//! table, each worker for its own part of a table PER WORKER. They check again that a row still meets the statement's
+//! condition. No handler runs: `ON TIMEOUT` and `ON EVICT` are for rows that expire or are evicted.
 
 use super::answer::{each_of, meets};
 use super::rows::UpdateError;
@@ -21,17 +21,17 @@ use weft_lang::hir::Expr;
 /// Rows that a worker changes between two batches: some ten microseconds.
 const ROWS_AT_ONCE: usize = 64;
 
-/// What becomes of the rows that a statement finds.
+/// The change to the rows that a statement selects.
 #[derive(Clone)]
 pub(super) enum RowUpdate {
-    /// They go.
+    /// Deletes them.
     Delete,
-    /// Columns get the values of these.
+    /// Sets columns to the values of expressions.
     Set(Vec<(usize, Expr)>),
 }
 
 impl RowUpdate {
-    /// What a statement does to which rows, if it is one of those.
+    /// The update of a statement, with its condition; None for other statements.
     pub(super) fn of(statement: &StatementKind) -> Option<(Option<&Expr>, Self)> {
         match statement {
             StatementKind::Update { set, filter } => Some((filter.as_ref(), Self::Set(set.clone()))),
@@ -41,7 +41,7 @@ impl RowUpdate {
     }
 }
 
-/// Changes or deletes the rows that meet a condition; how many that were.
+/// Updates or deletes the rows that meet a condition; returns how many.
 pub(super) fn update_rows(
     parts: &Parts,
     view: &TableView,
@@ -52,7 +52,7 @@ pub(super) fn update_rows(
     for (at, table) in view.tables.iter().enumerate() {
         let n_keys = table.spec().key.len();
         let mut keys = Vec::new();
-        // What cannot be worked out, or does not fit, is found before anything has changed.
+        // Find all errors before changing anything.
         let mut unfit = None;
         let now = clock::now();
         let found = each_of(table, filter, (now, now), |row| {
@@ -85,7 +85,7 @@ pub(super) fn update_rows(
     })
 }
 
-/// Puts rows in a table that all workers have, one after the other: those in front of one that finds no room stay.
+/// Inserts rows into a table of all workers, one after the other. If a row finds no room, the earlier ones stay.
 pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Result<Counts, UpdateError> {
     let table = &view.tables[0];
     for (at, change) in changes.iter().enumerate() {
@@ -124,7 +124,7 @@ fn check_change(table: &Table, change: &Change) -> Result<(), WhyNot> {
     }
 }
 
-/// A row as an UPDATE would leave it.
+/// The result of an UPDATE on a row.
 pub(super) fn updated(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Vec<Value>, FoldError> {
     let mut new = row.to_vec();
     for (at, value) in set {
@@ -133,7 +133,7 @@ pub(super) fn updated(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result
     Ok(new)
 }
 
-/// Whether the row was still there as the statement says, and is changed.
+/// Updates a row if it still meets the condition; returns whether it did.
 fn update_row(table: &Table, row: Row, filter: Option<&Expr>, update: &RowUpdate, now: Time) -> bool {
     if row.is_none() {
         return false;
@@ -182,7 +182,7 @@ fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), Wh
     })
 }
 
-/// Does something with the row of a key, or with none, under the lock of the key.
+/// Calls `change` with the row of a key, or with none, under the lock of the key.
 fn on_row<T>(table: &Table, key: &[Value], change: impl FnOnce(Row, Time) -> T) -> T {
     let (hash, now) = (table.hash_values(key), clock::now());
     table.lock(hash);

@@ -1,4 +1,4 @@
-//! Tables of a node that runs: asked, changed, and rebuilt in the background.
+//! Queries and changes the tables of a running node, and rebuilds compiled rules in the background.
 
 use super::alter::QueryKind;
 use super::answer::{RowSource, StatementError, answer, each_row, named, row_source};
@@ -22,18 +22,18 @@ use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
 use weft_lang::hir::{Network, Table};
 use weft_lang::source::{SourceMap, Span};
 
-/// What was built of rules is built anew at most so often.
+/// The least interval between two rebuilds of compiled rules.
 pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
-/// Code is made anew when there was no change for so long.
+/// Code is recompiled after this time without a change,
 const QUIET: Duration = Duration::from_secs(1);
-/// Rows that are too old are looked for so often.
+/// The interval between searches for expired rows,
 const AGE_EVERY: Duration = Duration::from_millis(100);
-/// And not before so many times as long as the last look took: it holds up changes.
+/// or this many times the duration of the last search, if that is longer: a search blocks changes.
 const AGE_REST: u32 = 9;
-/// And after so long, if changes do not end.
+/// or after this time, if changes do not stop.
 const UNQUIET_MAX: Duration = Duration::from_secs(10);
 
-/// What is said of a statement that is refused behind others, which stay done.
+/// Adds to a refusal that the earlier statements are done, and stay so.
 fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {
     match done {
         0 => refused,
@@ -43,7 +43,7 @@ fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {
 }
 
 impl Running {
-    /// Carries out statements on tables, one after the other.
+    /// Executes statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
         job::run(|| self.query_here(text)).unwrap_or_else(|broken| {
             let refused = refused_by(&[broken.diagnostic()], &SourceMap::new(), AtFault::Environment);
@@ -61,7 +61,7 @@ impl Running {
             }
             QueryKind::Others => {}
         }
-        // Asked before the program is held: the workers answer for themselves.
+        // Before locking the program: the workers answer on their own.
         let status = self.status().unwrap_or_default();
         let mut control = lock(&self.parts.control);
         let network = system::with_tables(&control.network);
@@ -86,8 +86,8 @@ impl Running {
         Ok(answers)
     }
 
-    /// Puts rows into a table, all or none; of a table that handlers fill, those in front of one that finds no room
-    /// stay.
+    /// Inserts rows into a table, all or none. Exception: in a table that handlers write, the rows before one that
+    /// finds no room stay.
     pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
@@ -207,7 +207,7 @@ impl Running {
         self.change(control, &name, changes).map_err(|error| error.into_why(statement, &name))
     }
 
-    /// Changes rows, waits until all workers see it, and has what is built of them built anew.
+    /// Changes rows, waits until all workers see the change, and triggers a rebuild of compiled rules.
     fn change(
         &self,
         control: &mut Control,
@@ -215,7 +215,7 @@ impl Running {
         changes: Vec<Change>,
     ) -> Result<Answer, UpdateError> {
         let begun = Instant::now();
-        // Tables of the node have no declaration, and are not changed.
+        // System tables have no declaration, and cannot be changed.
         if let Ok((_, table)) = find(&control.network, &name.to_string()) {
             check_rows(&table, &changes)?;
         }
@@ -226,23 +226,23 @@ impl Running {
             control.compiler.store().change(name, changes, clock::now()).map_err(UpdateError::Change)?;
         let counts = pending.counts;
         publish(&self.parts, control, pending).map_err(UpdateError::Refused)?;
-        // If it is told already, it looks again.
+        // A full channel is fine: the receiver will look again.
         let _ = self.parts.changed.try_send(());
         Ok(answer_of(counts, begun))
     }
 }
 
-/// Why a row of a request is not put in.
+/// Why a row of a request was refused.
 fn row_error(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
     format!("row {} of {name}: {}", request.first + error.at as u64 + 1, error.why)
 }
 
-/// What came of a statement that all workers see by now.
+/// The answer of a statement whose change all workers see.
 fn answer_of(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
     Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
 }
 
-/// Whether what the table says of every row holds of these.
+/// Checks rows against the CHECKs of a table.
 fn check_rows(table: &Table, changes: &[Change]) -> Result<(), UpdateError> {
     if table.checks.is_empty() {
         return Ok(());
@@ -260,9 +260,9 @@ fn check_rows(table: &Table, changes: &[Change]) -> Result<(), UpdateError> {
 /// Why rows were not changed.
 pub(super) enum UpdateError {
     Change(ChangeError),
-    /// The same, but the rows in front of this one were.
+    /// As `Change`, but the rows before this one were changed.
     Partial(ChangeError),
-    /// A CHECK of the table does not hold of this one.
+    /// The row breaks a CHECK of the table.
     Check {
         at: usize,
         why: String,
@@ -272,7 +272,7 @@ pub(super) enum UpdateError {
 }
 
 impl UpdateError {
-    /// The same of a statement.
+    /// The error of a statement.
     fn into_why(self, statement: &Statement, name: &TableName) -> StatementError {
         let is_broken = matches!(self, Self::Partial(_));
         let ChangeError { at, why } = match self {
@@ -304,9 +304,9 @@ impl UpdateError {
     }
 }
 
-/// Rebuilds what is older than changes, and makes code anew that was made for other rules, until the node is gone.
+/// Rebuilds outdated rules, and recompiles code for them, until the node is gone.
 pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
-    // Since when there are changes that code was not made anew for.
+    // The time of the first change that the code does not know.
     let mut since: Option<Instant> = None;
     loop {
         let come = match since {
@@ -322,7 +322,7 @@ pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
             if !rebuild_once(&parts) {
                 break;
             }
-            // No more than half a core goes into it.
+            // Use at most half a core.
             let rest = begun.elapsed().max(REBUILD_EVERY);
             drop(parts);
             std::thread::sleep(rest);
@@ -334,8 +334,7 @@ pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
     }
 }
 
-/// Makes the code of chains on ports anew, if what it was made for has another shape by now. It does without: what
-/// cannot be compiled runs on as it is.
+/// Recompiles the chains on ports if their rules have changed shape. If that fails, the old code runs on.
 fn recompile_for_shape(parts: &Parts) {
     let mut control = lock(&parts.control);
     if control.packets.is_none() || !control.compiler.store().is_outdated() {
@@ -350,7 +349,7 @@ fn recompile_for_shape(parts: &Parts) {
     }
 }
 
-/// Takes out rows that are too old, until the node is gone.
+/// Removes expired rows, until the node is gone.
 pub(super) fn run_expiry(parts: &Weak<Parts>) {
     loop {
         let Some(parts) = parts.upgrade() else { return };
@@ -360,7 +359,7 @@ pub(super) fn run_expiry(parts: &Weak<Parts>) {
     }
 }
 
-/// How long it took to look, without what was done then.
+/// Removes expired rows once; returns the duration of the search alone.
 fn expire_once(parts: &Parts) -> Duration {
     let mut control = lock(&parts.control);
     let (begun, now) = (Instant::now(), clock::now());
@@ -375,7 +374,7 @@ fn expire_once(parts: &Parts) -> Duration {
     took
 }
 
-/// Rebuilds what most has changed in; false if nothing has.
+/// Rebuilds the rules with the most changes; false if there are none.
 fn rebuild_once(parts: &Parts) -> bool {
     let mut control = lock(&parts.control);
     let store = control.compiler.store();
@@ -392,7 +391,7 @@ fn rebuild_once(parts: &Parts) -> bool {
     }
 }
 
-/// Hands a change to all workers, and settles it.
+/// Sends a change to all workers, and completes it.
 pub(super) fn publish(parts: &Parts, control: &mut Control, pending: Pending) -> Result<(), Refusal> {
     let node = lock(&parts.node);
     let taken = node.as_ref().ok_or(Refusal::Stopping)?.take_up(&pending.swap);
@@ -411,7 +410,7 @@ pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), 
             network.chains.iter().find(|known| known.name == chain).and_then(|known| {
                 let instance = known.instances.iter().find(|known| known.name == instance)?;
                 let tables = &network.elements[instance.element].tables;
-                // One of another stage is named by that.
+                // A table of another stage has that stage in its name.
                 let is_own = |known: &&Table| known.name == table && known.filled != Some(Filler::Stage);
                 let table = tables.iter().find(is_own)?;
                 Some((&*known.name, &*instance.name, table))

@@ -1,4 +1,4 @@
-//! What rows come to together: the groups of a SELECT, and what is counted of each.
+//! Aggregates of a SELECT: its groups, and their sums.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use weft_lang::hir::{Aggregate, Expr};
 
 use super::answer::{StatementError, compare};
 
-/// What is known of the rows so far.
+/// The groups so far.
 pub(super) struct Groups<'a> {
     summary: &'a Summary,
     types: &'a [Type],
@@ -20,13 +20,13 @@ pub(super) struct Groups<'a> {
 }
 
 struct Group {
-    /// A row of it.
+    /// One row of the group.
     row: Vec<Value>,
-    /// What there is of each item.
+    /// The state of each item.
     sums: Vec<Sum>,
 }
 
-/// What rows have in common. They come in its order.
+/// The values that a group's rows share; groups are sorted by it.
 #[derive(PartialEq)]
 struct Key(Vec<(Value, Type)>);
 
@@ -46,7 +46,7 @@ impl PartialOrd for Key {
 }
 
 impl<'a> Groups<'a> {
-    /// Of rows with columns of these types.
+    /// Groups of rows with columns of these types.
     pub(super) fn new(summary: &'a Summary, types: &'a [Type], now: Time) -> Self {
         let mut groups = BTreeMap::new();
         if summary.group.is_empty() {
@@ -101,14 +101,14 @@ fn type_of(measure: &Measure) -> Type {
     }
 }
 
-/// What an aggregate knows of the rows so far.
+/// The state of an aggregate.
 struct Sum {
     /// Rows with a value.
     n: u64,
-    /// Of whole numbers: no table has so many rows that it overflows.
+    /// The sum of integers: no table has enough rows to overflow it.
     whole: i128,
     float: f64,
-    /// The least or greatest, and what is asked of its row.
+    /// The minimum or maximum so far, and the requested value of its row.
     best: Value,
     result: Value,
 }
@@ -172,7 +172,7 @@ impl Sum {
         }
     }
 
-    /// None if it does not fit.
+    /// The sum; None if it does not fit the type.
     fn sum(&self, ty: Type) -> Option<Value> {
         match ty {
             Type::F64 => Some(Value::Float(self.float)),

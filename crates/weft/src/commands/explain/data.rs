@@ -1,4 +1,4 @@
-//! The same as data.
+//! The reports as JSON.
 
 use super::report::{
     Chain, ClashReport, Columns, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport,
@@ -10,7 +10,7 @@ use weft_core::classify::Description;
 use weft_lang::ast::Side;
 use weft_opt::plan::{Copied, LicensedBy};
 
-/// One object with all chains, and what is said of queues.
+/// One object with all chains, and the queues' data.
 pub(super) fn of(chains: &[Chain], queues: Value) -> Value {
     json!({ "chains": chains.iter().map(chain).collect::<Vec<_>>(), "queues": queues })
 }
@@ -68,7 +68,7 @@ fn parallel(parallel: &Parallel) -> Value {
     })
 }
 
-/// What a copy is of, in a word.
+/// The source of a copy, in a word.
 pub(super) fn copied(copied: Copied) -> &'static str {
     match copied {
         Copied::Nothing => "nothing",
@@ -120,7 +120,7 @@ fn plan(plan: &PlanReport) -> Value {
     })
 }
 
-/// The words of a chain that license what a rule forbids.
+/// The construct of a chain that permits what a rule forbids.
 pub(super) fn by(by: LicensedBy) -> &'static str {
     match by {
         LicensedBy::Braces => "braces",

@@ -1,4 +1,4 @@
-//! Effects in words.
+//! Describes effects in words.
 
 use super::report::Effect;
 use std::collections::BTreeMap;
@@ -9,18 +9,18 @@ use weft_ir::program::{ChainProgram, SinkTarget};
 use weft_opt::effects::{Cell, Effects, Ending, Key, Lines, Source, Sources};
 use weft_opt::plan::Sharding;
 
-/// The most names of what a key is made of, or an end depends on.
+/// The most names listed for a key's parts, or for an end's conditions.
 const SOURCES_MAX: usize = 6;
 
-/// The names that a handler's effects are told by.
+/// The program whose names describe a handler's effects.
 pub(super) struct EffectNames<'p> {
     pub(super) program: &'p ChainProgram,
-    /// Its inputs are those of the request direction.
+    /// The inputs are those of the request direction.
     pub(super) is_request: bool,
 }
 
 impl EffectNames<'_> {
-    /// The effects of a handler, those on the tuple first, its ends last.
+    /// The effects of a handler: first those on the tuple, last its ends.
     pub(super) fn of(&self, effects: &Effects) -> Vec<Effect> {
         let mut named = Vec::new();
         let mut add = |kind, what: Vec<String>, lines: Lines| {
@@ -68,11 +68,11 @@ impl EffectNames<'_> {
         &self.program.tables[usize::from(id.0)].spec
     }
 
-    /// Inputs, then state.
+    /// The names of inputs, then of state.
     fn reads(&self, effects: &Effects) -> (Vec<String>, Lines) {
         let mut names: Vec<String> = Vec::new();
         for name in effects.reads.keys().map(|id| self.input(*id)) {
-            // A layer stands for all of its versions, each an input of its own.
+            // A layer has an input for each of its versions; name it once.
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -80,7 +80,7 @@ impl EffectNames<'_> {
         let mut lines = all(effects.reads.values());
         for (cell, used) in effects.cells.iter().filter(|(_, used)| !used.reads.is_empty()) {
             match *cell {
-                // That is what a look is; tables to which rows are sent alone are not read.
+                // A look has its own effect, and tables that only receive rows are not read.
                 Cell::Rows(_) | Cell::Sent(_) => continue,
                 Cell::Column(id, column) => {
                     names.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
@@ -171,10 +171,10 @@ impl EffectNames<'_> {
         effects.sinks.keys().map(describe).collect()
     }
 
-    /// One for each way to end; those for want of room are told as one.
+    /// One effect for each way to end; ends for lack of room are merged.
     fn ends(&self, effects: &Effects) -> Vec<Effect> {
         let describe = |end: &Ending| {
-            // That the room must suffice to get there is true of nearly everything.
+            // Nearly every end depends on room, so it says nothing.
             let when: Sources = end.when.iter().copied().filter(|source| *source != Source::Room).collect();
             let by = if when.is_empty() { String::new() } else { format!(", by {}", self.sources(&when)) };
             Effect { kind: "may end", what: format!("{}{by}", end.kind), lines: [end.line].into() }
@@ -193,7 +193,7 @@ impl EffectNames<'_> {
         ends
     }
 
-    /// By their names, or how many there are where names would say less: all that a handler reads is listed once.
+    /// The names, or their number if there are too many: a handler's reads are listed elsewhere.
     fn sources(&self, sources: &Sources) -> String {
         if sources.len() > SOURCES_MAX {
             return format!("{} of what it reads", sources.len());
@@ -212,7 +212,7 @@ impl EffectNames<'_> {
     }
 }
 
-/// Whether a table could be spread over nodes.
+/// Whether, and by which key, a table can be spread over nodes.
 pub(super) fn sharding(program: &ChainProgram, sharding: &Sharding) -> String {
     match sharding {
         Sharding::Replicated => "every node can have all of it: no handler writes it".to_owned(),
@@ -231,7 +231,7 @@ fn all<'l>(lines: impl Iterator<Item = &'l Lines>) -> Lines {
     lines.flatten().copied().collect()
 }
 
-/// A key that is one constant held as bytes, as programs write it: an address is not its bytes.
+/// A key that is one constant of bytes, as programs write it: an address is not its bytes.
 fn constant(key: &Key, table: &TableSpec) -> Option<String> {
     let ([column], Some(known)) = (&table.key[..], &key.known) else { return None };
     (column.ty.repr() == Repr::Bytes).then(|| format!("'{}'", column.ty.shown(known)))

@@ -1,4 +1,4 @@
-//! What filters do, in words.
+//! Describes filters in words.
 
 use crate::commands::{count, grouped};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use weft_core::filter::{
     Reliability, Retry, StatusSet, Timeouts,
 };
 
-/// Each policy with what it does, seen from the caller. `keys` are the keys as the program writes them.
+/// Each policy with its effect, seen from the caller. `keys` are the keys as the program writes them.
 pub(super) fn policies(policies: &Policies, keys: &[String]) -> Vec<(&'static str, String)> {
     let key = |key: KeyId| keys.get(usize::from(key.0)).map_or("key", String::as_str);
     let mut rows: Vec<(&'static str, String)> = Vec::new();
@@ -179,7 +179,7 @@ fn calls(n: u32) -> String {
     count(u64::from(n), "call")
 }
 
-/// What a policy takes for a failure, in the fewest words.
+/// The statuses that a policy counts as failures, in the fewest words.
 fn statuses(set: StatusSet) -> String {
     if set == StatusSet::server_errors() {
         return "errors of the server".to_owned();

@@ -1,4 +1,4 @@
-//! What queues cost before they run: levels, handlers, operations a packet, memory.
+//! Explains queues: levels, handlers, operations per packet, memory.
 
 use crate::commands::link::spec::rate_text;
 use crate::commands::{count, grouped};
@@ -12,25 +12,25 @@ use weft_lang::hir::{CallLink, CallsOf, Link, Network};
 
 /// A queue that is explained.
 pub(super) struct ExplainedQueue {
-    /// The link that it stands at.
+    /// The link of the queue, if it has one.
     pub(super) link: Option<LinkInfo>,
     pub(super) program: QueueProgram,
 }
 
-/// A link, without its queue.
+/// A link without its queue.
 pub(super) enum LinkInfo {
     Packets { name: String, port: String, ingress: bool, bits_per_s: Option<u64> },
     Calls { name: String, of: String, is_listener: bool, concurrency: Option<u32>, per_s: Option<f64> },
 }
 
 impl LinkInfo {
-    /// What stands at a port.
+    /// A link on a port.
     pub(super) fn of_port(network: &Network, link: &Link) -> Self {
         let port = network.ports[link.port].name.clone();
         Self::Packets { name: link.name.clone(), port, ingress: link.ingress, bits_per_s: link.rate }
     }
 
-    /// What stands in front of calls.
+    /// A link of calls.
     pub(super) fn of_calls(network: &Network, link: &CallLink) -> Self {
         let (of, is_listener) = match link.of {
             CallsOf::Listener(at) => (network.listeners[at].name.clone(), true),
@@ -70,12 +70,12 @@ impl LinkInfo {
     }
 }
 
-/// Queues as data.
+/// Queues as JSON.
 pub(in crate::commands) fn data(programs: &[QueueProgram]) -> Value {
     programs.iter().map(program).collect()
 }
 
-/// The same, those of links with these.
+/// Queues with their links, as JSON.
 pub(super) fn data_of(explained: &[ExplainedQueue]) -> Value {
     let one = |ExplainedQueue { link, program }: &ExplainedQueue| {
         let mut data = self::program(program);
@@ -85,7 +85,7 @@ pub(super) fn data_of(explained: &[ExplainedQueue]) -> Value {
     explained.iter().map(one).collect()
 }
 
-/// What each handler of queues costs at worst, for a person; nothing if there are none.
+/// A table of each handler's worst-case cost; empty without handlers.
 pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
     let columns =
         [("queue", Align::Left), ("of", Align::Left), ("handler", Align::Left), ("operations", Align::Right)];
@@ -108,7 +108,7 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
     }
 }
 
-/// Queues as a person reads them, those of links with these.
+/// Queues with their links, as text.
 pub(super) fn text(explained: &[ExplainedQueue]) -> String {
     let link = |link: &Option<LinkInfo>| link.as_ref().map(LinkInfo::text).unwrap_or_default();
     let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &one(program));
@@ -216,7 +216,7 @@ fn limit(limit: &Limit) -> String {
     format!("{}; {goes}", bounds.join(" and "))
 }
 
-/// A handler as the language calls it.
+/// A handler's name in the language.
 fn name(level: &Level, moment: Moment) -> String {
     match moment {
         Moment::Key => "PARTITION BY".to_owned(),

@@ -1,4 +1,4 @@
-//! What there is to be told of a chain, in words but not in lines.
+//! The report of a chain, independent of its output format.
 
 use super::effect_names::{EffectNames, sharding};
 use super::filters;
@@ -25,54 +25,55 @@ pub(super) struct Chain {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) methods: String,
-    /// Of a chain on ports.
+    /// Set for a chain on ports.
     pub(super) frames: Option<FramesReport>,
-    /// Where frames go on that are steered: the edge, and the stages behind it.
+    /// The branches of steered frames: the edge, and the stages after it.
     pub(super) branches: Vec<(String, Vec<String>)>,
     pub(super) level: Level,
     pub(super) plan: PlanReport,
     /// In the order as written.
     pub(super) elements: Vec<Element>,
-    /// So, too.
+    /// In the order as written.
     pub(super) filters: Vec<Filter>,
-    /// Each two elements.
+    /// All pairs of elements.
     pub(super) pairs: Vec<Pair>,
     pub(super) tables: Vec<TableReport>,
     /// Fields, headers and facts that are read or written, by direction.
     pub(super) request: Columns,
     pub(super) response: Columns,
     pub(super) parallel: Parallel,
-    /// At each cut of the order that runs.
+    /// The header at each cut of the order that runs.
     pub(super) headers: Vec<HeaderReport>,
 }
 
-/// How a chain looks at frames.
+/// What a chain parses of frames.
 pub(super) struct FramesReport {
-    /// The protocols that are looked at, by name.
+    /// The parsed protocols, by name.
     pub(super) layers: Vec<String>,
-    /// Rules of theirs by which a frame may be malformed.
+    /// The number of their rules that can make a frame malformed.
     pub(super) n_checks: usize,
 }
 
-/// What is taken from a message, once for the whole chain.
+/// The columns that the whole chain extracts from a message.
 pub(super) struct Columns {
     pub(super) names: Vec<String>,
-    /// How many of them are fields of the message, and how many it has; None where methods have different messages.
+    /// The number of message fields among them, and of all fields of the message; None if methods have different
+    /// messages.
     pub(super) fields: Option<(usize, usize)>,
 }
 
-/// What could run side by side.
+/// The possible parallel execution.
 pub(super) struct Parallel {
     /// Elements by step.
     pub(super) steps: Vec<Vec<String>>,
-    /// Nanoseconds that this would save of a call, and that it would cost.
+    /// The time that this would save per call, and that it would cost, in nanoseconds.
     pub(super) saves_ns: f64,
     pub(super) costs_ns: f64,
-    /// Each two elements, in the order that runs.
+    /// All pairs, in the order that runs.
     pub(super) pairs: Vec<OverlapReport>,
 }
 
-/// Two elements that could run side by side, or could not.
+/// A pair of elements that could run in parallel, or the reason against it.
 pub(super) struct OverlapReport {
     pub(super) front: String,
     pub(super) behind: String,
@@ -81,41 +82,41 @@ pub(super) struct OverlapReport {
 
 /// The header at a cut.
 pub(super) struct HeaderReport {
-    /// The element behind the cut; None behind the last.
+    /// The element after the cut; None after the last one.
     pub(super) before: Option<String>,
-    /// Names, bytes, and whether the text comes on top.
+    /// Names, bytes, and whether a text of variable length is added.
     pub(super) fields: Vec<(String, u64, bool)>,
     pub(super) bytes: u64,
 }
 
 /// The order that the chain runs in.
 pub(super) struct PlanReport {
-    /// As written, and as planned; filters among elements.
+    /// The stages as written, and as planned, with filters.
     pub(super) written: Vec<String>,
     pub(super) order: Vec<String>,
-    /// What a call is expected to take in its elements, in nanoseconds.
+    /// The expected time of a call in its elements, in nanoseconds.
     pub(super) written_ns: f64,
     pub(super) planned_ns: f64,
-    /// No permitted order costs less.
+    /// No permitted order is cheaper.
     pub(super) is_exact: bool,
-    /// A better order that would save too little, and what it would take.
+    /// A better order that would save too little, and its time.
     pub(super) not_taken: Option<(Vec<String>, f64)>,
-    /// What elements cost, in the order as planned.
+    /// The cost of each element, in the planned order.
     pub(super) figures: Vec<(String, ElementFigures)>,
-    /// Elements in another order than a rule would have it, and by which words of the chain.
+    /// Elements in an order that a rule forbids, and the construct that permits it.
     pub(super) licences: Vec<LicenceReport>,
-    /// Fields that are set for nothing: the element, the field, and the element that sets it anew.
+    /// Fields that are set in vain: the element, the field, and the element that overwrites it.
     pub(super) dead: Vec<(String, String, String)>,
-    /// Two elements that take each other back, and those that may cross both.
+    /// Pairs of elements that undo each other, and the elements that may cross both.
     pub(super) crossings: Vec<(String, String, Vec<String>)>,
 }
 
-/// That the chain allows what a rule forbids.
+/// An order that the chain permits against a rule.
 pub(super) struct LicenceReport {
     pub(super) front: String,
     pub(super) behind: String,
     pub(super) by: LicensedBy,
-    /// The rules that are set aside.
+    /// The rules that do not apply.
     pub(super) rules: Vec<Rule>,
 }
 
@@ -123,14 +124,14 @@ pub(super) struct LicenceReport {
 pub(super) struct Filter {
     pub(super) name: String,
     pub(super) filter: String,
-    /// Where its text is.
+    /// The file of its text.
     pub(super) file: String,
-    /// It stands before the element with this number in the order as written.
+    /// The index of the element after it, in the order as written.
     pub(super) at: usize,
     pub(super) mandatory: bool,
-    /// Each with what it does, seen from the caller.
+    /// Each policy with its effect, seen from the caller.
     pub(super) policies: Vec<(&'static str, String)>,
-    /// What computes its keys.
+    /// The handler that computes its keys.
     pub(super) keys: Option<Handler>,
     /// The stages that each try passes.
     pub(super) wraps: Vec<String>,
@@ -138,11 +139,11 @@ pub(super) struct Filter {
 
 /// An instance of an element.
 pub(super) struct Element {
-    /// Its number in the order as written, what computes keys of filters included.
+    /// Its index in the order as written. Elements that compute keys of filters count, too.
     pub(super) at: usize,
     pub(super) name: String,
     pub(super) element: String,
-    /// Where its text is.
+    /// The file of its text.
     pub(super) file: String,
     pub(super) mandatory: bool,
     pub(super) fail_open: bool,
@@ -157,9 +158,9 @@ pub(super) struct Element {
 /// A handler.
 pub(super) struct Handler {
     pub(super) name: &'static str,
-    /// Operations at worst; those of EVERY are told together.
+    /// Worst-case operations; all EVERY handlers count as one.
     pub(super) ops: u64,
-    /// Nanoseconds for each 1024 bytes that its text functions are given, at worst.
+    /// Worst-case nanoseconds for each 1024 bytes of text arguments.
     pub(super) ns_per_kib: u64,
     pub(super) effects: Vec<Effect>,
 }
@@ -168,26 +169,26 @@ pub(super) struct Handler {
 pub(super) struct Effect {
     /// `reads`, `writes`, `may end`, ...
     pub(super) kind: &'static str,
-    /// What, in words.
+    /// The object, in words.
     pub(super) what: String,
-    /// On which lines.
+    /// The lines that cause it.
     pub(super) lines: Lines,
 }
 
-/// Two elements.
+/// A pair of elements.
 pub(super) struct Pair {
     pub(super) first: String,
     pub(super) second: String,
     /// At the chain's level.
     pub(super) may_swap: bool,
-    /// The words of the chain that let the second stand in front all the same.
+    /// The construct of the chain that permits the second in front.
     pub(super) licence: Option<LicensedBy>,
-    /// The strictest level at which they may.
+    /// The strictest level at which they may swap.
     pub(super) allowed_from: Option<Level>,
     pub(super) clashes: Vec<ClashReport>,
 }
 
-/// Why they may not.
+/// Why they may not swap.
 pub(super) struct ClashReport {
     pub(super) clash: Clash,
     /// It matters at the chain's level.
@@ -197,9 +198,9 @@ pub(super) struct ClashReport {
 
 /// A line of a program.
 pub(super) struct ProgramLine {
-    /// The instance whose element it is a line of.
+    /// The instance whose element the line belongs to.
     pub(super) element: String,
-    /// Which of the clash's lines of this element it is.
+    /// The index of the line among the clash's lines of this element.
     pub(super) nth: usize,
     pub(super) file: String,
     pub(super) line: u32,
@@ -211,35 +212,35 @@ pub(super) struct TableReport {
     pub(super) name: String,
     pub(super) rows_max: u64,
     pub(super) bytes_max: u64,
-    /// How old rows get, by what the age counts from.
+    /// The maximum ages of rows, by their start.
     pub(super) ages: Vec<(&'static str, Interval)>,
     pub(super) realisation: &'static str,
-    /// By what it could be spread over nodes, if it could.
+    /// The key by which nodes could share it, if there is one.
     pub(super) shard_by: Option<String>,
     /// In words.
     pub(super) sharding: String,
-    /// What its rows are compiled to, for each way in which elements match them.
+    /// The compiled form of its rows, for each way in which elements match them.
     pub(super) matched: Vec<Description>,
 }
 
-/// How old rows of a table get, by what the age counts from.
+/// The maximum ages of a table's rows, by their start.
 fn ages(spec: &TableSpec) -> Vec<(&'static str, Interval)> {
     let since_use = if spec.ttl_on_access { "access" } else { "write" };
     let ages = [(since_use, spec.ttl), ("insert", spec.ttl_on_insert)];
     ages.into_iter().filter_map(|(since, ttl)| Some((since, ttl?))).collect()
 }
 
-/// Tells of a chain, an index into [`Network::chains`]; `counted` is what a node that runs it has counted.
+/// Builds the report of a chain, an index into [`Network::chains`]. `counted` are a running node's counters.
 ///
 /// # Errors
-/// What cannot be lowered.
+/// The chain cannot be lowered.
 pub(super) fn explain(
     network: &Network,
     index: usize,
     sources: &SourceMap,
     counted: CountedElements<'_>,
 ) -> Result<Chain, Vec<Diagnostic>> {
-    // Locks are planned where there is more than one worker; what things cost is told for one, as `check` does.
+    // Locks are planned for more than one worker; costs are those of one, as in `check`.
     let program = lower_with_lines(network, index, &LowerOptions { workers: 2 }, sources)?;
     let alone = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources)?;
     let chain = &network.chains[index];
@@ -284,13 +285,13 @@ struct ReportBuilder<'n> {
     chain: &'n hir::Chain,
     program: &'n ChainProgram,
     sources: &'n SourceMap,
-    /// At worst.
+    /// In the worst case.
     cost: &'n Cost,
 }
 
 impl ReportBuilder<'_> {
-    /// The stages in an order of the elements. Nothing moves across a filter, so each keeps its place; one with keys
-    /// has the name of the element that computes them.
+    /// The stages in an order of the elements. Nothing moves across a filter, so each keeps its position. A filter with
+    /// keys has the name of the element that computes them.
     fn names(&self, order: &[usize]) -> Vec<String> {
         let filters = |at: usize| {
             let here = self.chain.filters.iter().filter(move |filter| filter.at == at && !filter.has_keys);
@@ -311,7 +312,7 @@ impl ReportBuilder<'_> {
         (format!("{}.{edge}", from.name), stages.collect())
     }
 
-    /// Whether it is one that the program names, not what computes the keys of a filter.
+    /// Whether the program names the element. Elements that compute keys of filters are hidden.
     fn is_element(&self, at: usize) -> bool {
         self.chain.keys_of(at).is_none()
     }
@@ -337,7 +338,7 @@ impl ReportBuilder<'_> {
         }
     }
 
-    /// The keys that an element computes, as they are written; in parentheses if they are more than a name.
+    /// The keys that an element computes, as written; in parentheses if a key is more than a name.
     fn keys(&self, at: usize) -> Vec<String> {
         let element = &self.network.elements[self.chain.instances[at].element];
         let stmts = element.handlers.iter().flat_map(|handler| &handler.body);
@@ -395,7 +396,7 @@ impl ReportBuilder<'_> {
         }
     }
 
-    /// What is taken of a direction, and of how many fields of the message there are.
+    /// The columns of a direction, and the number of fields of its message.
     fn columns(&self, direction: &Direction, message: fn(&hir::Method) -> usize) -> Columns {
         let is_field = |input: &&Input| input.place.path().is_some();
         let is_taken = |input: &&Input| !matches!(input.place, InputPlace::Key(_));
@@ -430,7 +431,8 @@ impl ReportBuilder<'_> {
         }
     }
 
-    /// Steps by name. What a filter wraps waits for it, so each is a step of its own; one with keys already is.
+    /// The names of each step. Elements inside a filter wait for it, so each filter is its own step; one with keys
+    /// already is.
     fn steps(&self, steps: &[Vec<usize>]) -> Vec<Vec<String>> {
         let mut filters = self.chain.filters.iter().filter(|filter| !filter.has_keys).peekable();
         let mut named: Vec<Vec<String>> = Vec::new();
@@ -447,7 +449,7 @@ impl ReportBuilder<'_> {
 
     fn headers(&self, ordered: &PlannedChain) -> Vec<HeaderReport> {
         if self.program.frames.is_some() {
-            // Frames carry all that the stages beyond a cut read.
+            // Frames carry everything that later stages read.
             return Vec::new();
         }
         let order = &ordered.plan.order;
@@ -527,7 +529,7 @@ impl ReportBuilder<'_> {
         }
     }
 
-    /// The lines that cause a clash; a chain's ORDER has none of its own.
+    /// The lines that cause a clash; ORDER of a chain has no lines of its own.
     fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<ProgramLine> {
         let of = |instance: usize, lines: &Lines| {
             let element = &self.network.elements[self.chain.instances[instance].element];
@@ -569,7 +571,7 @@ impl ReportBuilder<'_> {
         }
     }
 
-    /// The rows are those of the program: what cannot be made of them, a node that runs it tells.
+    /// Uses only rows of the program. A running node reports rows that cannot be compiled.
     fn matched(&self, table: usize) -> Vec<Description> {
         let is_of = |decl: &&MatchDecl| usize::from(decl.table.0) == table;
         let decls: Vec<MatchDecl> = self.program.matches.iter().filter(is_of).cloned().collect();

@@ -1,4 +1,4 @@
-//! The same for a person, at most 100 columns wide.
+//! The reports as text, at most 100 columns wide.
 
 use super::report::{
     Chain, ClashReport, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport, ProgramLine,
@@ -9,14 +9,14 @@ use weft_lang::ast::Side;
 use weft_opt::effects::Lines;
 use weft_opt::plan::{Copied, ElementFigures, ID_BYTES, Level, LicensedBy, VERSION_BYTES};
 
-/// How wide a line may be.
+/// The maximum width of a line.
 const WIDTH: usize = 100;
-/// Behind the label of a line about the plan.
+/// The indentation after the label of a line about the plan.
 const INDENT: &str = "               ";
-/// Lines of each element that are shown for one clash.
+/// The maximum of lines per element for one clash.
 const PLACES_MAX: usize = 2;
 
-/// A chain: its plan, and all that the plan follows from where that is asked for.
+/// The text of a chain: its plan, and with `is_full` everything that the plan follows from.
 pub(super) fn of(chain: &Chain, is_full: bool) -> String {
     let mut out = String::new();
     let (name, level) = (&chain.name, chain.level.name());
@@ -45,7 +45,7 @@ pub(super) fn of(chain: &Chain, is_full: bool) -> String {
     out
 }
 
-/// The order as written and as planned, and by which figures.
+/// The order as written and as planned, with its figures.
 fn plan(out: &mut String, plan: &PlanReport, is_on_frames: bool) {
     wrapped(out, "  as written   ", INDENT, &plan.written.join(" -> "));
     if plan.figures.is_empty() {
@@ -100,7 +100,7 @@ fn plan(out: &mut String, plan: &PlanReport, is_on_frames: bool) {
     out.push('\n');
 }
 
-/// What an element is taken to cost and to end; figures that were not measured are marked.
+/// The assumed cost and ends of an element; marks figures that were not measured.
 fn figure(name: &str, figures: &ElementFigures) -> String {
     let guess = |is_measured: bool| if is_measured { "" } else { "~" };
     let ns = grouped(figures.ns.round() as u64);
@@ -111,7 +111,7 @@ fn figure(name: &str, figures: &ElementFigures) -> String {
     text
 }
 
-/// Elements, and filters where they stand.
+/// Elements and filters, in their order.
 fn stages(out: &mut String, chain: &Chain) {
     let mut filters = chain.filters.iter().peekable();
     for stage in &chain.elements {
@@ -160,7 +160,7 @@ fn element(out: &mut String, element: &Element) {
     }
     let sides = [(Side::Client, "AT CLIENT"), (Side::Server, "AT SERVER")];
     let sides = sides.map(|(side, word)| (element.side == Some(side), word));
-    // Nothing of this version runs in the application's process, and what is mandatory never will.
+    // Nothing of this version runs in the application's process, and mandatory elements never will.
     let flags =
         [(element.mandatory, "MANDATORY"), (element.fail_open, "FAIL OPEN"), (element.per_try, "PER TRY")];
     for (is, word) in sides.into_iter().chain(flags) {
@@ -174,7 +174,7 @@ fn element(out: &mut String, element: &Element) {
     out.push('\n');
 }
 
-/// What an element costs at worst.
+/// The worst-case cost of an element.
 fn costs(element: &Element) -> String {
     let mut counts: Vec<String> = Vec::new();
     for handler in element.handlers.iter().filter(|handler| handler.ops > 0) {
@@ -235,7 +235,7 @@ fn pair(out: &mut String, pair: &Pair, width: usize) {
     wrapped(out, &first, &indent, &verdict(pair));
     let mut seen: Vec<&str> = Vec::new();
     for report in pair.clashes.iter().filter(|report| report.is_blocking) {
-        // The same reason in another direction adds nothing.
+        // The same reason for another direction adds nothing.
         if !seen.contains(&&*report.clash.why) {
             seen.push(&report.clash.why);
             clash(out, report);
@@ -282,7 +282,7 @@ fn clash(out: &mut String, report: &ClashReport) {
     }
 }
 
-/// The file of an element was named before.
+/// The file of an element is printed before.
 fn label(place: &ProgramLine) -> String {
     format!("{}:{}", place.element, place.line)
 }
@@ -323,7 +323,7 @@ fn columns(out: &mut String, chain: &Chain) {
     }
 }
 
-/// What could run side by side, and why it does not.
+/// The possible parallel execution, and the reason against it.
 fn parallel(out: &mut String, parallel: &Parallel) {
     if parallel.pairs.is_empty() {
         return;
@@ -359,7 +359,7 @@ fn parallel(out: &mut String, parallel: &Parallel) {
     }
 }
 
-/// What would travel in front of a message at each cut.
+/// The header in front of a message at each cut.
 fn headers(out: &mut String, chain: &Chain) {
     let is_stage = |name: &String| chain.plan.order.contains(name);
     let label = |header: &HeaderReport| match &header.before {
@@ -391,7 +391,7 @@ fn bytes(n: u64) -> String {
     }
 }
 
-/// Words in lines no wider than [`WIDTH`]: the first begins with `first`, the others with `indent`.
+/// Wraps words into lines no wider than [`WIDTH`]: the first starts with `first`, the others with `indent`.
 fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
     let mut line = first.to_owned();
     let (mut is_begun, mut is_broken) = (false, false);
@@ -403,7 +403,7 @@ fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
             indent.clone_into(&mut line);
             is_broken = true;
         }
-        // More than one space between two words is none where the line is broken.
+        // Several spaces between words vanish at a line break.
         is_broken &= word.trim().is_empty();
         if !is_broken {
             line.push_str(word);
@@ -414,7 +414,7 @@ fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
     out.push('\n');
 }
 
-/// A line that is no wider than [`WIDTH`].
+/// Truncates a line to [`WIDTH`].
 fn cut(line: &str) -> String {
     if line.chars().count() <= WIDTH {
         return line.to_owned();
@@ -426,7 +426,7 @@ fn cut(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whoever reads it in a terminal must not see lines broken in the middle of a word.
+    /// A terminal would break lines in the middle of a word.
     #[test]
     fn lines_fit_the_width() {
         let mut out = String::new();

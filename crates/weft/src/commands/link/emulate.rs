@@ -1,4 +1,4 @@
-//! `weft link emulate`: a command behind a link.
+//! `weft link emulate`: runs a command behind an emulated link.
 
 use super::report::{FarEnd, Report};
 use super::spec::{self, DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
@@ -26,10 +26,10 @@ use weft_io::descriptors::Descriptors;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
 
-/// The variables that tell the command the addresses of the world.
+/// Environment variables with the addresses of the world, for the command.
 const WORLD: &str = "WEFT_WORLD";
 const WORLD_V6: &str = "WEFT_WORLD6";
-/// How often it is looked whether the command has ended.
+/// The interval between looks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     }
 }
 
-/// Has the packets go both ways.
+/// Starts to forward packets in both directions.
 fn start(
     checked: &Checked,
     ports: [OpenPort; 2],
@@ -124,7 +124,7 @@ fn print_addresses(world: &World, ends: EndAddresses, up: &LinkDirection, down: 
     stderr::line(format_args!("  up    {}\n  down  {}", up.summary(), down.summary()));
 }
 
-/// Starts the command in the namespace that the thread is in.
+/// Starts the command in the current network namespace.
 fn spawn(command: &[OsString], ends: EndAddresses) -> Result<Child, Fault> {
     let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, arguments) = match command.split_first() {
@@ -140,7 +140,7 @@ fn spawn(command: &[OsString], ends: EndAddresses) -> Result<Child, Fault> {
     child.map_err(|error| Fault::Input(format!("{}: {error}", program.display())))
 }
 
-/// Waits for the command, to which signals to us are passed on, with an eye on what runs at the other end.
+/// Waits for the command, and forwards our signals to it. Also watches the process at the far end.
 fn wait(
     mut child: Child,
     mut far: Option<&mut FarProcess>,
@@ -148,7 +148,7 @@ fn wait(
     node: &mut Node,
 ) -> Result<ExitStatus, Fault> {
     loop {
-        // The far end first: if both have ended since the last look, it did so of itself.
+        // The far end first: if both have ended since the last look, it ended on its own.
         if let Some(far) = &mut far {
             far.poll_exit();
         }
@@ -166,20 +166,20 @@ fn wait(
     }
 }
 
-/// As shells give it: 128 and the signal, if one ended it.
+/// The exit status as shells give it: 128 plus the signal, if one ended the process.
 fn status_of(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// What ends all that runs behind the link, with this value: also if this process is killed, and what the command has
-/// started and left behind.
+/// Ends all processes behind the link when this value is dropped, and also if this process is killed. Includes
+/// processes that the command left behind.
 struct Guard(Child);
 
 impl Guard {
-    /// At the end of the input, which comes when this process is no more, whatever has ended it, all processes in the
-    /// network namespace are asked to end, and killed if they have not within a second. The command's own parts find
-    /// each other by the namespace alone: they may have made groups and sessions of their own.
+    /// Waits for the end of its input, which comes when this process is gone for any reason. Then terminates all
+    /// processes in the network namespace, and kills those that are left after a second. It finds them by the namespace
+    /// alone: they may be in groups and sessions of their own.
     const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM
 read -r _
 end() {
@@ -197,7 +197,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 done
 end KILL"#;
 
-    /// Of the namespace that the thread is in.
+    /// Starts the guard in the current network namespace.
     fn start() -> Result<Self, Fault> {
         let mut shell = Command::new("sh");
         shell.args(["-c", Self::SCRIPT]).process_group(0);
@@ -209,22 +209,22 @@ end KILL"#;
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It cannot fail: it is our child, and was not waited for.
+        // It cannot fail: it is our child, and has not been waited for.
         let _ = self.0.wait();
     }
 }
 
-/// What runs at the other end; it ends with this value.
+/// The process at the far end; dropping this value ends it.
 struct FarProcess {
     shell: Child,
     begun: Instant,
-    /// How it has ended of itself, and when, if it has.
+    /// How and when it ended on its own, if it did.
     ended: Option<FarEnd>,
 }
 
 impl FarProcess {
-    /// What runs `$0` and ends it, with all that it has started, at the end of the input: that comes when this process
-    /// is no more, whatever has ended it.
+    /// Runs `$0`, and ends it with all processes that it has started, at the end of the input: that comes when this
+    /// process is gone for any reason.
     const SCRIPT: &str = r#"exec 3<&0 </dev/null
 { read -r _ <&3; kill -s KILL 0; } &
 exec 3<&-
@@ -237,7 +237,7 @@ exec sh -c "$0""#;
         Ok(Self { shell, begun: Instant::now(), ended: None })
     }
 
-    /// Notes whether it has ended. It stays a child that was not waited for, so that its group keeps its number.
+    /// Notes whether it has ended. Leaves it as a zombie, so that its group keeps its number.
     fn poll_exit(&mut self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if self.ended.is_none()
@@ -252,7 +252,7 @@ exec sh -c "$0""#;
 impl Drop for FarProcess {
     fn drop(&mut self) {
         pass_to_group(&self.shell, Signal::TERM);
-        // It cannot fail: it is our child, and was not waited for.
+        // It cannot fail: it is our child, and has not been waited for.
         let _ = self.shell.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! `weft link explain`: which line dropped a packet, and with what values.
+//! `weft link explain`: shows the line that dropped a packet, and the values it decided by.
 
 use super::history::{
     HandlerRun, Link, Occupancy, PacketEnd, PacketHistory, level_name, line_text, path_words, verdict,
@@ -17,12 +17,12 @@ use weft_engine::queue::Why;
 use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
-/// Drops that are listed; a recording may have a million.
+/// The maximum of listed drops; a recording may have a million.
 const LISTED_MAX: usize = 40;
-/// Times that a packet was looked at that are told, the last ones.
+/// The number of handler runs to show for a packet; the last ones count.
 const RUNS_TOLD: usize = 3;
 
-/// Fields of packets that are told where the program asks for them.
+/// Fields of packets, shown if the program reads them.
 const FIELDS: [(Field, QueueType); 6] = [
     (Field::NetLen, QueueType::Size),
     (Field::Dscp, QueueType::Number),
@@ -32,10 +32,10 @@ const FIELDS: [(Field, QueueType); 6] = [
     (Field::Deadline, QueueType::Timestamp),
 ];
 
-/// Hashes that are told where a handler asks for them.
+/// Hashes, shown if a handler reads them.
 const HASHES: [(Field, &str); 3] = [(Field::Flow, "p.flow"), (Field::Src, "p.src"), (Field::Dst, "p.dst")];
 
-/// A value that a handler saw: its name, before and after, and the text of both.
+/// A value that a handler saw: its name, and its text before and after.
 struct ValueChange {
     name: String,
     before: String,
@@ -67,7 +67,7 @@ pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
 fn listed(link: &Link) -> String {
     use Align::{Left, Right};
     let (unit, program) = (link.head().unit(), &link.program);
-    // All calls are as long, and each came to a worker.
+    // All calls have the same length, but different workers.
     let kind = if link.head().calls.is_some() { ("worker", Left) } else { ("bytes", Right) };
     let columns = [
         (unit, Right),
@@ -108,13 +108,13 @@ fn listed(link: &Link) -> String {
     out
 }
 
-/// The thread of a worker that has calls.
+/// The name of a worker's thread for calls.
 fn worker_name(worker: u16) -> String {
     format!("weft-{worker}")
 }
 
 fn listed_data(link: &Link) -> Value {
-    // It is a list of drops, which has no place for it.
+    // The output is a list of drops, without a place for the note.
     if link.ends_in().is_some() {
         stderr::line(format_args!("link {}{}", link.head().link, cut_text(link)));
     }
@@ -267,7 +267,7 @@ fn fate(link: &Link, packet: &PacketHistory) -> Value {
     data
 }
 
-/// How full the queue was when it made room for a packet, and what its limit is.
+/// The fill level of the queue when it made room for a packet, and its limit.
 fn fullness(link: &Link, packet: &PacketHistory, level: u8, full: Occupancy) -> String {
     let unit = link.head().unit();
     let is_of_calls = link.head().calls.is_some();
@@ -301,7 +301,7 @@ fn signed_seconds(ns: i64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// What a handler could see, in the words of the language.
+/// The values that a handler could read, in the words of the language.
 fn values(link: &Link, ran: &HandlerRun) -> Vec<ValueChange> {
     let (program, begun_ns) = (&link.program, link.begun_ns());
     let (before, after) = (&ran.before, &ran.after);
@@ -388,13 +388,13 @@ fn values(link: &Link, ran: &HandlerRun) -> Vec<ValueChange> {
     values
 }
 
-/// Whether the handler that was run looks at a word.
+/// Whether the handler reads a word.
 fn uses(link: &Link, ran: &HandlerRun, slot: Slot) -> bool {
     let level = &link.program.queue.levels[ran.level];
     level.handlers.get(ran.moment).is_some_and(|handler| handler.loads(slot))
 }
 
-/// The rate that a program sees; of calls, each of which is as long, how many a second that are.
+/// The rate that a program sees. For calls, which all have one length, also in calls a second.
 fn rate_text(link: &Link, bits_per_s: u64) -> String {
     match link.head().calls {
         Some(_) => {
@@ -405,7 +405,7 @@ fn rate_text(link: &Link, bits_per_s: u64) -> String {
     }
 }
 
-/// A word in its unit; points in time are told since the beginning.
+/// A word in its unit; points in time are relative to the beginning.
 fn shown(ty: QueueType, word: u64, begun_ns: u64) -> String {
     match ty {
         QueueType::Bool => (word != 0).to_string().to_uppercase(),

@@ -1,4 +1,4 @@
-//! A recorded queue, asked again: what became of each packet, and what a handler saw when it decided.
+//! Replays a recorded queue: the outcome of each packet, and the values that a handler decided by.
 
 use crate::fault::Fault;
 use crate::recording_file::{EndedEarly, Head, Program, Recording};
@@ -8,82 +8,82 @@ use weft_engine::recording::{self, Asked, PathEvents};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 
-/// The ECN codepoint of packets that are marked (RFC 3168): congestion experienced.
+/// The ECN codepoint of marked packets (RFC 3168): congestion experienced.
 const MARKED: u8 = 3;
 
-/// A link of a file: its queue, or those that several workers have of it, and what became of all that came.
+/// A link of a file: its queue, or the queues of several workers, with the outcomes of all packets.
 pub(super) struct Link {
-    /// What each worker noted; one, unless it is a link of calls.
+    /// The recording of each worker; one, unless it is a link of calls.
     parts: Vec<Recording>,
     pub(super) program: Program,
     pub(super) history: History,
 }
 
-/// All packets, or calls, of a link.
+/// The packets, or calls, of a link.
 #[derive(Default)]
 pub(super) struct History {
-    /// In the order in which they came.
+    /// In order of arrival.
     pub(super) packets: Vec<PacketHistory>,
-    /// When it ended, in nanoseconds since it began.
+    /// The end, in nanoseconds since the beginning.
     pub(super) ended_ns: u64,
-    /// What the handlers that were run for the watched packet saw.
+    /// The handler runs for the watched packet.
     runs: Vec<HandlerRun>,
-    /// Of what is in the queue: it waits no longer.
+    /// Calls in the queue that no longer wait.
     n_left: u64,
 }
 
-/// A packet that came.
+/// An arrived packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketHistory {
-    /// Which part of the link it came to, and its number there from 1.
+    /// The index of the link's part that it came to, and its number there from 1.
     part: usize,
     number: u64,
     pub(super) len: u32,
     pub(super) flow: u32,
-    /// It came with a mark: another queue had marked it.
+    /// It came with a mark from another queue.
     came_marked: bool,
-    /// Nanoseconds since the beginning; below zero if it waited already then.
+    /// Nanoseconds since the beginning; negative if it already waited then.
     pub(super) came_ns: i64,
-    /// Packets and bytes that were there when it came.
+    /// Packets and bytes in the queue when it came.
     pub(super) before: (u64, u64),
     pub(super) end: PacketEnd,
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketEnd {
     /// It waited when the recording ended.
     Waits,
-    /// It was sent, or went on; and what happened to it on the way behind an emulated link.
+    /// It was sent, or went on; with the events on the path after an emulated link.
     Sent { at_ns: u64, is_marked: bool, way: PathEvents },
     /// A call that left before its turn.
     Withdrawn { at_ns: u64 },
-    /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
-    /// one, and which it was.
+    /// It was dropped. `full` matters for an overflow: the queue's contents when a packet without room came, without
+    /// that packet, and its number.
     Dropped { at_ns: u64, level: u8, line: u32, why: Why, full: Occupancy },
 }
 
-/// How full a queue was when it made room.
+/// The fill level of a queue when it made room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occupancy {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// The packet that had come last, by its number from 1 in its part.
+    /// The last packet to arrive, by its number from 1 in its part.
     came: u64,
 }
 
-/// A handler that was run.
+/// A run of a handler.
 #[derive(Clone, Debug)]
 pub(super) struct HandlerRun {
     pub(super) level: usize,
     pub(super) moment: Moment,
-    /// The word that it ended with.
+    /// The word that it returned.
     pub(super) end: u64,
     pub(super) before: HandlerState,
     pub(super) after: HandlerState,
 }
 
-/// The words that a handler works on.
+/// The words that a handler reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandlerState {
     pub(super) node: Vec<u64>,
@@ -93,7 +93,7 @@ pub(super) struct HandlerState {
 }
 
 impl PacketHistory {
-    /// How long it waited, in nanoseconds, and until when since the beginning; None if it waits still.
+    /// The wait in nanoseconds, and its end since the beginning; None if it still waits.
     pub(super) fn waited(&self) -> Option<(u64, u64)> {
         let (PacketEnd::Sent { at_ns, .. }
         | PacketEnd::Dropped { at_ns, .. }
@@ -104,7 +104,7 @@ impl PacketHistory {
         Some(((at_ns as i64 - self.came_ns).max(0) as u64, at_ns))
     }
 
-    /// The same, told since another beginning, so much earlier.
+    /// The same packet relative to an earlier beginning.
     fn later(self, ns: u64) -> Self {
         let end = match self.end {
             PacketEnd::Waits => PacketEnd::Waits,
@@ -121,10 +121,10 @@ impl PacketHistory {
 }
 
 impl Link {
-    /// Of what each worker noted, one at least.
+    /// Replays the recordings of all workers, at least one.
     ///
     /// # Errors
-    /// The program is wrong, or a line of a recording cannot be read: it is named.
+    /// The program is wrong, or a line of a recording cannot be parsed; the error names it.
     pub(super) fn of(parts: Vec<Recording>) -> Result<Self, Fault> {
         let program = parts[0].program()?;
         let mut link = Self { parts, program, history: History::default() };
@@ -142,52 +142,52 @@ impl Link {
         Ok(link)
     }
 
-    /// What all parts have in common: that of the first.
+    /// The head of the first part; the others share its link.
     pub(super) fn head(&self) -> &Head {
         &self.parts[0].head
     }
 
-    /// When the first of its parts began, in nanoseconds of the clock.
+    /// The earliest beginning of its parts, in nanoseconds of the clock.
     pub(super) fn begun_ns(&self) -> u64 {
         self.parts.iter().map(|part| part.head.begun_ns).min().unwrap_or(0)
     }
 
-    /// Why its recording ended though there was more to note, if it did.
+    /// Why its recording ended early, if it did.
     pub(super) fn ended_early(&self) -> Option<EndedEarly> {
         self.parts.iter().find_map(|part| part.head.ended_early())
     }
 
-    /// How much came later that is not there, as far as that is known.
+    /// The known number of packets that are missing at the end.
     pub(super) fn missed(&self) -> u64 {
         self.parts.iter().map(|part| part.head.missed).sum()
     }
 
-    /// The last whole line of its file, if that lost its end in this link.
+    /// The last whole line of its file, if that was truncated in this link.
     pub(super) fn ends_in(&self) -> Option<usize> {
         self.parts.iter().find_map(|part| part.ends_in)
     }
 
-    /// How many queues it has.
+    /// The number of its queues.
     pub(super) fn n_parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// The worker that had a call; None: nobody knows of workers.
+    /// The worker of a call; None if the recording has no workers.
     pub(super) fn worker(&self, packet: &PacketHistory) -> Option<u16> {
         self.parts[packet.part].head.calls.map(|calls| calls.worker)
     }
 
-    /// The number of the packet that had come when a queue made room for it, if that is not the one that went.
+    /// The number of the packet whose arrival made the queue drop `packet`, if it is another one.
     pub(super) fn made_room_for(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
         let is_it = |other: &PacketHistory| other.part == packet.part && other.number == full.came;
         let nth = self.history.packets.iter().position(is_it).filter(|_| packet.number != full.came)?;
         Some(nth as u64 + 1)
     }
 
-    /// What handlers saw that were run for a packet, as long as it waited.
+    /// The values that handlers saw in their runs for a packet, while it waited.
     ///
     /// # Errors
-    /// None that was not told before.
+    /// Only errors that were reported before.
     pub(super) fn runs(&self, packet: &PacketHistory) -> Result<Vec<HandlerRun>, Fault> {
         let mut runs = History::of(&self.parts[packet.part], &self.program, Some(packet.number))?.runs;
         if let PacketEnd::Withdrawn { at_ns } = packet.end {
@@ -199,10 +199,10 @@ impl Link {
 }
 
 impl History {
-    /// Asks a new queue what the recorded one was asked; with a packet that is watched, by its number from 1.
+    /// Replays the recorded requests on a new queue; watches a packet, by its number from 1, if given.
     ///
     /// # Errors
-    /// A line of the recording cannot be read: it is named.
+    /// A line of the recording cannot be parsed; the error names it.
     fn of(recorded: &Recording, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
         let begun_ns = recorded.head.begun_ns;
         let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
@@ -261,10 +261,10 @@ impl History {
         Ok(history)
     }
 
-    /// Notes what waits when the recording begins; the handles of a queue that is restored are numbers from 0.
+    /// Adds the packets that wait when the recording begins; the handles in a restored queue are numbers from 0.
     fn begin_with(&mut self, mut copy: Queue<Interpreted>, begun_ns: u64) {
         let mut all = copy.take_all();
-        // Several may have come at the same time: their numbers tell them apart.
+        // Several may have come at the same time; sort them by number.
         all.sort_unstable_by_key(|(packet, _)| packet.handle);
         let mut bytes = 0;
         for (packet, arrived_ns) in all {
@@ -274,7 +274,7 @@ impl History {
         }
     }
 
-    /// A packet comes to a queue that holds so much: its handle is its number.
+    /// Adds an arriving packet to a queue with these contents: its handle is its number.
     fn enqueue(&mut self, packet: &mut Packet, held: &Counts) {
         packet.handle = self.packets.len() as u64;
         let before = (held.queued.saturating_sub(self.n_left), held.queued_bytes);
@@ -288,7 +288,7 @@ impl History {
         self.packets.push(PacketHistory { part: 0, number, len, flow, came_marked, came_ns, before, end });
     }
 
-    /// A packet leaves before its turn. The queue has it still.
+    /// A call leaves before its turn; the queue still holds it.
     fn withdraw(&mut self, number: u64) -> Result<(), &'static str> {
         let packet = usize::try_from(number).ok().and_then(|nth| self.packets.get_mut(nth));
         let packet = packet.filter(|packet| packet.end == PacketEnd::Waits);
@@ -298,7 +298,7 @@ impl History {
         Ok(())
     }
 
-    /// Something happened, behind the link, to the packet that was sent last.
+    /// Adds events on the path after the link to the last sent packet.
     fn path_events(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
         let packet = last_sent.and_then(|handle| self.packets.get_mut(handle as usize));
         match packet.map(|packet| &mut packet.end) {
@@ -308,7 +308,7 @@ impl History {
         Ok(())
     }
 
-    /// The queue lets go of a packet.
+    /// The queue releases a packet.
     fn end(&mut self, handle: u64, end: PacketEnd) {
         let packet = &mut self.packets[handle as usize];
         match packet.end {
@@ -317,7 +317,7 @@ impl History {
         }
     }
 
-    /// How many packets of those that were sent were lost, arrived twice, were damaged, or overtaken.
+    /// The numbers of sent packets that were lost, duplicated, damaged, or overtaken.
     pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
         let mut all = PathEvents::default().named().map(|(_, what)| (0, what));
         for packet in &self.packets {
@@ -328,14 +328,14 @@ impl History {
         all
     }
 
-    /// Packets that were dropped.
+    /// The dropped packets.
     pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, &PacketHistory)> {
         let numbered = self.packets.iter().enumerate().map(|(nth, packet)| (nth as u64 + 1, packet));
         numbered.filter(|(_, packet)| matches!(packet.end, PacketEnd::Dropped { .. }))
     }
 }
 
-/// The interpreter, and what it was run on for one packet.
+/// The interpreter, with a record of its runs for one packet.
 #[derive(Debug)]
 struct Watch {
     inner: Interpreted,
@@ -372,7 +372,7 @@ impl HandlerState {
     }
 }
 
-/// What a level is called, and what its queue's line says.
+/// The name of a level, and the text of its queue's line.
 pub(super) fn line_text(program: &Program, level: u8, line: u32) -> String {
     let Some(level) = program.levels.get(usize::from(level)) else { return String::new() };
     let file = program.sources.file(level.span.file);
@@ -384,12 +384,12 @@ pub(super) fn level_name(program: &QueueProgram, level: u8) -> &str {
     program.levels.get(usize::from(level)).map_or("", |level| &level.name)
 }
 
-/// The line and the verdict that a handler ended with.
+/// The verdict of a handler, and its line.
 pub(super) fn verdict(end: u64) -> (Verdict, u32) {
     (Verdict::of_word(end), Verdict::line(end))
 }
 
-/// What happened to a packet on the way, in a word each.
+/// The events of a packet on the path, a word each.
 pub(super) fn path_words(way: PathEvents) -> Vec<&'static str> {
     way.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }

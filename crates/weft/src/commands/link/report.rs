@@ -1,4 +1,4 @@
-//! What went through an emulated link.
+//! The report of an emulated link's traffic.
 
 use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP, rate_text};
 use crate::commands::{count, grouped};
@@ -19,14 +19,14 @@ pub(super) struct Report<'r> {
     pub(super) up: &'r LinkDirection,
     pub(super) down: &'r LinkDirection,
     pub(super) packets: &'r PacketNodeStats,
-    /// How long the command ran.
+    /// The run time of the command.
     pub(super) took: Duration,
     pub(super) status: ExitStatus,
-    /// What ran at the other end, if it ended before the command.
+    /// The outcome of the far process, if it ended before the command.
     pub(super) far: Option<FarEnd>,
 }
 
-/// How the command at the other end ended of itself: with a code, or by a signal.
+/// How the far process ended on its own: with a code, or by a signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FarEnd {
     pub(super) code: Option<i32>,
@@ -34,7 +34,7 @@ pub(super) struct FarEnd {
     pub(super) after: Duration,
 }
 
-/// One way, with the port by which it leaves.
+/// One direction, with its output port.
 struct Direction<'r> {
     name: &'static str,
     way: &'r LinkDirection,
@@ -43,7 +43,7 @@ struct Direction<'r> {
 }
 
 impl<'r> Report<'r> {
-    /// As data.
+    /// The report as JSON.
     pub(super) fn data(&self) -> Value {
         let directions = self.directions().map(|one| (one.name.to_owned(), self.direction(&one)));
         json!({
@@ -57,7 +57,7 @@ impl<'r> Report<'r> {
         })
     }
 
-    /// As a person reads it.
+    /// The report as text.
     pub(super) fn text(&self) -> String {
         use Align::{Left, Right};
         let columns = [
@@ -182,7 +182,7 @@ impl<'r> Report<'r> {
         })
     }
 
-    /// Bits a second that got through, over all the time.
+    /// The delivered bits a second, over the whole run.
     fn rate(&self, one: &Direction<'_>) -> f64 {
         one.to.device.sent_bytes as f64 * 8.0 / self.took.as_secs_f64().max(1e-9)
     }

@@ -1,11 +1,11 @@
-//! What can be said of an emulated link: on the command line, of both directions or of one, and in a schedule.
+//! The settings of an emulated link: options for both directions or for one, and words of a schedule.
 
 use super::spec::{delay, rate, share};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::path::PathBuf;
 use weft_engine::packet::impair::{Bursts, REORDER_DISTANCE_MAX};
 
-/// One thing that is said of a direction.
+/// A setting of a direction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Setting {
     Rate(u64),
@@ -23,7 +23,7 @@ pub(crate) enum Setting {
     ReorderDistance(u32),
 }
 
-/// Of which direction something is said.
+/// The directions that a setting is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Both,
@@ -31,22 +31,21 @@ pub(crate) enum Side {
     Down,
 }
 
-/// The options of a link, in the order in which they count: what is said of one direction stands for what is said of
-/// both.
+/// The options of a link, in order of precedence: a setting of one direction overrides the setting of both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(pub(super) Vec<(Side, Setting)>);
 
 /// A kind of setting.
 struct SettingKind {
-    /// Its name, of both directions, up and down.
+    /// Its names: for both directions, up and down.
     names: [&'static str; 3],
-    /// What its value is called, and how it is read.
+    /// The name of its value, and the parser.
     value: &'static str,
     parse: fn(&str) -> Result<Setting, String>,
-    /// What it does, and that for one direction.
+    /// The help texts: for both directions, and for one.
     help: &'static str,
     short: [&'static str; 2],
-    /// What cannot be said beside it.
+    /// The options that it excludes.
     instead_of: Option<[&'static str; 3]>,
     /// It may change while the link runs.
     may_change: bool,
@@ -179,7 +178,7 @@ const KINDS: [SettingKind; 13] = [
     },
 ];
 
-/// What `key=value` of a schedule says.
+/// Parses `key=value` of a schedule.
 pub(super) fn of_schedule(word: &str) -> Result<(Side, Setting), String> {
     let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not like rate=10mbit"))?;
     let named = |kind: &'static SettingKind| {
@@ -283,7 +282,7 @@ mod tests {
         }
     }
 
-    /// A word of a schedule would change something else, or nothing, in silence.
+    /// A word of a schedule would silently change another setting, or none.
     #[test]
     fn schedule_words_match_options() {
         assert_eq!(of_schedule("rate=10mbit"), Ok((Side::Both, Setting::Rate(10_000_000))));

@@ -1,4 +1,4 @@
-//! `weft link show`: what waited over time, on a terminal, as data or as a picture.
+//! `weft link show`: a link's queue over time, on a terminal, as JSON or as a picture.
 
 use super::history::{History, Link, PacketEnd, PacketHistory, level_name, path_words};
 use super::spec::rate_text;
@@ -12,23 +12,23 @@ use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Columns and rows of a chart on a terminal.
+/// The columns and rows of a chart on a terminal.
 const COLUMNS: usize = 72;
 const ROWS: u64 = 6;
-/// Points of a line in a picture, a pixel each, and how high it is.
+/// The points of a line in a picture, one per pixel, and its height.
 const POINTS: usize = 720;
 const HEIGHT: usize = 150;
 const LEFT: usize = 70;
 const TOP: usize = 60;
 const GAP: usize = 60;
 
-/// A link over time, in pieces of equal length.
+/// A link over time, in intervals of equal length.
 struct TimeSeries {
-    /// The most packets that waited at once.
+    /// The maximum of packets that waited at once.
     queued: Vec<u64>,
-    /// The longest that a packet that left had waited, in nanoseconds.
+    /// The longest wait of a departing packet, in nanoseconds.
     waited: Vec<u64>,
-    /// Packets that were dropped.
+    /// Dropped packets.
     dropped: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
     })
 }
 
-/// A link of a file: that of this name, or the one that dropped most.
+/// Opens a link of a file: the one of this name, or the one with the most drops.
 pub(super) fn open(file: &Path, name: Option<&str>) -> Result<Link, Fault> {
     let mut best: Option<(usize, Link)> = None;
     let links = whole_links(recording_file::read(file)?);
@@ -63,7 +63,7 @@ pub(super) fn open(file: &Path, name: Option<&str>) -> Result<Link, Fault> {
     found.ok_or_else(|| Fault::Input(format!("no such link in the recording; it has {}", names.join(", "))))
 }
 
-/// What workers had of one link is one link.
+/// Joins the recordings of several workers into their link.
 fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
     let mut links: Vec<Vec<Recording>> = Vec::new();
     for part in parts {
@@ -90,12 +90,12 @@ impl TimeSeries {
             let at = piece(at_ns);
             match packet.end {
                 PacketEnd::Dropped { .. } => series.dropped[at] += 1,
-                // Nobody has let go of it.
+                // The queue still holds it.
                 PacketEnd::Withdrawn { .. } => {}
                 _ => series.waited[at] = series.waited[at].max(waited_ns),
             }
         }
-        // What is dropped as it comes has not waited.
+        // A packet that is dropped on arrival has not waited.
         changes.sort_unstable();
         let (mut queued, mut next) = (0_i64, changes.into_iter().peekable());
         for (at, most) in series.queued.iter_mut().enumerate() {
@@ -113,7 +113,7 @@ fn headline(link: &Link) -> String {
     let (head, history) = (link.head(), &link.history);
     let unit = head.unit();
     let cut = cut_text(link);
-    // Calls bear no marks, and packets do not leave by themselves.
+    // Calls have no marks, and packets do not leave on their own.
     let has_left = |packet: &PacketHistory| matches!(packet.end, PacketEnd::Withdrawn { .. });
     let is_marked = |packet: &PacketHistory| matches!(packet.end, PacketEnd::Sent { is_marked: true, .. });
     let n_of = |is_meant: fn(&PacketHistory) -> bool| {
@@ -134,13 +134,13 @@ fn headline(link: &Link) -> String {
     )
 }
 
-/// What happened behind the queue, behind a comma.
+/// The events on the path after the queue, as a clause after a comma.
 fn path_text(history: &History) -> String {
     let happened = history.happened().into_iter().filter(|(n, _)| *n > 0);
     happened.map(|(n, what)| format!(", {} {what}", grouped(n))).collect()
 }
 
-/// What is not in the recording, behind a semicolon.
+/// The missing part of a recording, as a clause after a semicolon.
 pub(super) fn cut_text(link: &Link) -> String {
     if let Some(line) = link.ends_in() {
         let end = seconds(link.history.ended_ns);
@@ -158,7 +158,7 @@ pub(super) fn cut_text(link: &Link) -> String {
     }
 }
 
-/// What holds up what waits.
+/// The limits of the link that delay its packets or calls.
 fn limits(link: &Link) -> String {
     let head = link.head();
     let Some(calls) = head.calls else {
@@ -170,7 +170,7 @@ fn limits(link: &Link) -> String {
     [concurrency, rate, Some(workers)].into_iter().flatten().collect()
 }
 
-/// What the panels of a chart or a picture are called: what waits, how long, and what was dropped.
+/// The titles of the panels of a chart or a picture: the number waiting, their wait, and the drops.
 fn titles(link: &Link) -> [String; 3] {
     let unit = link.head().unit();
     let leave = if link.head().calls.is_some() { "go on" } else { "leave" };
@@ -199,7 +199,7 @@ fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, label_of:
     let _ = writeln!(out, "\n{title}");
     for row in (0..ROWS).rev() {
         let left = if row + 1 == ROWS { label.as_str() } else { "" };
-        // A cell is full once the value is above its lower edge, so that what is not zero is seen.
+        // A cell is full if the value is above its lower edge, so that every nonzero value shows.
         let cell = |value: &u64| {
             if u128::from(*value) * u128::from(ROWS) > u128::from(row) * u128::from(most) { '#' } else { ' ' }
         };

@@ -1,4 +1,4 @@
-//! What a link is to be like, as the command line says it.
+//! The specification of an emulated link, from the command line.
 
 use super::schedule::{self, Step};
 use super::setting::{Setting, Side};
@@ -24,40 +24,40 @@ use weft_sim::net::Trace;
 
 /// The fastest link.
 const RATE_MAX: f64 = 1e12;
-/// The longest way: there and back it is longer than to the moon, and what is on it takes memory.
+/// The longest delay: a round trip to the moon is shorter, and packets on the way take memory.
 const DELAY_S_MAX: f64 = 10.0;
-/// The longest simulated time of a run: that of a trace that is made.
+/// The longest simulated time of a run: the length of a generated trace.
 const SIMULATED_SECONDS_MAX: u64 = 3600;
 /// The latest change of a schedule.
 const DAY_SECONDS: u64 = 86_400;
-/// The queue where none is named.
+/// The default queue.
 const PLAIN: &str = "fifo";
-/// Where the library has its queues.
+/// The library's folder of queues.
 const LIBRARY: &str = "library/queues/";
-/// What the program that joins both ends is called in diagnostics.
+/// The name in diagnostics of the program that joins both ends.
 const PROGRAM: &str = "(weft link emulate)";
-/// Its ports.
+/// The ports of that program.
 pub(super) const INSIDE: &str = "inside";
 pub(super) const OUTSIDE: &str = "outside";
-/// Its links, and what they are called in the summary.
+/// Its links; also their names in the summary.
 pub(super) const UP: &str = "up";
 pub(super) const DOWN: &str = "down";
 
-/// One direction.
+/// One direction of a link.
 pub(super) struct LinkDirection {
     pub(super) rate: Option<u64>,
     pub(super) path: Path,
-    /// The trace's file.
+    /// The file of the trace.
     trace: Option<PathBuf>,
-    /// As a link names it.
+    /// The queue, in the form of a link's declaration.
     pub(super) queue: String,
-    /// The file that it is in.
+    /// The file of the queue.
     import: String,
-    /// What the link takes of that file, and of those that it imports, by name. The library is not among them.
+    /// The parts of that file and of its imports that the link needs, by name, without the library.
     texts: BTreeMap<String, String>,
 }
 
-/// What is said of one direction.
+/// The settings of one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct DirectionSettings {
     rate: Option<u64>,
@@ -67,7 +67,7 @@ struct DirectionSettings {
 }
 
 impl DirectionSettings {
-    /// What is said later holds: a rate in the place of a trace, losses in the place of bursts.
+    /// Later settings override: a rate replaces a trace, and losses replace bursts.
     fn set(&mut self, setting: &Setting) {
         let impair = &mut self.impair;
         match setting {
@@ -88,8 +88,8 @@ impl DirectionSettings {
     }
 }
 
-/// Refuses what would be said in vain: how packets are overtaken where none is, and that jitter keeps order where there
-/// is none. What is said of both directions is of use if it is for one of them.
+/// Refuses settings without effect: details of reordering without reordering, and the order of jitter without jitter. A
+/// setting for both directions has an effect if it has one in either.
 fn refuse_idle_settings<'s>(
     settings: impl Iterator<Item = &'s (Side, Setting)>,
     up: &Path,
@@ -120,7 +120,7 @@ fn refuse_idle_settings<'s>(
     Ok(())
 }
 
-/// Bits a second of `15mbit`.
+/// Parses `15mbit` to bits a second.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 4] = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
     let lower = text.trim().to_ascii_lowercase();
@@ -132,7 +132,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Nanoseconds of `30ms`.
+/// Parses `30ms` to nanoseconds.
 pub(crate) fn delay(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 4] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let seconds = number(text.trim(), &UNITS).filter(|s| (0.0..=DELAY_S_MAX).contains(s));
@@ -141,7 +141,7 @@ pub(crate) fn delay(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Nanoseconds of `10s`, `1.5s` or `0s`, since a link began.
+/// Parses `10s`, `1.5s` or `0s` since the start of a link, to nanoseconds.
 pub(super) fn since_begin(text: &str) -> Result<u64, String> {
     if number(text, &[("min", 60.0), ("ms", 1e-3), ("s", 1.0)]) == Some(0.0) {
         return Ok(0);
@@ -149,12 +149,12 @@ pub(super) fn since_begin(text: &str) -> Result<u64, String> {
     span_up_to(DAY_SECONDS, text)
 }
 
-/// Nanoseconds of `10s` or `2min`, as long as may be recorded.
+/// Parses `10s` or `2min` to nanoseconds, up to the longest recording.
 pub(crate) fn span(text: &str) -> Result<u64, String> {
     span_up_to(RECORD_SECONDS_MAX, text)
 }
 
-/// Nanoseconds of `60s` or `10min`, as long as may be simulated.
+/// Parses `60s` or `10min` to nanoseconds, up to the longest simulation.
 pub(crate) fn simulated_span(text: &str) -> Result<u64, String> {
     span_up_to(SIMULATED_SECONDS_MAX, text)
 }
@@ -167,7 +167,7 @@ fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
     })
 }
 
-/// The part of one that `1%` or `0.01` is.
+/// Parses `1%` or `0.01` to a fraction of one.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (digits, of) = text.trim().strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
     let share = digits.trim().parse::<f64>().ok().map(|n| n / of).filter(|n| (0.0..=1.0).contains(n));
@@ -181,11 +181,10 @@ fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 }
 
 impl LinkDirection {
-    /// The way up and the way down.
+    /// Both directions, up and down.
     ///
     /// # Errors
-    /// A trace or the schedule cannot be read or is not right; a file has no queue; something is said that changes
-    /// nothing.
+    /// A trace or the schedule cannot be read or is wrong; a file has no queue; a setting has no effect.
     pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
         let steps = args.schedule.as_deref().map(schedule::read).transpose()?.unwrap_or_default();
         let (up, down) = (Self::of(Side::Up, args, &steps)?, Self::of(Side::Down, args, &steps)?);
@@ -194,7 +193,7 @@ impl LinkDirection {
         Ok((up, down))
     }
 
-    /// One way, by what is said of both and of itself.
+    /// One direction, from the settings for both and for itself.
     fn of(own: Side, args: &EmulateArgs, steps: &[Step]) -> Result<Self, Fault> {
         let is_of_own = |side: Side| side == Side::Both || side == own;
         let mut settings = DirectionSettings::default();
@@ -227,7 +226,7 @@ impl LinkDirection {
         Ok(Self { rate, path, trace, queue, import, texts })
     }
 
-    /// As a person reads it.
+    /// The direction as text.
     pub(super) fn summary(&self) -> String {
         let mut parts = Vec::new();
         match (self.rate, &self.trace, &self.path.trace) {
@@ -275,7 +274,7 @@ impl LinkDirection {
         parts.join(", ")
     }
 
-    /// Bits a second: those of the link, or of its trace on average.
+    /// The rate in bits a second: of the link, or of its trace on average.
     pub(super) fn bits_per_s(&self) -> Option<u64> {
         self.rate.or(self.path.trace.as_deref().map(Trace::bits_per_s))
     }
@@ -295,10 +294,10 @@ fn rounded(n: f64) -> f64 {
     (n * 100.0).round() / 100.0
 }
 
-/// The program that joins both ends by these ways, checked.
+/// The checked program that joins both ends by these directions.
 ///
 /// # Errors
-/// It is not right: a queue is not there, or does not take its arguments. What is wrong has been told.
+/// The program is wrong: a queue does not exist, or does not accept its arguments. The errors are already printed.
 pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Checked, Bundle), Fault> {
     let mut text = String::new();
     for import in BTreeSet::from([&up.import, &down.import]) {
@@ -324,7 +323,7 @@ pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Check
     }
 }
 
-/// A queue as a link names it, the file that it is in, and what is taken of the files that make it.
+/// A queue in the form of a link's declaration, its file, and the needed parts of all files.
 fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), Fault> {
     let (name, arguments) = named.split_at(named.find('(').unwrap_or(named.len()));
     let name = name.trim();
@@ -341,7 +340,7 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
     require(name)?;
     let mut files = Files::on_disk();
     let checked = check_files(name, &mut files);
-    // Warnings are told of the whole program, which has it once for both ways.
+    // Warnings come from the check of the whole program, where they appear once for both directions.
     let Some(network) = checked.network else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
         return Err(Fault::reported(checked.at_fault));
@@ -362,8 +361,8 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
     Ok((format!("{queue} {arguments}").trim().to_owned(), name.to_owned(), texts.collect()))
 }
 
-/// A file without its ports, chains and links, for the command makes its own: what is not for queues is blank, so that
-/// all else is on its line.
+/// A file without its ports, chains and links, which the command makes itself. They become blanks, so that the rest
+/// stays on its lines.
 fn queues_alone(name: &str, text: &str) -> String {
     let mut sources = SourceMap::new();
     let Ok(file) = sources.add(name, text) else { return text.to_owned() };
@@ -381,7 +380,7 @@ fn queues_alone(name: &str, text: &str) -> String {
     left
 }
 
-/// Both ways with the parts that a program has no words for.
+/// Both directions with the settings that a program cannot express.
 pub(super) fn paths(up: &LinkDirection, down: &LinkDirection) -> [(&'static str, Path); 2] {
     [(UP, up.path.clone()), (DOWN, down.path.clone())]
 }
@@ -390,7 +389,7 @@ pub(super) fn paths(up: &LinkDirection, down: &LinkDirection) -> [(&'static str,
 mod tests {
     use super::*;
 
-    /// A link would be a thousand times faster or longer than it was asked to be.
+    /// A link would be a thousand times faster or longer than requested.
     #[test]
     fn units_parse_to_values() {
         assert_eq!(rate("15mbit"), Ok(15_000_000));

@@ -1,7 +1,7 @@
 //! The two ends of an emulated link: a network namespace for the command, and the world.
 //!
-//! Each end has a TUN device whose other side is ours. Both go with this process, whatever ends it; the namespace goes
-//! with the last process in it.
+//! Each end has a TUN device whose other side is ours. Both devices vanish with this process, however it ends; the
+//! namespace vanishes with its last process.
 
 use crate::fault::Fault;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,12 +11,12 @@ use weft_io::packet::interface;
 use weft_io::packet::namespace::Namespace;
 use weft_io::packet::port::{self, Driver, Made, OpenPort, PortConfig};
 
-/// Links that may be emulated at once in one namespace.
+/// The maximum of emulated links at once in one namespace.
 const WORLDS_MAX: u8 = 255;
-/// An address for each end, in the range that is for carriers' own (RFC 6598).
+/// The range of both addresses: shared address space of carriers (RFC 6598).
 const NETWORK: [u8; 2] = [100, 64];
 const PREFIX: u8 = 30;
-/// The same of IPv6, in the range that is for local use (RFC 4193).
+/// The range of both IPv6 addresses: unique local addresses (RFC 4193).
 const NETWORK_V6: [u16; 3] = [0xfd64, 0x7766, 0x7400];
 const PREFIX_V6: u8 = 64;
 
@@ -32,13 +32,13 @@ pub(super) struct World {
 pub(super) struct EndAddresses {
     pub(super) outside: Ipv4Addr,
     pub(super) inside: Ipv4Addr,
-    /// Those of IPv6, of the world first; None where the machine has none.
+    /// The IPv6 addresses, of the world first; None if the machine has no IPv6.
     pub(super) v6: Option<[Ipv6Addr; 2]>,
 }
 
 impl World {
-    /// Makes the namespace of the command, and one for the world where this user may not change that of the machine.
-    /// The process must not have threads yet.
+    /// Makes the namespace of the command, and one for the world if this user may not change the machine's. The process
+    /// must not have threads yet.
     pub(super) fn make() -> Result<Self, Fault> {
         let is_own = !may_make_networks();
         if is_own {
@@ -72,7 +72,7 @@ impl World {
         Ok((ports, ends))
     }
 
-    /// Gives both ends their addresses, that of the world first, and the command the way to everywhere.
+    /// Assigns the addresses of both ends, that of the world first, and the default route of the command.
     fn give(&self, ports: &[OpenPort; 2], addresses: [IpAddr; 2], prefix: u8) -> Result<(), OpenError> {
         let [outside, inside] = addresses;
         interface::add_address(ports[1].device(), outside, prefix)?;
@@ -102,7 +102,7 @@ fn may_make_networks() -> bool {
         .is_some_and(|held| held & WANTED == WANTED)
 }
 
-/// Addresses that no other link has here: links can stand within links, and beside each other.
+/// Addresses that no other link uses here: links can be nested, or run beside each other.
 fn free_addresses() -> Result<EndAddresses, Fault> {
     let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
     let taken: Vec<&str> = routes.lines().filter_map(|line| line.split_ascii_whitespace().nth(1)).collect();

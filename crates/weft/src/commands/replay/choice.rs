@@ -1,4 +1,4 @@
-//! Which chains run, and at which ports captures arrive.
+//! Selects the chains that run, and the ports at which captures arrive.
 
 use super::inputs::INPUTS_MAX;
 use crate::cli::ReplayArgs;
@@ -6,25 +6,25 @@ use crate::fault::Fault;
 use std::path::Path;
 use weft_lang::hir::{Chain, Edge, Network};
 
-/// What a command line asks for.
+/// The selection of a command line.
 pub(super) struct Choice<'n> {
     /// At least one.
     pub(super) chains: Vec<&'n Chain>,
-    /// In the order of the options, one a port.
+    /// In the order of the options, one per port.
     pub(super) arrivals: Vec<Arrival>,
 }
 
-/// A capture, and the port at which its packets arrive.
+/// A capture, and its port of arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) port: u16,
     pub(super) file: String,
 }
 
-/// What an `--in` says.
+/// An `--in` option.
 enum InputArg<'a> {
     At(u16, &'a str),
-    /// It arrives where --port says, or at the first port of the chain.
+    /// It arrives at the port of --port, or at the first port of the chain.
     Alone(&'a str),
 }
 
@@ -69,7 +69,7 @@ impl<'n> Choice<'n> {
     }
 }
 
-/// `PORT=FILE`, or a file, in whose name there may be a `=`.
+/// `PORT=FILE`, or a file whose name may contain a `=`.
 fn input_arg<'a>(network: &Network, text: &'a str) -> Result<InputArg<'a>, Fault> {
     let mut ports = network.ports.iter().enumerate();
     let file_at = |name: &str| text.strip_prefix(name)?.strip_prefix('=');
@@ -86,7 +86,7 @@ fn input_arg<'a>(network: &Network, text: &'a str) -> Result<InputArg<'a>, Fault
     }
 }
 
-/// The chains that run: the one that is named, all, or those of the one port at which something arrives.
+/// The chains that run: the named one, all, or those of the only port of arrival.
 fn chains<'n>(
     network: &'n Network,
     args: &ReplayArgs,
@@ -115,7 +115,7 @@ fn chains<'n>(
     Ok(all.into_iter().filter(is_meant).collect())
 }
 
-/// The port with this name, on which one of the chains is.
+/// The port with this name, if one of the chains is on it.
 fn port_on(network: &Network, chains: &[&Chain], option: &str, name: &str) -> Result<u16, Fault> {
     let mut known: Vec<usize> = chains.iter().flat_map(|chain| ports(chain)).copied().collect();
     known.sort_unstable();
@@ -130,7 +130,7 @@ fn port_on(network: &Network, chains: &[&Chain], option: &str, name: &str) -> Re
     })
 }
 
-/// The ports whose frames a chain takes; there is at least one.
+/// The ports of a chain; there is at least one.
 fn ports(chain: &Chain) -> &[usize] {
     let Edge::Packets { ports, .. } = &chain.edge else { unreachable!("the chain is on ports") };
     ports

@@ -1,4 +1,4 @@
-//! Replays of small captures through a chain in the text form of the IR.
+//! Replays small captures through a chain in the text form of the IR.
 
 use super::choice::Arrival;
 use super::*;
@@ -26,7 +26,7 @@ fn plan() -> PacketPlan {
     PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], ..PacketPlan::default() }
 }
 
-/// An IPv4 packet with this TTL and no payload that is known.
+/// An IPv4 packet with this TTL and an unknown payload.
 fn packet(ttl: u8) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, ttl, 99, 0, 0];
     bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
@@ -36,7 +36,7 @@ fn packet(ttl: u8) -> Vec<u8> {
     bytes
 }
 
-/// A folder of one test.
+/// The folder of a test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -121,7 +121,7 @@ fn read(path: &str) -> Vec<(u32, Vec<u8>, Vec<String>)> {
 
 #[test]
 fn replay_writes_output_counts_drops() {
-    // A rule set would be judged by counts that are not those of its packets.
+    // The counters of a rule set would not match its packets.
     let folder = Folder::new("leaves");
     let mut bad = packet(9);
     bad[24] ^= 1;
@@ -167,7 +167,7 @@ fn json_of(value: &serde_json::Value) -> String {
 
 #[test]
 fn annotated_capture_has_all_packets() {
-    // Who asks why a packet was dropped would have to guess.
+    // The reason of a packet's drop would be a guess.
     let folder = Folder::new("annotated");
     let mut args = args(&folder.capture(&[packet(9), packet(1), vec![0; 9]]));
     (args.out, args.annotate) = (Some(folder.path("told.pcapng")), true);
@@ -201,7 +201,7 @@ fn output_folder_has_a_file_per_port() {
 
 #[test]
 fn truncated_capture_replays_its_packets() {
-    // A capture that ends in a full disk would be of no use.
+    // A capture that ends with a full disk would be useless.
     let folder = Folder::new("cut");
     let input = folder.capture(&[packet(9), packet(8), packet(7)]);
     let whole = std::fs::read(&input).expect("it was written");
@@ -230,7 +230,7 @@ fn gap_of_years_replays_at_once() {
     assert!(report.rows[0].1 <= 5 * CATCH_UP_MAX as u64, "{:?}", report.rows);
 }
 
-/// The time that is left would be told for the whole file, where the replay stops long before its end.
+/// The time left would count the whole file although the replay stops long before its end.
 #[test]
 fn progress_follows_nearer_end() {
     let file = (10, Some(1_000));

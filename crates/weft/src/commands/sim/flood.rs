@@ -1,4 +1,4 @@
-//! `weft sim flood`: what a queue leaves to others beside a flow that sends more than the link takes.
+//! `weft sim flood`: what other flows get from a queue while one flow sends more than the link takes.
 
 use super::program::Program;
 use crate::cli::FloodArgs;
@@ -12,14 +12,14 @@ use weft_engine::queue::Packet;
 use weft_sim::net::{Got, Offered, offer};
 
 const S: u64 = 1_000_000_000;
-/// When it is looked at what flows get, in nanoseconds.
+/// The interval in which the flows are measured, in nanoseconds.
 const WINDOW: (u64, u64) = (S, 6 * S);
 const SEED: u64 = 1;
 
-/// The flows beside the flood, each in a run of its own, by the part of the link that they ask for.
+/// The flows beside the flood, each in its own run, by the requested part of the link.
 const BESIDE: [(&str, f64); 2] = [("trickle", 0.01), ("steady", 0.4)];
 
-/// What a queue gave to each of those.
+/// What a queue gave to each of these flows.
 struct FloodResult {
     queue: String,
     got: Vec<Got>,
@@ -35,7 +35,7 @@ pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
     stdout::print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
 }
 
-/// Twice what the link takes, of a class and a message of its own; it may wait for long.
+/// Offers twice the link's rate, in its own class and message; its deadline is far away.
 fn flood(rate: u64) -> Offered {
     let packet = Packet {
         flow: 1,
@@ -50,7 +50,7 @@ fn flood(rate: u64) -> Offered {
     Offered { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
 }
 
-/// Another flow of another host, of the class that goes first, with little left and little time.
+/// Another flow from another host, in the class with priority, with little left to send and little time.
 fn victim(rate: u64, part: f64) -> Offered {
     let packet = Packet {
         flow: 2,
@@ -74,7 +74,7 @@ fn victim_result(program: &Program, rate: u64) -> FloodResult {
     FloodResult { queue: program.label().to_owned(), got: BESIDE.map(run).into() }
 }
 
-/// The share of what a flow asked for.
+/// The share of its request that a flow got.
 fn share(got: &Got) -> f64 {
     got.sent as f64 / got.offered.max(1) as f64
 }

@@ -1,5 +1,5 @@
-//! `weft sim no-silver-bullet`: each seed of each comparison is a job, and what they make is put together in the order
-//! of their numbers. Jobs of a seed stand together: who stops it has the figures of the seeds that are done.
+//! `weft sim no-silver-bullet`: each job is one seed of one comparison, and results are merged by job number. Jobs of a
+//! seed are adjacent, so that a stopped run has complete seeds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,24 +25,24 @@ use weft_sim::net::silver_bullet::{
 };
 use weft_sim::net::{SenderSpec, Trace};
 
-/// How many seeds the authors ran.
+/// The number of seeds of the authors.
 const SEEDS: u32 = 74;
-/// With `--quick`: seeds, and the part of the time.
+/// With `--quick`: the number of seeds, and the divisor of the time.
 const QUICK_SEEDS: u32 = 4;
 const QUICK_PART: u32 = 5;
 
-/// What is the same in all jobs.
+/// The inputs that all jobs share.
 struct JobContext<'g> {
-    /// What stands at the bottleneck where it is none of the paper's configurations.
+    /// The queue at the bottleneck, in the configuration that is not the paper's.
     program: &'g Program,
-    /// Links whose rate changes; made if there are none.
+    /// Links of variable rate; generated if there are none.
     traces: &'g [Arc<Trace>],
     sender: SenderSpec,
-    /// What the program is asked in the first seed is noted.
+    /// Records the program's requests in the first seed.
     is_recorded: bool,
 }
 
-/// What a job gives, and the recording of the program's link if that is asked for.
+/// The outcome of a job, and the recording of the program's link if requested.
 type JobResult = (Outcome, Option<String>);
 
 /// One seed of one comparison with one configuration.
@@ -53,15 +53,15 @@ struct Job {
     seconds: u32,
 }
 
-/// What has come of the seeds that are done.
+/// The results of the complete seeds.
 #[derive(Default)]
 struct Figures {
     seeds: u32,
     /// One for each comparison and configuration.
     columns: Vec<Column>,
-    /// Outcomes of seeds that are not done, by job.
+    /// Outcomes of incomplete seeds, by job.
     waiting: BTreeMap<usize, Outcome>,
-    /// Of the first seed, in the order of the comparisons.
+    /// Recordings of the first seed, in the order of the comparisons.
     recordings: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
     paths.iter().map(|path| trace_file::read(path)).collect()
 }
 
-/// How many jobs a seed is.
+/// The number of jobs per seed.
 const JOBS_A_SEED: usize = COMPARISONS.len() * Configuration::ALL.len();
 
 /// All jobs, seed by seed.
@@ -129,7 +129,7 @@ fn jobs(seeds: u32, part: u32) -> Vec<Job> {
     jobs
 }
 
-/// Runs the jobs on so many threads, until somebody asks to stop: the figures of all seeds, or of the first ones.
+/// Runs the jobs on a number of threads until a stop request; returns the figures of all complete seeds.
 fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiver<Request>) -> Figures {
     let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
     let mut progress = Progress::new(Instant::now());
@@ -177,7 +177,7 @@ fn run_one(job: &Job, context: &JobContext<'_>) -> JobResult {
 }
 
 impl Figures {
-    /// A job is done. Seeds are put together one after the other, each when all of it is there.
+    /// Adds the outcome of a job. Seeds are merged in order, each when it is complete.
     fn take(&mut self, jobs: &[Job], number: usize, outcome: Outcome) {
         self.waiting.insert(number, outcome);
         loop {
@@ -212,7 +212,7 @@ mod tests {
     use weft_ir::queue::run::Interpreted;
     use weft_sim::net::silver_bullet::Application;
 
-    /// The result would depend on how many cores a machine has.
+    /// The result would depend on the number of cores.
     #[test]
     fn thread_count_keeps_result() {
         let mut jobs = jobs(2, 1);
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(one, three);
     }
 
-    /// Who stops a long run would get some comparisons with more seeds than others, or would wait for all.
+    /// A stopped run would have more seeds for some comparisons than for others, or would have to wait for all.
     #[test]
     fn stopped_run_has_whole_seeds() {
         let mut jobs = jobs(1000, 1);
@@ -253,7 +253,7 @@ mod tests {
         assert!(figures.columns.iter().all(|column| column.outcome.seeds == figures.seeds));
     }
 
-    /// What is explained of a simulated link would not be what happened there.
+    /// The explanation of a simulated link would not be what happened there.
     #[test]
     fn recorded_program_replays_same() {
         let program = Program::by_objective().expect("it compiles");

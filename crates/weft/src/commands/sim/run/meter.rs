@@ -1,4 +1,4 @@
-//! What becomes of packets at the queues of a network, counted for each workload.
+//! Counts what happens to packets at the queues of a network, for each workload.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weft_sim::net::measure::Histogram;
 use weft_sim::net::{Backlog, Discipline, Dropped, ECN_CE, Item, LinkId};
 
-/// What became of the data of a workload. Acknowledgements are not in it.
+/// The packets of a workload's data. Acknowledgements do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// Packets that passed their last queue.
@@ -17,14 +17,14 @@ pub(super) struct Counts {
     pub(super) marked: u64,
 }
 
-/// The same, and how long packets waited at all queues of their way together, in nanoseconds.
+/// The counts, and the sum of a packet's waits at all queues of its route, in nanoseconds.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
     pub(super) waits: Histogram,
 }
 
-/// The way of a flow's data.
+/// The route of a flow's data.
 pub(super) struct FlowRoute {
     pub(super) workload: usize,
     pub(super) links: Vec<LinkId>,
@@ -49,7 +49,7 @@ pub(super) struct Meter {
     packets: Vec<PacketState>,
 }
 
-/// A queue at the head of a link that is counted.
+/// A queue at the head of a link, with counters.
 pub(super) struct Metered {
     /// The number of the link.
     link: usize,
@@ -87,13 +87,13 @@ impl Meter {
     }
 }
 
-/// The way of the flow that a packet of data belongs to; none of an acknowledgement, which takes other links.
+/// The route of the flow that a data packet belongs to. None for an acknowledgement, which uses other links.
 fn route_of_data<'w>(routes: &'w [FlowRoute], link: usize, item: &Item) -> Option<&'w FlowRoute> {
     routes.get(item.flow as usize).filter(|route| route.links.iter().any(|other| other.index() == link))
 }
 
 impl Tally {
-    /// Takes in what was counted elsewhere.
+    /// Adds another tally.
     pub(super) fn merge(&mut self, other: &Self) {
         self.counts.passed += other.counts.passed;
         self.counts.dropped += other.counts.dropped;

@@ -1,5 +1,5 @@
-//! `weft sim run`: a queue program, or several, in a network of the user's choice. Each seed with each queue is a job;
-//! queues get the same load, and figures are of the seeds that were done with all of them.
+//! `weft sim run`: runs queue programs in a network that the user chooses. Each job is one seed with one queue. All
+//! queues get the same load, and the figures include only seeds that were completed with all queues.
 
 mod meter;
 mod report;
@@ -27,9 +27,9 @@ use crate::stderr;
 use crate::trace_file;
 use weft_sim::net::{Discipline, SenderSpec};
 
-/// Queues that are compared.
+/// The maximum of compared queues.
 const QUEUES_MAX: usize = 8;
-/// Flows of a run.
+/// The maximum of flows.
 const FLOWS_MAX: u32 = 10_000;
 
 /// A seed with a queue.
@@ -38,22 +38,22 @@ struct Job {
     queue: usize,
 }
 
-/// What is the same in all jobs.
+/// The inputs that all jobs share.
 struct JobContext<'g> {
     scenario: &'g Scenario,
     programs: &'g [Program],
-    /// What the queues are asked in this seed is noted.
+    /// Records the requests to the queues in this seed.
     recorded_seed: Option<u64>,
 }
 
-/// What a job gives, and the recording of the queue of its first link if that is asked for.
+/// The outcome of a job, and the recording of its first link's queue if requested.
 struct JobResult {
-    /// None if it was stopped.
+    /// None if the job was stopped.
     outcome: Option<Outcome>,
     recording: Option<String>,
 }
 
-/// What has been simulated, for the line that says how long it takes.
+/// The simulated time and packets so far, for the progress line.
 #[derive(Default)]
 struct Simulated {
     packets: AtomicU64,
@@ -112,7 +112,7 @@ fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<()
     Ok(())
 }
 
-/// What the command line asks for.
+/// The scenario of the command line.
 fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
     let speed = match &args.trace {
         Some(path) => Speed::Trace(trace_file::read(path)?),
@@ -149,7 +149,7 @@ fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
     })
 }
 
-/// Runs the jobs until somebody asks to stop: what each gave, in their order; none of those that were not begun.
+/// Runs the jobs until a stop request; returns the results in order, None for jobs that did not start.
 fn run_all(
     jobs: &[Job],
     context: &JobContext<'_>,
@@ -163,7 +163,7 @@ fn run_all(
     let mut fault = None;
     let run = |job: &Job, is_stopped: &AtomicBool| {
         let result = context.run(job, is_stopped, &simulated);
-        // What one seed cannot do the others cannot either.
+        // A failure of one seed would be a failure of all.
         result.inspect_err(|_| is_stopped.store(true, Ordering::Relaxed))
     };
     pool::run_all(jobs, threads, stop, run, |event| {
@@ -217,7 +217,7 @@ impl JobContext<'_> {
     }
 }
 
-/// For each queue the outcome of the first seeds, as far as they were done with all queues, and all recordings.
+/// The merged outcome of each queue over the leading seeds that all queues completed, and all recordings.
 fn merged(done: Vec<Option<JobResult>>, n_queues: usize) -> (Vec<Outcome>, String) {
     let mut outcomes = vec![Outcome::default(); n_queues];
     let mut recordings = String::new();
@@ -239,7 +239,7 @@ fn merged(done: Vec<Option<JobResult>>, n_queues: usize) -> (Vec<Outcome>, Strin
 mod tests {
     use super::*;
 
-    /// Who stops a long run would get figures of one queue with more seeds than of another.
+    /// A stopped run would merge more seeds for one queue than for another.
     #[test]
     fn stopped_sim_merges_whole_seeds() {
         let done = |is_done| {
@@ -251,7 +251,7 @@ mod tests {
             outcomes.iter().map(|outcome| (outcome.seeds, outcome.packets)).collect::<Vec<_>>()
         };
         assert_eq!(seeds_of(vec![done(true), done(true), done(true), done(true)]), [(2, 10), (2, 10)]);
-        // The fourth was stopped, or the third was not begun.
+        // The fourth was stopped, or the third did not start.
         assert_eq!(seeds_of(vec![done(true), done(true), done(true), done(false)]), [(1, 5), (1, 5)]);
         assert_eq!(seeds_of(vec![done(true), done(true), None, done(true)]), [(1, 5), (1, 5)]);
         assert_eq!(seeds_of(vec![done(true), None]), [(0, 0), (0, 0)]);

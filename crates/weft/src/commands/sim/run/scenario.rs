@@ -1,4 +1,4 @@
-//! A network and its load, and what came of them with a queue.
+//! A simulated network with its load, and the outcome with a queue.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,63 +16,63 @@ use weft_sim::net::{
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Links of a parking lot.
+/// The number of links of a parking lot.
 const LOT_LINKS: usize = 3;
-/// Ports of the switches of a fat tree, which then has 16 hosts.
+/// Ports of a fat tree's switches, which makes 16 hosts.
 const TREE_PORTS: u32 = 4;
-/// Of the web, as in the paper: what each flow has beside what is drawn, and the mean silence.
+/// For web traffic, as in the paper: the bytes that each flow adds to its drawn size, and the mean silence.
 const WEB_MORE: u64 = 16_384;
 const WEB_OFF_NS: u64 = 200 * MS;
-/// Of calls: bytes, and the mean time between two.
+/// For calls: bytes, and the mean time between two.
 const RPC_BYTES: u64 = 4_096;
 const RPC_GAP_NS: u64 = 50 * MS;
-/// After so much time it is asked whether to go on.
+/// The simulated time between two calls of `goes_on`.
 const SLICE_NS: u64 = 10 * MS;
 
-/// How fast the links are.
+/// The speed of the links.
 #[derive(Clone)]
 pub(super) enum Speed {
     Fixed(u64),
     Trace(Arc<Trace>),
-    /// Like LTE, made from the seed.
+    /// Like LTE, generated from the seed.
     Lte,
 }
 
-/// Who sends what through what, for how long.
+/// The topology, the load and the duration.
 pub(super) struct Scenario {
     pub(super) topology: TopologyName,
     pub(super) speed: Speed,
-    /// Of each link.
+    /// The delay of each link.
     pub(super) delay_ns: u64,
     pub(super) jitter_ns: u64,
     pub(super) loss: f64,
     pub(super) reorder: f64,
-    /// How many flows of each workload.
+    /// The number of flows of each workload.
     pub(super) flows: Vec<(WorkloadName, u32)>,
     pub(super) sender: SenderSpec,
     pub(super) span_ns: u64,
 }
 
-/// What came of a run, or of several together.
+/// The outcome of a run, or of several merged runs.
 #[derive(Clone, Default)]
 pub(super) struct Outcome {
     pub(super) seeds: u32,
     /// In the order of the scenario.
     pub(super) workloads: Vec<WorkloadResult>,
-    /// Packets that were made, data and acknowledgements.
+    /// The number of packets, data and acknowledgements.
     pub(super) packets: u64,
 }
 
-/// What came of the flows of a workload.
+/// The outcome of a workload's flows.
 #[derive(Clone, Default)]
 pub(super) struct WorkloadResult {
-    /// For each seed, the bits a second of its flows together.
+    /// For each seed, the sum over its flows.
     pub(super) bits_per_s: Vec<f64>,
     /// For each seed, Jain's index of its flows.
     pub(super) fairness: Vec<f64>,
     /// Round trips, in nanoseconds.
     pub(super) rtt: Histogram,
-    /// How long messages took, in nanoseconds; those that the end cut off with what they had taken.
+    /// Completion times of messages, in nanoseconds; unfinished messages count with their time so far.
     pub(super) completions: Histogram,
     pub(super) tally: Tally,
 }
@@ -85,7 +85,7 @@ struct BuiltNetwork {
     flows: Vec<Vec<FlowId>>,
 }
 
-/// Links, and the ways through them.
+/// A topology with its links and routes.
 enum Shape {
     Dumbbell(Dumbbell),
     ParkingLot(ParkingLot),
@@ -93,8 +93,8 @@ enum Shape {
 }
 
 impl Scenario {
-    /// One seed. `queue` gives the queue of each link by its number; `goes_on` is told the simulated nanoseconds
-    /// and packets since it was asked last. None if that stopped it.
+    /// Runs one seed. `queue` makes the queue of each link by its number. `goes_on` gets the simulated nanoseconds and
+    /// packets since its last call; the result is None if it returns false.
     ///
     /// # Errors
     /// Packets do not add up: too many were under way.
@@ -120,7 +120,7 @@ impl Scenario {
         Ok(Some(Outcome { seeds: 1, workloads: of.collect(), packets }))
     }
 
-    /// Bits a second of its links, if they are fixed.
+    /// The rate of its links, in bits a second, if it is fixed.
     pub(super) fn bits_per_s(&self) -> Option<u64> {
         match self.speed {
             Speed::Fixed(bits_per_s) => Some(bits_per_s),
@@ -210,11 +210,11 @@ impl Scenario {
 }
 
 impl Shape {
-    /// The ways of the data and of the acknowledgements of a workload's flow of this number.
+    /// The routes of data and acknowledgements of the workload's flow with this number.
     fn routes(&mut self, nth: usize) -> (Vec<LinkId>, Vec<LinkId>) {
         match self {
             Self::Dumbbell(ends) => (vec![ends.bottleneck], vec![ends.back]),
-            // The first takes all links, each of the next one, and so on.
+            // The first route uses all links, each next one only the next link.
             Self::ParkingLot(lot) => match nth % (LOT_LINKS + 1) {
                 0 => (lot.links.clone(), vec![lot.back; LOT_LINKS]),
                 link => (vec![lot.links[link - 1]], vec![lot.back]),
@@ -231,7 +231,7 @@ impl Shape {
 }
 
 impl Outcome {
-    /// Takes in the outcome of other seeds of the same scenario.
+    /// Merges the outcome of other seeds of the same scenario.
     pub(super) fn merge(&mut self, other: &Self) {
         self.seeds += other.seeds;
         self.packets += other.packets;
@@ -256,7 +256,7 @@ fn workload(name: WorkloadName) -> Workload {
     }
 }
 
-/// By which packets say what they want: throughput, short completion, throughput over delay.
+/// The class that tells a queue the objective of packets: throughput, short completion, throughput over delay.
 fn class(name: WorkloadName) -> u8 {
     match name {
         WorkloadName::Bulk => 1,
@@ -288,7 +288,7 @@ mod tests {
         Box::new(Codel::new(CodelSpec { ecn: true, ..CodelSpec::default() }, 20))
     }
 
-    /// Packets would be told of twice or not at all, or as those of another workload.
+    /// Packets would be counted twice, not at all, or for another workload.
     #[test]
     fn counts_match_link_traffic() {
         let flows = [(WorkloadName::Bulk, 3), (WorkloadName::Web, 2), (WorkloadName::Rpc, 2)];
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(sum(|tally| tally.waits.len()), link.sojourn.len());
         assert!(tallies.iter().all(|tally| tally.counts.passed > 0), "each workload has its own");
         assert!(sum(|tally| tally.counts.marked) > 0 && link.dropped > 0, "the queue does both");
-        // What a flow received has passed the link; the rest is on the way or was sent twice.
+        // Received packets have passed the link; the rest is under way, or was sent twice.
         for (flows, tally) in flows.iter().zip(tallies) {
             let received: u64 = flows.iter().map(|flow| net.flow(*flow).received).sum();
             let on_the_way = tally.counts.passed - received;
@@ -310,8 +310,8 @@ mod tests {
         }
     }
 
-    /// A packet that passes three queues would count three times, or its waits as those of three packets; and
-    /// acknowledgements that pass queues, too, would count as data.
+    /// A packet through three queues would count three times, with three separate waits; acknowledgements would count
+    /// as data.
     #[test]
     fn multi_link_route_counts_once() {
         for topology in [TopologyName::ParkingLot, TopologyName::FatTree] {
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(counts.dropped, links.iter().map(|link| link.dropped).sum::<u64>());
             let received = net.flow(flows[0][0]).received;
             assert!(received > 1000 && counts.passed - received < 100, "{received} {counts:?}");
-            // The first link is where packets wait: behind it none catches up with another.
+            // Packets wait at the first link: after it no packet catches up with another.
             let first = links[0].sojourn.mean();
             assert!((waits.mean() / first - 1.0).abs() < 0.02, "{} {first}", waits.mean());
             assert!(counts.marked > 0);
