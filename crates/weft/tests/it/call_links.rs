@@ -1,4 +1,4 @@
-//! Recordings of links of calls of a running node, with stock gRPC on both sides.
+//! Recordings of call links in a running node, with stock gRPC on both sides.
 
 use crate::library::{Named, Test};
 use crate::node::{Folder, Node, output, runtime, weft};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tonic::Code;
 
-/// A link whose queue gives each tenant a turn, and drops calls of class 9 at its head.
+/// A link whose queue serves tenants in turn, and drops calls of class 9 at its head.
 const LINK: &str = "CREATE QUEUE picky AS
   LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;
   ON DEQUEUE
@@ -26,12 +26,12 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 8 KEY header['x-tenant'] CLASS h
 ";
 const PLACES: usize = 8;
 const CONNECTIONS: usize = 16;
-/// Calls of the tenant that has more of them than its part; of another, half of which are dropped; and of callers that
-/// do not wait for their turn.
+/// The number of calls of a tenant over its share; of another tenant, of which half are dropped; and of callers that
+/// give up.
 const FLOOD: usize = 48;
 const OTHERS: usize = 40;
 const BRIEF: usize = 20;
-/// The longest that a test waits for something that is sure to come.
+/// The longest wait for an event that is sure to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node with four workers in front of a server.
@@ -50,7 +50,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS END;
     Test { node: Node::start(&folder, &program, &["--workers", "4"]), folder }
 }
 
-/// `weft link record` as it runs.
+/// A running `weft link record`.
 struct Recording<'t> {
     test: &'t Test,
     child: Child,
@@ -64,7 +64,7 @@ impl<'t> Recording<'t> {
         Self { test, child: child.expect("the binary can be started") }
     }
 
-    /// Whether the node has been told of it.
+    /// Whether the node has started it.
     fn has_begun(&self) -> bool {
         let admin = &self.test.node.admin;
         let port = admin.rsplit(':').next().unwrap_or_default();
@@ -82,7 +82,7 @@ impl<'t> Recording<'t> {
         printed.contains("\"tenants\"")
     }
 
-    /// Ends it as Ctrl-C does: what it gave, and what it said.
+    /// Ends it as Ctrl-C does; returns its output and its messages.
     fn end(self) -> (String, String) {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-INT", &id]).status().expect("kill is there");
@@ -94,7 +94,7 @@ impl<'t> Recording<'t> {
     }
 }
 
-/// Waits until something is so, while calls go on.
+/// Waits until a condition holds, while calls go on.
 async fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -103,8 +103,8 @@ async fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// If this fails, a recording of calls is not what happened to them: those that their clients saw refused would not be
-/// those that it says were dropped, by the line that it names, nor those that gave up those that left.
+/// If this fails, a recording of calls is not what happened: the calls that clients saw refused are not the ones that
+/// it lists as dropped, with the right line, or calls that gave up are not the ones that it lists as left.
 #[test]
 fn live_call_link_is_recorded() {
     let cart = Named::new("cart-1");
@@ -129,7 +129,7 @@ fn live_call_link_is_recorded() {
     let ends = |end: &str| calls.iter().filter(|call| call["end"]["end"] == end).collect::<Vec<_>>();
     let [sent, dropped, left, waits] = ["sent", "dropped", "left", "waits"].map(ends);
     assert_eq!((dropped.len(), left.len(), waits.len()), (OTHERS / 2, BRIEF, 0), "{shown}");
-    // What waited when it began went on later, as did what came of the other tenant.
+    // Calls that waited at the beginning went on later, as did the other tenant's calls.
     let waited = sent.iter().filter(|call| call["came_ns"].as_i64() < Some(0)).count();
     assert_eq!((waited, sent.len() - waited), (FLOOD - PLACES, OTHERS / 2), "{shown}");
     assert!(dropped.iter().all(|call| call["flow"] == dropped[0]["flow"]));
@@ -158,7 +158,7 @@ fn live_call_link_is_recorded() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// Records a link from when many calls wait, until each of them is over; what `weft link record` gave.
+/// Records a link from the time when many calls wait, until all are over; returns the output of `weft link record`.
 fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
     let query = |text: &str| {
         let printed =
@@ -200,8 +200,7 @@ fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
     })
 }
 
-/// If this fails, a recording takes more than it was given where several workers share that, or is silent of what it
-/// lacks.
+/// If this fails, a recording that several workers share exceeds its limit, or does not say what it lacks.
 #[test]
 fn workers_share_recording_limit() {
     let test = start(&Named::new("cart-1"));
@@ -229,7 +228,7 @@ fn workers_share_recording_limit() {
         let printed = data(&String::from_utf8_lossy(&shown.stdout));
         ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| printed[name].clone())
     };
-    // The file is whole all the same.
+    // The file itself is complete.
     assert_eq!(data_of(), [false.into(), Value::Null, "full".into(), 7.into()]);
     let alter = "ALTER LINK tenants USE QUEUE fq KEEP PACKETS";
     let errors = runtime().block_on(async {
@@ -252,12 +251,12 @@ fn data(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Who alters a link would be sent to lines that the program does not have, or be told of words that nobody typed, or
-/// not of the queues that could be taken.
+/// A user would be sent to lines that are not in the program, see text that is not in the statement, or miss the list
+/// of queues.
 #[test]
 fn alter_error_points_at_its_text() {
     let folder = Folder::new();
-    // No line break at the end, where the node puts its IMPORTs.
+    // No line break at the end, where the node appends its IMPORTs.
     let text = "CREATE TYPE cart FROM PROTO 'cart.proto';
 CREATE LISTENER frontend ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '127.0.0.1:1';

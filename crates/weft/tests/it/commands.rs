@@ -1,4 +1,4 @@
-//! What a person sees and a script reads: texts, exit statuses, the admin endpoint.
+//! The output for people and for scripts: texts, exit statuses, the admin endpoint.
 
 use crate::node::{Folder, Node, is_ignored, output, runtime, shop_server, weft};
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS
 END;
 ";
 
-/// A script must be able to tell whose fault it was: 0 nobody's, 1 the input's, 2 the command line's, 3 the machine's.
+/// A script must be able to tell whose fault it was: 0 none, 1 the input's, 2 the command line's, 3 the machine's.
 #[test]
 fn exit_status_names_fault() {
     let folder = Folder::new();
@@ -49,7 +49,8 @@ fn exit_status_names_fault() {
     assert_eq!(status(&["status", "--admin", "127.0.0.1:1", "--token-file"], &good), Some(3));
 }
 
-/// A script would take a file for whole that a full disk has cut; and a reader that closes its end is no fault.
+/// A script would take a file that a full disk has truncated for a complete one. A reader that closes its end is no
+/// fault.
 #[test]
 fn full_stdout_fails_closed_one_does_not() {
     let folder = Folder::new();
@@ -108,7 +109,7 @@ fn full_stdout_fails_closed_one_does_not() {
     }
 }
 
-/// Whoever has mistyped the path of a schema must not be sent looking for include paths.
+/// A user with a mistyped schema path would be told to look for include paths.
 #[test]
 fn missing_schema_is_reported() {
     let folder = Folder::new();
@@ -124,7 +125,7 @@ fn missing_schema_is_reported() {
     assert!(text.contains("lost.proto"), "{text}");
 }
 
-/// A node would refuse what a check has let pass.
+/// A node would refuse a program that the check accepts.
 #[test]
 fn check_reports_port_queue_limit() {
     let folder = Folder::new();
@@ -138,7 +139,7 @@ fn check_reports_port_queue_limit() {
     assert_eq!(output(weft(&folder).arg("check").arg(&file)).status.code(), Some(0));
 }
 
-/// Whoever changes a library of their own would get half of it, and half of ours.
+/// A user with a changed library would get half of it, and half of ours.
 #[test]
 fn library_folder_files_import_another() {
     let folder = Folder::new();
@@ -153,7 +154,7 @@ fn library_folder_files_import_another() {
     assert!(text.contains("net/library/protocols/all.weft:1"), "{text}");
 }
 
-/// What goes wrong outside a program is told in one line, with what would help in another, and no more.
+/// A fault outside of the program must take one line, with its help in another.
 #[test]
 fn machine_errors_take_one_line() {
     let folder = Folder::new();
@@ -187,7 +188,7 @@ fn machine_errors_take_one_line() {
     assert!(no_token.contains("cannot write the admin token"), "{no_token}");
 }
 
-/// A file or a name that is not there has to be seen to on the machine: that is no mistake in a program.
+/// A missing file or name is a fault of the machine: the program is right.
 #[test]
 fn missing_resource_is_machine_fault() {
     let folder = Folder::new();
@@ -216,7 +217,7 @@ fn missing_resource_is_machine_fault() {
     assert_eq!(check(&host, &["apply", "--admin", &node.admin], "W0503"), Some(3));
 }
 
-/// A node has none of the client's files: what the client reads has to reach it.
+/// A node has none of the client's files: the client must send everything that it read.
 #[test]
 fn proto_roots_and_sets_reach_node() {
     let folder = Folder::new();
@@ -257,7 +258,7 @@ fn proto_roots_and_sets_reach_node() {
     status(&["apply"], &descriptors);
 }
 
-/// A wrapper that is absent would be the same to a rule as an empty one.
+/// A rule could not tell an absent wrapper from an empty one.
 #[test]
 fn wrapper_binds_as_nullable_scalar() {
     let folder = Folder::new();
@@ -272,14 +273,14 @@ fn wrapper_binds_as_nullable_scalar() {
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     assert_eq!(check("user TEXT?)", "  only_alice;").0, Some(0));
-    // Both are one place of the message: an element that sets one sets the other.
+    // Both are one field of the message: an element that sets one sets the other.
     let both = check("user TEXT?, name TEXT?)", "  only_alice (user := req.user, name := req.user.value);");
     assert_eq!(both.0, Some(0), "{}", both.1);
     let (status, printed) = check("user TEXT)", "  only_alice;");
     assert!(status == Some(1) && printed.contains("W0217") && printed.contains("`user TEXT?`"), "{printed}");
 }
 
-/// A network whose log goes nowhere looks well until somebody needs the log.
+/// A network whose log is lost would look healthy until an operator needs the log.
 #[test]
 fn unopenable_sink_stops_start() {
     let folder = Folder::new();
@@ -314,7 +315,7 @@ END;
     assert!(!std::path::Path::new(&file).exists(), "a dry run has made a file");
 }
 
-/// A script reads one object whatever comes of an update, and nobody else has to read anything.
+/// A script needs one object for every outcome of an update.
 #[test]
 fn apply_json_is_one_object() {
     let folder = Folder::new();
@@ -345,7 +346,7 @@ fn apply_json_is_one_object() {
     assert_eq!(applied["diagnostics"], serde_json::json!([]));
 }
 
-/// What is missing, or in the way, must be named: a wrong guess sends a person looking in the wrong place.
+/// A help that names the wrong obstacle sends a person looking in the wrong place.
 #[test]
 fn help_texts_name_the_obstacle() {
     let folder = Folder::new();
@@ -373,7 +374,7 @@ fn help_texts_name_the_obstacle() {
     assert!(not_http.contains("is no admin endpoint") && not_http.contains("another program"), "{not_http}");
 }
 
-/// A node with thousands of connections must not end at the 1,024 files that shells hand on.
+/// A node with thousands of connections would end at the 1,024 files that shells allow.
 #[test]
 fn node_raises_descriptor_limit() {
     let folder = Folder::new();
@@ -388,7 +389,7 @@ fn node_raises_descriptor_limit() {
     assert_eq!(words[3], words[4], "{line}");
 }
 
-/// Who formats a file wants to find either the old text or the new one, under the same permissions.
+/// A failed `fmt` would leave half a file, or a successful one would change its permissions.
 #[test]
 fn fmt_replaces_file_keeps_mode() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
@@ -407,7 +408,7 @@ fn fmt_replaces_file_keeps_mode() {
     assert_eq!(names.len(), 3, "{names:?}");
 }
 
-/// The pages and completions are made from the command line itself, so they cannot lag behind it.
+/// Pages and completions come from the command line's definition, so they cannot lag behind it.
 #[test]
 fn commands_have_manual_and_completion() {
     let folder = Folder::new();
@@ -424,7 +425,7 @@ fn commands_have_manual_and_completion() {
     assert_eq!(output(weft(&folder).args(["man", "nonsense"])).status.code(), Some(2));
 }
 
-/// Whoever asks what a change would do wants to know it without it being done.
+/// A user who asks for a dry run must see the changes, and the node must not make them.
 #[test]
 fn dry_run_prints_changes() {
     let folder = Folder::new();
@@ -468,7 +469,7 @@ fn fmt_check_then_fmt_is_stable() {
     assert_eq!(output(weft(&folder).args(["fmt", "--check"]).arg(&file)).status.code(), Some(0));
 }
 
-/// Whoever pipes a program through, or names a folder, wants the same as with a file.
+/// A program from a pipe, or a folder, would be treated differently from a file.
 #[test]
 fn check_reads_stdin_and_folders() {
     let folder = Folder::new();
@@ -498,7 +499,7 @@ fn check_reads_stdin_and_folders() {
     assert_eq!(std::fs::read_to_string(inner).expect("it is there"), NETWORK);
 }
 
-/// A port that is taken is the machine's fault, in one line with a help, and nothing runs.
+/// A port in use is the machine's fault: one line with a help, and nothing runs.
 #[test]
 fn port_in_use_takes_one_line() {
     let folder = Folder::new();
@@ -511,7 +512,7 @@ fn port_in_use_takes_one_line() {
     assert!(text.contains(&address) && text.contains("help:"), "{text}");
 }
 
-/// The admin endpoint must not be open to whoever can reach it, nor to web pages through a name of their own.
+/// The admin endpoint would be open to any process that reaches it, or to web pages through a name of their own.
 #[test]
 fn admin_endpoint_needs_token() {
     let folder = Folder::new();
@@ -531,7 +532,7 @@ fn admin_endpoint_needs_token() {
     assert!(get("/v1/status", "localhost", "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401"));
     assert!(get("/healthz", "attacker.example", "").starts_with("HTTP/1.1 421"));
     assert!(get("/v1/nothing", "localhost", "").starts_with("HTTP/1.1 404"));
-    // Who has no token is answered before the body, which here never comes.
+    // Without a token the answer comes before the body, which is never sent here.
     let mut stream = TcpStream::connect(&node.admin).expect("it listens");
     let head = "POST /v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("it reads");
@@ -542,7 +543,7 @@ fn admin_endpoint_needs_token() {
     assert!(String::from_utf8_lossy(&shown.stdout).contains("only_alice"));
 }
 
-/// Rows that a sink writes to standard output must be all that is there: the next program in a pipe reads them.
+/// Standard output must have only rows of sinks: the next program in a pipe reads them.
 #[test]
 fn stdout_has_only_sink_rows() {
     let folder = Folder::new();
@@ -567,7 +568,7 @@ END;
     assert!(rows.filter(|row| row["sink"] == "tick.ticks").count() > 5, "{text}");
 }
 
-/// A server that is not there must not make callers hang.
+/// A missing server would make callers hang.
 #[test]
 fn dead_upstream_gives_unavailable() {
     let folder = Folder::new();
@@ -585,12 +586,12 @@ fn dead_upstream_gives_unavailable() {
         assert_eq!(dead.code(), tonic::Code::Unavailable, "{dead}");
         assert!(begun.elapsed() < Duration::from_secs(3));
     });
-    // The client's connection ends with its runtime; the node would give it its grace otherwise.
+    // The client's connection ends with its runtime; otherwise the node would wait for its grace.
     drop(runtime);
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A call that takes longer than a node has to stop is told so, and stopping it as asked is no failure.
+/// A call that outlasts the grace must get an error; a requested stop is still no failure.
 #[test]
 fn call_over_grace_is_cut_and_counted() {
     let folder = Folder::new();
@@ -602,7 +603,7 @@ fn call_over_grace_is_cut_and_counted() {
     let runtime = runtime.expect("a runtime");
     let slow = runtime.spawn(async move {
         let mut client = shop::pb::cart_client::CartClient::connect(target).await.expect("it listens");
-        // The shop takes so many milliseconds.
+        // The shop takes this number of milliseconds.
         let request = shop::pb::CartRequest { user: "alice".into(), quantity: 10_000, ..Default::default() };
         client.get(request).await
     });
@@ -615,7 +616,7 @@ fn call_over_grace_is_cut_and_counted() {
     assert_eq!(cut.code(), tonic::Code::Unavailable, "{cut}");
 }
 
-/// A node that does nothing must not cost more than it is worth; `weft bench memory` has clients beside it.
+/// An idle node would take too much memory; `weft bench memory` measures it with clients.
 #[test]
 fn idle_memory_stays_small() {
     let folder = Folder::new();
@@ -628,7 +629,7 @@ fn idle_memory_stays_small() {
     assert!(idle <= limit, "an idle node has {idle} bytes");
 }
 
-/// Who closes the terminal of a node would cut its calls, and who wanted it to go on would lose it.
+/// Closing its terminal would cut a node's calls, or end a node that was meant to go on.
 #[test]
 fn closed_terminal_ends_node_cleanly() {
     if is_ignored(1) {
@@ -637,7 +638,7 @@ fn closed_terminal_ends_node_cleanly() {
     let folder = Folder::new();
     let network = folder.write("shop.weft", NETWORK);
     let talk = folder.0.join("talk");
-    // A terminal of its own, which is closed when the command that holds its other end is ended.
+    // The node's own terminal, which closes when the command at its other end is killed.
     let mut terminal = std::process::Command::new("script");
     let inside = format!(
         "exec {} run {} --admin 127.0.0.1:0 --table never 2> {}",
@@ -665,7 +666,7 @@ fn closed_terminal_ends_node_cleanly() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Waits for something that another process does.
+/// Waits for another process.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -674,8 +675,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that
-/// is older than what was applied since would take that back.
+/// With a service manager, SIGHUP reloads the file. A wrong file would end the running program, or an old file would
+/// undo a newer change.
 #[test]
 fn sighup_without_terminal_applies() {
     if is_ignored(1) {
@@ -724,7 +725,7 @@ fn sighup_without_terminal_applies() {
     assert_eq!(changed["changes"][0]["what"], "element only_alice", "{talk}");
 }
 
-/// A service that starts later would keep a node from its start, and from every change.
+/// A service that starts later would prevent a node's start, and every change.
 #[test]
 fn unresolved_name_is_down_endpoint() {
     let folder = Folder::new();
@@ -754,7 +755,7 @@ fn unresolved_name_is_down_endpoint() {
     assert!(status == Some(0) && talk.contains("its endpoint is down"), "{talk}");
 }
 
-/// An operator who sets an option would not see whether it holds.
+/// An operator could not see whether an option is set.
 #[test]
 fn status_lists_options() {
     let folder = Folder::new();
@@ -778,7 +779,7 @@ fn status_lists_options() {
     );
 }
 
-/// The page would promise an option, a default or a range that is another.
+/// The page would list a wrong option, default or range.
 #[test]
 fn docs_page_has_each_option() {
     let page = include_str!("../../../../docs/src/reference/program.md");
@@ -788,7 +789,7 @@ fn docs_page_has_each_option() {
     assert!(missing.is_empty(), "docs/src/reference/program.md lacks:\n{}", missing.join("\n"));
 }
 
-/// A balancer in front would send clients to a node that has closed its listener, before it has looked at its health.
+/// A balancer that has not checked the node's health yet would send clients to a closed listener.
 #[test]
 fn drain_delay_accepts_clients() {
     let folder = Folder::new();

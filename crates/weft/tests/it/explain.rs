@@ -1,11 +1,11 @@
-//! What `weft explain` tells, as a person reads it and as data.
+//! The output of `weft explain`, as text and as JSON.
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
 use std::process::Command;
 
 /// The running example of the ADN paper (section 2 and figure 2): requests for an object go to its replica, are
-/// compressed, and are let through by user and object.
+/// compressed, and are admitted by user and object.
 const PAPER: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 IMPORT 'library/elements/compress.weft';
 IMPORT 'library/elements/shard_lb.weft';
@@ -51,8 +51,8 @@ fn assert_narrow(text: &str) {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
-/// The balancer and the ACL may come before the compression, as the paper has it, and only while that leaves alone what
-/// they read. A compiler that cannot tell this has nothing to reorder by.
+/// The balancer and the ACL may come before the compression, as in the paper, but only if it does not change what they
+/// read. Without this, the compiler cannot reorder anything.
 #[test]
 fn paper_example_reorders_as_in_paper() {
     let folder = Folder::new();
@@ -77,7 +77,7 @@ fn paper_example_reorders_as_in_paper() {
     assert_eq!(data["chains"][1]["reordered"], false);
 }
 
-/// Whoever reads a chain must see what is tried again, and how often, without reading the filters.
+/// A reader of a chain must see which stages a filter retries, and how often, without reading the filters.
 #[test]
 fn explain_shows_filters_in_place() {
     let folder = Folder::new();
@@ -125,7 +125,7 @@ END;
     assert_eq!(printed[11]["wraps"], serde_json::json!([]));
 }
 
-/// The example that everybody starts with is the one that people will try it on.
+/// Most users try `explain` first on this example.
 #[test]
 fn explain_prints_shop() {
     let folder = Folder::new();
@@ -135,7 +135,7 @@ fn explain_prints_shop() {
     insta::assert_snapshot!("shop", text);
 }
 
-/// A chain that is not there is the input's fault, and whoever asks wants to know which there are.
+/// An unknown chain is the input's fault, and the message must list the known ones.
 #[test]
 fn unknown_chain_lists_known_ones() {
     let folder = Folder::new();
@@ -147,7 +147,7 @@ fn unknown_chain_lists_known_ones() {
         text,
         "weft: there is no chain, link or queue `pepper`; the program has paper, squeezed_key\n"
     );
-    // A queue that needs arguments is there, too.
+    // A queue that needs arguments is listed, too.
     let text = "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
     let missing_args = folder.write("wanting.weft", text);
     for name in [&[][..], &["w"]] {
@@ -162,7 +162,7 @@ fn unknown_chain_lists_known_ones() {
     assert_eq!(output(weft(&folder).args(["explain", "absent.weft"])).status.code(), Some(3));
 }
 
-/// A picture that a viewer refuses, or that leaves an element out, explains nothing.
+/// A picture that a viewer refuses, or that lacks an element, explains nothing.
 #[test]
 fn svg_draws_elements_and_edges() {
     let folder = Folder::new();
@@ -186,7 +186,7 @@ fn svg_draws_elements_and_edges() {
     assert_eq!(dot.matches('{').count(), dot.matches('}').count());
 }
 
-/// Whoever asks for a picture of what has none would find an empty one, and no word of how to get one.
+/// A user would get an empty picture, without a word on how to get a useful one.
 #[test]
 fn svg_of_link_is_refused() {
     let folder = Folder::new();
@@ -215,7 +215,7 @@ CREATE LINK wan ON PORT lan QUEUE fifo;
     explained(&folder, &["both.weft", "--svg", "all.svg"]);
 }
 
-/// Whoever asks about a packet would look for a program called so.
+/// A user who asks about a packet would be told to look for a program of that name.
 #[test]
 fn explain_packet_shows_hint() {
     let folder = Folder::new();
@@ -233,7 +233,7 @@ fn explain_packet_shows_hint() {
     assert!(!text.contains("weft link explain"), "{text}");
 }
 
-/// Whoever asks about a packet of a recording would be told that a word is one too many, and not what to write.
+/// A user who asks about a packet of a recording would only read that there is one word too many.
 #[test]
 fn explain_recording_shows_hint() {
     let folder = Folder::new();
@@ -251,7 +251,7 @@ fn explain_recording_shows_hint() {
     );
 }
 
-/// Four stages of which two are filters, one with a key.
+/// Four stages, of which two are filters, one with a key.
 const TRIED: &str = "CREATE FILTER patient ON rpc AS TIMEOUT TRY '50 ms'; END;
 CREATE FILTER inorder ON rpc (user TEXT) AS ORDER PER user; END;
 CREATE ELEMENT tells_user ON rpc (user TEXT) AS ON REQUEST SET header['x-user'] = user; END;
@@ -261,7 +261,7 @@ CREATE CHAIN tried ON a -> b METHOD 'shop.Cart/Get' AS
 END;
 ";
 
-/// A filter runs beside nothing: whoever reads that it did would take the calls that it holds for under way.
+/// A reader would take calls that a filter holds for calls in progress if the filter seemed to run in parallel.
 #[test]
 fn svg_filter_has_own_column() {
     let folder = Folder::new();
@@ -289,7 +289,7 @@ fn svg_filter_has_own_column() {
     assert!(!dot.contains("\"tried.early\" -> \"tried.b\""), "{dot}");
 }
 
-/// What `check` counts is what `explain` tells: the keys of a filter are no element, and cost something.
+/// `explain` must agree with `check`: the keys of a filter are no element, and have a cost.
 #[test]
 fn filter_keys_are_not_elements() {
     let folder = Folder::new();
@@ -315,7 +315,7 @@ CREATE CHAIN t ON l -> c AS rule_acl (user := header.\"x-user\"); END;
 INSERT INTO t.rule_acl.rules VALUES (1, 1, '/a/B', NULL, NULL, 'allow'), (2, 1, NULL, '10.0.0.0/8', 'ann', 'allow');
 ";
 
-/// Whoever wonders what a look at their rules costs finds it nowhere else.
+/// The cost of a rule look-up is shown nowhere else.
 #[test]
 fn explain_shows_compiled_rules() {
     let folder = Folder::new();
@@ -325,7 +325,7 @@ fn explain_shows_compiled_rules() {
     assert!(text.contains("matched   2 rows in "), "{text}");
 }
 
-/// Who asks about a link would be told of a queue, and not where it stands.
+/// A user who asks about a link would see a queue without its location.
 #[test]
 fn explain_shows_link_location() {
     let folder = Folder::new();
@@ -352,7 +352,7 @@ CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
     assert!(queue.starts_with("queue fifo\n"), "{queue}");
 }
 
-/// Who looked for where steered frames go would read every element of the chain.
+/// A user would have to read every element of the chain to find the branches.
 #[test]
 fn explain_lists_branches() {
     let folder = Folder::new();

@@ -1,9 +1,9 @@
-//! `weft compile`: gates, from outside.
+//! `weft compile`, from outside: queues as hardware modules.
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
 
-/// A module that is not written, or written where it is not, is no use to who builds the chip.
+/// A chip designer would get no module, or get one at the wrong path.
 #[test]
 fn queue_compiles_to_gates_or_refused() {
     let folder = Folder::new();
@@ -54,7 +54,7 @@ fn queue_compiles_to_gates_or_refused() {
     };
     let (status, printed) = library("pfabric", &[]);
     assert!(status == Some(1) && printed.contains("--entries 16 makes a tree of comparators"), "{printed}");
-    // A time that does not fit would be another, and the gates decide otherwise than the queue.
+    // A truncated time would change the decisions of the gates.
     let (status, printed) = library("codel", &["--time-bits", "22"]);
     assert!(
         status == Some(1)

@@ -1,4 +1,4 @@
-//! `weft generate`: packets of somebody's own protocol, from a definition to a chain that looks at it.
+//! `weft generate`: packets of a user's own protocol, from its definition to a chain that parses it.
 
 use crate::node::{Folder, output, weft};
 use serde_json::Value;
@@ -36,8 +36,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("it was written")
 }
 
-/// Who writes a protocol has no traffic of it, and could not see what a chain makes of it before the first device is
-/// there.
+/// The author of a protocol has no traffic of it, and could not test a chain before the first device exists.
 #[test]
 fn own_protocol_generates_and_replays() {
     let folder = Folder::new();
@@ -71,7 +70,7 @@ fn own_protocol_generates_and_replays() {
     let malformed = made["malformed"].as_array().expect("they are told");
     let n_malformed: u64 = malformed.iter().filter_map(|of| of["packets"].as_u64()).sum();
     assert!(n_malformed < 10, "{made}");
-    // Later fragments have none, nor has what is in more tunnels than a chain looks into.
+    // Later fragments have no such header; neither have packets in more tunnels than a chain parses.
     assert!(element["seen"].as_u64() >= Some(45), "{report}");
 }
 
@@ -122,7 +121,7 @@ fn impossible_generate_is_refused() {
     assert!(report.contains("no/such/folder"), "{report}");
 }
 
-/// Whoever makes packets of a list of options would have next to none that any parser takes.
+/// Random lists of options would be malformed for every parser.
 #[test]
 fn generated_lengths_match_contents() {
     let folder = Folder::new();
@@ -152,7 +151,7 @@ CREATE CHAIN c ON PORT wire AS put; END;
         (&300.into(), &Value::Array(Vec::new())),
         "{report}"
     );
-    // Headers that are put on have as many rounds as they say.
+    // Added headers have as many rounds as their length says.
     let args = [program, "--count", "50", "--seed", "1", "--out", &made, "-o", "json"];
     let others = json(&generate(&folder, &args));
     let replay = |input: &str| {

@@ -1,5 +1,4 @@
-//! Replays of what hosts and radios capture: other links, work that was left to a device, packets in part, and long
-//! ones.
+//! Replays captures of hosts and radios: other link types, offloaded work, truncated packets, and long ones.
 
 use crate::node::{Folder, output, weft};
 use crate::replay::{capture, fragments, packet, packets_in, replay_json, sum};
@@ -8,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
 
-/// Tells packets apart by their ports.
+/// Identifies packets by their ports.
 const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
@@ -24,7 +23,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS see; END;
 ";
 const SEEN: &str = "SELECT port, n, bytes, intact FROM edge.see.seen ORDER BY port";
 
-/// What the element has seen: port, packets, bytes, packets whose checksums hold.
+/// The element's counts: port, packets, bytes, packets with right checksums.
 fn counts_of(folder: &Folder, program: &Path, input: &Path, args: &[&str]) -> Value {
     let report = replay_json(folder, program, input, &[&["--query", SEEN], args].concat());
     report["answers"][0]["rows"].clone()
@@ -44,7 +43,7 @@ fn links(path: &Path, packets: &[(LinkType, Vec<u8>)]) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
-/// A frame of 802.11 with this packet of IP.
+/// A frame of 802.11 with this IP packet.
 fn radio(is_qos: bool, ip: &[u8]) -> Vec<u8> {
     let mut frame = vec![if is_qos { 0x88 } else { 0x08 }, 0x01];
     frame.resize(24, 2);
@@ -55,7 +54,7 @@ fn radio(is_qos: bool, ip: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Captures of radios, of lines and of firewalls would not be read, or packets in them be taken for others.
+/// Captures of radios, of serial lines and of firewalls could not be read, or their packets would be misread.
 #[test]
 fn packets_decode_on_all_link_types() {
     let folder = Folder::new();
@@ -91,17 +90,17 @@ fn packets_decode_on_all_link_types() {
     let ports: Vec<u64> = rows.as_array().expect("rows").iter().filter_map(|row| row[0].as_u64()).collect();
     assert_eq!(ports, (1001..=1014).collect::<Vec<_>>());
     assert!(rows.as_array().expect("rows").iter().all(|row| row[3] == 1), "{rows}");
-    // What another program makes of them.
+    // Compare with another program.
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(&input).args(["-T", "fields", "-e", "udp.dstport"]).stderr(Stdio::null());
     let Ok(done) = tshark.output() else { return eprintln!("skipped: there is no `tshark` here") };
-    // It does not look behind labels without being told what is there.
+    // tshark decodes nothing after labels unless it is told the payload's type.
     let theirs = String::from_utf8_lossy(&done.stdout).lines().map(String::from).collect::<Vec<_>>();
     let known = (1001..=1014).map(|port| if port == 1005 { String::new() } else { port.to_string() });
     assert_eq!(theirs, known.collect::<Vec<_>>());
 }
 
-/// A segment of TCP as a host leaves it to its device: a length of 0, no checksum of IPv4, and the sum of the pseudo
+/// A TCP segment as a host passes it to an offloading device: length 0, no IPv4 checksum, and the sum of the pseudo
 /// header.
 fn unfinished(payload: usize) -> Vec<u8> {
     let mut frame = packet(9, 80)[..34].to_vec();
@@ -117,7 +116,7 @@ fn unfinished(payload: usize) -> Vec<u8> {
     frame
 }
 
-/// What a host sends would count as damaged, without a word of what would help.
+/// Packets that a host sends would count as damaged, without a hint at the option that helps.
 #[test]
 fn offloaded_checksums_can_be_trusted() {
     let folder = Folder::new();
@@ -140,15 +139,15 @@ fn offloaded_checksums_can_be_trusted() {
     assert_eq!(rows, json!([[7, 1, 47, 1], [53, 1, 47, 1], [80, 2, 3054 + 59, 2]]));
     let left = packets_in(&out);
     assert_eq!((u16::from_be_bytes([left[0][16], left[0][17]]), sum(&left[0][14..34])), (3_040, 0xffff));
-    // The rest is the device's to do.
+    // The device would do the rest.
     assert_eq!(left[0][34..], unfinished(3_000)[34..]);
-    // Few are no reason for a word.
+    // Few such packets cause no hint.
     capture(&input, &[&vec![packet(9, 53); 20][..], &[unfinished(5)]].concat());
     let report = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
     assert!(!String::from_utf8_lossy(&report.stderr).contains("trust"));
 }
 
-/// Captures are mostly made with a short snapshot, and all of their packets would count as malformed.
+/// Most captures have a short snapshot length; all of their packets would count as malformed.
 #[test]
 fn snapped_packets_parse_headers() {
     let folder = Folder::new();
@@ -178,19 +177,19 @@ fn snapped_packets_parse_headers() {
             lengths.push((record.bytes.len(), record.original_length as usize));
         }
         assert_eq!(lengths, [(64, whole.len()), (47, 47), (64, whole.len())]);
-        // A header in part cannot be asked for.
+        // A truncated header has no readable fields.
         write(&input, 38);
         let report = replay_json(&folder, &program, &input, &args);
         let why = report["ended"][0]["why"].as_str().expect("it is told");
         assert!(why.contains("udp") && why.contains("truncated"), "{report}");
     }
-    // One that is whole and says that it is longer is malformed beside them.
+    // A whole packet with a wrong length is still malformed.
     let liar = [&packet(9, 9)[..16], &[1], &packet(9, 9)[17..]].concat();
     capture(&input, &[liar]);
     assert_eq!(counts_of(&folder, &program, &input, &[]), json!([]));
 }
 
-/// Whoever reads what became of each packet would look for the one that came twice in the wrong place.
+/// The outcomes of packets would be assigned to the wrong packets after a duplicate.
 #[test]
 fn duplicate_fragment_keeps_order() {
     let folder = Folder::new();
@@ -206,7 +205,7 @@ fn duplicate_fragment_keeps_order() {
     assert!(packets_in(&report) == packets);
 }
 
-/// What a host hands to its device in one piece could not be looked at, or would be written over.
+/// Segments that a host passes to its device in one piece could not be parsed, or would be damaged.
 #[test]
 fn packets_over_64_kib_pass_whole() {
     let folder = Folder::new();

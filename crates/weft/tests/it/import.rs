@@ -1,8 +1,8 @@
-//! `weft import`: lists of other firewalls, from outside.
+//! `weft import`: rule lists of other firewalls, from outside.
 
 use crate::node::{Folder, output, weft};
 
-/// A firewall that is taken over without its wrong line is another firewall.
+/// A firewall that is imported without its wrong line is another firewall.
 #[test]
 fn firewall_import_is_all_or_nothing() {
     let folder = Folder::new();
@@ -18,7 +18,7 @@ fn firewall_import_is_all_or_nothing() {
     let kept = output(weft(&folder).args(["import", list, "--keep-going", "--table", "edge.ruleset.rules"]));
     assert!(kept.status.success());
     let rows = String::from_utf8(kept.stdout).expect("it is text");
-    // What it gives is a part of a program.
+    // The output is a part of a program.
     let program = format!(
         "IMPORT 'library/elements/ruleset.weft';\nCREATE PORT wan ON memory;\nCREATE PORT lan ON memory;\n\
          CREATE CHAIN edge ON PORT wan -> lan AS ruleset; END;\n{rows}"
@@ -27,13 +27,13 @@ fn firewall_import_is_all_or_nothing() {
     let checked = output(weft(&folder).arg("check").arg(program));
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     assert_eq!(rows.matches("'line 4'").count(), 1);
-    // An editor of another system puts a mark in front.
+    // An editor of another system puts a byte order mark first.
     let marked = folder.write("marked.nft", &format!("\u{feff}{rules}"));
     let kept = output(weft(&folder).arg("import").arg(marked).arg("--keep-going"));
     assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
 }
 
-/// A row for a port that no frame arrives at keeps nothing away; interfaces have other names than ports.
+/// A row for a port that no frame arrives at blocks nothing; interfaces have other names than ports.
 #[test]
 fn import_uses_program_port_names() {
     let folder = Folder::new();
@@ -63,7 +63,7 @@ fn import_uses_program_port_names() {
     assert!(program(&unnamed).contains("there is no port `br-lan`"));
 }
 
-/// Rows that no program can import are no rows, and what means something else here is told.
+/// Rows that no program can import would be written, or a changed meaning would not be reported.
 #[test]
 fn import_reports_limits_and_changes() {
     let folder = Folder::new();

@@ -1,7 +1,7 @@
-//! `weft link emulate`: programs behind a link that is slower and longer than they know.
+//! `weft link emulate`: programs behind a slower and longer link.
 //!
-//! The programs are this very binary, started once more with [`PORT`] set: the world (`far_end`) answers datagrams and
-//! gives bytes to whoever connects, the command (`near_end`) measures both.
+//! The programs are this test binary, started again with [`PORT`] set: the world (`far_end`) answers datagrams and
+//! sends bytes to each client; the command (`near_end`) measures both.
 
 use crate::node::{Folder, is_ignored, output, send, weft};
 use serde_json::Value;
@@ -12,12 +12,12 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The port of the far end. Without it, the ends are no tests of their own.
+/// The port of the far end. Without it, the ends do nothing as tests.
 const PORT: &str = "WEFT_TEST_LINK_PORT";
-/// What the far end gives.
+/// The number of bytes that the far end sends.
 const STREAM_BYTES: usize = 3 << 20;
 const WAIT: Duration = Duration::from_secs(20);
-/// One link at a time: its devices are those of the machine.
+/// One link at a time: its devices belong to the machine.
 static ALONE: Mutex<()> = Mutex::new(());
 /// A queue that cannot be used without an argument.
 const MISSING_ARGS: &str =
@@ -35,7 +35,7 @@ fn end(name: &str) -> Vec<String> {
         .into()
 }
 
-/// No test by itself: what is at the other end of the link.
+/// No test itself: the far end of the link.
 #[test]
 fn far_end() {
     let Some(port) = port() else { return };
@@ -54,7 +54,7 @@ fn far_end() {
     }
 }
 
-/// No test by itself: what runs behind the link. It says what it measured.
+/// No test itself: the command behind the link. It prints its measurements.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing but this to say")]
 fn near_end() {
@@ -65,7 +65,7 @@ fn near_end() {
     let mut stream = loop {
         match TcpStream::connect_timeout(&far, WAIT) {
             Ok(stream) => break stream,
-            // It has not come up yet.
+            // The far end has not started yet.
             Err(_) if begun.elapsed() < WAIT => std::thread::sleep(Duration::from_millis(20)),
             Err(error) => panic!("{error}"),
         }
@@ -85,7 +85,7 @@ fn near_end() {
     let (since, first) = half.expect("there was one");
     let bits_per_s = (bytes - first) as f64 * 8.0 / since.elapsed().as_secs_f64();
     let rtt_ms = rtt(&echo, far);
-    // A machine without IPv6 is as far away by it as by IPv4.
+    // IPv6, if the machine has it, has the same delay as IPv4.
     let world_v6 = std::env::var("WEFT_WORLD6").ok().and_then(|world| world.parse::<Ipv6Addr>().ok());
     let rtt_v6_ms = world_v6.map_or(rtt_ms, |world| {
         let echo = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("a port is free");
@@ -95,7 +95,7 @@ fn near_end() {
     writeln!(std::io::stdout(), "measured {bits_per_s} {rtt_ms} {rtt_v6_ms}").expect("it is heard");
 }
 
-/// No test by itself: talks to the other end for two seconds, whether anybody answers or not.
+/// No test itself: sends to the far end for two seconds, with or without an answer.
 #[test]
 fn talking_end() {
     let Some(port) = port() else { return };
@@ -118,7 +118,7 @@ fn rtt(echo: &UdpSocket, far: SocketAddr) -> f64 {
     std::iter::repeat_with(once).take(10).fold(f64::MAX, f64::min)
 }
 
-/// If this failed, a program would be tried behind another link than was asked for, and its author would believe it.
+/// If this failed, a program would be tested behind another link than its author requested.
 #[test]
 fn command_sees_rate_and_delay() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -141,8 +141,8 @@ fn command_sees_rate_and_delay() {
     assert!(done.status.success(), "{printed}\n{errors}");
     let measured = printed.lines().find_map(|line| line.split_once("measured ")).expect("it measures").1;
     let figures: Vec<f64> = measured.split(' ').map(|word| word.parse().expect("a number")).collect();
-    // 52 bytes of each 1500 are headers. On a busy machine the command may read late what came in time, and CoDel may
-    // take long over what slow start has overdone.
+    // 52 bytes of each 1500 are headers. On a busy machine the command may read late, and CoDel may take long to
+    // correct slow start.
     assert!((2e6..26e6).contains(&figures[0]), "{measured}: {printed}");
     assert!((40.0..80.0).contains(&figures[1]) && (40.0..80.0).contains(&figures[2]), "{measured}");
     let summary: Value =
@@ -159,7 +159,7 @@ fn command_sees_rate_and_delay() {
     recorded(&folder, &file, down);
 }
 
-/// Asked again, the recorded queue has done what the one that ran has counted, and says why.
+/// A replay of the recorded queue agrees with the counters of the real one, and gives the reasons.
 fn recorded(folder: &Folder, file: &str, down: &Value) {
     let ask = |args: &[&str]| {
         let done = output(weft(folder).arg("link").args(args));
@@ -198,7 +198,7 @@ fn recorded(folder: &Folder, file: &str, down: &Value) {
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it is no recording of a link"));
 }
 
-/// A script could not tell that the program behind the link failed, or the machine would be left with its devices.
+/// A script could not see that the program behind the link failed, or the link's devices would stay on the machine.
 #[test]
 fn exit_status_passes_and_cleans_up() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -232,7 +232,7 @@ fn exit_status_passes_and_cleans_up() {
     let (status, printed) =
         run(&["--queue", &format!("{} (t = '5 ms')", missing_args.display()), "--", "true"]);
     assert!(status == Some(0) && printed.contains("w (t = '5 ms')"), "{printed}");
-    // A network's queue is tried without its ports and links, whose names may be those of the command's own.
+    // The command ignores a network's ports and links, whose names may equal its own.
     let network = folder.write(
         "network.weft",
         "IMPORT 'library/queues/codel.weft';\nCREATE PORT inside ON memory;\nCREATE PORT b ON memory;\n\
@@ -246,7 +246,7 @@ fn exit_status_passes_and_cleans_up() {
     assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
 }
 
-/// If this failed, an experiment that is done again with another seed would be the same experiment.
+/// If this failed, an experiment with another seed would be the same experiment.
 #[test]
 fn seed_fixes_link_randomness() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -272,7 +272,7 @@ fn seed_fixes_link_randomness() {
     assert_ne!(seeds("2"), Some(first));
 }
 
-/// Who mistypes the command of the far end would look for the fault in the link, or in the command behind it.
+/// A user with a mistyped far command would look for the fault in the link, or in the near command.
 #[test]
 fn early_far_end_exit_is_reported() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -298,7 +298,7 @@ fn early_far_end_exit_is_reported() {
     assert!(printed["far"].is_null() && printed["status"] == 0, "{printed}");
 }
 
-/// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
+/// A program would run on without a network after its terminal closes, and its recording would be lost.
 #[test]
 fn signal_passes_and_recording_is_whole() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -314,7 +314,7 @@ fn signal_passes_and_recording_is_whole() {
         }
         let mut emulate = weft(&folder);
         emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "sh", "-c", &near]);
-        // Of a group of its own: no terminal has it in its foreground.
+        // A process group of its own: it is not in the foreground of a terminal.
         let mut running = emulate.process_group(0).stderr(Stdio::piped()).spawn().expect("it starts");
         let until = Instant::now() + WAIT;
         while !up.exists() && running.try_wait().expect("it is ours").is_none() {
@@ -337,7 +337,7 @@ fn signal_passes_and_recording_is_whole() {
     }
 }
 
-/// What is at the other end, or behind the link, would run on when somebody kills the link, and hold its port.
+/// Processes at both ends would survive a killed link, and keep their ports.
 #[test]
 fn link_end_ends_both_sides() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -347,7 +347,7 @@ fn link_end_ends_both_sides() {
     let folder = Folder::new();
     let path_of = |name: &str| folder.0.join(name);
     let far = format!("echo $$ > {}; sleep 61 & sleep 60", path_of("far").display());
-    // It does not heed being asked, and has started something in a session of its own.
+    // It ignores SIGTERM, and has started a process in its own session.
     let near = format!(
         "trap '' TERM; setsid sleep 62 & echo $! > {}; echo $$ > {}; exec sleep 60",
         path_of("other").display(),
@@ -372,7 +372,7 @@ fn link_end_ends_both_sides() {
         assert!(Instant::now() < until, "it does not start");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // All that the far end has started is in its group.
+    // All processes of the far end are in its group.
     let is_there = || {
         let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
         let stats = processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
@@ -392,13 +392,13 @@ fn link_end_ends_both_sides() {
     }
 }
 
-/// Whether a process is there, and more than its entry.
+/// Whether a process is alive, and not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// What a command leaves behind would go on without a link, and hold its ports and files.
+/// Processes that a command leaves behind would go on without a link, and keep their ports and files.
 #[test]
 fn orphan_processes_end_with_link() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -418,7 +418,7 @@ fn orphan_processes_end_with_link() {
     assert!(!runs(left), "it is left behind");
 }
 
-/// A link would be impaired otherwise than was asked for, or change at another time; and nobody would hear of it.
+/// A link would silently be impaired in another way than requested, or at another time.
 #[test]
 fn path_events_are_counted_and_shown() {
     if std::fs::File::open("/dev/net/tun").is_err() {
@@ -461,8 +461,7 @@ fn path_events_are_counted_and_shown() {
     }
 }
 
-/// What was recorded before would be lost to a typing error; and who mistypes a path would be told that the machine is
-/// at fault.
+/// A typing error would destroy an earlier recording; a mistyped path would count as a fault of the machine.
 #[test]
 fn failed_record_keeps_old_file() {
     let folder = Folder::new();
@@ -480,7 +479,7 @@ fn failed_record_keeps_old_file() {
     assert!(!other.exists());
 }
 
-/// A user with a broken trace, or a queue that is not there, would not be told what to mend.
+/// A user with a broken trace, or an unknown queue, would not learn what to fix.
 #[test]
 fn link_errors_show_before_start() {
     let folder = Folder::new();

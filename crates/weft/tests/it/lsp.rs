@@ -1,4 +1,4 @@
-//! `weft lsp` as an editor has it: the real binary at the other end of two pipes.
+//! `weft lsp` as an editor uses it: the real binary at the other end of two pipes.
 
 use crate::node::{Folder, weft};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ CREATE ELEMENT only (name TEXT = 'alice') ON rpc (user TEXT) AS
 END;
 ";
 
-/// A client that writes down all that is said.
+/// A client that records the whole conversation.
 struct Client {
     child: Child,
     stdin: ChildStdin,
@@ -85,13 +85,13 @@ impl Client {
         let _ = writeln!(self.record, "{sign} {text}");
     }
 
-    /// A notification.
+    /// Sends a notification.
     fn notify(&mut self, method: &str, params: Value) {
         self.note(&format!("--> {method}"), &params);
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
-    /// A request and its answer.
+    /// Sends a request and returns its answer.
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next_id += 1;
         let id = self.next_id;
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// The next diagnostics that the server tells by itself.
+    /// The next diagnostics that the server publishes.
     fn next_diagnostics(&mut self) -> Value {
         let message = self.receive();
         assert_eq!(message["method"], "textDocument/publishDiagnostics", "{message}");
@@ -123,7 +123,7 @@ impl Client {
         );
     }
 
-    /// Asks at the first place where `word` stands in `text`, `inside` units into it.
+    /// Sends a request for the first occurrence of `word` in `text`, `inside` units into it.
     fn at(&mut self, method: &str, (name, text): (&str, &str), word: &str) -> Value {
         let before = &text[..text.find(word).expect("the word is there")];
         let line = before.matches('\n').count();
@@ -145,7 +145,7 @@ impl Client {
     }
 }
 
-/// An editor would show nothing, or something else than `weft check` says.
+/// An editor would show nothing, or something else than `weft check`.
 #[test]
 fn editor_gets_diagnostics_and_hover() {
     let folder = Folder::new();
@@ -159,7 +159,7 @@ fn editor_gets_diagnostics_and_hover() {
         .find(|params| params["uri"].as_str().is_some_and(|uri| uri.ends_with("limits.weft")));
     let faulty = faulty.expect("the imported file is told of");
     assert_eq!(faulty["diagnostics"][0]["code"], "W0205");
-    // Now it is open, and put right by the action that the diagnostic offers.
+    // Now the file is open, and fixed by the action that the diagnostic offers.
     client.open("limits.weft", LIMITS);
     client.next_diagnostics();
     let range = faulty["diagnostics"][0]["range"].clone();
@@ -197,7 +197,7 @@ fn editor_gets_diagnostics_and_hover() {
     client.ask("textDocument/semanticTokens/full", json!({ "textDocument": { "uri": network_uri } }));
     client.notify("textDocument/didSave", json!({ "textDocument": { "uri": limits_uri } }));
     client.notify("textDocument/didClose", json!({ "textDocument": { "uri": limits_uri } }));
-    // What is on the disk counts again, where the fault still is.
+    // The file on the disk counts again, and still has the fault.
     assert_eq!(client.next_diagnostics()["diagnostics"][0]["code"], "W0205");
     let unknown = client.ask("textDocument/unheardOf", json!({}));
     assert_eq!(unknown["code"], -32601);
@@ -206,7 +206,7 @@ fn editor_gets_diagnostics_and_hover() {
     insta::assert_snapshot!("conversation", record);
 }
 
-/// What is offered must fit the place, and what only the disk knows must be among it.
+/// Completions would not fit the context, or lack names that are only on the disk.
 #[test]
 fn completions_fit_the_context() {
     let folder = Folder::new();
@@ -241,7 +241,7 @@ fn completions_fit_the_context() {
     assert_eq!(client.stop(), Some(0));
 }
 
-/// Formatting in an editor is `weft fmt`, and what it cannot format it leaves alone.
+/// Formatting in an editor would differ from `weft fmt`, or change a text with errors.
 #[test]
 fn formatting_matches_weft_fmt() {
     let folder = Folder::new();
@@ -266,7 +266,7 @@ fn formatting_matches_weft_fmt() {
     assert_eq!(client.stop(), Some(0));
 }
 
-/// An element of the library is not on the disk: an editor that is sent to it must find a file there.
+/// Library elements are not on the disk: an editor would be sent to a file that does not exist.
 #[test]
 fn library_element_definition_opens() {
     let folder = Folder::new();

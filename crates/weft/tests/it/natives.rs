@@ -10,7 +10,7 @@ CREATE FUNCTION seal (BYTES) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH (ke
 CREATE FUNCTION open (BYTES) RETURNS BYTES INVERSE OF seal AS NATIVE 'aes_256_gcm_open' WITH (key_file = 'KEY');
 ";
 
-/// Where the key of a test is, and what it is.
+/// Writes the key of a test; returns its folder and the declarations that use it.
 fn with_key(key: &str) -> (Folder, String) {
     let folder = Folder::new();
     let path = folder.write_private("shop.key", key);
@@ -20,7 +20,7 @@ fn with_key(key: &str) -> (Folder, String) {
 
 const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
-/// What does not fit the room of a pass fails; a message that the protocol takes has to fit.
+/// A pass fails if its data exceeds the scratch space; a message of the protocol's size must fit.
 #[test]
 fn longest_messages_pass_functions() {
     let (_keys, functions) = with_key(SECRET);
@@ -32,7 +32,7 @@ fn longest_messages_pass_functions() {
     );
     let elements = ["compress", "decompress", "encrypt", "decrypt"];
     let test = Test::new(&elements, &[cart.serve()], &stages, &functions);
-    // Bytes that do not get smaller, with room in the message for the names around them.
+    // Incompressible bytes, with room in the message for the names around them.
     let payload: Vec<u8> = (0..(4 << 20) - 4096_u64).map(|n| weft_core::hash::hash_word(n) as u8).collect();
     runtime().block_on(async {
         let mut client = test.client().await;
@@ -49,7 +49,7 @@ fn longest_messages_pass_functions() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// What a server reads must not be what the client wrote, and a call without a token must not reach it.
+/// The server would read the client's plain text, or a call without a token would reach it.
 #[test]
 fn payload_sealing_needs_token() {
     let (keys, functions) = with_key(SECRET);
@@ -94,7 +94,7 @@ fn payload_sealing_needs_token() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A machine without the key must say so before it takes a call, and a check on a laptop must not need it.
+/// A machine without the key would accept calls, or a check on a laptop would need the key.
 #[test]
 fn missing_key_checks_but_does_not_run() {
     let folder = Folder::new();

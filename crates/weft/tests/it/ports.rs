@@ -1,4 +1,4 @@
-//! `weft run` with ports: two namespaces that reach each other through a program and no other way.
+//! `weft run` with ports: two namespaces that reach each other only through a program.
 
 use crate::node::{Folder, Node, output, weft};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use weft_io::packet::{Device as _, Place};
 
 const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-/// Nothing on it gets through.
+/// The program blocks this port.
 const CLOSED: u16 = 9_999;
 /// More than all windows and rings hold.
 const STREAM_BYTES: usize = 16 << 20;
@@ -56,13 +56,13 @@ struct World {
 }
 
 impl World {
-    /// Three namespaces; None, and a word of it, where the machine does not let us have them.
+    /// Three namespaces; None, with a message, if the machine does not allow them.
     fn bare() -> Option<Self> {
         let make = || Namespace::make().inspect_err(|error| eprintln!("skipped: {error}")).ok();
         Some(Self { a: make()?, middle: make()?, b: make()? })
     }
 
-    /// The same, with a pair of devices from the middle to each end.
+    /// As [`World::bare`], with a pair of devices from the middle to each end.
     fn new() -> Option<Self> {
         let world = Self::bare()?;
         for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
@@ -80,7 +80,7 @@ impl World {
         });
     }
 
-    /// Gives addresses to the devices of the ends, which are there.
+    /// Assigns addresses to the devices of the ends.
     fn give_addresses(&self) {
         for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
             within(end, || {
@@ -90,10 +90,10 @@ impl World {
         }
     }
 
-    /// XDP knows of no checksum that is still to be finished.
+    /// Turns off checksum offload: XDP passes unfinished checksums.
     fn finish_checksums(&self) {
         for (end, name) in [(&self.a, "a"), (&self.b, "b")] {
-            // Some cannot be changed on some kernels.
+            // Some features cannot be changed on some kernels.
             let off = |feature: &Feature| drop(interface::set_feature(name, *feature, false));
             within(end, || Feature::ALL.iter().for_each(off));
         }
@@ -151,7 +151,7 @@ fn exchange(a: &UdpSocket, b: &UdpSocket, text: &[u8]) {
     assert_eq!(&buffer[..n], text);
 }
 
-/// Sends until something arrives: a router loses what it asks with.
+/// Sends until a datagram arrives: a router loses the first ones while it resolves the neighbour.
 fn await_neighbours(a: &UdpSocket, b: &UdpSocket) {
     b.set_read_timeout(Some(Duration::from_millis(100))).expect("it is one");
     let (until, mut buffer) = (Instant::now() + WAIT, [0; 64]);
@@ -163,12 +163,12 @@ fn await_neighbours(a: &UdpSocket, b: &UdpSocket) {
     b.set_read_timeout(Some(WAIT)).expect("it is one");
 }
 
-/// Byte `at` of a stream in which no two places look alike for long.
+/// Byte `at` of a stream that has no long repetitions.
 fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Sends a stream from A to B; how much arrived, and whether it is what was sent.
+/// Sends a stream from A to B; returns the number of received bytes, and whether they are right.
 fn transfer(world: &World) -> (usize, bool) {
     let listener = within(&world.b, || TcpListener::bind((ADDRESS_B, 0)).expect("a port is free"));
     let to: SocketAddr = listener.local_addr().expect("it is bound");
@@ -190,14 +190,14 @@ fn sum(list: &Value, number: &str, is_meant: impl Fn(&Value) -> bool) -> u64 {
     list.iter().filter(|one| is_meant(one)).map(|one| one[number].as_u64().expect("it is a number")).sum()
 }
 
-/// If this failed, a firewall would let through what it is to stop, or break what it is to let through; an update of
-/// its rules would not reach the frames; or nobody would see what it did.
+/// If this failed, a firewall would pass what it should stop, or damage what it should pass; an update of its rules
+/// would not reach the frames; or its counters would be wrong.
 #[test]
 fn namespaces_talk_through_program() {
     talk_on("1");
 }
 
-/// As above, for who has more cores than one.
+/// As [`namespaces_talk_through_program`], for machines with several cores.
 #[test]
 fn namespaces_talk_on_four_workers() {
     talk_on("4");
@@ -214,7 +214,7 @@ fn talk_on(workers: &str) {
         a.send_to(b"nobody hears this", (ADDRESS_B, CLOSED)).expect("it leaves");
     }
     exchange(&a, &b, b"still there");
-    // More than one packet holds: it comes in fragments, and none of what is closed may arrive.
+    // Longer than one packet: it arrives in fragments, and no fragment of a blocked one may arrive.
     let long = [7; 4_000];
     a.send_to(&long, (ADDRESS_B, CLOSED)).expect("it leaves");
     a.send_to(&long, b.local_addr().expect("it is bound")).expect("it leaves");
@@ -222,7 +222,7 @@ fn talk_on(workers: &str) {
     let (n, _) = b.recv_from(&mut buffer).expect("it arrives");
     assert_eq!(buffer[..n], long);
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
-    // What came behind it has arrived long since.
+    // Datagrams sent later have already arrived.
     stopped.set_nonblocking(true).expect("it is one");
     assert!(stopped.recv(&mut [0; 64]).is_err(), "it was to be stopped");
 
@@ -288,7 +288,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
 const FLOWS: usize = 64;
 const ROUNDS: u32 = 12;
 
-/// Datagrams of many flows to one port, a round at a time; each flow's arrive in order, and all of them.
+/// Sends datagrams of many flows to one port, in rounds; checks that those of each flow arrive completely and in order.
 fn send_rounds(senders: &[UdpSocket], to: &UdpSocket) {
     let address = to.local_addr().expect("it is bound");
     let mut next = std::collections::BTreeMap::new();
@@ -307,11 +307,11 @@ fn send_rounds(senders: &[UdpSocket], to: &UdpSocket) {
     assert_eq!(next.len(), senders.len());
 }
 
-/// If this failed, each worker would count for itself, a limit would let through as many times too much, or rules, an
-/// update or a link would reach one worker and not the others.
+/// If this failed, each worker would count on its own, so a limit would pass a multiple; or rules, an update or a link
+/// would not reach all workers.
 #[test]
 fn workers_share_tables_and_rules() {
-    // A veth pair has one queue for XDP: its port is one worker's, and the two ports are two workers'.
+    // A veth pair has one queue for XDP: its port belongs to one worker, and the two ports to two workers.
     for driver in ["packet", "xdp", "tap"] {
         for workers in ["1", "4"] {
             count_on(driver, workers);
@@ -363,7 +363,7 @@ fn count_on(driver: &str, workers: &str) {
     let ended = sum(&there["ends"], "packets", |end| end["element"] == "count");
     assert_eq!(ended, FLOWS as u64, "{status}");
 
-    // A link in front of the chains and one behind them: one worker has each.
+    // A link before the chains and one after them, on different workers.
     let links = "CREATE LINK slow ON PORT right RATE '100 Mbit/s' QUEUE fifo;
 CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
 ";
@@ -383,8 +383,8 @@ CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Who says the MTU and the address of a device that a node makes would get others, and who asks for XDP without copies
-/// would not know that there are some.
+/// A node's device would have another MTU or address than requested, or a user who requests zero copy would not learn
+/// that frames are copied.
 #[test]
 fn device_mismatch_is_reported() {
     let Some(world) = World::new() else { return };
@@ -405,13 +405,13 @@ CREATE CHAIN through ON PORT new -> fast AS END;
     assert!(log.contains("port `fast`: `to_a` cannot write into the node's memory itself"), "{log}");
 }
 
-/// Datagrams of a second and more, a millisecond apart: twice what the link takes.
+/// Datagrams for more than a second, a millisecond apart: twice the link's rate.
 const DATAGRAMS: usize = 1_300;
-/// Bytes on the wire of the last; each is a byte longer than the one behind it, which tells it from all others.
+/// Bytes on the wire of the last one; each is a byte longer than the next, which identifies it.
 const FRAME_BYTES: usize = 142;
 
-/// If this fails, a recording of a running link is not what happened there, and what is explained by it is wrong: each
-/// packet that arrived was sent by it, and none that it dropped has.
+/// If this fails, a recording of a running link is not what happened, and its explanations are wrong: the link must
+/// have sent each packet that arrived, and dropped none of them.
 #[test]
 fn live_packet_link_is_recorded() {
     for workers in ["1", "4"] {
@@ -440,7 +440,7 @@ fn record_on(world: &World, workers: &str) {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    // By then many wait, and CoDel has begun to count.
+    // By then many packets wait, and CoDel has begun to count.
     std::thread::sleep(Duration::from_millis(400));
     let ask = |args: &[&str], is_asked: bool| {
         let mut link = weft(&folder);
@@ -464,7 +464,7 @@ fn record_on(world: &World, workers: &str) {
     let (_, shown, errors) = ask(&["show", &file, "--json"], false);
     let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{errors}"));
     let bytes = |packet: &Value| packet["bytes"].as_u64().expect("a number") as usize;
-    // The machine says a few things of its own.
+    // The machine sends some packets of its own.
     let is_ours = |packet: &&Value| (FRAME_BYTES..FRAME_BYTES + DATAGRAMS).contains(&bytes(packet));
     let ours: Vec<&Value> = shown["packets"].as_array().expect("a list").iter().filter(is_ours).collect();
     let waited = ours.iter().filter(|packet| packet["came_ns"].as_i64() < Some(0)).count();
@@ -476,7 +476,7 @@ fn record_on(world: &World, workers: &str) {
     let (sent, dropped) = (of("sent"), of("dropped"));
     assert_eq!(sent.len() + dropped.len(), ours.len(), "some wait still");
     assert!(dropped.iter().all(|bytes| !seen.contains(bytes)), "{dropped:?} against {seen:?}");
-    // A machine that is busy with other things may lose one behind the link.
+    // A busy machine may lose one after the link.
     let lost = sent.iter().filter(|bytes| !seen.contains(bytes)).count();
     assert!(dropped.len() > 5 && lost * 20 < sent.len(), "{} dropped, {lost} lost", dropped.len());
     let (_, listed, _) = ask(&["explain", &file, "--json"], false);
@@ -507,8 +507,7 @@ fn record_on(world: &World, workers: &str) {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// If this fails, a queue that looks at headers looks at others than those of the packets that come to its link, or its
-/// recording does not say what it saw.
+/// If this fails, a queue reads headers of other packets than those at its link, or its recording has other values.
 #[test]
 fn queue_drops_by_header_field() {
     let Some(world) = World::new() else { return };
@@ -555,7 +554,7 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// If this fails, nothing ranks packets of a port: a short flow waits behind all of a long one, whatever its queue is.
+/// If this fails, packets of a port have no rank: a short flow waits behind all of a long one with any queue.
 #[test]
 fn short_flow_goes_before_long_one() {
     const LONG: u8 = 250;
@@ -574,7 +573,7 @@ CREATE LINK wan ON PORT right RATE '4 Mbit/s' QUEUE srpt;
     let (long, short) = (udp(&world.a, ADDRESS_A, 0), udp(&world.a, ADDRESS_A, 0));
     let b = udp(&world.b, ADDRESS_B, 7_000);
     exchange(&long, &b, b"hello");
-    // Of the long one each takes two milliseconds, so the last would leave half a second after the first.
+    // Each packet of the long flow takes two milliseconds, so the last would leave half a second after the first.
     for _ in 0..LONG {
         long.send_to(&[1; 958], (ADDRESS_B, 7_000)).expect("it leaves");
     }
@@ -597,8 +596,8 @@ CREATE LINK wan ON PORT right RATE '4 Mbit/s' QUEUE srpt;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Whoever starts a firewall on a machine without its interfaces has to see which is missing, and a service manager
-/// that it is not the program's fault. One whose interface goes while it runs must not look as if it worked.
+/// A user must see which interface is missing, and a service manager that the program is not at fault. A node whose
+/// interface vanishes must not seem to work.
 #[test]
 fn missing_device_is_machine_fault() {
     let Some(world) = World::new() else { return };
@@ -628,8 +627,7 @@ fn missing_device_is_machine_fault() {
     assert!(printed.contains("port `right`: `to_b` has failed: No such device"), "{printed}");
 }
 
-/// Who tries a program between two namespaces would have to make what is between them by hand, and to clean up behind
-/// the node.
+/// A user would have to create veth pairs by hand, and remove them after the node.
 #[test]
 fn node_creates_and_removes_veths() {
     let Some(world) = World::bare() else { return };
@@ -648,7 +646,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
         port("left", "to_a", &world.a, ADDRESS_A) + &port("right", "to_b", &world.b, ADDRESS_B) + chains;
     let program = folder.write("network.weft", &program);
     let mtu = |namespace: &Namespace, name: &str| within(namespace, || interface::mtu(name).ok());
-    // Twice: nothing is left of the first in the way of the second.
+    // Twice: leftovers of the first run would block the second.
     for _ in 0..2 {
         let node = world.run(&folder, &program);
         let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
@@ -663,7 +661,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
             assert_eq!(mtu(namespace, name), None, "{name} is still there");
         }
     }
-    // What somebody else made is his, and it is told.
+    // A pair that existed before stays, and the node reports it.
     world.pair(&world.a, "eth0", "to_a");
     let node = world.run(&folder, &program);
     let (status, log) = node.stop_and_hear();
@@ -672,15 +670,14 @@ CREATE CHAIN back ON PORT right -> left AS END;
     assert_eq!((mtu(&world.middle, "to_a"), mtu(&world.middle, "to_b")), (Some(1500), None));
 }
 
-/// A link whose interface goes would take the node with it, or lose what it was told to hold, without a word; and a
-/// queue could not be changed without an editor. With several workers, the queues of the device that came back would
-/// never be opened, or not all of them.
+/// A missing interface would end the node, or silently lose packets that the link should hold; and a queue could not be
+/// changed with a statement. With several workers, the queues of the returning device would not all be opened.
 #[test]
 fn missing_device_holds_or_drops() {
     let folder = Folder::new();
     let drivers = [("packet", "1"), ("packet", "4"), ("xdp", "4")];
     for ((driver, workers), done) in drivers.into_iter().flat_map(|way| [(way, "HOLD"), (way, "DROP")]) {
-        // A new one: the ends of the other know the address of a device that is gone.
+        // A new world: in the other one, the ends know the address of a device that is gone.
         let Some(world) = World::new() else { return };
         let link = format!("CREATE LINK wan ON PORT right RATE '1 Mbit/s' QUEUE fifo ON FAILURE {done};");
         let network = NETWORK.replace("ON packet '", &format!("ON {driver} '"));
@@ -704,13 +701,13 @@ fn missing_device_holds_or_drops() {
         let is_broken = |port: &Value, _: &Value| {
             port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is gone"))
         };
-        // One worker finds it first. When they are asked again, all know.
+        // One worker notices it first. At the next request all know.
         await_status(&is_broken);
         let known = await_status(&is_broken);
         let send = || assert_eq!(a.send_to(b"later", (ADDRESS_B, 7_000)).expect("it leaves"), 5);
         (0..3).for_each(|_| send());
         if done == "HOLD" {
-            // The machine has things of its own to say besides.
+            // The machine also sends packets of its own.
             let holds = |link: &Value| link["queued"].as_u64() >= Some(3);
             await_status(&|_, link| holds(link));
             let alter = "ALTER LINK wan USE QUEUE codel (target = '20 ms') KEEP PACKETS";
@@ -736,14 +733,14 @@ fn missing_device_holds_or_drops() {
             interface::set_up("b", true).expect("it is there");
         });
         let back = await_status(&|port, link| port["broken"].is_null() && link["queued"] == 0);
-        // Of CoDel, what has waited for so long leaves all the same while it is only one burst.
+        // CoDel sends even packets that waited this long, as long as they are one burst.
         let sent = back["packets"]["ports"][1]["sent"].as_u64().expect("a number");
         let flows: Vec<_> = (0..FLOWS).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
         for flow in &flows {
             flow.send_to(b"again", (ADDRESS_B, 7_000)).expect("it leaves");
         }
         await_status(&|port, _| port["sent"].as_u64() >= Some(sent + FLOWS as u64));
-        // What the other end sends comes in at all queues, too.
+        // The other end's packets come in at all queues, too.
         let received = back["packets"]["ports"][1]["received"].as_u64().expect("a number");
         let others: Vec<_> = (0..FLOWS).map(|_| udp(&world.b, ADDRESS_B, 0)).collect();
         for other in &others {
@@ -751,7 +748,7 @@ fn missing_device_holds_or_drops() {
         }
         await_status(&|port, _| port["received"].as_u64() >= Some(received + FLOWS as u64));
         assert!(sent >= if done == "HOLD" { 4 } else { 1 }, "{back}");
-        // It looks what there is to say ten times a second.
+        // The log is written ten times a second.
         std::thread::sleep(Duration::from_millis(500));
         let (status, printed) = node.stop_and_hear();
         assert_eq!(status, Some(0), "{printed}");
@@ -761,8 +758,8 @@ fn missing_device_holds_or_drops() {
     }
 }
 
-/// Setting an interface, or the other end of its pair, down and up again would lose what a link was told to hold, or
-/// have it counted as what the device cannot carry.
+/// An interface, or its peer, that goes down and up again would lose packets that the link should hold, or count them
+/// as too long for the device.
 #[test]
 fn down_device_holds_or_drops() {
     let folder = Folder::new();
@@ -792,7 +789,7 @@ fn down_device_holds_or_drops() {
         let set_up = |is_up| within(at, || interface::set_up(end, is_up).expect("it is there"));
         let send = |text: &[u8]| a.send_to(text, (ADDRESS_B, 7_000)).expect("it leaves");
         set_up(false);
-        // What leaves before anybody has looked is not lost either.
+        // Packets that leave before the node notices are not lost either.
         send(b"first");
         await_status(&|port, _| port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is down")));
         for _ in 0..3 {
@@ -804,7 +801,7 @@ fn down_device_holds_or_drops() {
             await_status(&|_, link| link["dropped"]["device_gone"].as_u64() >= Some(3))
         };
         assert!(status["packets"]["ports"][1]["dropped"]["refused_out"].is_null(), "{status}");
-        // It looks twice a second what there is to say.
+        // The log is written twice a second.
         std::thread::sleep(Duration::from_millis(600));
         set_up(true);
         await_status(&|port, link| port["broken"].is_null() && link["queued"] == 0);
@@ -831,7 +828,7 @@ fn down_device_holds_or_drops() {
     }
 }
 
-/// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.
+/// If this failed, packets to a capture port would be lost, or the end of an input capture would end the node.
 #[test]
 fn capture_ports_end_and_flush() {
     use weft_proto::capture::{LinkType, Packet, Style, Writer};
@@ -876,7 +873,7 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
     }
 }
 
-/// A flow export would have addresses that nobody can read, and bytes of a marker that are lost.
+/// A flow export would have unreadable addresses, or lose bytes of a marker.
 #[test]
 fn rows_print_addresses_and_bytes() {
     use weft_proto::capture::{LinkType, Packet, Style, Writer};
@@ -922,7 +919,7 @@ CREATE CHAIN c ON PORT past AS told; END;
     assert!(text.ends_with(" c.told.line mac=02:02:02:02:02:02 src=2001:db8::9 mark=ff07\n"), "{text}");
 }
 
-/// Frames would leave by a link that is down for as long as nobody looks.
+/// Frames would leave by a dead link until an operator notices.
 #[test]
 fn group_fails_over_to_next_port() {
     let Some(world) = World::new() else { return };
@@ -955,7 +952,7 @@ fn group_fails_over_to_next_port() {
     }
 }
 
-/// A statement that two threads carry out adds twice, and one that does so beside a worker breaks its table.
+/// Two threads would execute a statement twice, or one of them would break a table beside its worker.
 #[test]
 fn port_rows_change_once_on_owner() {
     let Some(world) = World::new() else { return };
@@ -982,7 +979,7 @@ CREATE CHAIN back ON PORT right -> left AS count; END;
         assert!(updated.contains("\"updated\":1,"), "{workers} workers: {updated}");
         let shown = query("SELECT n FROM there.count.hits WHERE src = '192.0.2.1'");
         assert!(shown.contains("\"rows\":[[6]]"), "{workers} workers: {shown}");
-        // While packets fill the table, statements empty it.
+        // Statements empty the table while packets fill it.
         let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
         let sender = std::thread::spawn({
             let socks: Vec<UdpSocket> = (0..64).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
@@ -1006,7 +1003,7 @@ fn mac_of(end: &Namespace, name: &str) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Hosts that nobody has told where a router is would not find it, and whoever looks for a fault could not ping it.
+/// Hosts without a static entry would not find a router, and an operator could not ping it.
 #[test]
 fn station_answers_for_router() {
     let Some(world) = World::new() else { return };
@@ -1027,14 +1024,14 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     );
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", &program));
-    // The router does not know where B is: what comes first asks for it, and waits for the answer.
+    // The router does not know B's address: the first packet triggers a request and waits for the answer.
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
     exchange(&a, &b, b"hello");
     exchange(&b, &a, b"and back");
     let on_v6 = |end: &Namespace, name: &str, address: Ipv6Addr| {
         within(end, || {
             interface::add_address(name, IpAddr::V6(address), 64).expect("root may");
-            // The kernel asks first whether anybody has it already.
+            // The kernel first probes whether the address is in use.
             let until = Instant::now() + WAIT;
             loop {
                 match UdpSocket::bind((address, 0)) {
@@ -1059,11 +1056,11 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     ] {
         assert!(known.contains(&format!(r#"["{ip}","{at}","{mac}"]"#)), "{ip} is at {mac}: {known}");
     }
-    // Who asks has the address of the device.
+    // The host has learned the address of the device.
     let neighbours =
         within(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
     assert!(neighbours.contains(&mac_of(&world.middle, "to_a")), "{neighbours}");
-    // A neighbour that has become another, and says nothing of it, is found by the next question.
+    // The next request finds the new address of a neighbour, which did not announce it.
     within(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
     await_neighbours(&a, &b);
@@ -1071,8 +1068,8 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     assert_eq!(node.stop(), Some(0));
 }
 
-/// If this failed, what is too long for a link would be lost, and neither end would know why: a connection that begins
-/// would stop with its first long packet.
+/// If this failed, packets that are too long for a link would be lost without an error to the sender: a connection
+/// would stop at its first long packet.
 #[test]
 fn router_follows_link_mtu() {
     let Some(world) = World::new() else { return };
@@ -1096,7 +1093,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     let links = world.query(&folder, &node, asked);
     assert!(links.contains("1500") && links.contains("1400"), "{links}");
 
-    // Without DF: the router cuts it.
+    // Without DF: the router fragments the packet.
     let discover = |how: &str| {
         within(&world.a, || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", how).expect("root may"));
     };
@@ -1107,18 +1104,18 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     a.send_to(&long, b.local_addr().expect("it is bound")).expect("it leaves");
     let (n, _) = b.recv_from(&mut buffer).expect("its fragments arrive");
     assert_eq!(buffer[..n], long);
-    // With it: its sender is told, and sends shorter ones.
+    // With DF: the sender gets an error, and sends shorter packets.
     discover("0");
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
 
-    // The MTU of a device changes.
+    // Change the MTU of a device.
     within(&world.middle, || interface::set_mtu("to_b", 1300).expect("root may"));
     let until = Instant::now() + WAIT;
     while !world.query(&folder, &node, asked).contains("1300") {
         assert!(Instant::now() < until, "nobody saw that the MTU is another");
     }
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
-    // A router that an update brings knows them from the start.
+    // A router that an update adds knows the MTUs from the start.
     let other = program.replace("); END;", ") AS other; END;").replace(".router.", ".other.");
     world.apply(&folder, &node, &other);
     let links = world.query(&folder, &node, &asked.replace(".router.", ".other."));
@@ -1126,8 +1123,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Between hosts that hand each other packets of more than 64 KiB each of them would be lost, and a connection stand
-/// still.
+/// Hosts exchange merged packets of more than 64 KiB; each of them would be lost, and a connection would stop.
 #[test]
 fn packets_over_64_kib_cross_ports() {
     let Some(world) = World::new() else { return };
@@ -1146,8 +1142,8 @@ fn packets_over_64_kib_cross_ports() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Packets that an interface joins for the host would be longer than the buffers of XDP, and lost; and an interface
-/// that stays without its offloads is slower for whoever has it next.
+/// Packets that an interface merges for the host would exceed the buffers of XDP, and be lost. An interface would stay
+/// slow without its offloads after the node ends.
 #[test]
 fn xdp_port_restores_offloads() {
     let Some(world) = World::new() else { return };
@@ -1172,7 +1168,7 @@ CREATE CHAIN there ON PORT left -> right AS END;
 CREATE CHAIN back ON PORT right -> left AS END;
 ";
 
-/// If this failed, the flows of all queues but the first would go to the host, past all chains, and nobody would know.
+/// If this failed, flows of all queues but the first would silently go to the host, past all chains.
 #[test]
 fn xdp_port_has_all_queues() {
     let Some(world) = World::bare() else { return };
@@ -1199,7 +1195,7 @@ fn xdp_port_has_all_queues() {
         let (status, log) = node.stop_and_hear();
         assert!(status == Some(0) && !log.contains("queues"), "{log}");
     }
-    // Who asks for fewer is told what that means.
+    // A port with fewer queues gets a warning.
     let folder = Folder::new();
     let fewer = BY_XDP.replace("'to_a'", "'to_a' WITH (queues = 1)");
     let node = world.run(&folder, &folder.write("network.weft", &fewer));
@@ -1209,7 +1205,7 @@ fn xdp_port_has_all_queues() {
     assert!(log.contains(warning) && !log.contains("port `right`: it has"), "{log}");
 }
 
-/// If this failed, long packets would be lost with no word of why but a counter.
+/// If this failed, only a counter would show that long packets are lost.
 #[test]
 fn xdp_mtu_too_large_is_logged_once() {
     let Some(world) = World::new() else { return };
@@ -1233,12 +1229,12 @@ fn xdp_mtu_too_large_is_logged_once() {
         let mut frames = vec![pool.take_filled(&frame).expect("a buffer")];
         assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
     };
-    // The longest with two tags comes in, and one that is longer is counted.
+    // The longest packet with two tags comes in, and a longer one is counted.
     let before = left_port_counts(&world, &folder, &node);
     send(3818 + 22);
     send(3818 + 23);
     let until = Instant::now() + WAIT;
-    // Hosts send frames of their own meanwhile, but none as long.
+    // Hosts send other frames meanwhile, but none as long.
     let is_counted = |(arrived, overrun)| arrived > before.0 && overrun == before.1 + 1;
     while !is_counted(left_port_counts(&world, &folder, &node)) {
         assert!(Instant::now() < until, "{:?}", left_port_counts(&world, &folder, &node));
@@ -1246,7 +1242,7 @@ fn xdp_mtu_too_large_is_logged_once() {
     std::thread::sleep(Duration::from_millis(700));
     let (_, log) = node.stop_and_hear();
     assert_eq!(log.matches(long).count(), 1, "{log}");
-    // While it runs.
+    // At run time.
     set(1500);
     let node = world.run(&folder, &program);
     set(3000);
@@ -1256,13 +1252,13 @@ fn xdp_mtu_too_large_is_logged_once() {
         "port `left`: the MTU of `to_a` is 3000, and the buffers of its XDP port are for one of 1770: ";
     assert_eq!(log.matches(grown).count(), 1, "{log}");
     assert!(log.contains("or start the node anew"), "{log}");
-    // With longer buffers it is well.
+    // With longer buffers there is no loss.
     let node = world.run(&folder, &program);
     let (_, log) = node.stop_and_hear();
     assert!(!log.contains("MTU"), "{log}");
 }
 
-/// Packets that came in at the port `left`, and those that did not.
+/// The packets that arrived at the port `left`, and those that were dropped there.
 fn left_port_counts(world: &World, folder: &Folder, node: &Node) -> (u64, u64) {
     let status = world.status(folder, node);
     let ports = status["packets"]["ports"].as_array().expect("it is a list").clone();

@@ -1,4 +1,4 @@
-//! `weft replay`, from a program with the library's protocols to what Wireshark would show.
+//! `weft replay`, from a program with the library's protocols to a capture that Wireshark reads.
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
@@ -25,7 +25,7 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS hop -> dns; END;
 ";
 
-/// An element that takes packets out of a tunnel, with a new link header where the tunnel carries none.
+/// An element that takes packets out of a tunnel, and adds a link header if the tunnel carries none.
 fn opened(name: &str) -> String {
     format!(
         "CREATE ELEMENT {name} ON packet AS
@@ -76,7 +76,7 @@ pub(crate) fn capture(path: &Path, packets: &[Vec<u8>]) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
-/// A capture of packets and of when they came, in milliseconds.
+/// A capture of packets with their times, in milliseconds.
 fn capture_at(path: &Path, packets: impl IntoIterator<Item = (i64, Vec<u8>)>) {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
@@ -87,7 +87,7 @@ fn capture_at(path: &Path, packets: impl IntoIterator<Item = (i64, Vec<u8>)>) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
-/// If this failed, nobody could try a rule set against yesterday's traffic.
+/// If this failed, no user could test rules on old traffic.
 #[test]
 fn replay_runs_chain_on_capture() {
     let folder = Folder::new();
@@ -143,14 +143,13 @@ fn replay_runs_chain_on_capture() {
     assert_eq!(replay(&[]).status.code(), Some(1));
     std::fs::remove_file(path("in.pcap")).expect("it is there");
     assert_eq!(replay(&[]).status.code(), Some(3));
-    // A node of this version carries calls alone, and must not look as if it carried packets.
+    // This version of the node only carries calls, and must not seem to carry packets.
     let done = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&program));
     assert_eq!(done.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
 }
 
-/// A script that reads the data would take part of a capture for all of it; and whoever captured on a PPP device would
-/// look for IP packets.
+/// A script would take a part of a capture for all of it; a user with a PPP capture would look for IP packets.
 #[test]
 fn json_reports_incomplete_capture() {
     let folder = Folder::new();
@@ -188,7 +187,7 @@ CREATE CHAIN edge ON PORT wan AS all; END;
     assert!(status == Some(1) && report["packets"] == 1 && report["broken"].is_string(), "{report} {errors}");
 }
 
-/// Yesterday's traffic is often that of `tcpdump -i any`, of a loopback or of a tunnel.
+/// Many captures come from `tcpdump -i any`, from a loopback or from a tunnel.
 #[test]
 fn raw_ip_replays_on_both_port_kinds() {
     let folder = Folder::new();
@@ -237,7 +236,7 @@ CREATE CHAIN edge ON PORT wan -> wan AS others; END;
     }
 }
 
-/// An IPv4 frame with this ECN, and a checksum that is right.
+/// An IPv4 frame with this ECN, and a right checksum.
 fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[15] = ecn;
@@ -247,7 +246,7 @@ fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
     frame
 }
 
-/// Queues on the way would mark packets of a tunnel in vain: senders would not slow down (RFC 6040).
+/// Congestion marks on a tunnel's packets would be lost: senders would not slow down (RFC 6040).
 #[test]
 fn tunnel_carries_ecn_marks_out() {
     let folder = Folder::new();
@@ -292,7 +291,7 @@ CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
     }
 }
 
-/// A packet that is missing in what is told of each would be looked for in vain.
+/// The report of each packet would lack some packets.
 #[test]
 fn orphan_fragments_are_reported() {
     let folder = Folder::new();
@@ -310,7 +309,7 @@ fn orphan_fragments_are_reported() {
     }
 }
 
-/// Who writes over a header by a fragment would be dropped, and nobody could say by what rule.
+/// A fragment that overwrites a header would be dropped without a rule's name.
 #[test]
 fn overlapping_fragments_are_malformed() {
     // A datagram of 24 bytes in two fragments, of which the second begins 8 bytes before the first ends.
@@ -344,7 +343,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS web; END;
     }
 }
 
-/// A fragment would be taken for one of a packet of minutes before, for captures are read many packets at a time.
+/// A fragment could be joined with a packet from minutes before, because captures are read in large batches.
 #[test]
 fn fragments_expire_in_capture_time() {
     let folder = Folder::new();
@@ -358,7 +357,7 @@ fn fragments_expire_in_capture_time() {
     assert_eq!(drops_in(&report, ["the first fragment has not come"]), [1], "{report}");
 }
 
-/// The capture of yesterday's trouble would be gone, and there may be no other.
+/// A capture would be overwritten by its own replay, and there may be no copy.
 #[test]
 fn replay_refuses_output_onto_input() {
     let folder = Folder::new();
@@ -385,7 +384,7 @@ fn replay_refuses_output_onto_input() {
     }
 }
 
-/// A datagram of UDP in fragments of so many bytes.
+/// A UDP datagram in fragments of this many bytes.
 pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
     let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();
     datagram.extend(((8 + payload) as u16).to_be_bytes());
@@ -394,7 +393,7 @@ pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) ->
     pieces(&packet(64, 1)[..34], &datagram, id, bytes)
 }
 
-/// What stands behind these headers in pieces of so many bytes.
+/// The payload after these headers, in pieces of this many bytes.
 fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
     let fragment = |(nth, piece): (usize, &[u8])| {
         let is_followed = (nth + 1) * bytes < payload.len();
@@ -412,8 +411,8 @@ fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>>
     payload.chunks(bytes).enumerate().map(fragment).collect()
 }
 
-/// If this failed, rules about ports would not hold for large datagrams: all but the first part of what is closed would
-/// pass, or the first part of what is open would be taken for malformed.
+/// If this failed, rules about ports would not hold for large datagrams: later fragments of blocked ones would pass, or
+/// first fragments of permitted ones would count as malformed.
 #[test]
 fn port_rules_hold_for_fragments() {
     let folder = Folder::new();
@@ -424,7 +423,7 @@ fn port_rules_hold_for_fragments() {
     let late = [&open[1], &open[2], &closed[2], &closed[0], &open[0], &closed[1]].map(Clone::clone);
     let mut over = open.clone();
     over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
-    // The ports are asked for by a condition, and again behind a change of headers.
+    // A condition reads the ports, and reads them again after a change of headers.
     let tagged = NETWORK
         .replace("SET udp.dst_port = 5353;", "DROP;")
         .replace(
@@ -456,8 +455,8 @@ fn port_rules_hold_for_fragments() {
     }
 }
 
-/// What a packet carries stands behind its extension headers, which the first fragment alone has: a rule about it would
-/// drop that, and let all others pass.
+/// Only the first fragment has the extension headers before the payload: a payload rule would drop the first one and
+/// pass the others.
 #[test]
 fn payload_rules_hold_for_fragments() {
     let folder = Folder::new();
@@ -470,7 +469,7 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
 ";
     let program = folder.write("edge.weft", program);
-    // Options for the destination, and UDP behind them.
+    // Destination options, followed by UDP.
     let datagram = |port: u8| {
         let behind = [&[17, 0, 1, 4, 0, 0, 0, 0, 4, 0x57, 0, port, 0, 72, 0x12, 0x34][..], &[0; 64]].concat();
         let piece = |(nth, piece): (usize, &[u8])| {
@@ -495,8 +494,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
     }
 }
 
-/// If this failed, a capture of what leaves by two ports would go back in time, and whoever reads it would see answers
-/// before their questions.
+/// If this failed, a capture from two ports would go back in time, with answers before their requests.
 #[test]
 fn multi_port_output_is_in_time_order() {
     let folder = Folder::new();
@@ -515,8 +513,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS parts; END;
     assert_eq!(left, ttls);
 }
 
-/// If this failed, what is put between two headers would be malformed for whoever reads it: its checksum would be that
-/// of a header that does not yet say what stands behind it.
+/// If this failed, an inserted header would be malformed for every reader: its checksum would cover a header that does
+/// not yet have its final next-header field.
 #[test]
 fn inserted_header_checksums_hold() {
     let folder = Folder::new();
@@ -537,7 +535,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS enc -> look; END;
     for backend in ["jit", "interp"] {
         let report = replayed(&folder, &program("bit(16) COMPUTED (checksum(header))"), backend, &packets);
         assert_eq!(report["ports"][1]["out"], 1, "{report}");
-        // Nobody asks what a sum over the payload says on the way through: it is the capture that has to hold it.
+        // No element reads the sum over the payload: only the capture shows it.
         let (program, input) =
             (program("bit(16) COMPUTED (checksum(header, payload))"), folder.0.join("in.pcap"));
         let out = folder.0.join("out.pcap").display().to_string();
@@ -557,14 +555,14 @@ pub(crate) fn packets_in(path: &Path) -> Vec<Vec<u8>> {
     packets
 }
 
-/// What `weft replay` tells of these packets.
+/// The JSON report of `weft replay` for these packets.
 fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> serde_json::Value {
     let path = folder.0.join("in.pcap");
     capture(&path, packets);
     replay_json(folder, program, &path, &["--backend", backend])
 }
 
-/// As [`replayed`], with each packet in what is made of it and its number.
+/// As [`replayed`], with each packet encapsulated by a function that gets it and its number.
 fn replayed_in(
     folder: &Folder,
     program: &Path,
@@ -576,7 +574,7 @@ fn replayed_in(
     replayed(folder, program, backend, &packets)
 }
 
-/// What a replay of a capture that is there tells as data.
+/// The JSON report of a replay of an existing capture.
 pub(crate) fn replay_json(
     folder: &Folder,
     program: &Path,
@@ -590,7 +588,7 @@ pub(crate) fn replay_json(
     serde_json::from_slice(&done.stdout).expect("it is data")
 }
 
-/// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: in VXLAN the whole frame, else its packet alone.
+/// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: VXLAN carries the whole frame, others its packet.
 fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
     let udp = |port: u16, header: &[u8], inside: &[u8]| {
         let length = (8 + header.len() + inside.len()) as u16;
@@ -619,8 +617,8 @@ fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
     outside
 }
 
-/// If this failed, rules about what tunnels carry would hold for the first part of a large datagram alone; or a part in
-/// one tunnel would be taken for one of another, so that who has a tunnel could open a way for who has not.
+/// If this failed, rules about tunnelled packets would hold only for the first fragment of a datagram; or fragments of
+/// two tunnels would be mixed, so that the user of one could open a path for another.
 #[test]
 fn port_rules_hold_in_tunnels() {
     let folder = Folder::new();
@@ -661,19 +659,19 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
             let report = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
             assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{by}: {report}");
         }
-        // All of what a tunnel carries in fragments of its own has the ports, too.
+        // A packet that the tunnel itself fragments also has the ports.
         let whole = tunnelled(by, 7, &fragments(53, 3, 2_990, 3_000)[0]);
         let report = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
         assert_eq!(report["elements"][0]["dropped"], 3, "{by}: {report}");
     }
 }
 
-/// If this failed, a rule about ports behind the end of a tunnel would hold for the first part of a large datagram
-/// alone, if other elements changed it on the way; or a part of one tunnel would be taken for one of another.
+/// If this failed, a rule after a tunnel's end would hold only for the first fragment if elements change it on the way;
+/// or fragments of two tunnels would be mixed.
 #[test]
 fn port_rules_hold_after_decapsulation() {
     let folder = Folder::new();
-    // The frame is changed once more between the end of the tunnel and the rule: it is looked at three times.
+    // The frame changes once more between the end of the tunnel and the rule: it is parsed three times.
     let text = format!(
         "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -713,7 +711,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
     }
 }
 
-/// A frame with labels of MPLS in front of its packet, the last of which is the bottom of the stack.
+/// A frame with MPLS labels in front of its packet; the last is the bottom of the stack.
 fn labelled(labels: &[u32], ttl: u8, frame: &[u8]) -> Vec<u8> {
     let mut out = [&frame[..12], &[0x88, 0x47]].concat();
     for (nth, label) in labels.iter().enumerate() {
@@ -723,15 +721,15 @@ fn labelled(labels: &[u32], ttl: u8, frame: &[u8]) -> Vec<u8> {
     [&out, &frame[14..]].concat()
 }
 
-/// A frame with its packet of IPv4 in a session of PPPoE.
+/// A frame whose IPv4 packet is in a PPPoE session.
 fn in_session(session: u8, frame: &[u8]) -> Vec<u8> {
     let packet = &frame[14..];
     let length = (2 + packet.len() as u16).to_be_bytes();
     [&frame[..12], &[0x88, 0x64, 0x11, 0, 0, session], &length, &[0, 0x21], packet].concat()
 }
 
-/// If this failed, a rule about ports would hold for the first part of a large datagram alone where subscribers come in
-/// sessions of PPPoE; or a part of one subscriber would be taken for one of another.
+/// If this failed, a rule about ports would hold only for the first fragment in PPPoE sessions; or fragments of two
+/// subscribers would be mixed.
 #[test]
 fn port_rules_hold_in_sessions() {
     let folder = Folder::new();
@@ -757,7 +755,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS closed; END;
     }
 }
 
-/// Packets in three fragments: one to an open port, one to a closed one, one of which two parts overlap, and one more.
+/// Packets in three fragments each: one to an open port, one to a closed one, one with two overlapping fragments, and
+/// one more.
 fn four_packets() -> [Vec<Vec<u8>>; 4] {
     let of = |port, id| fragments(port, id, 3_000, 1_480);
     let mut over = of(80, 3);
@@ -765,14 +764,14 @@ fn four_packets() -> [Vec<Vec<u8>>; 4] {
     [of(80, 1), of(53, 2), over, of(80, 4)]
 }
 
-/// How many frames were lost for each of these reasons.
+/// The number of dropped frames for each of these reasons.
 fn drops_in<const N: usize>(report: &serde_json::Value, reasons: [&str; N]) -> [u64; N] {
     let ended = report["ended"].as_array().expect("it is a list");
     let lost = |reason| ended.iter().find(|end| end["why"] == reason).and_then(|end| end["packets"].as_u64());
     reasons.map(|reason| lost(reason).unwrap_or(0))
 }
 
-/// If this failed, a packet for one network would leave in another, with the number that is left of its own.
+/// If this failed, a packet for one network would leave in another, with a truncated number.
 #[test]
 fn field_overflow_ends_frame() {
     let folder = Folder::new();
@@ -811,8 +810,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS tagged; END;
     }
 }
 
-/// If this failed, a rule about ports would hold for the first part of a large datagram alone where one tunnel runs in
-/// another; or a part from one customer's tunnel would be taken for one of another's.
+/// If this failed, a rule about ports would hold only for the first fragment in nested tunnels; or fragments of two
+/// customers' tunnels would be mixed.
 #[test]
 fn port_rules_hold_in_nested_tunnels() {
     let folder = Folder::new();
@@ -841,7 +840,7 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
     );
     let chains = [
         ("outer -> inside -> tagged -> closed", 3),
-        // The rule stands where one of the tunnels is still there.
+        // The rule runs while one of the tunnels is still there.
         ("outer -> tagged -> closed_inside -> inside", 2),
     ];
     let [good, bad, over, lone] = four_packets();
@@ -856,7 +855,7 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
             let late = [&good[1], &bad[0], &good[2], &bad[2], &good[0], &bad[1]];
             let mut packets: Vec<_> =
                 late.into_iter().chain(&over).chain(&lone[..1]).map(|frame| nested((7, 7), frame)).collect();
-            // Neither another tunnel outside nor another inside is the same.
+            // Another outer tunnel, or another inner one, is a different flow.
             let others = [(by != "ipip").then_some((8, 7)), (within != "ipip").then_some((7, 8))];
             packets.extend(others.into_iter().flatten().zip(&lone[1..]).map(|(of, frame)| nested(of, frame)));
             let n_others = packets.len() - 10;
@@ -876,8 +875,8 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
     }
 }
 
-/// If this failed, who sends large datagrams over MPLS would pass rules about ports with all but their first part, and
-/// fragments of one network could be taken for those of another with the same addresses.
+/// If this failed, later fragments of large datagrams over MPLS would pass rules about ports, and fragments of two
+/// networks with equal addresses would be mixed.
 #[test]
 fn port_rules_hold_behind_labels() {
     let folder = Folder::new();
@@ -920,7 +919,7 @@ END;
         let program = folder.write(&format!("edge{at}.weft"), &text);
         for backend in ["jit", "interp"] {
             let frame = |labels: &[u32], ttl: u8, frame: &Vec<u8>| labelled(labels, ttl, &carry(frame));
-            // Behind the label 7 stands one by which routers spread flows, and the parts came by ways of other lengths.
+            // After label 7 comes one by which routers spread flows; the fragments came on paths of different lengths.
             let [one, two, other] = [[100, 7, 5, 300], [100, 7, 6, 300], [100, 7, 5, 301]];
             let late = [(&good[1], 60), (&good[2], 63), (&good[0], 64)];
             let mut packets =
@@ -947,13 +946,13 @@ END;
     }
 }
 
-/// If this failed, what a chain learns from its packets would do nothing to those behind them, and nobody could try a
-/// guard against yesterday's traffic.
+/// If this failed, rules that a chain learns would not affect later packets, and no user could test a guard on old
+/// traffic.
 #[test]
 fn learned_rules_match_later_packets() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    // A scan of a port each ten milliseconds, of which the fourth is one too many.
+    // A scan of a port every ten milliseconds, of which the fourth is one too many.
     let scan = (0..100_u16).map(|n| {
         let mut frame = packet(64, 1_000 + n);
         frame[23] = 6;
@@ -974,7 +973,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     let program = folder.write("edge.weft", text);
     for backend in ["jit", "interp"] {
         let report = replay_json(&folder, &program, &path, &["--backend", backend]);
-        // Half a second later it is let in again, and shut out again with its next port.
+        // Half a second later the source passes again, until its next port.
         let passed = report["ports"][1]["out"].as_u64();
         assert!((5..=6).contains(&passed.unwrap_or(0)), "{report}");
         assert_eq!(
@@ -983,7 +982,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
             "{report}"
         );
     }
-    // What tables hold at the end, and what sinks were given.
+    // The tables at the end, and the rows of sinks.
     let rows = folder.0.join("rows.jsonl");
     let asked = |more: &[&str]| {
         let mut replay = weft(&folder);
@@ -1000,7 +999,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     let rows: Vec<serde_json::Value> =
         rows.lines().map(|row| serde_json::from_str(row).expect("it is data")).collect();
     assert_eq!((rows.len(), &rows[0]["src"]), (3, &"10.0.0.1".into()), "{rows:?}");
-    // A fault in a question is told before the capture is read, and a replay changes nothing by it.
+    // A wrong query is reported before the capture is read, and a query in a replay changes nothing.
     for (question, why) in [
         ("SELECT nett FROM edge.scan_guard.shut", "`nett`"),
         ("DELETE FROM edge.scan_guard.shut", "not a SELECT"),
@@ -1010,7 +1009,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
         assert!(done.status.code() == Some(1) && done.stdout.is_empty() && errors.contains(why), "{errors}");
     }
     assert_eq!(asked(&["--query", ""]).status.code(), Some(1), "nothing is asked");
-    // Nothing that is read is written over, and nothing twice.
+    // No input is overwritten, and no output is written twice.
     let (input, other) = (path.display().to_string(), folder.0.join("other").display().to_string());
     let written = [&["--rows", &input][..], &["--rows", program.to_str().expect("a path")]];
     for options in written.into_iter().chain([&["--out", other.as_str(), "--rows", &other][..]]) {
@@ -1020,12 +1019,12 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     assert!(String::from_utf8_lossy(&done.stdout).starts_with("{\""), "rows go to standard output");
 }
 
-/// What a rule does not outlive on a node it must not outlive in a replay, in the time of the capture.
+/// A rule that expires on a node would not expire in a replay, in the time of the capture.
 #[test]
 fn rules_expire_in_capture_time() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    // For half a second a packet each ten milliseconds, a pause of half a second, and again.
+    // A packet every ten milliseconds for half a second, a pause of half a second, and the same again.
     capture_at(&path, (0..50).chain(100..150).map(|n| (n * 10, packet(64, 53))));
     for (ttl, dropped) in [("", 1..=1), ("TTL '200 ms' ON ACCESS", 2..=2), ("TTL '200 ms'", 4..=6)] {
         let text = format!(
@@ -1050,12 +1049,12 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
     }
 }
 
-/// If this failed, the flows that ended or made room last before a capture ends would be in no export.
+/// If this failed, a flow export would lack the last expired and evicted flows of a capture.
 #[test]
 fn evictions_are_reported_at_end() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    // The last packets come when the rows of the first ten have expired, and are too many for the table.
+    // The last packets come after the rows of the first ten have expired, and are too many for the table.
     let ten = (0..10).map(|n| (i64::from(n), packet(64, 2_000 + n)));
     capture_at(&path, ten.chain((0..5_000).map(|n| (1_000, packet(64, 3_000 + n)))));
     let text = "IMPORT 'library/protocols/all.weft';
@@ -1081,7 +1080,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     assert_eq!(rows("flows.ended"), Some(10), "{report}");
     assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{report}");
     assert!(report.to_string().contains("[[1000]]"), "{report}");
-    // What is told may make others leave, which is told as well.
+    // A reported row may evict other rows, which are reported as well.
     let again = text.replace(
         "ON EVICT OF open INSERT INTO gone VALUES (OLD.port);",
         "ON EVICT OF open
@@ -1095,17 +1094,17 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     let program = folder.write("again.weft", &again);
     capture_at(&path, (0..1_100).map(|n| (0, packet(64, 3_000 + n))));
     let report = replay_json(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
-    // Whoever comes back makes another go: a hundred more than there is room for have gone for good.
+    // Each returning flow evicts another: a hundred more than the table holds are gone for good.
     let sinks = report["sinks"].as_array().expect("a list");
     let ended = sinks.iter().find(|of| of["name"] == "flows.ended").map(|of| &of["rows"]);
     assert_eq!((ended, &report["evicted_untold"]), (Some(&100.into()), &serde_json::json!({})), "{report}");
     assert!(report.to_string().contains("[[1000]]"), "{report}");
 }
 
-/// What looks for rows that have left their tables is due much more often than what people write: it would take the
-/// place of that in a long gap.
+/// The search for rows that have left is due much more often than the user's handlers, and would use up the runs of a
+/// long gap.
 #[test]
-fn waiting_handlers_run_in_gaps() {
+fn row_handlers_keep_timer_runs() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let handlers = "ON EVICT OF flows UPSERT told KEY (1) SET n = n + 1;
@@ -1135,17 +1134,17 @@ CREATE CHAIN edge ON PORT wan -> lan AS ticks; END;
         )
         .to_string()
     };
-    // What is due when the last packet comes runs behind it.
+    // Handlers that are due at the time of the last packet run after it.
     for (seconds, ticks) in [(60, 119), (600, 1_199), (3_600, 7_199)] {
         let report = report(seconds, handlers);
         assert!(report.contains(&format!("[[0,{ticks}],[2,1]]")), "{seconds} s: {report}");
     }
-    // Beyond 10,000 the rest is one, whoever waits.
+    // After 10,000 runs the rest of the gap is one step, with and without such handlers.
     let [with, without] = [handlers, ""].map(|handlers| report(36_000, handlers));
     assert!(with.contains("[[0,10001],[2,1]]") && without.contains("[[0,10001]]"), "{with} {without}");
 }
 
-/// If this failed, one fragment whose first is not in a capture would have all that a chain knows forgotten at its end.
+/// If this failed, one orphan fragment would make a chain forget everything at the end of a capture.
 #[test]
 fn held_fragments_do_not_move_clock() {
     let folder = Folder::new();
@@ -1172,8 +1171,7 @@ CREATE CHAIN edge ON PORT lan, wan AS conntrack (inside = 'lan', idle = '10 s');
     assert_eq!(drops_in(&report, ["the first fragment has not come"]), [1], "{report}");
 }
 
-/// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is
-/// told that they were refused.
+/// A row from a packet could break the table's CHECK, or its refusal would not be reported.
 #[test]
 fn rows_breaking_check_are_not_learned() {
     let folder = Folder::new();
@@ -1208,8 +1206,8 @@ CREATE CHAIN out ON PORT lan -> wan AS opens; END;
 CREATE CHAIN back ON PORT wan -> lan AS closed; END;
 ";
 
-/// If this failed, a box with two sides could be tried with the packets of one of them alone, or answers would come
-/// before their questions.
+/// If this failed, a box with two sides could only be tested with packets of one of them, or answers would come before
+/// their requests.
 #[test]
 fn multi_port_input_is_in_time_order() {
     let folder = Folder::new();
@@ -1241,7 +1239,7 @@ fn multi_port_input_is_in_time_order() {
         assert_eq!((&all["inputs"][1]["port"], &all["inputs"][1]["packets"]), (&"wan".into(), &4.into()));
         assert!(all["chain"].is_null() && all["input"].is_null() && all["broken"].is_null(), "{all}");
     }
-    // Of one time, the one that is named first comes first.
+    // At equal times, the capture that is named first comes first.
     assert_eq!(passed(&report(&[wan, lan].concat())), 1);
     let paced = report(&[&both[..], &["--speed", "recorded"]].concat());
     assert_eq!(passed(&paced), 2);
@@ -1294,7 +1292,7 @@ wan    4    2
     assert_eq!(fates, wanted);
 }
 
-/// If this failed, a capture that ends early would take the others with it.
+/// If this failed, a truncated capture would end the others, too.
 #[test]
 fn truncated_capture_leaves_others_whole() {
     let folder = Folder::new();
@@ -1322,7 +1320,7 @@ fn truncated_capture_leaves_others_whole() {
     }
 }
 
-/// If this failed, IP packets of one port would be read as frames, because those of another are.
+/// If this failed, IP packets of one port would be read as frames because those of another port are.
 #[test]
 fn mixed_port_kinds_keep_link_types() {
     let folder = Folder::new();
@@ -1349,7 +1347,7 @@ CREATE CHAIN packets ON PORT vpn -> vpn AS END;
     assert_eq!(left, [(LinkType::ETHERNET, frame.clone()), (LinkType::RAW, frame[14..].to_vec())]);
 }
 
-/// Whoever errs in a port would look for an answer in packets that went elsewhere.
+/// A user with a wrong port would search the output of the wrong packets.
 #[test]
 fn mismatched_capture_is_reported() {
     let folder = Folder::new();
@@ -1377,14 +1375,13 @@ fn mismatched_capture_is_reported() {
         let (status, errors) = replay(args);
         assert!(status == Some(2) && errors.contains(why), "{args}: {errors}");
     }
-    // A file may have a `=` in its name, and one that is not there is told as such.
+    // A file may have a `=` in its name, and a missing file is reported as such.
     assert_eq!(replay("--in b=c --port lan").0, Some(0));
     assert_eq!(replay("--in wan=b=c").0, Some(0));
     assert_eq!(replay("--in ./none=c --port lan").0, Some(3));
 }
 
-/// If this failed, a group would part what is to stay together, by whatever the program says that is, or send all to
-/// one port.
+/// If this failed, a group would split packets with equal keys, or send all to one port.
 #[test]
 fn group_selects_by_given_key() {
     let folder = Folder::new();
@@ -1401,7 +1398,7 @@ fn group_selects_by_given_key() {
         packets.push(packet);
     }
     capture(&path, &packets);
-    // Where in the frame the key is, and whether there are so many that both ports have some.
+    // The offset of the key in the frame, and whether there are enough keys that both ports get some.
     let (src, dst_port, mac) = (26..30, 36..38, 6..12);
     let cases = [
         ("ip.src", vec![src.clone()], true),
@@ -1430,7 +1427,7 @@ CREATE CHAIN c ON PORT lan -> up AS END;
         let of = |at: usize| report["ports"][at]["out"].as_u64().expect("a number");
         assert_eq!(of(1) + of(2), packets.len() as u64, "{by}: {report}");
         assert!(!are_many || of(1) > 40 && of(2) > 40, "{by}: {report}");
-        // What has the same key leaves by the same port.
+        // Packets with equal keys leave by the same port.
         let (mut reader, mut ways) = (Reader::new(), Vec::<(Vec<u8>, String)>::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) = reader.next().expect("it is whole") {
@@ -1444,7 +1441,7 @@ CREATE CHAIN c ON PORT lan -> up AS END;
     }
 }
 
-/// If this failed, the first network of packets that people copy would let through what it says it stops.
+/// If this failed, the first packet network that people copy would pass what it should stop.
 #[test]
 fn port_examples_work_as_written() {
     let folder = Folder::new();
@@ -1474,13 +1471,13 @@ fn port_examples_work_as_written() {
         let ports = report["ports"].as_array().into_iter().flatten();
         ports.filter(|row| row["name"] == port).filter_map(|row| row["out"].as_u64()).sum::<u64>()
     };
-    // From inside all but what is on the list goes out; nobody outside may begin.
+    // From inside, everything passes except the list; from outside, no flow may begin.
     assert_eq!(out(&replay("firewall", "lan"), "wan"), 2);
     assert_eq!(out(&replay("firewall", "wan"), "lan"), 0);
     assert_eq!((out(&replay("tunnel", "lan"), "wan"), out(&replay("tunnel", "wan"), "lan")), (3, 0));
     let routed = replay("router", "up");
     assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
-    // What desks send leaves by the uplink with a tag, and by the other desk as it is; guests see nothing of it.
+    // Packets of desks leave by the uplink with a tag, and by the other desk unchanged; guests see none.
     let switched = replay("switch", "desk1");
     assert_eq!(["desk1", "desk2", "guest", "up"].map(|port| out(&switched, port)), [0, 3, 0, 3]);
     let bytes = |port: usize, way: &str| switched["ports"][port][way].as_u64().expect("a number");
@@ -1489,13 +1486,13 @@ fn port_examples_work_as_written() {
     assert_eq!(out(&shared, "wan0") + out(&shared, "wan1"), 3);
 }
 
-/// Receivers would throw away what passed a NAT of IPv6: a checksum covers addresses in front of it, also where its own
-/// header has one, as that of a neighbour solicitation does.
+/// Receivers would drop packets after an IPv6 NAT: a checksum covers the addresses before it, also in protocols with
+/// their own header checksum, such as a neighbour solicitation.
 #[test]
 fn ipv6_edit_updates_all_checksums() {
     let folder = Folder::new();
     let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
-    // Behind 54 bytes of Ethernet and IPv6: the protocol, where its checksum is, and what it is of.
+    // After 54 bytes of Ethernet and IPv6: the protocol, the offset of its checksum, and a packet.
     let all: [(u8, usize, &[u8]); 4] = [
         (6, 16, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0, b'x']),
         (17, 6, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']),
@@ -1544,7 +1541,7 @@ CREATE CHAIN edge ON PORT wan -> wan AS nat; END;
     }
 }
 
-/// What one element says of a frame would be lost where its headers change, or hold for the next frame as well.
+/// An element's metadata of a frame would be lost when its headers change, or apply to the next frame as well.
 #[test]
 fn metadata_survives_header_changes() {
     const SAID: &str = "IMPORT 'library/protocols/all.weft';
@@ -1583,7 +1580,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
     }
 }
 
-/// Who is rejected without a word waits for its time-out: the answer leaves by the port at which the packet arrived.
+/// A silently rejected sender waits for its time-out: the answer must leave by the port of arrival.
 #[test]
 fn reject_answers_at_sender_port() {
     const RULES: &str = "IMPORT 'library/elements/ruleset.weft';
@@ -1607,7 +1604,7 @@ INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53,
         let sent = packet(64, 53);
         let report: Vec<_> = left.iter().filter(|packet| packet[23] == 1).collect();
         assert_eq!((left.len(), report.len()), (2, 1), "{backend}");
-        // An error of ICMP, from the address that was not reached to the sender, about the packet as it came.
+        // An ICMP error from the unreachable address to the sender, about the original packet.
         assert_eq!((&report[0][26..30], &report[0][30..34]), (&sent[30..34], &sent[26..30]), "{backend}");
         assert_eq!(report[0][34..36], [3, 3], "{backend}");
         assert_eq!(report[0][42..], sent[14..], "{backend}");
@@ -1615,7 +1612,7 @@ INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53,
     }
 }
 
-/// A rule that does not know by which port a frame leaves, behind an element that changes headers, would let it out.
+/// A rule that does not know the egress port after an element changes headers would pass a forbidden frame.
 #[test]
 fn egress_survives_header_changes() {
     const CHOSEN: &str = "IMPORT 'library/protocols/all.weft';
@@ -1663,7 +1660,7 @@ INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'l
         command.args(["replay", "-o", "json", "--out", &out, "--backend", backend]);
         let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        // Behind a tag the hop limit stands four bytes further on.
+        // After a tag the hop limit is four bytes later.
         let ttl = |packet: &Vec<u8>| if packet[12] == 0x81 { packet[26] } else { packet[22] };
         let mut ttls: Vec<u8> = packets_in(out.as_ref()).iter().map(ttl).collect();
         ttls.sort_unstable();
@@ -1671,8 +1668,8 @@ INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'l
     }
 }
 
-/// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken
-/// would leave a tunnel.
+/// If this failed, an element would read headers that another has removed, or a frame with a broken inner packet would
+/// leave a tunnel.
 #[test]
 fn elements_see_edited_frame() {
     const TUNNEL: &str = "IMPORT 'library/protocols/all.weft';
@@ -1724,9 +1721,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
     }
 }
 
-/// If this failed, a rule behind address translation would hold for what the packet was before; or translation could
-/// not stand in a chain with elements of the library, which know ports by other names. And nobody could tell whether a
-/// protocol of their own ever matches.
+/// If this failed, a rule after address translation would see the original packet; or translation could not be combined
+/// with library elements, which use other names for ports; and unmatched protocols would not be noticed.
 #[test]
 fn field_edits_cross_element_names() {
     const NAT: &str = "IMPORT 'library/elements/conntrack.weft';
@@ -1775,7 +1771,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wa
     }
 }
 
-/// If this failed, nobody could tell from outside how much of a frame a definition may take for a header.
+/// If this failed, users could not see how many bytes a definition may take for a header.
 #[test]
 fn check_reports_header_lengths() {
     let folder = Folder::new();
@@ -1791,7 +1787,7 @@ fn check_reports_header_lengths() {
     assert_eq!(of("ipv4"), (Some(20), Some(60)));
 }
 
-/// Whoever writes a queue would not see what a packet costs before it runs.
+/// The author of a queue would not see the cost of a packet before it runs.
 #[test]
 fn check_reports_queue_cost() {
     let folder = Folder::new();

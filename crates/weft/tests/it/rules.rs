@@ -33,7 +33,7 @@ fn refused(folder: &Folder, node: &Node, args: &[&str]) -> String {
     String::from_utf8(done.stderr).expect("it is text")
 }
 
-/// A rule that is put in and is not there, or one that an update loses, lets calls through that must not pass.
+/// A rule that is inserted but missing, or lost in an update, would admit forbidden calls.
 #[test]
 fn live_rows_are_read_and_changed() {
     let folder = Folder::new();
@@ -80,7 +80,7 @@ fn live_rows_are_read_and_changed() {
     assert!(fault.contains("`nett`"), "{fault}");
     let fault = refused(&folder, &node, &["query", "DELETE FROM shop.rule_acl.ruls"]);
     assert!(fault.contains("there is no table `ruls`"), "{fault}");
-    // The same text again: what came at run time stays; a row that the text drops goes.
+    // The same text again: run-time rows stay; a row that the text drops goes.
     stdout_of(&folder, &node, &["apply", program.to_str().expect("a path")]);
     assert_eq!(ids(), json!([[1], [2], [3]]));
     let other = folder.write("network.weft", &NETWORK.replace("(1, 10", "(7, 10"));
@@ -93,7 +93,7 @@ fn live_rows_are_read_and_changed() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A rule that was given for a while must not stay for good.
+/// A temporary rule would stay for good.
 #[test]
 fn live_row_expires_after_ttl() {
     let folder = Folder::new();
@@ -122,7 +122,7 @@ INSERT INTO shop.shut.users VALUES ('ann');
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Someone who wants a total would have to fetch every row and add them up.
+/// A user who needs a total would have to fetch every row and add them up.
 #[test]
 fn select_aggregates_rows() {
     let folder = Folder::new();
@@ -149,7 +149,7 @@ fn select_aggregates_rows() {
         let answers: Value = serde_json::from_str(&text).expect("it is data");
         json!([answers[0]["columns"], answers[0]["rows"]])
     };
-    // NULL is passed over, and the sum of small numbers is not small.
+    // NULL does not count, and a sum of small integers may be large.
     assert_eq!(
         rows("SELECT count(*), sum(n), min(n), max(n) AS most, avg(n), sum(price), sum(waited) FROM sold"),
         json!([
@@ -193,7 +193,7 @@ fn select_aggregates_rows() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A list that is put in by halves, without a word of where it is wrong, is worse than none.
+/// A list would be loaded in part, without the location of its error.
 #[test]
 fn load_error_has_line() {
     let folder = Folder::new();
@@ -209,7 +209,7 @@ fn load_error_has_line() {
     assert!(fault.contains("row 1 of shop.rule_acl.rules: a row with this key is there already"), "{fault}");
     let again = stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", list, "--replace"]);
     assert!(again.contains("5,000 rows updated"), "{again}");
-    // As spreadsheets write it.
+    // In the form that spreadsheets write.
     let marked = folder.write("marked.csv", "\u{feff}id,priority,net,action\n9999,1,10.0.0.0/8,deny\n");
     let loaded =
         stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", marked.to_str().expect("a path")]);
@@ -221,7 +221,7 @@ fn load_error_has_line() {
     let unknown = folder.write("unknown.csv", "id,prio\n1,1\n");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", unknown.to_str().expect("a path")]);
     assert!(fault.contains("has no column `prio`"), "{fault}");
-    // As spreadsheets write it that know no UTF-8.
+    // In the form of spreadsheets without UTF-8.
     let foreign = folder.0.join("foreign.csv");
     std::fs::write(&foreign, b"id,priority,who,action\n1,1,Andr\xe9,deny\n").expect("the folder takes files");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", foreign.to_str().expect("a path")]);
@@ -229,9 +229,7 @@ fn load_error_has_line() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A row that says of a network what it is not is found by nobody, and whoever put it in waits for calls that never
-/// come.
-/// Whoever takes out some of many rules would wait for all of them to be asked about each, or lose others.
+/// A row with wrong bits for its prefix would never match. Deleting a few of many rows would be slow, or delete others.
 #[test]
 fn key_lookup_finds_rows() {
     let folder = Folder::new();
@@ -341,7 +339,7 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A worker that does not hear of a change goes on to let pass who may not.
+/// A worker that misses a change would go on to admit forbidden calls.
 #[test]
 fn row_changes_reach_all_workers() {
     const CONNECTIONS: usize = 8;
@@ -401,7 +399,7 @@ END;
     }
 }
 
-/// An operator who cannot let in again whom a program has shut out has to restart it, and forgets all others.
+/// To admit a locked-out user again, an operator would have to restart the program, which forgets all others.
 #[test]
 fn handler_rows_change_from_outside() {
     const CONNECTIONS: usize = 8;
@@ -460,7 +458,7 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
             let inserted = query("INSERT INTO shop.guard.calls VALUES ('ann', 8, 'me', now() - '1 d', 'qq')");
             assert!(inserted.contains("1 row inserted"), "{inserted}");
             pass(false, "the row says so").await;
-            // What is shown is what can be loaded again.
+            // The output can be loaded again.
             let row = query("SELECT at, raw FROM shop.guard.calls");
             let row: Vec<&str> = row.lines().nth(1).expect("a row").split_whitespace().collect();
             assert_eq!((row.len(), row[1]), (2, "0x7171"), "{row:?}");
@@ -503,7 +501,7 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         );
         let fault = no("INSERT INTO shop.guard.calls (name) VALUES ('one too many')");
         assert!(fault.contains("the table is full: it has at most 100 rows"), "{fault}");
-        // A list is sent in parts, and the one that finds no room is in up to there.
+        // A list is sent in parts; the part that finds no room is inserted up to there.
         let ids: String = (0..2_500).map(|id| format!("{id}\n")).collect();
         let ids = folder.write("ids.csv", &format!("id\n{ids}"));
         let fault = refused(&folder, &node, &["load", "shop.guard.many", ids.to_str().expect("a path")]);
@@ -520,7 +518,7 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
     }
 }
 
-/// Rules that a handler asks for: who knocks is let in.
+/// A handler adds rules: a user who knocks is admitted.
 const KNOCK: &str = "CREATE ELEMENT knock ON rpc (user TEXT, object_id I64) AS
   TABLE rules (who TEXT(16) PRIMARY KEY, rank U32 = 10, may BOOL) MAX 2 ROWS FILLED BY CONTROLLER;
   SINK allow (who TEXT, may BOOL) TO TABLE rules;
@@ -534,7 +532,7 @@ const KNOCK: &str = "CREATE ELEMENT knock ON rpc (user TEXT, object_id I64) AS
 END;
 ";
 
-/// A handler that learns whom to let in would let nobody in, or somebody by a pass that was undone.
+/// A handler's rule would admit no user, or admit one by a pass that was rolled back.
 #[test]
 fn handlers_insert_into_rule_tables() {
     let server = shop_server("cart-1");
@@ -575,12 +573,12 @@ END;
             assert_eq!(call("bob", 0).await, denied);
             assert_eq!(call("ann", 2).await, tonic::Code::Ok);
             comes("ann", denied).await;
-            // A pass that fails sends nothing; what the one behind it sends is seen.
+            // A failed pass sends no row; the row of the next one arrives.
             assert_ne!(call("eve", 3).await, tonic::Code::Ok);
             assert_eq!(call("bob", 1).await, denied);
             comes("bob", tonic::Code::Ok).await;
             assert_eq!(call("eve", 0).await, denied);
-            // Two rules are all that there is room for. The same one again is nothing new.
+            // There is room for two rules. The same one again changes nothing.
             assert_eq!(call("bob", 1).await, tonic::Code::Ok);
             assert_eq!(call("cid", 1).await, denied);
             comes("cid", tonic::Code::Ok).await;
@@ -597,7 +595,7 @@ END;
     }
 }
 
-/// A firewall that learns would drop a flow for good, or let through what nobody asked for.
+/// A learning firewall would block a flow for good, or pass unrequested packets.
 #[test]
 fn frames_add_rules_for_later_frames() {
     let folder = Folder::new();
@@ -625,13 +623,13 @@ END;
         serde_json::from_str(&stdout_of(&folder, &node, &["status", "-o", "json"])).expect("it is data");
     assert_eq!(status["rows_refused"], serde_json::json!({}));
     assert_eq!(node.stop(), Some(0));
-    // Each packet of the capture has a length of its own in the file; the first at least was dropped.
+    // Each packet of the capture has its own length in the file; at least the first was dropped.
     let (all, kept) = (capture(100).len(), std::fs::metadata(&kept).expect("it was written").len() as usize);
     assert!(kept < all && kept > all / 2, "{kept} bytes of {all}");
 }
 
-/// A program that plays so many frames as they were recorded through an element and writes what it lets pass, and where
-/// that is written.
+/// A program that plays recorded frames through an element at their times, and captures what passes; and the path of
+/// that capture.
 fn between_captures(folder: &Folder, frames: i64, name: &str, element: &str) -> (PathBuf, String) {
     let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
     std::fs::write(&from, capture(frames)).expect("the folder is ours");
@@ -646,7 +644,7 @@ CREATE CHAIN edge ON PORT past -> kept AS {name}; END;
     (folder.write("network.weft", &text), to)
 }
 
-/// A capture of so many frames, ten milliseconds apart, all of one flow.
+/// A capture of this many frames, ten milliseconds apart, all of one flow.
 fn capture(frames: i64) -> Vec<u8> {
     let mut header = [0x45, 0, 0, 46, 0, 1, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     let sum = !checksum::fold(checksum::sum(&header));
@@ -661,7 +659,7 @@ fn capture(frames: i64) -> Vec<u8> {
     bytes
 }
 
-/// Code that was made for other rules would let pass what these forbid; so would one that is made anew in mid-flight.
+/// Code for outdated rules would pass forbidden frames, or a recompilation at run time would.
 #[test]
 fn row_changes_respecialize_code() {
     let folder = Folder::new();
@@ -688,7 +686,7 @@ END;
         let ports = &status["packets"]["ports"];
         [&ports[0]["received"], &ports[1]["sent"]].map(|n| n.as_u64().expect("a number"))
     };
-    // Until a good number of frames has come: how many of them left.
+    // Waits until many frames have come, and counts those that left.
     let left_of_next = || {
         let [before, left] = frames();
         loop {
@@ -706,14 +704,14 @@ END;
          INSERT INTO edge.ranked.rules VALUES (5, '2001:db8::/32', FALSE)",
     );
     assert!(left_of_next() >= 10);
-    // A second later code is made anew for them.
+    // A second later the code is recompiled for them.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(left_of_next() >= 10);
     change("INSERT INTO edge.ranked.rules VALUES (1, '10.0.0.0/8', FALSE)");
     assert_eq!(left_of_next(), 0);
     change("UPDATE edge.ranked.rules SET net = '2001:db8::/32' WHERE rank = 1");
     assert!(left_of_next() >= 10);
-    // What elements have learned is asked for when a program that may not know it takes the place of this one.
+    // A new program that may not know the learned rows is about to replace this one.
     let text = std::fs::read_to_string(&program).expect("it was written");
     stdout_of(&folder, &node, &["apply", program.to_str().expect("a path")]);
     assert!(change("SELECT count(*) FROM edge.ranked.rules").contains("    3\n"), "rows of run time stay");
@@ -724,7 +722,7 @@ END;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Who gets a name wrong in a program is told; a row of run time that sends frames nowhere lost them without a word.
+/// A wrong name in a program gives an error; in a run-time row it would silently lose frames.
 #[test]
 fn row_with_unknown_port_warns() {
     let folder = Folder::new();
@@ -761,7 +759,7 @@ END;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A node could be asked about the tables of its program, and not about itself.
+/// A node's own state could not be queried, only the tables of its program.
 #[test]
 fn system_tables_describe_node() {
     let folder = Folder::new();

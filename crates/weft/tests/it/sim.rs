@@ -3,14 +3,14 @@
 use crate::node::{Folder, output, weft};
 use serde_json::Value;
 
-/// `weft sim run` with these arguments, in the folder: what it says and on which side, and the status.
+/// Runs `weft sim run` with these arguments in the folder; returns both outputs and the status.
 fn sim_run(folder: &Folder, args: &[&str]) -> (String, String, Option<i32>) {
     let done = output(weft(folder).current_dir(&folder.0).args(["sim", "run"]).args(args));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
     (text(done.stdout), text(done.stderr), done.status.code())
 }
 
-/// The rows of a run as data.
+/// The rows of a run as JSON.
 fn rows(folder: &Folder, args: &[&str]) -> Vec<Value> {
     let (printed, faults, status) = sim_run(folder, &[args, &["--json"]].concat());
     assert_eq!(status, Some(0), "{faults}");
@@ -24,7 +24,7 @@ fn figure(rows: &[Value], workload: &str, queue: &str, of: &str) -> f64 {
     rows.iter().find(is_it).and_then(|row| row.pointer(of)?.as_f64()).expect("it has that")
 }
 
-/// A trace that is broken would be played as if it were not, or the user would not be told where it is broken.
+/// A broken trace would be played, or the user would not learn where it is broken.
 #[test]
 fn broken_trace_names_file_and_line() {
     let folder = Folder::new();
@@ -50,8 +50,7 @@ fn broken_trace_names_file_and_line() {
     assert_eq!(status, Some(3));
 }
 
-/// If this fails, the book tells of another table than `weft sim flood` gives. With `UPDATE_EXPECT=1` it is written
-/// there.
+/// If this fails, the book has another table than `weft sim flood` prints. `UPDATE_EXPECT=1` writes it there.
 #[test]
 fn book_has_flood_figures() {
     let folder = Folder::new();
@@ -70,7 +69,7 @@ fn book_has_flood_figures() {
     assert_eq!(page[at..end], printed);
 }
 
-/// The experiment would end without its figures, or with others the next time.
+/// The experiment would lack its figures, or give others the next time.
 #[test]
 fn experiment_repeats_exactly() {
     let folder = Folder::new();
@@ -115,7 +114,7 @@ fn experiment_repeats_exactly() {
     );
 }
 
-/// Nobody could repeat a figure, or it would depend on how many cores a machine has.
+/// Figures would not be reproducible, or would depend on the number of cores.
 #[test]
 fn sim_run_repeats_exactly() {
     let folder = Folder::new();
@@ -133,7 +132,7 @@ fn sim_run_repeats_exactly() {
     }
 }
 
-/// A policy would look as if it did nothing.
+/// A policy would seem to have no effect.
 #[test]
 fn fair_queue_spares_short_flows() {
     let folder = Folder::new();
@@ -146,7 +145,7 @@ fn fair_queue_spares_short_flows() {
     assert!(done("fq_codel") < done("fifo") / 10.0, "{rows:?}");
 }
 
-/// Two commands would simulate two networks where the user asks for the same one.
+/// Two commands would simulate different networks for the same request.
 #[test]
 fn sim_run_matches_experiment() {
     let folder = Folder::new();
@@ -169,7 +168,7 @@ fn sim_run_matches_experiment() {
                 let ratio = mine.as_f64().expect("a number") / (its.as_f64().expect("a number") * times);
                 assert!((ratio - 1.0).abs() < 1e-12, "{mine} {its}: {row}");
             };
-            // The experiment has the throughput of one flow.
+            // The experiment reports the throughput of one flow.
             let n_flows = row["flows"].as_f64().expect("a number");
             same(&row["throughput_mbit_per_s"], &other["throughput_mbit_per_s"], n_flows);
             if comparison == "2b" {
@@ -181,7 +180,7 @@ fn sim_run_matches_experiment() {
     }
 }
 
-/// A user would not be told what is wrong, or whose fault it is.
+/// A user would not learn what is wrong, or whose fault it is.
 #[test]
 fn invalid_sim_run_is_refused() {
     let folder = Folder::new();
@@ -230,7 +229,7 @@ fn invalid_sim_run_is_refused() {
     insta::assert_snapshot!("sim_run_faults", text);
 }
 
-/// A queue other than the one that was asked for would be measured.
+/// Another queue than the requested one would be measured.
 #[test]
 fn queues_resolve_by_name() {
     let folder = Folder::new();
@@ -262,23 +261,23 @@ fn queues_resolve_by_name() {
         "fifo (packets = 2000)",
     ]);
     assert_eq!(all.len(), 5);
-    // The file's own codel holds one packet, as deep does where that is its argument.
+    // The file's own codel holds one packet, as does `deep` with that argument.
     assert_eq!(all[0].1, all[2].1);
     assert_eq!(all[1], last[0]);
     assert_eq!(all[1].1, all[4].1);
     assert_ne!(all[3].1, all[4].1);
     assert_eq!(of(&[])[0].0, "fifo");
-    // A file by itself is its last queue, with other arguments, too.
+    // A file alone means its last queue, also with arguments.
     let files = of(&["--queue", "mine.weft", "--queue", "./mine.weft (packets = 1)"]);
     assert_eq!((&files[0].0, &files[0].1), (&Value::from("mine.weft"), &last[0].1));
     assert_eq!(files[1].1, all[0].1);
-    // One that cannot do without them is used with them.
+    // A queue that needs arguments is used with them.
     let missing_args =
         of(&["wanting.weft", "--queue", "wanting (packets = 1)", "--queue", "wanting.weft (packets = 2000)"]);
     assert_eq!((&missing_args[0].1, &missing_args[1].1), (&all[0].1, &last[0].1));
 }
 
-/// A mean over seeds would be one run, counted as often as there are seeds.
+/// A mean over seeds would count one run several times.
 #[test]
 fn adjacent_seeds_are_independent() {
     let folder = Folder::new();
@@ -305,7 +304,7 @@ fn adjacent_seeds_are_independent() {
     }
 }
 
-/// A picture or a recording would be missing, or be of something else than the figures.
+/// A picture or a recording would be missing, or would not match the figures.
 #[test]
 fn sim_run_is_plotted_and_recorded() {
     let folder = Folder::new();
@@ -323,7 +322,7 @@ fn sim_run_is_plotted_and_recorded() {
     assert!(printed.starts_with("dumbbell, 15 Mbit/s, 75 ms, CUBIC, 2 seeds of 5 s\n\nflows "), "{printed}");
     assert!(faults.starts_with("simulated ") && faults.ends_with(" s\n"), "{faults}");
     let svg = std::fs::read_to_string(folder.0.join("out.svg")).expect("it is written");
-    // Two bars for each of four workloads and each queue, beside the paper and the names.
+    // Two bars for each of four workloads and each queue, plus the background and the legend.
     assert_eq!(svg.matches("<rect").count(), 2 * 4 * 2 + 2 + 1, "{svg}");
     let rows = rows(&folder, &[&args[..], &["--for", "5s", "--seeds", "1"]].concat());
     for link in ["fq_codel", "codel (target = '3 ms')"] {
@@ -337,7 +336,7 @@ fn sim_run_is_plotted_and_recorded() {
     }
 }
 
-/// Who asks why a packet had no room would be told what its queue held at another time, or not what its lines look at.
+/// The explanation of an overflow would have the queue's fill of another time, or omit what its lines read.
 #[test]
 fn overflow_drop_shows_queue_fill() {
     let folder = Folder::new();
@@ -391,7 +390,7 @@ END;
     );
 }
 
-/// A script would take a recording that somebody damaged for a fault of the machine.
+/// A script would take a damaged recording for a fault of the machine.
 #[test]
 fn damaged_recording_is_input_fault() {
     let folder = Folder::new();
@@ -407,7 +406,7 @@ fn damaged_recording_is_input_fault() {
     }
 }
 
-/// Half of a file would pass for all of it: a download that was cut off, or a disk that was full.
+/// A truncated file would pass as a complete one, after a broken download or on a full disk.
 #[test]
 fn truncated_recording_is_shown() {
     let folder = Folder::new();
@@ -450,7 +449,7 @@ fn truncated_recording_is_shown() {
     assert!(status == Some(1) && printed.contains("cut.rec"), "{printed}");
 }
 
-/// A script would take a finding for a crash: nobody who reads on is no reason to end otherwise.
+/// A script would take a normal result for a crash: a closed pipe must not change the exit status.
 #[test]
 fn closed_pipe_keeps_exit_status() {
     let folder = Folder::new();
@@ -472,7 +471,7 @@ fn closed_pipe_keeps_exit_status() {
     assert_eq!(status(&simulated, &right), Some(0));
 }
 
-/// The reference would say what no queue does: when the partition of a packet is found, how bits move, and what of a
+/// The reference would be wrong about queues: when a packet's partition is found, how bits shift, and which fields of a
 /// packet can be set.
 #[test]
 fn reference_handler_rules_hold() {
@@ -510,7 +509,7 @@ END;
     assert_eq!(rows[0]["dropped"], 0, "{}", rows[0]);
 }
 
-/// The guide would show a table that nobody gets.
+/// The guide would show a table that the command does not print.
 #[test]
 fn guide_shows_real_run_output() {
     let folder = Folder::new();

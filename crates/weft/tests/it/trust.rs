@@ -1,4 +1,4 @@
-//! What peers, other users of the machine and whoever reaches the admin endpoint can do to a node and its operator.
+//! What peers, other users of the machine and clients of the admin endpoint can do to a node and its operator.
 
 use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn network(folder: &Folder, server: &str) -> std::path::PathBuf {
     folder.write("network.weft", &text)
 }
 
-/// `weft run` with so many descriptors.
+/// `weft run` with this many descriptors.
 fn start_with(folder: &Folder, network: &std::path::Path, descriptors: u32, args: &[&str]) -> Node {
     let mut command = Command::new("sh");
     let limited = format!("ulimit -n {descriptors}; exec \"$@\"");
@@ -65,14 +65,14 @@ fn call(node: &Node, user: &str) {
     });
 }
 
-/// Nothing but lines and columns steers the terminal, and no line begins with what the peer forged.
+/// Checks that only line feeds and tabs control the terminal, and that no line begins with the peer's text.
 fn assert_harmless(what: &str, shown: &[u8]) {
     let text = std::str::from_utf8(shown).unwrap_or_else(|_| panic!("{what} is no text"));
     let steers = |c: char| !matches!(c, '\n' | '\t') && Escape::of(c).is_some();
     assert!(!text.chars().any(steers), "{what}: {text:?}");
 }
 
-/// The same of a text that has the peer's on one line.
+/// As [`assert_harmless`], for output with the peer's text on one line.
 fn assert_one_line(what: &str, shown: &[u8]) {
     assert_harmless(what, shown);
     let text = String::from_utf8_lossy(shown);
@@ -124,7 +124,7 @@ fn peer_texts_are_escaped() {
     }
 }
 
-/// Puts a text in the place of each text of an answer.
+/// Replaces every text in an answer.
 fn replace_texts(value: &mut Value, by: &str) {
     match value {
         Value::String(text) => by.clone_into(text),
@@ -134,7 +134,7 @@ fn replace_texts(value: &mut Value, by: &str) {
     }
 }
 
-/// An endpoint that gives these answers, by path, until the test ends: its address.
+/// An endpoint with these answers by path, until the test ends; returns its address.
 fn endpoint(answers: Vec<(&'static str, u16, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();
@@ -163,7 +163,7 @@ fn endpoint(answers: Vec<(&'static str, u16, String)>) -> String {
 
 #[test]
 fn endpoint_texts_are_escaped() {
-    // Whoever answers at the address of a node could write to the terminal of its operator.
+    // A process at the address of a node could write to the terminal of its operator.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
     let node = Node::start(&folder, &file, &["--private-metrics"]);
@@ -226,7 +226,7 @@ fn endpoint_texts_are_escaped() {
 
 #[test]
 fn program_texts_are_escaped() {
-    // A program from elsewhere could write to the terminal of whoever checks it.
+    // A foreign program could write to the terminal of the user who checks it.
     let folder = Folder::new();
     let file = folder.write("a.weft", &format!("CREATE LISTENER '{HOSTILE}' \"{HOSTILE}\" {HOSTILE};\n"));
     for args in [&["check"][..], &["check", "--json"], &["fmt", "--check"], &["apply"], &["explain"]] {
@@ -239,7 +239,7 @@ fn program_texts_are_escaped() {
 
 #[test]
 fn foreign_token_folder_is_refused() {
-    // Whoever prepared the folder would be sent the program, and could answer as the node.
+    // The user who prepared the folder would receive the program, and could answer as the node.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
     let address = endpoint(vec![("/v1/status", 200, String::new())]);
@@ -294,7 +294,7 @@ fn admin_flood_leaves_calls_alone() {
 
 #[test]
 fn calls_leave_descriptors_for_the_admin() {
-    // Clients could take every descriptor, and nobody could ask the node what is wrong.
+    // Clients could take every descriptor, and an operator could not query the node.
     let folder = Folder::new();
     let node = start_with(&folder, &network(&folder, "127.0.0.1:1"), 128, &[]);
     let clients: Vec<_> = (0..250).map(|_| TcpStream::connect(&node.listener).expect("it listens")).collect();
@@ -320,7 +320,7 @@ fn calls_leave_descriptors_for_the_admin() {
 
 #[test]
 fn metrics_can_require_token() {
-    // The metrics say who calls what: on a machine of many users that may be a secret.
+    // The metrics show the callers of each method, which may be secret on a machine with many users.
     let folder = Folder::new();
     let node = Node::start(&folder, &network(&folder, "127.0.0.1:1"), &["--private-metrics"]);
     assert!(get(&node.admin, "/metrics", "").starts_with("HTTP/1.1 401"));
@@ -346,7 +346,7 @@ fn capabilities(node: &Node) -> Vec<(String, u64)> {
 
 #[test]
 fn node_keeps_needed_capabilities() {
-    // Somebody who takes over a node that was started as root would have the machine.
+    // An attacker who takes over a node that root has started would own the machine.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
     // capability.h: NET_BIND_SERVICE, NET_ADMIN, NET_RAW, BPF.
