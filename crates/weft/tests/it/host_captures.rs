@@ -94,7 +94,7 @@ fn packets_decode_on_all_link_types() {
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(&input).args(["-T", "fields", "-e", "udp.dstport"]).stderr(Stdio::null());
     let Ok(done) = tshark.output() else { return eprintln!("skipped: there is no `tshark` here") };
-    // tshark decodes nothing after labels unless it is told the payload's type.
+    // tshark decodes nothing after labels without a hint at the payload's type.
     let theirs = String::from_utf8_lossy(&done.stdout).lines().map(String::from).collect::<Vec<_>>();
     let known = (1001..=1014).map(|port| if port == 1005 { String::new() } else { port.to_string() });
     assert_eq!(theirs, known.collect::<Vec<_>>());

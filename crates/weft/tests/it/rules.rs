@@ -229,7 +229,7 @@ fn load_error_has_line() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A row with wrong bits for its prefix would never match. Deleting a few of many rows would be slow, or delete others.
+/// A statement that names a few of many keys would scan all rows, or change others.
 #[test]
 fn key_lookup_finds_rows() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Chains of library elements in the order as written and in the order as planned, and how long planning takes.
+//! Chains of library elements in written order and in planned order, and the time of planning.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::compile::Compiler;
 use crate::ordering::{PlannedChain, ordered};
 use crate::parallel_backend::ParallelBackend;
 
-/// Rounds with the clock on. The planner takes the least of their figures: the machine does other things, too.
+/// Rounds with timing. The planner uses the least of their figures, because other processes use the machine as well.
 const TRACED: usize = 12;
-/// How often a network is compiled, and a chain explained.
+/// Compilations of a network, and explanations of a chain.
 const REPEATED: usize = 20;
-/// Elements of the network that is compiled, in chains of ten.
+/// Elements of the compiled network, in chains of ten.
 const ELEMENTS: usize = 100;
-/// Elements of the chain that is explained.
+/// Elements of the explained chain.
 const EXPLAINED: usize = 16;
 
-/// A chain to be planned.
+/// A chain to plan.
 struct Case {
     name: &'static str,
     files: &'static [&'static str],
@@ -109,7 +109,7 @@ fn denied_and_replicas() -> String {
     half_denied() + &replicas()
 }
 
-/// Measures every case, and then how long planning takes.
+/// Measures every case, and then the time of planning.
 pub(crate) fn run(quick: bool) -> Report {
     let rounds = if quick { 60 } else { 300 };
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
@@ -172,7 +172,7 @@ fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
     Ok((rows, order.join(" -> ")))
 }
 
-/// The plan by what the elements take and end in the order as written.
+/// The plan from the measured cost and ends of the elements in written order.
 fn measured(
     network: &Network,
     program: &ChainProgram,
@@ -193,7 +193,7 @@ fn measured(
     ordered(network, 0, program, &names.zip(counted).collect::<Vec<_>>())
 }
 
-/// How long it takes to compile a network, and to explain a chain.
+/// The time to compile a network, and to explain a chain.
 fn times() -> Result<Vec<Row>, String> {
     let files =
         ["library/elements/acl.weft", "library/elements/fault.weft", "library/elements/mutation.weft"];
@@ -222,7 +222,7 @@ fn times() -> Result<Vec<Row>, String> {
     ])
 }
 
-/// Analysing and planning all chains, which compiling contains.
+/// The time to analyse and plan all chains, which compiling includes.
 fn plan_ms(network: &Network) -> Result<f64, String> {
     let options = LowerOptions { workers: 1 };
     let programs = (0..network.chains.len()).map(|chain| lower(network, chain, &options));
@@ -242,7 +242,7 @@ fn explain_ms(network: &Network, sources: &SourceMap) -> Result<f64, String> {
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The text of so many chains, each on an edge of its own, of so many elements of the library.
+/// A program with this many chains, each on its own edge, of this many library elements.
 fn many(chains: usize, elements: usize) -> String {
     let mut text = String::new();
     for chain in 0..chains {

@@ -19,11 +19,11 @@ use super::wire::{Handler, Wire, invalid, since};
 use super::{PATH, USERS, message};
 use crate::bench::process;
 
-/// Received bytes of one connection that were not looked at yet.
+/// Received bytes of a connection before they are processed.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Readiness events of one wait.
+/// Readiness events per wait.
 const EVENTS: usize = 64;
-/// Without any answer for this time the run has failed.
+/// A run without any answer for this time has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The options of `weft bench-client`.
@@ -46,29 +46,29 @@ pub(crate) struct ClientArgs {
     warm_up_ms: u64,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LoadResult {
-    /// Calls that ended while they were counted.
+    /// Calls that ended while counting.
     pub(crate) calls: u64,
-    /// All calls, those of the warm-up too: what the processes' CPU time is to be divided by.
+    /// All calls, with those of the warm-up: the divisor of the processes' CPU time.
     pub(crate) calls_all: u64,
     pub(crate) calls_per_s: f64,
     pub(crate) mean_us: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// Calls with status OK, with another, and answers that were not what was sent.
+    /// Calls with status OK, with another status, and wrong answers.
     pub(crate) ok: u64,
     pub(crate) not_ok: u64,
     pub(crate) wrong: u64,
-    /// Calls that were sent and not answered within 10 s.
+    /// Calls without an answer within 10 s.
     pub(crate) lost: u64,
-    /// CPU time of the client, in microseconds a call.
+    /// CPU time of the client, in microseconds per call.
     pub(crate) cpu_us_per_call: f64,
 }
 
 impl LoadResult {
-    /// Reads the line that `weft bench-client` prints.
+    /// Parses the line that `weft bench-client` prints.
     pub(crate) fn from_json(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let number = |name: &str| value.get(name)?.as_f64();
@@ -88,11 +88,11 @@ impl LoadResult {
     }
 }
 
-/// Makes calls for the time asked for, and returns one JSON object with what [`LoadResult`] holds and the calls of
+/// Makes calls for the requested time, and returns a JSON object with the fields of [`LoadResult`] and the calls of
 /// each status by name.
 ///
 /// # Errors
-/// The system's; a peer that breaks the rules of HTTP/2; no answer for 10 s.
+/// An error of the system; a violation of HTTP/2; no answer for 10 s.
 pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
     let start = Instant::now();
     let mut poll = Poll::new()?;
@@ -141,14 +141,14 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
     Ok(result)
 }
 
-/// One connection and the calls on it.
+/// A connection and its calls.
 type Client = (Wire, Flights);
 
 fn connect(args: &ClientArgs, poll: &Poll, start: Instant) -> io::Result<Vec<Client>> {
     let connections = args.connections.min(args.in_flight);
     let mut clients = Vec::new();
     for index in 0..connections {
-        // A blocking connect tells a refusal at once and by name.
+        // A blocking connect reports a refusal at once and by name.
         let socket = std::net::TcpStream::connect(args.target)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
@@ -181,13 +181,13 @@ struct Flight {
     is_wrong: bool,
 }
 
-/// What all calls have in common.
+/// The state that all calls share.
 struct Calls {
     start: Instant,
     requests: Vec<(Rc<Headers>, Vec<u8>)>,
     next_user: usize,
     all: u64,
-    /// No more calls are begun.
+    /// Starts no more calls.
     is_over: bool,
     counts: CallCounts,
 }
@@ -215,7 +215,7 @@ impl Calls {
         }
     }
 
-    /// Begins calls until as many as wanted are in flight, or the server takes no more.
+    /// Starts calls until enough are in flight, or the server accepts no more.
     fn fill(&mut self, http2: &mut Connection, flights: &mut Flights) -> io::Result<()> {
         while flights.open.len() < flights.wanted && !self.is_over {
             let Some(stream) = http2.open() else {
@@ -266,7 +266,7 @@ impl Calls {
     }
 }
 
-/// What a connection's events are handled with.
+/// The context of a connection's events.
 struct EventContext<'a> {
     calls: &'a mut Calls,
     flights: &'a mut Flights,
@@ -319,7 +319,7 @@ impl EventContext<'_> {
     }
 }
 
-/// The fields of a request in the order in which grpc-go sends them.
+/// The fields of a request, in the order of grpc-go.
 fn request_headers(user: &str) -> Rc<Headers> {
     headers(&[
         (":method", "POST"),

@@ -1,4 +1,4 @@
-//! Both back ends do the same to random traffic: VLAN stacks, options, fragments, tunnels, and flows that go on.
+//! Compares both back ends on random traffic: VLAN stacks, options, fragments, tunnels, and long flows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use weft_lang::source::SourceMap;
 use super::cases::{fill, network_of_text};
 use crate::packets;
 
-/// Frames of each chain; `WEFT_PACKETS` says how many there are of all chains together.
+/// Frames of each chain; `WEFT_PACKETS` sets the number for all chains together.
 const FRAMES: usize = 600;
 
-/// Chains that change, look up, remember, and open frames in every way that the library knows.
+/// Chains that change, look up, keep state, and parse frames in every way that the library has.
 const CHAINS: &[(&str, &str)] = &[
     ("lan -> wan", "conntrack (inside = 'lan') -> firewall -> router"),
     ("lan -> wan", "conntrack (inside = 'lan') -> ruleset -> monitor"),
@@ -55,9 +55,9 @@ const CHAINS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the library does not have: an element that looks at ports in tunnels, where fragments are as well, and one that
-/// takes packets out of theirs for another to look at; one that delays frames, some of them longer than others, and
-/// copies of them; and one that puts them into tunnels with values of all kinds, some of which do not fit.
+/// Elements that the library lacks: one that reads ports in tunnels, with fragments; one that decapsulates packets for
+/// the next element; one that delays frames for various times, and copies of them; one that encapsulates them with
+/// values of all kinds, some of which do not fit.
 const OTHERS: &str = "CREATE ELEMENT inner_ports ON packet AS
   TABLE seen (src IPADDR, port U16, PRIMARY KEY (src, port), packets U64 = 0) MAX 1000 ROWS EVICT OLDEST;
   ON PACKET
@@ -118,16 +118,16 @@ CREATE ELEMENT wrapped ON packet AS
 END;
 ";
 
-/// The names of those.
+/// Their names.
 const OWN: [&str; 5] = ["inner_ports", "opened", "ports", "late", "wrapped"];
 
-/// If this fails, a chain that was tried by one back end does something else where it runs.
+/// If this fails, a chain that was tested with one back end behaves differently in production.
 #[test]
 fn backends_agree_on_random_traffic() {
     let n_frames = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
     let frames = n_frames.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
     let jit = || Jit::new().expect("this machine has machine code");
-    // Whatever the sizes of tables are, as it would with many flows.
+    // Prefetch from tables of any size, as with many flows.
     let compilers = [jit(), jit().looking_ahead()];
     for (nth, (on, stages)) in CHAINS.iter().enumerate() {
         let (network, sources) = network(on, stages);
@@ -148,7 +148,7 @@ fn backends_agree_on_random_traffic() {
     }
 }
 
-/// What a chain makes of traffic.
+/// The results of a chain on traffic.
 struct Observed {
     /// Ports and bytes.
     left: Vec<(u16, Vec<u8>)>,
@@ -184,7 +184,7 @@ fn plan(backend: &dyn Backend, network: &Network, sources: &SourceMap) -> Packet
     plan
 }
 
-/// Batches of frames: where they come in, how much later than those before, and their bytes.
+/// Batches of frames: the port of arrival, the time since the previous batch, and the bytes.
 struct Traffic(Vec<(u16, Interval, Vec<Vec<u8>>)>);
 
 impl Traffic {
@@ -208,8 +208,8 @@ impl Traffic {
     }
 }
 
-/// A frame of a few hosts and ports, so that flows go on, or one for each of two parts of its innermost packet; now and
-/// then with bytes changed, or cut short.
+/// A random frame of a few hosts and ports, so that flows recur, or two fragments of its innermost packet; sometimes
+/// altered or truncated.
 fn random_frames(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec<Vec<u8>> {
     let (mut headers, payload) = generate::headers(protocols, root, rng);
     headers
@@ -230,7 +230,7 @@ fn random_frames(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec
     frames
 }
 
-/// The two fragments of the innermost packet of IPv4, in either order. None: there is none, or nothing in it.
+/// The two fragments of the innermost IPv4 packet, in either order. None if there is no such packet, or it is empty.
 fn as_fragments(
     protocols: &[Protocol],
     headers: &[Header],
@@ -318,7 +318,7 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
     Observed { left, rows, stats, tables: tables(&plan, now) }
 }
 
-/// A frame with these bytes, now and then with little room in front.
+/// A frame with these bytes, sometimes with little headroom.
 fn take(nth: usize, bytes: &[u8], pool: &mut Pool) -> Frame {
     let grown = if nth.is_multiple_of(5) { bytes.len().min(100) } else { 0 };
     let mut frame = pool.take_filled(&bytes[grown..]).expect("there are enough");

@@ -1,4 +1,4 @@
-//! Two namespaces, and what is between them.
+//! Two namespaces, and the middle between them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,26 +12,26 @@ use weft_io::packet::namespace::Namespace;
 use crate::bench::process::{self, Running};
 use crate::bench::rpc::Folder;
 
-/// Both are in one network for the two ends, and in two for what stands between: it answers for the other.
+/// The addresses of both ends. To the ends they are in one network, to the middle in two: it answers for the other end.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 1, 1), Ipv4Addr::new(10, 78, 2, 1)];
 const MIDDLES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 1, 254), Ipv4Addr::new(10, 78, 2, 254)];
-/// Time that a node has to make its devices.
+/// The time that a node has to make its devices.
 const APPEARS_MAX: Duration = Duration::from_secs(10);
 const ENDS_PREFIX: u8 = 16;
 const MIDDLES_PREFIX: u8 = 24;
 
-/// A way from one namespace to the other.
+/// A path from one namespace to the other.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bench) struct Case {
     pub(in crate::bench) name: &'static str,
-    /// What the ends are joined to.
+    /// The ports that the ends are joined to.
     pub(in crate::bench) ports: [Port; 2],
     pub(in crate::bench) middle: Middle,
     /// Both ends send.
     pub(in crate::bench) is_both_ways: bool,
 }
 
-/// What joins an end to the middle.
+/// The link between an end and the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bench) enum Port {
     /// A veth pair, and packet sockets.
@@ -42,10 +42,10 @@ pub(in crate::bench) enum Port {
     Tap,
 }
 
-/// What is between the ends.
+/// The middle between the ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bench) enum Middle {
-    /// Nothing: they are the ends of one veth pair.
+    /// None: the ends share a veth pair.
     Wire,
     /// The kernel routes.
     Kernel,
@@ -59,9 +59,9 @@ pub(in crate::bench) enum Middle {
         /// `CREATE LINK out ON PORT right ...;`, with a queue `fifo`
         link: &'static str,
     },
-    /// A node that hands all packets to a machine behind two TAP devices, which routes them back to it.
+    /// A node that sends all packets to a machine behind two TAP devices, which routes them back to it.
     Machine {
-        /// As above, on the way to the machine and on the way from it.
+        /// In the same form, on the path to the machine and on the path from it.
         stages: &'static str,
     },
 }
@@ -73,12 +73,12 @@ pub(in crate::bench) struct End {
     pub(in crate::bench) address: Ipv4Addr,
 }
 
-/// Two ends with a way between them.
+/// Two ends with a path between them.
 pub(in crate::bench) struct World {
     pub(in crate::bench) ends: [End; 2],
     pub(in crate::bench) node: Option<Running>,
     pub(in crate::bench) is_both_ways: bool,
-    // What stands between lives as long as its namespaces do.
+    // Keeps the middle alive as long as its namespaces.
     _between: Vec<Namespace>,
 }
 
@@ -129,7 +129,7 @@ impl World {
         Ok(world)
     }
 
-    /// What the node runs.
+    /// The node's program.
     fn program(&self, case: &Case, stages: &str, machine: Option<&Namespace>) -> String {
         let simple = include_str!("../packets/simple.weft");
         let mut text = format!("IMPORT 'library/protocols/all.weft';\n{simple}\n");
@@ -158,7 +158,7 @@ impl World {
 }
 
 impl End {
-    /// Does something in its namespace.
+    /// Runs `work` in its namespace.
     pub(in crate::bench) fn within<R: Send>(
         &self,
         work: impl FnOnce() -> Result<R, OpenError> + Send,
@@ -190,7 +190,7 @@ fn appears(namespace: &Namespace, device: &str) -> Result<(), String> {
     }
 }
 
-/// Lays a veth pair from the middle to an end, if its port needs one.
+/// Makes a veth pair from the middle to an end, if its port needs one.
 fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), String> {
     if port == Port::Tap {
         return Ok(());
@@ -200,7 +200,8 @@ fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), Strin
         interface::set_up(to, true)
     })?;
     if port == Port::Xdp {
-        // XDP knows of no checksum that is still to be finished. Some of these cannot be changed on some kernels.
+        // XDP passes unfinished checksums, so turn off their offload. Some of these features cannot be changed on some
+        // kernels.
         end.within(|| {
             Feature::ALL.iter().for_each(|feature| drop(interface::set_feature(end.device, *feature, false)));
             Ok(())
@@ -209,7 +210,7 @@ fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// Has the kernel of a namespace route between two devices, and answer on each for the network of the other.
+/// Makes the kernel of a namespace route between two devices, and answer on each for the network of the other.
 fn forward(namespace: &Namespace, devices: [&str; 2]) -> Result<(), String> {
     let set = |name: &str| {
         fs::write(format!("/proc/sys/net/ipv4/{name}"), "1").map_err(|error| format!("{name}: {error}"))

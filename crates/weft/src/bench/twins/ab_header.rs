@@ -1,10 +1,10 @@
-//! Another version for calls with a certain header.
+//! Sends calls with a certain header to another version.
 
 use weft_core::abi::{Cx, REGION_HEADERS};
 
 use super::{Element, Site, count_seen, header, is_present, redirect_to, text};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const VALUE: &[u8] = b"u7";
 const TARGET: &[u8] = b"other";
 

@@ -1,11 +1,11 @@
-//! Another version for calls that are drawn.
+//! Sends a random share of calls to another version.
 
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};
 
 use super::{Element, Site, count_seen, redirect_to};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const PERCENT: f64 = 50.0;
 const TARGET: &[u8] = b"other";
 

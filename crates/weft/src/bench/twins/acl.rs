@@ -1,4 +1,4 @@
-//! Access by user: those with write permission pass.
+//! Access by user: users with write permission pass.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ impl Element for Acl {
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
         count_seen(cx, self.at);
-        // The controller fills the table and swaps it whole, so there is no lock to take.
+        // The controller fills the table and swaps it whole, so no lock is needed.
         let found = cx.state.tables[self.table].find_bytes_words(text(cx, REGION_BODY, self.user), cx.now);
         let word = |words: &[AtomicU64], at: usize| words[at].load(Relaxed);
         let may_write = |(_, row): (_, &[AtomicU64])| {

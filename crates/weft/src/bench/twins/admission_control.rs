@@ -1,4 +1,4 @@
-//! Throttling by what the server accepts.
+//! Throttles calls by the server's acceptance rate.
 
 use weft_core::Status;
 use weft_core::abi::Cx;
@@ -6,7 +6,7 @@ use weft_core::hash::{draw, unit_float};
 
 use super::{Element, Site, count_seen, refuse};
 
-/// The parameter that the chain gives.
+/// The chain's parameter.
 const K: f64 = 1.0;
 
 pub(super) struct AdmissionControl {

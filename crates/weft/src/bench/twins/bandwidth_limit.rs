@@ -1,4 +1,4 @@
-//! A rate for the bytes of requests.
+//! Limits the byte rate of requests.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, Fault};
@@ -6,7 +6,7 @@ use weft_ir::program::Meta;
 
 use super::{Element, Site, abort, count_seen, fail, request_meta};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const RATE: f64 = 4e11;
 const BURST: f64 = 1e6;
 

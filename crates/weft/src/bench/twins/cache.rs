@@ -1,4 +1,4 @@
-//! Answers that are given again.
+//! Repeats cached answers.
 
 use weft_core::Status;
 use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault, REGION_BODY, REGION_META, Verdict};
@@ -10,7 +10,7 @@ use super::{Element, Site, cell_bytes, count_seen, fail, input_at, request_meta,
 const KEY_BYTES: usize = 64;
 const PATH_BYTES: usize = 128;
 const REPLY_BYTES: usize = 2048;
-/// The path, who asks (nobody: the answers are shared) and the key, each behind its length in four bytes.
+/// The path, the user (empty: the answers are shared) and the key, each after its length in four bytes.
 const WHOLE_KEY_BYTES: usize = 4 + PATH_BYTES + 4 + 4 + KEY_BYTES;
 
 pub(super) struct Cache {
@@ -29,7 +29,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The answer that is kept under a key, in the scratch.
+    /// Copies the cached answer of a key into the scratch.
     #[inline(always)]
     fn kept(&self, cx: &mut Cx<'_>, key: &[u8]) -> Option<Result<Cell, Fault>> {
         let table = &*cx.state.tables[self.table];

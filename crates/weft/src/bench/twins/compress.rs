@@ -1,4 +1,4 @@
-//! A field of requests, compressed.
+//! Compresses a field of requests.
 
 use core::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! A field of requests, as it was before it was compressed.
+//! Decompresses a field of requests.
 
 use core::cell::RefCell;
 

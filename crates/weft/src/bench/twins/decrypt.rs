@@ -1,4 +1,4 @@
-//! A field of requests, as it was before it was encrypted.
+//! Decrypts a field of requests.
 
 use weft_core::Status;
 use weft_core::abi::Cx;

@@ -1,4 +1,4 @@
-//! A field of requests, encrypted and authenticated.
+//! Encrypts and authenticates a field of requests.
 
 use weft_core::abi::{Cx, Fault};
 use weft_native::by_hand::Sealer;

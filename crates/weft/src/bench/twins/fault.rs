@@ -1,4 +1,4 @@
-//! Some requests fail, and some wait.
+//! Injects faults: some requests fail, and some are delayed.
 
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};
@@ -6,7 +6,7 @@ use weft_core::{Interval, Status};
 
 use super::{Element, Site, abort, count_seen};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const ABORT_PERCENT: f64 = 1.0;
 const DELAY_PERCENT: f64 = 2.0;
 const DELAY: Interval = Interval::from_millis(3);

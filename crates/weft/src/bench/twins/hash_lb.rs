@@ -1,4 +1,4 @@
-//! The same server for the same key.
+//! Chooses the same server for the same key.
 
 use weft_core::abi::{Cx, Fault, REGION_BODY};
 use weft_core::hash::hash_bytes;

@@ -1,4 +1,4 @@
-//! Access by a header: only values that are known pass.
+//! Access by a header: only known values pass.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, REGION_HEADERS};
@@ -22,7 +22,7 @@ impl Element for HeaderAcl {
         if !is_present(cx, self.token) {
             return refuse(cx, self.at, Status::Unauthenticated, b"no token");
         }
-        // The controller fills the table and swaps it whole, so there is no lock to take.
+        // The controller fills the table and swaps it whole, so no lock is needed.
         let token = text(cx, REGION_HEADERS, self.token);
         if cx.state.tables[self.table].find_bytes_words(token, cx.now).is_some() {
             return true;

@@ -1,4 +1,4 @@
-//! The server with the fewest calls under way.
+//! Chooses the server with the fewest calls under way.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -67,7 +67,7 @@ impl Element for LeastLoadedLb {
         count_seen(cx, self.at);
         cx.call[self.chosen] = u64::MAX;
         let load = &*cx.state.tables[self.load];
-        // It looks at all keys.
+        // The search reads all keys.
         load.lock_all();
         let chosen = self.choose(cx, load);
         load.unlock_all();

@@ -1,4 +1,4 @@
-//! Counts of calls and their time.
+//! Counts calls and their time.
 
 use weft_core::Status;
 use weft_core::abi::Cx;
@@ -34,7 +34,7 @@ impl Element for Metrics {
     #[inline(always)]
     fn close(&self, cx: &mut Cx<'_>) -> bool {
         count_seen(cx, self.at);
-        // This worker's part: nobody else writes it, and the worker that shows the sums reads it.
+        // This worker's part: only this worker writes it, and the worker that shows the sums reads it.
         let merged = &cx.state.merged;
         let elapsed_us = (cx.slots[self.elapsed].a as i64 as f64 / 1e3) as i64;
         merged.add(self.calls, 1);

@@ -1,4 +1,4 @@
-//! A server that is drawn.
+//! Chooses a random server.
 
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};

@@ -1,4 +1,4 @@
-//! One server after the other.
+//! Chooses servers in turn.
 
 use weft_core::abi::{Cx, Fault};
 

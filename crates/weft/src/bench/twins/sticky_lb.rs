@@ -1,4 +1,4 @@
-//! The server of a session.
+//! Keeps the server of a session.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, Fault, REGION_BODY};
@@ -23,7 +23,7 @@ pub(super) struct StickyLb {
 }
 
 impl StickyLb {
-    /// Gives a new session a server that is drawn.
+    /// Assigns a random server to a new session.
     #[cold]
     fn settle(&self, cx: &mut Cx<'_>, session: &[u8]) -> Result<(), Fault> {
         let drawn = unit_float(draw(cx.rand, self.rand_site)) * self.servers.count(cx) as f64;

@@ -1,11 +1,11 @@
-//! Copies of some calls for another server.
+//! Copies some calls to another server.
 
 use weft_core::abi::{Cx, Fault, Mirror};
 use weft_core::hash::{draw, unit_float};
 
 use super::{Element, Site, count_seen, fail};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const PERCENT: f64 = 10.0;
 const TARGET: &[u8] = b"other";
 
