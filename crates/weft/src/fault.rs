@@ -9,11 +9,11 @@ use weft_api::AtFault;
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The input is at fault, and the details are already printed.
-    Told,
+    Reported,
     /// The environment is at fault, and the details are already printed.
-    ToldEnvironment,
+    ReportedEnvironment,
     /// A command that Weft ran ended with this status; Weft ends with the same.
-    Passed(u8),
+    ChildStatus(u8),
     /// The input is at fault.
     Input(String),
     /// The command line is at fault: it is well-formed, but not allowed as it stands. Has an optional help.
@@ -46,15 +46,15 @@ impl Fault {
     /// A failure that is already printed, with the exit status of this fault.
     pub(crate) fn reported(at_fault: AtFault) -> Self {
         match at_fault {
-            AtFault::Program => Self::Told,
-            AtFault::Environment => Self::ToldEnvironment,
+            AtFault::Program => Self::Reported,
+            AtFault::Environment => Self::ReportedEnvironment,
         }
     }
 
     /// The message, in whole lines.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Told | Self::ToldEnvironment | Self::Passed(_) => String::new(),
+            Self::Reported | Self::ReportedEnvironment | Self::ChildStatus(_) => String::new(),
             Self::Input(what) | Self::Usage { what, help: None } | Self::Environment { what, help: None } => {
                 format!("weft: {what}\n")
             }
@@ -68,10 +68,10 @@ impl Fault {
     pub(crate) fn report(&self) -> ExitCode {
         stderr::print(&self.text());
         ExitCode::from(match self {
-            Self::Told | Self::Input(_) => 1,
+            Self::Reported | Self::Input(_) => 1,
             Self::Usage { .. } => 2,
-            Self::Passed(status) => *status,
-            Self::ToldEnvironment | Self::Environment { .. } => 3,
+            Self::ChildStatus(status) => *status,
+            Self::ReportedEnvironment | Self::Environment { .. } => 3,
         })
     }
 }

@@ -143,7 +143,6 @@ impl Terminal {
     }
 }
 
-/// One event.
 struct LogEvent<'a> {
     time: Time,
     level: Level,

@@ -1,6 +1,6 @@
 //! `weft`: check, run, update and measure an application-defined network.
 
-#![warn(clippy::print_stderr, reason = "`eprint!` panics where nobody reads: `stderr` says what to do then")]
+#![warn(clippy::print_stderr, reason = "`eprint!` panics on a closed pipe; `stderr` handles it")]
 
 mod admin;
 mod bench;

@@ -23,7 +23,7 @@ struct Part {
 }
 
 /// The number of parts that an error lists.
-const PARTS_TOLD: usize = 5;
+const PARTS_SHOWN: usize = 5;
 
 impl MemoryLimit {
     /// Parses an option such as `512 MiB`.
@@ -69,7 +69,7 @@ impl MemoryLimit {
         parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
         let message = format!("the program may take {}, and {} {}", shown(all), self.by, shown(self.bytes));
         let mut diagnostic = Diagnostic::error(code::OVER_MEMORY, message);
-        for part in parts.iter().take(PARTS_TOLD) {
+        for part in parts.iter().take(PARTS_SHOWN) {
             diagnostic = diagnostic.with_note(format!("{} may take {}", part.what, shown(part.bytes)));
         }
         let help = "give tables a smaller MAX and queues a smaller LIMIT, or more memory: `--memory SIZE` says how \

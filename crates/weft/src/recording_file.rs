@@ -35,7 +35,6 @@ pub(crate) struct Head {
     weft_recording: u32,
     /// The version of the program that wrote the file; its library answered the requests.
     weft: String,
-    /// The link.
     pub(crate) link: String,
     /// The queue's text, if the program has no such link.
     #[serde(default)]
@@ -70,7 +69,7 @@ pub(crate) struct Head {
 pub(crate) struct CallLink {
     /// The worker of this queue, from 0. The queues of a link follow each other.
     pub(crate) worker: u16,
-    /// The maximum of calls under way, over all workers.
+    /// The maximum number of calls under way, over all workers.
     pub(crate) concurrency: Option<u32>,
     /// Calls a second, over all workers.
     pub(crate) rate: Option<f64>,
@@ -219,7 +218,7 @@ impl Head {
 
 impl Recording {
     /// Whether `next` is the next worker's part of the same link.
-    pub(crate) fn goes_on(&self, next: &Self) -> bool {
+    pub(crate) fn is_continued_by(&self, next: &Self) -> bool {
         let (here, there) = (&self.head, &next.head);
         let is_next = |of: &CallLink, then: &CallLink| then.worker == of.worker + 1;
         here.link == there.link
@@ -233,7 +232,7 @@ impl Recording {
         let Some(network) = checked.network else {
             stderr::diagnostics(&checked.diagnostics, &checked.sources);
             // The recording contains the whole program: a missing file is no fault of the machine.
-            return Err(Fault::Told);
+            return Err(Fault::Reported);
         };
         let (name, links, of_calls) = (&self.head.link, network.links, network.call_links);
         let queue = match &self.head.queue {

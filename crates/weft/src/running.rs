@@ -275,7 +275,7 @@ impl Running {
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
             .name("weft-names".to_owned())
-            .spawn(move || names::retry(&watched))
+            .spawn(move || names::retry_unresolved(&watched))
             .map_err(|error| Start::Fault(Fault::environment(error)))?;
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
@@ -342,7 +342,7 @@ impl Running {
                 &control.given_tables(),
             ),
             planned: compiled.planned.clone(),
-            names: names::found(&looked, &known),
+            names: names::reports(&looked, &known),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),
             ..Applied::default()
@@ -403,7 +403,7 @@ impl Running {
     /// Logs the addresses of all endpoint names.
     pub(crate) fn log_names(&self) {
         let names = Arc::clone(&*lock(&self.parts.names));
-        names::log_found(&self.parts.log, &names::found(&names, &Names::new()));
+        names::log_reports(&self.parts.log, &names::reports(&names, &Names::new()));
     }
 
     /// The log of the node.
@@ -424,7 +424,6 @@ impl Running {
         self.parts.devices.iter().filter_map(to_api).collect()
     }
 
-    /// The ports.
     pub(crate) fn ports(&self) -> Vec<PortConfig> {
         lock(&self.parts.control).ports.clone()
     }

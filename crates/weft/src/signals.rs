@@ -59,7 +59,7 @@ fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
 
 /// Receives the signals to forward to a child command. SIGINT and SIGQUIT are left out if this process is in the
 /// foreground of its terminal: the terminal sends them to the child, too.
-pub(crate) fn to_pass_on() -> Result<Receiver<Signal>, Fault> {
+pub(crate) fn forwarded_signals() -> Result<Receiver<Signal>, Fault> {
     let (send, receive) = channel();
     let asks = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM];
     each_signal(
@@ -74,13 +74,13 @@ pub(crate) fn to_pass_on() -> Result<Receiver<Signal>, Fault> {
 }
 
 /// Sends a signal to a child of this process that has not been waited for.
-pub(crate) fn pass(child: &Child, signal: Signal) {
+pub(crate) fn forward(child: &Child, signal: Signal) {
     // It cannot fail: the child is ours, even if it has ended.
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
 /// Sends a signal to the process group that the child leads.
-pub(crate) fn pass_to_group(child: &Child, signal: Signal) {
+pub(crate) fn forward_to_group(child: &Child, signal: Signal) {
     let _ = kill_process_group(Pid::from_child(child), signal);
 }
 

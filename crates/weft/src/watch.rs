@@ -264,10 +264,10 @@ mod tests {
             watch.refusals(&refusals, begun + after).pop().map(|event| event.text)
         };
         assert_eq!(events(0, Duration::ZERO), None);
-        let first = events(2, Duration::ZERO).expect("it is told");
+        let first = events(2, Duration::ZERO).expect("it is reported");
         assert!(first.starts_with("2 connections refused: ") && first.contains("descriptors"), "{first}");
         assert_eq!(events(3, COUNTS_EVERY / 2), None);
-        let next = events(900, COUNTS_EVERY).expect("it is told again");
+        let next = events(900, COUNTS_EVERY).expect("it is logged again");
         assert!(next.starts_with("898 connections refused: "), "{next}");
         assert_eq!(events(900, 3 * COUNTS_EVERY), None);
     }

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use weft_api::REQUEST_BYTES_MAX;
 
-/// The maximum of open connections. Each has one of the descriptors that the data plane leaves free
+/// The maximum number of open connections. Each has one of the descriptors that the data plane leaves free
 /// ([`weft_io::descriptors::RESERVED`]).
 pub(super) const CONNECTIONS_MAX: usize = 32;
 /// The largest head of a request, and the read buffer of a connection, in bytes.
@@ -41,7 +41,7 @@ const END_MAX: Duration = Duration::from_millis(500);
 
 /// A body that is incomplete after this time is refused.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-/// The maximum of bodies in memory, each of at most [`REQUEST_BYTES_MAX`]; further ones wait in their sockets.
+/// The maximum number of bodies in memory, each of at most [`REQUEST_BYTES_MAX`]; further ones wait in their sockets.
 const BODIES_MAX: usize = 4;
 
 /// Limits the number of bodies in memory, and the time to receive each.

@@ -80,9 +80,9 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
             middle: Middle::Shaped { link: shaped.link },
             is_both_ways: false,
         };
-        let world = cores.within(&cores.node, || World::new(&case, &folder, 1))?;
+        let world = cores.on_cores(&cores.node, || World::new(&case, &folder, 1))?;
         check(&world)?;
-        let stamps = cores.within(&cores.ends, || stamps(&world, shaped.bits_per_s, seconds))?;
+        let stamps = cores.on_cores(&cores.ends, || stamps(&world, shaped.bits_per_s, seconds))?;
         let seen = seconds_of(&stamps, shaped.bits_per_s);
         if seen.is_empty() {
             failures.push(format!("{}: {} packets arrived, which is no second", shaped.name, stamps.len()));
@@ -123,7 +123,7 @@ impl Cores {
     }
 
     /// Restricts this thread, and what it starts, to these cores.
-    fn within<T>(&self, cores: &CpuSet, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    fn on_cores<T>(&self, cores: &CpuSet, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let keep_to =
             |cores| sched_setaffinity(None, cores).map_err(|error| format!("to keep to cores: {error}"));
         keep_to(cores)?;

@@ -82,14 +82,14 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
         "\n{indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
     ));
     if !applied.dropped.is_empty() {
-        text.push_str(&format!("\n{indent}{}", dropped(&applied.dropped)));
+        text.push_str(&format!("\n{indent}{}", dropped_line(&applied.dropped)));
     }
-    applied.names.iter().for_each(|name| text.push_str(&format!("\n{indent}{}", found(name))));
+    applied.names.iter().for_each(|name| text.push_str(&format!("\n{indent}{}", name_line(name))));
     text
 }
 
 /// The result of resolving an endpoint's name.
-fn found(found: &NameFound) -> String {
+fn name_line(found: &NameFound) -> String {
     let NameFound { name, addresses, error, is_changed } = found;
     let addresses = addresses.join(", ");
     match error {
@@ -103,7 +103,7 @@ fn found(found: &NameFound) -> String {
 }
 
 /// The dropped state, as a warning for a user who has only renamed an object.
-fn dropped(dropped: &[Dropped]) -> String {
+fn dropped_line(dropped: &[Dropped]) -> String {
     let state_text = |state: &Dropped| match state.rows {
         Some(rows) => format!("{} ({})", state.what, count(rows, "row")),
         None => state.what.clone(),
@@ -127,9 +127,9 @@ fn dry_run_summary(applied: &Applied) -> String {
         text.push_str(&format!("  {kind:<8} {what}\n"));
     }
     if !applied.dropped.is_empty() {
-        text.push_str(&format!("  {}\n", dropped(&applied.dropped)));
+        text.push_str(&format!("  {}\n", dropped_line(&applied.dropped)));
     }
-    applied.names.iter().for_each(|name| text.push_str(&format!("  {}\n", found(name))));
+    applied.names.iter().for_each(|name| text.push_str(&format!("  {}\n", name_line(name))));
     text
 }
 

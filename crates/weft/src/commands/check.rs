@@ -123,7 +123,7 @@ fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
         let program = program.map_err(|diagnostics| {
             stderr::diagnostics(&diagnostics, sources);
-            Fault::Told
+            Fault::Reported
         })?;
         Ok(ChainCost { chain, cost: cost(&program) })
     };

@@ -251,7 +251,7 @@ impl Children {
             && TcpStream::connect(address).is_ok()
         {
             return Err(Fault::environment(format!(
-                "the demo's server cannot listen on {address}: it is taken"
+                "the demo's server cannot listen on {address}: it is in use"
             ))
             .with_help("is another demo running?"));
         }

@@ -27,15 +27,15 @@ use weft_opt::lower;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     if let Some(first) = args.rest.first() {
-        return Err(too_much(args, first));
+        return Err(extra_words_fault(args, first));
     }
-    require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
+    require(&args.file).map_err(|fault| missing_file_fault(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let (chains, queues) = select(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
-        return Err(no_picture(&network, args.name.as_deref()));
+        return Err(no_picture_fault(&network, args.name.as_deref()));
     }
     let status = args.admin.as_ref().map(|admin| {
         let node = AdminArgs { admin: *admin, token_file: args.token_file.clone() };
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         let counted = counted.unwrap_or_default();
         report::explain(&network, chain, &checked.sources, &counted).map_err(|diagnostics| {
             stderr::diagnostics(&diagnostics, &checked.sources);
-            Fault::Told
+            Fault::Reported
         })
     });
     let explained: Vec<report::Chain> = explained.collect::<Result<_, _>>()?;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
 }
 
 /// The fault of more words than a program and a name. Points to the right command if the words name a packet.
-fn too_much(args: &ExplainArgs, first: &str) -> Fault {
+fn extra_words_fault(args: &ExplainArgs, first: &str) -> Fault {
     match (&*args.file, &args.name) {
         ("packet", Some(recording)) => Fault::usage("`weft explain` explains programs, and not packets")
             .with_help(format!("write `weft link explain {recording} {first}`")),
@@ -79,7 +79,7 @@ fn too_much(args: &ExplainArgs, first: &str) -> Fault {
 }
 
 /// The fault of a missing file. Points to the right command if the user asked for a packet, which is no file.
-fn no_program(file: &str, fault: Fault) -> Fault {
+fn missing_file_fault(file: &str, fault: Fault) -> Fault {
     match file == "packet" && !std::path::Path::new(file).exists() {
         true => fault.with_help(
             "a packet of a recorded link is explained by `weft link explain FILE N`, \
@@ -90,7 +90,7 @@ fn no_program(file: &str, fault: Fault) -> Fault {
 }
 
 /// The fault of a selection without any picture; lists what has one.
-fn no_picture(network: &Network, name: Option<&str>) -> Fault {
+fn no_picture_fault(network: &Network, name: Option<&str>) -> Fault {
     let mut links = links_of(network);
     let link = links.find(|link| name.is_none_or(|name| name == *link));
     let what = match (name, link) {

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
             stdout::print(&format!("{path}\n"))?;
         }
     }
-    if is_faulty || (args.check && would_change > 0) { Err(Fault::Told) } else { Ok(()) }
+    if is_faulty || (args.check && would_change > 0) { Err(Fault::Reported) } else { Ok(()) }
 }
 
 /// The files of the arguments: for a folder, all programs in it and below, in order.

@@ -22,8 +22,8 @@ const FIRST: &str = "ethernet";
 const TRIES_MAX: u64 = 1_000_000;
 /// The number of capture bytes that are buffered.
 const BUFFER_BYTES: usize = 1 << 20;
-/// The maximum of reported differences, and of reported rules.
-const TOLD_MAX: usize = 10;
+/// The maximum number of reported differences, and of reported rules.
+const SHOWN_MAX: usize = 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
@@ -197,7 +197,7 @@ impl<'p> Generated<'p> {
         }
         if let Some(why) = generate::difference(self.protocols, headers, &reading) {
             self.n_different += 1;
-            if self.different.len() < TOLD_MAX {
+            if self.different.len() < SHOWN_MAX {
                 self.different.push(format!("packet {}: {why}", self.n));
             }
         }
@@ -239,7 +239,7 @@ impl<'p> Generated<'p> {
             grouped(self.bytes),
             grouped(self.n - self.n_different - n_malformed)
         );
-        for (Malformed { protocol, what, line }, n) in self.malformed.iter().take(TOLD_MAX) {
+        for (Malformed { protocol, what, line }, n) in self.malformed.iter().take(SHOWN_MAX) {
             let name = self.name(*protocol);
             let malformed = if self.keeps_malformed { "malformed" } else { "left out as malformed" };
             out += &format!("{} {malformed}: `{name}`, {what} (line {line})\n", grouped(*n));

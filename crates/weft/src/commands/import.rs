@@ -11,7 +11,7 @@ use weft_lang::source::SOURCE_BYTES_MAX;
 
 /// The largest list, in bytes: some millions of rules.
 const LIST_BYTES_MAX: u64 = 256 << 20;
-/// The maximum of warnings for a list.
+/// The maximum number of warnings for a list.
 const WARNINGS_MAX: usize = 100;
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {

@@ -166,9 +166,7 @@ pub(super) fn fail_if_unhealthy(running: &Running) -> Result<(), Fault> {
         Health::WorkerLost => Err(match running.take_port_error() {
             Some(error) => Fault::environment(format!("{error}; the node stops"))
                 .with_help("see to the device (`ip link`), and run the node again"),
-            None => {
-                Fault::environment("a worker has ended, which none does unless it is told to; the node stops")
-            }
+            None => Fault::environment("a worker has ended unexpectedly; the node stops"),
         }),
     }
 }

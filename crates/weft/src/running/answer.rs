@@ -17,7 +17,7 @@ use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, CompareOp, Expr, ExprKind, Network};
 use weft_lang::source::SourceMap;
 
-/// The maximum of rows in an answer.
+/// The maximum number of rows in an answer.
 const ANSWER_ROWS_MAX: usize = 10_000;
 
 /// The rows that a statement reads.
@@ -255,7 +255,7 @@ fn summarize(
     Ok(Answer { columns, rows: rows.iter().map(row).collect(), is_cut, ..Answer::default() })
 }
 
-/// The maximum of rows in an answer with this limit.
+/// The maximum number of rows in an answer with this limit.
 fn wanted(limit: Option<u64>) -> usize {
     limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize))
 }

@@ -1,7 +1,7 @@
 //! Log lines of changes: the version, the client, the changes, and the dropped state.
 
 use super::Refusal;
-use super::names::log_found;
+use super::names::log_reports;
 use crate::log::{Level, Log};
 use serde_json::json;
 use weft_api::{Applied, ChangeKind};
@@ -32,7 +32,7 @@ pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &
                 ("pause_us", json!(applied.pause_us)),
             ];
             log.event(Level::Info, "apply", &text, &fields);
-            log_found(log, &applied.names);
+            log_reports(log, &applied.names);
         }
         Err(Refusal::Refused(refused)) => {
             // The error and its location.

@@ -13,9 +13,9 @@ use weft_lang::check::fold::fold;
 use weft_lang::check::table::broken;
 use weft_lang::hir::{Network, TableColumn};
 
-/// The maximum of rows that wait for the controller; further ones are dropped and counted.
+/// The maximum number of rows that wait for the controller; further ones are dropped and counted.
 pub(crate) const ROWS_WAITING_MAX: usize = 16_384;
-/// The maximum of rows in one change.
+/// The maximum number of rows in one change.
 const ROWS_MAX: usize = 4096;
 /// The pause between two changes, in which others may change the node.
 const REST: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_millis(1);
 pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
     learn_rows(rows, |rows| {
         let Some(parts) = parts.upgrade() else { return false };
-        let refused = take(&parts, rows);
+        let refused = apply_rows(&parts, rows);
         let mut all = lock(&parts.rows_refused);
         refused.into_iter().for_each(|(name, n)| note_refused(&mut all, name, n));
         true
@@ -48,7 +48,7 @@ pub(crate) fn learn_rows(
 pub(crate) type RowsRefused = BTreeMap<String, u64>;
 
 /// Changes each table once; returns the refused rows.
-fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
+fn apply_rows(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
     let mut control = lock(&parts.control);
     let (changes, mut all_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {

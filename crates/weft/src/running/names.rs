@@ -25,7 +25,7 @@ pub(super) fn look_up(wanted: &BTreeSet<String>, known: &Names) -> Names {
 }
 
 /// The results in the API's form, and whether they differ from the earlier ones.
-pub(super) fn found(names: &Names, known: &Names) -> Vec<NameFound> {
+pub(super) fn reports(names: &Names, known: &Names) -> Vec<NameFound> {
     let text = |name: &Name| name.addresses.iter().map(ToString::to_string).collect();
     let to_api = |(name, now): (&String, &Name)| NameFound {
         name: name.clone(),
@@ -42,7 +42,7 @@ fn set_of(name: &Name) -> BTreeSet<std::net::SocketAddr> {
 }
 
 /// Logs names that have other addresses, and names that have none.
-pub(super) fn log_found(log: &Log, found: &[NameFound]) {
+pub(super) fn log_reports(log: &Log, found: &[NameFound]) {
     for name in found {
         let fields =
             [("name", json!(name.name)), ("addresses", json!(name.addresses)), ("error", json!(name.error))];
@@ -57,7 +57,7 @@ pub(super) fn log_found(log: &Log, found: &[NameFound]) {
 }
 
 /// Resolves names without an address again, until the node is gone.
-pub(super) fn retry(parts: &Weak<Parts>) {
+pub(super) fn retry_unresolved(parts: &Weak<Parts>) {
     let mut tries: BTreeMap<String, (Instant, Duration)> = BTreeMap::new();
     while let Some(parts) = parts.upgrade() {
         let now = Instant::now();
@@ -69,7 +69,7 @@ pub(super) fn retry(parts: &Weak<Parts>) {
         let due: BTreeSet<String> =
             tries.iter().filter(|(_, (at, _))| *at <= now).map(|(name, _)| name.clone()).collect();
         if !due.is_empty() {
-            look_again(&parts, &due);
+            retry_once(&parts, &due);
             for name in due {
                 tries.entry(name).and_modify(|(at, pause)| {
                     *pause = (*pause * 2).min(RETRY_MAX);
@@ -88,7 +88,7 @@ fn without_address(parts: &Parts) -> BTreeSet<String> {
 }
 
 /// Resolves names, and sends new addresses to the workers.
-fn look_again(parts: &Parts, due: &BTreeSet<String>) {
+fn retry_once(parts: &Parts, due: &BTreeSet<String>) {
     let mut looked = look_up(due, &Names::new());
     looked.retain(|_, name| !name.addresses.is_empty());
     let node = lock(&parts.node);
@@ -98,7 +98,7 @@ fn look_again(parts: &Parts, due: &BTreeSet<String>) {
     if looked.is_empty() {
         return;
     }
-    let report = found(&looked, &names);
+    let report = reports(&looked, &names);
     let mut all = (**names).clone();
     all.extend(looked);
     *names = Arc::new(all);
@@ -106,5 +106,5 @@ fn look_again(parts: &Parts, due: &BTreeSet<String>) {
     if let Some(node) = &*node {
         let _ = node.set_names(&names);
     }
-    log_found(&parts.log, &report);
+    log_reports(&parts.log, &report);
 }

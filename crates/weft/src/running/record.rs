@@ -25,7 +25,7 @@ struct OpenRecording {
 enum Link {
     /// A link of packets with this rate, in bits a second.
     OfPackets(Option<u64>),
-    /// A link of calls: the maximum of calls under way, and the nanoseconds between two calls.
+    /// A link of calls: the maximum number of calls under way, and the nanoseconds between two calls.
     Calls(Option<u32>, Option<u64>),
 }
 
@@ -59,7 +59,7 @@ impl Running {
         };
         match begun.map_err(|_| Refusal::Stopping)? {
             Some(true) => {}
-            Some(false) => return Err(refuse(format!("link `{name}` is being recorded by somebody else"))),
+            Some(false) => return Err(refuse(format!("link `{name}` is already being recorded"))),
             None => return Err(refuse(format!("link `{name}` is about to change: try again"))),
         }
         recorded.n += 1;

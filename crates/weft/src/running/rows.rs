@@ -26,12 +26,12 @@ use weft_lang::source::{SourceMap, Span};
 pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
 /// Code is recompiled after this time without a change,
 const QUIET: Duration = Duration::from_secs(1);
+/// or after this time, if changes do not stop.
+const UNQUIET_MAX: Duration = Duration::from_secs(10);
 /// The interval between searches for expired rows,
 const AGE_EVERY: Duration = Duration::from_millis(100);
 /// or this many times the duration of the last search, if that is longer: a search blocks changes.
 const AGE_REST: u32 = 9;
-/// or after this time, if changes do not stop.
-const UNQUIET_MAX: Duration = Duration::from_secs(10);
 
 /// Adds to a refusal that the earlier statements are done, and stay so.
 fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {

@@ -5,7 +5,6 @@ use weft_core::{Type, Value};
 use weft_lang::hir::{Network, Table, TableColumn};
 use weft_lang::source::{FileId, Span};
 
-/// A system table.
 struct System {
     name: &'static str,
     /// Columns with their types; the first `n_keys` are the key.

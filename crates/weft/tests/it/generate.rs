@@ -53,7 +53,7 @@ fn own_protocol_generates_and_replays() {
     let made = make(&files[0], "7");
     assert_eq!((made["packets"].as_u64(), made["different"]["packets"].as_u64()), (Some(60), Some(0)));
     let n = |layer: &str| {
-        let layers = made["layers"].as_array().expect("they are told");
+        let layers = made["layers"].as_array().expect("they are reported");
         layers.iter().find(|of| of["protocol"] == layer).map(|of| of["packets"].as_u64())
     };
     assert_eq!((n("sensor"), n("udp"), n("ethernet")), (Some(Some(60)), Some(Some(60)), Some(Some(60))));
@@ -67,7 +67,7 @@ fn own_protocol_generates_and_replays() {
     replay.args(["replay", program, "--in"]).arg(&files[0]).args(["-o", "json"]);
     let report = json(&output(&mut replay));
     let element = &report["elements"][0];
-    let malformed = made["malformed"].as_array().expect("they are told");
+    let malformed = made["malformed"].as_array().expect("they are reported");
     let n_malformed: u64 = malformed.iter().filter_map(|of| of["packets"].as_u64()).sum();
     assert!(n_malformed < 10, "{made}");
     // Later fragments have no such header; neither have packets in more tunnels than a chain parses.
@@ -161,7 +161,7 @@ CREATE CHAIN c ON PORT wire AS put; END;
     assert_eq!(replay(&made)["packets"], others["packets"]);
     std::fs::copy(&pushed, &made).expect("it was written");
     let again = replay(&made);
-    let malformed = again["ended"].as_array().expect("it is told").iter();
+    let malformed = again["ended"].as_array().expect("it is reported").iter();
     assert_eq!(
         malformed.filter(|end| end["why"].as_str().is_some_and(|why| why.contains("tlv"))).count(),
         0,

@@ -180,7 +180,7 @@ fn snapped_packets_parse_headers() {
         // A truncated header has no readable fields.
         write(&input, 38);
         let report = replay_json(&folder, &program, &input, &args);
-        let why = report["ended"][0]["why"].as_str().expect("it is told");
+        let why = report["ended"][0]["why"].as_str().expect("it is reported");
         assert!(why.contains("udp") && why.contains("truncated"), "{report}");
     }
     // A whole packet with a wrong length is still malformed.

@@ -59,7 +59,7 @@ fn far_end() {
 #[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing but this to say")]
 fn near_end() {
     let Some(port) = port() else { return };
-    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");
+    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is reported").parse().expect("an address");
     let far = SocketAddr::from((world, port));
     let begun = Instant::now();
     let mut stream = loop {
@@ -99,7 +99,7 @@ fn near_end() {
 #[test]
 fn talking_end() {
     let Some(port) = port() else { return };
-    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");
+    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is reported").parse().expect("an address");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
     for _ in 0..400 {
         socket.send_to(&[7; 60], (world, port)).expect("it leaves");

@@ -157,7 +157,7 @@ fn editor_gets_diagnostics_and_hover() {
     let faulty = next_diagnostics
         .iter()
         .find(|params| params["uri"].as_str().is_some_and(|uri| uri.ends_with("limits.weft")));
-    let faulty = faulty.expect("the imported file is told of");
+    let faulty = faulty.expect("the imported file is reported");
     assert_eq!(faulty["diagnostics"][0]["code"], "W0205");
     // Now the file is open, and fixed by the action that the diagnostic offers.
     client.open("limits.weft", LIMITS);

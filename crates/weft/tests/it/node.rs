@@ -167,7 +167,7 @@ pub(crate) fn send(signal: &str, to: u32) {
 /// Whether this process ignores a signal, as under `nohup`: its children then ignore it, too.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it is told");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it is reported");
     u64::from_str_radix(mask.trim(), 16).expect("a mask") >> (signal - 1) & 1 == 1
 }
 

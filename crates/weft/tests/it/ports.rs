@@ -74,7 +74,7 @@ impl World {
 
     /// Joins an end and the middle.
     fn pair(&self, end: &Namespace, name: &str, inner: &str) {
-        within(&self.middle, || {
+        run_in(&self.middle, || {
             interface::make_veth(inner, name, Some(end)).expect("root may");
             interface::set_up(inner, true).expect("it is there");
         });
@@ -83,7 +83,7 @@ impl World {
     /// Assigns addresses to the devices of the ends.
     fn give_addresses(&self) {
         for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
-            within(end, || {
+            run_in(end, || {
                 interface::add_address(name, IpAddr::V4(address), 24).expect("root may");
                 interface::set_up(name, true).expect("it is there");
             });
@@ -95,7 +95,7 @@ impl World {
         for (end, name) in [(&self.a, "a"), (&self.b, "b")] {
             // Some features cannot be changed on some kernels.
             let off = |feature: &Feature| drop(interface::set_feature(name, *feature, false));
-            within(end, || Feature::ALL.iter().for_each(off));
+            run_in(end, || Feature::ALL.iter().for_each(off));
         }
     }
 
@@ -104,20 +104,20 @@ impl World {
     }
 
     fn run_on(&self, folder: &Folder, program: &Path, workers: &str) -> Node {
-        within(&self.middle, || Node::start(folder, program, &["--seed", "1", "--workers", workers]))
+        run_in(&self.middle, || Node::start(folder, program, &["--seed", "1", "--workers", workers]))
     }
 
     fn apply(&self, folder: &Folder, node: &Node, text: &str) {
         let mut apply = weft(folder);
         apply.args(["apply", "--admin", &node.admin]).arg(folder.write("applied.weft", text));
-        let done = within(&self.middle, || output(&mut apply));
+        let done = run_in(&self.middle, || output(&mut apply));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
     fn query(&self, folder: &Folder, node: &Node, text: &str) -> String {
         let mut query = weft(folder);
         query.args(["query", "--admin", &node.admin, "-o", "json", text]);
-        let done = within(&self.middle, || output(&mut query));
+        let done = run_in(&self.middle, || output(&mut query));
         assert!(done.status.success(), "{text}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
@@ -125,17 +125,17 @@ impl World {
     fn status(&self, folder: &Folder, node: &Node) -> Value {
         let mut status = weft(folder);
         status.args(["status", "--json", "--admin", &node.admin]);
-        let done = within(&self.middle, || output(&mut status));
+        let done = run_in(&self.middle, || output(&mut status));
         serde_json::from_slice(&done.stdout).expect("it is data")
     }
 }
 
-fn within<R: Send>(namespace: &Namespace, work: impl FnOnce() -> R + Send) -> R {
+fn run_in<R: Send>(namespace: &Namespace, work: impl FnOnce() -> R + Send) -> R {
     namespace.run(work).expect("root may")
 }
 
 fn udp(namespace: &Namespace, address: Ipv4Addr, port: u16) -> UdpSocket {
-    let socket = within(namespace, || UdpSocket::bind((address, port)).expect("it is free"));
+    let socket = run_in(namespace, || UdpSocket::bind((address, port)).expect("it is free"));
     socket.set_read_timeout(Some(WAIT)).expect("it is one");
     socket
 }
@@ -170,7 +170,7 @@ fn byte(at: usize) -> u8 {
 
 /// Sends a stream from A to B; returns the number of received bytes, and whether they are right.
 fn transfer(world: &World) -> (usize, bool) {
-    let listener = within(&world.b, || TcpListener::bind((ADDRESS_B, 0)).expect("a port is free"));
+    let listener = run_in(&world.b, || TcpListener::bind((ADDRESS_B, 0)).expect("a port is free"));
     let to: SocketAddr = listener.local_addr().expect("it is bound");
     let receiver = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("it comes");
@@ -178,7 +178,7 @@ fn transfer(world: &World) -> (usize, bool) {
         stream.read_to_end(&mut bytes).expect("it arrives");
         (bytes.len(), bytes.iter().enumerate().all(|(at, found)| *found == byte(at)))
     });
-    let mut stream = within(&world.a, || TcpStream::connect_timeout(&to, WAIT).expect("B answers"));
+    let mut stream = run_in(&world.a, || TcpStream::connect_timeout(&to, WAIT).expect("B answers"));
     let bytes: Vec<u8> = (0..STREAM_BYTES).map(byte).collect();
     stream.write_all(&bytes).expect("B reads");
     drop(stream);
@@ -246,12 +246,12 @@ fn talk_on(workers: &str) {
     let other = folder.write("other.weft", &NETWORK.replace("'to_b'", "'to_c'"));
     let mut apply = weft(&folder);
     apply.args(["apply", "--admin", &node.admin]).arg(&other);
-    let refused = within(&world.middle, || output(&mut apply));
+    let refused = run_in(&world.middle, || output(&mut apply));
     let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && printed.contains("W0502"), "{printed}");
     assert!(printed.contains("it is on `to_b` there"), "{printed}");
 
-    let metrics = within(&world.middle, || {
+    let metrics = run_in(&world.middle, || {
         let mut stream = TcpStream::connect(&node.admin).expect("it listens");
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("it reads");
@@ -396,7 +396,7 @@ CREATE CHAIN through ON PORT new -> fast AS END;
 ";
     let program = folder.write("network.weft", text);
     let node = world.run(&folder, &program);
-    let (new, plain) = within(&world.middle, || {
+    let (new, plain) = run_in(&world.middle, || {
         let of = |name: &str| LinkState::of(name).expect("it is there");
         ((of("new0").mtu(), of("new0").mac()), of("plain0").mtu())
     });
@@ -448,7 +448,7 @@ fn record_on(world: &World, workers: &str) {
         if is_asked {
             link.args(["--admin", &node.admin]);
         }
-        let done = within(&world.middle, || output(&mut link));
+        let done = run_in(&world.middle, || output(&mut link));
         let (printed, errors) =
             (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         (done.status.code(), printed.into_owned(), errors.into_owned())
@@ -527,7 +527,7 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
     let mut record = weft(&folder);
     record.args(["link", "record", "wan", "--for", "1s", "-o", &file, "--admin", &node.admin]);
     let recorded = std::thread::scope(|scope| {
-        let recording = scope.spawn(|| within(&world.middle, || output(&mut record)));
+        let recording = scope.spawn(|| run_in(&world.middle, || output(&mut record)));
         std::thread::sleep(Duration::from_millis(400));
         for port in [7_000, 7_001, 7_000, 7_001] {
             a.send_to(&[1; 333], (ADDRESS_B, port)).expect("it leaves");
@@ -605,7 +605,7 @@ fn missing_device_is_machine_fault() {
     let run = |text: &str| {
         let mut run = weft(&folder);
         run.arg("run").arg(folder.write("network.weft", text)).args(["--admin", "127.0.0.1:0"]);
-        let done = within(&world.middle, || output(&mut run));
+        let done = run_in(&world.middle, || output(&mut run));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     let (status, printed) = run(&NETWORK.replace("'to_b'", "'to_c'"));
@@ -621,7 +621,7 @@ fn missing_device_is_machine_fault() {
     assert_eq!(status, Some(1), "{printed}");
     assert!(printed.contains("W0502") && printed.contains("weft replay"), "{printed}");
     let node = world.run(&folder, &folder.write("network.weft", NETWORK));
-    within(&world.middle, || interface::remove("to_b").expect("it is there"));
+    run_in(&world.middle, || interface::remove("to_b").expect("it is there"));
     let (status, printed) = node.await_end();
     assert_eq!(status, Some(3), "{printed}");
     assert!(printed.contains("port `right`: `to_b` has failed: No such device"), "{printed}");
@@ -645,7 +645,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
     let program =
         port("left", "to_a", &world.a, ADDRESS_A) + &port("right", "to_b", &world.b, ADDRESS_B) + chains;
     let program = folder.write("network.weft", &program);
-    let mtu = |namespace: &Namespace, name: &str| within(namespace, || interface::mtu(name).ok());
+    let mtu = |namespace: &Namespace, name: &str| run_in(namespace, || interface::mtu(name).ok());
     // Twice: leftovers of the first run would block the second.
     for _ in 0..2 {
         let node = world.run(&folder, &program);
@@ -686,7 +686,7 @@ fn missing_device_holds_or_drops() {
         world.finish_checksums();
         let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 7_000));
         exchange(&a, &b, b"hello");
-        within(&world.middle, || interface::remove("to_b").expect("it is there"));
+        run_in(&world.middle, || interface::remove("to_b").expect("it is there"));
         let await_status = |is_meant: &dyn Fn(&Value, &Value) -> bool| {
             let until = Instant::now() + WAIT;
             loop {
@@ -713,7 +713,7 @@ fn missing_device_holds_or_drops() {
             let alter = "ALTER LINK wan USE QUEUE codel (target = '20 ms') KEEP PACKETS";
             let mut query = weft(&folder);
             query.args(["query", alter, "--admin", &node.admin, "-o", "json"]);
-            let altered = within(&world.middle, || output(&mut query));
+            let altered = run_in(&world.middle, || output(&mut query));
             let printed: Value = serde_json::from_slice(&altered.stdout)
                 .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&altered.stderr)));
             assert!(printed[0]["rows"][0][2].as_u64() >= Some(3), "{printed}");
@@ -728,7 +728,7 @@ fn missing_device_holds_or_drops() {
         }
         drop(b);
         world.pair(&world.b, "b", "to_b");
-        within(&world.b, || {
+        run_in(&world.b, || {
             interface::add_address("b", IpAddr::V4(ADDRESS_B), 24).expect("root may");
             interface::set_up("b", true).expect("it is there");
         });
@@ -786,7 +786,7 @@ fn down_device_holds_or_drops() {
             }
         };
         let at = if end == "b" { &world.b } else { &world.middle };
-        let set_up = |is_up| within(at, || interface::set_up(end, is_up).expect("it is there"));
+        let set_up = |is_up| run_in(at, || interface::set_up(end, is_up).expect("it is there"));
         let send = |text: &[u8]| a.send_to(text, (ADDRESS_B, 7_000)).expect("it leaves");
         set_up(false);
         // Packets that leave before the node notices are not lost either.
@@ -923,7 +923,7 @@ CREATE CHAIN c ON PORT past AS told; END;
 #[test]
 fn group_fails_over_to_next_port() {
     let Some(world) = World::new() else { return };
-    within(&world.middle, || {
+    run_in(&world.middle, || {
         interface::make_veth("spare", "other", None).expect("root may");
         interface::set_up("spare", true).expect("it is there");
         interface::set_up("other", true).expect("it is there");
@@ -939,7 +939,7 @@ fn group_fails_over_to_next_port() {
         (of["is_up"].as_bool().expect("it is one"), of["sent"].as_u64().expect("it is a number"))
     };
     assert!(member(0).0 && member(0).1 > 0 && member(1) == (true, 0));
-    within(&world.b, || interface::set_up("b", false).expect("it is there"));
+    run_in(&world.b, || interface::set_up("b", false).expect("it is there"));
     let until = Instant::now() + WAIT;
     while member(0).0 {
         assert!(Instant::now() < until, "nobody saw that the link is down");
@@ -999,7 +999,7 @@ CREATE CHAIN back ON PORT right -> left AS count; END;
 }
 
 fn mac_of(end: &Namespace, name: &str) -> String {
-    let mac = within(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
+    let mac = run_in(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
@@ -1029,7 +1029,7 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     exchange(&a, &b, b"hello");
     exchange(&b, &a, b"and back");
     let on_v6 = |end: &Namespace, name: &str, address: Ipv6Addr| {
-        within(end, || {
+        run_in(end, || {
             interface::add_address(name, IpAddr::V6(address), 64).expect("root may");
             // The kernel first probes whether the address is in use.
             let until = Instant::now() + WAIT;
@@ -1058,10 +1058,10 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     }
     // The host has learned the address of the device.
     let neighbours =
-        within(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
+        run_in(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
     assert!(neighbours.contains(&mac_of(&world.middle, "to_a")), "{neighbours}");
     // The next request finds the new address of a neighbour, which did not announce it.
-    within(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
+    run_in(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
     await_neighbours(&a, &b);
     exchange(&a, &b, b"hello");
@@ -1086,7 +1086,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
         b = mac_of(&world.b, "b"),
         inner = mac_of(&world.middle, "to_b"),
     );
-    within(&world.middle, || interface::set_mtu("to_b", 1400).expect("root may"));
+    run_in(&world.middle, || interface::set_mtu("to_b", 1400).expect("root may"));
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", &program));
     let asked = "SELECT port, mtu FROM there.router.links ORDER BY port;";
@@ -1095,7 +1095,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
 
     // Without DF: the router fragments the packet.
     let discover = |how: &str| {
-        within(&world.a, || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", how).expect("root may"));
+        run_in(&world.a, || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", how).expect("root may"));
     };
     discover("1");
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
@@ -1109,7 +1109,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
 
     // Change the MTU of a device.
-    within(&world.middle, || interface::set_mtu("to_b", 1300).expect("root may"));
+    run_in(&world.middle, || interface::set_mtu("to_b", 1300).expect("root may"));
     let until = Instant::now() + WAIT;
     while !world.query(&folder, &node, asked).contains("1300") {
         assert!(Instant::now() < until, "nobody saw that the MTU is another");
@@ -1127,7 +1127,7 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
 #[test]
 fn packets_over_64_kib_cross_ports() {
     let Some(world) = World::new() else { return };
-    let set = |end: &Namespace, name: &str| within(end, || interface::set_joined_max(name, 180_000));
+    let set = |end: &Namespace, name: &str| run_in(end, || interface::set_joined_max(name, 180_000));
     let can = [set(&world.a, "a"), set(&world.b, "b")].into_iter().find_map(Result::err);
     if let Some(error) = can {
         eprintln!("skipped: {error}");
@@ -1148,8 +1148,8 @@ fn packets_over_64_kib_cross_ports() {
 fn xdp_port_restores_offloads() {
     let Some(world) = World::new() else { return };
     world.finish_checksums();
-    let is_on = || within(&world.middle, || interface::has_feature("to_a", Feature::ReceiveMerging));
-    within(&world.middle, || {
+    let is_on = || run_in(&world.middle, || interface::has_feature("to_a", Feature::ReceiveMerging));
+    run_in(&world.middle, || {
         interface::set_feature("to_a", Feature::ReceiveMerging, true).expect("root may");
     });
     assert_eq!(is_on(), Some(true));
@@ -1176,9 +1176,9 @@ fn xdp_port_has_all_queues() {
         // Two queues each way, at both ends.
         let words = |name| [name, "numtxqueues", "2", "numrxqueues", "2"];
         let add = [&["link", "add"], &words(inner)[..], &["type", "veth", "peer", "name"], &words(name)];
-        let made = within(&world.middle, || output(Command::new("ip").args(add.concat())));
+        let made = run_in(&world.middle, || output(Command::new("ip").args(add.concat())));
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        within(&world.middle, || {
+        run_in(&world.middle, || {
             interface::set_up(inner, true).expect("it is there");
             interface::move_to(name, &end.as_fd()).expect("root may");
         });
@@ -1211,8 +1211,8 @@ fn xdp_mtu_too_large_is_logged_once() {
     let Some(world) = World::new() else { return };
     world.finish_checksums();
     let set = |mtu: u16| {
-        within(&world.a, || interface::set_mtu("a", mtu).expect("root may"));
-        within(&world.middle, || interface::set_mtu("to_a", mtu).expect("root may"));
+        run_in(&world.a, || interface::set_mtu("a", mtu).expect("root may"));
+        run_in(&world.middle, || interface::set_mtu("to_a", mtu).expect("root may"));
     };
     let long = "port `left`: the MTU of `to_a` is 9000, and the buffers of its XDP port are for one of 3818: \
                 longer packets do not come in, and count as `overrun`; lower the MTU \
@@ -1222,7 +1222,7 @@ fn xdp_mtu_too_large_is_logged_once() {
     let folder = Folder::new();
     let program = folder.write("network.weft", BY_XDP);
     let node = world.run(&folder, &program);
-    let sender = within(&world.a, || PacketSocket::open("a", Place::default(), Options::default()));
+    let sender = run_in(&world.a, || PacketSocket::open("a", Place::default(), Options::default()));
     let (mut sender, mut pool) = (sender.expect("it is there"), Pool::new(PoolConfig::default()));
     let mut send = |bytes: usize| {
         let frame = [&[0xff; 12][..], &[0x88, 0xb5], &vec![7; bytes - 14]].concat();

@@ -336,7 +336,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS web; END;
         let of_six = |end: &&serde_json::Value| {
             end["why"] == "malformed ipv6_fragment: overlaps another fragment, or ends where none may"
         };
-        let end = report["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is told");
+        let end =
+            report["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is reported");
         assert_eq!((&end["packets"], &end["file"]), (&2.into(), &"library/protocols/ipv6.weft".into()));
         assert!(end["line"].as_u64() > Some(60), "{end}");
         assert_eq!(report["chains"][0]["packets"], 3, "those that overlap took the chain as well");

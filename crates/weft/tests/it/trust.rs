@@ -336,7 +336,7 @@ fn metrics_can_require_token() {
 fn capabilities(node: &Node) -> Vec<(String, u64)> {
     let of = |status: String| {
         let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it is told");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it is reported");
             line.trim().to_owned()
         };
         (field("Name:"), u64::from_str_radix(&field("CapPrm:"), 16).expect("a mask"))
@@ -352,7 +352,7 @@ fn node_keeps_needed_capabilities() {
     // capability.h: NET_BIND_SERVICE, NET_ADMIN, NET_RAW, BPF.
     let kept: u64 = 1 << 10 | 1 << 12 | 1 << 13 | 1 << 39;
     let own = fs::read_to_string("/proc/self/status").expect("it is there");
-    let own = own.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("it is told");
+    let own = own.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("it is reported");
     let own = u64::from_str_radix(own.trim(), 16).expect("a mask");
     for (args, kept) in [(&[][..], kept), (&["--drop-all"], 0)] {
         let node = Node::start(&folder, &file, args);

@@ -12,13 +12,13 @@ use weft_proto::capture::{Fault as Broken, Reader, Record};
 use super::traffic::{Flow, Packet};
 use crate::fault::Fault;
 
-/// The maximum of classes.
+/// The maximum number of classes.
 pub(super) const CLASSES_MAX: usize = 16;
-/// The maximum of flows over all classes. Each class has an equal part, from the beginning of its captures.
+/// The maximum number of flows over all classes. Each class has an equal part, from the beginning of its captures.
 pub(super) const FLOWS_MAX: usize = 4_000;
 /// The least number of flows of a class: fewer could not be split into training and test flows.
 const FLOWS_MIN: usize = 12;
-/// The maximum of packets per flow. Later packets of a long flow resemble the earlier ones.
+/// The maximum number of packets per flow. Later packets of a long flow resemble the earlier ones.
 const FLOW_PACKETS_MAX: usize = 20_000;
 /// The least number of packets of a flow; one or two say nothing about its course.
 const FLOW_PACKETS_MIN: usize = 3;

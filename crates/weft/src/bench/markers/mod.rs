@@ -46,7 +46,7 @@ struct Detector {
     flows: Vec<Flow>,
     /// Uses gaps as well as lengths.
     with_gaps: bool,
-    /// The maximum of counters that an element can keep.
+    /// The maximum number of counters that an element can keep.
     counters_max: usize,
     /// The marker with this many bytes may lose this many points of accuracy; None for captures.
     goal: Option<(usize, f64)>,

@@ -51,7 +51,7 @@ pub(super) struct PreparedCase {
     pub(super) plan: Arc<PacketPlan>,
     /// Its state.
     pub(super) store: StateStore,
-    /// The maximum of table look-ups per packet.
+    /// The maximum number of table look-ups per packet.
     pub(super) lookups: usize,
     /// The rules of each firewall.
     pub(super) rules: Vec<Vec<Rule>>,

@@ -203,8 +203,8 @@ impl Changer<'_> {
     fn figure_of(&self, what: impl FnOnce()) -> Result<f64, String> {
         let figure = || {
             let (to, from) = channel();
-            self.mail.send(Mail::Figure(to)).map_err(|_| "nobody forwards")?;
-            from.recv().map_err(|_| "nobody forwards".to_owned())
+            self.mail.send(Mail::Figure(to)).map_err(|_| "the forwarder has ended")?;
+            from.recv().map_err(|_| "the forwarder has ended".to_owned())
         };
         figure()?;
         what();

@@ -60,7 +60,7 @@ pub(super) struct Rig {
     rows: Batch,
     sent: usize,
     left: usize,
-    /// The maximum of table look-ups per packet.
+    /// The maximum number of table look-ups per packet.
     pub(super) lookups: usize,
 }
 

@@ -80,10 +80,10 @@ pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
 /// It cannot be made, or stalls.
 pub(super) fn transfer(world: &World, time: Duration) -> Result<f64, String> {
     let [a, b] = &world.ends;
-    let listener = in_end(b, || TcpListener::bind((b.address, 0)))?;
+    let listener = run_in_end(b, || TcpListener::bind((b.address, 0)))?;
     let to = listener.local_addr().map_err(text_of)?;
     // Connect before starting the receiver: without a connection it would wait for ever.
-    let mut stream = in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
+    let mut stream = run_in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || receive(&listener));
         stream.set_write_timeout(Some(WAIT)).map_err(text_of)?;
@@ -143,7 +143,7 @@ pub(super) fn flood(world: &World, time: Duration) -> Result<Flood, String> {
 /// Sends from one end to the other for a while.
 fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
     let next_hop = next_hop(from, to.address)?;
-    let mut socket = from.within(|| PacketSocket::open(from.device, Place::default(), Options::default()))?;
+    let mut socket = from.run_in(|| PacketSocket::open(from.device, Place::default(), Options::default()))?;
     let mut pool = Pool::new(PoolConfig { small: BATCH_MAX as u32 * 2, large: 1 });
     let packets: Vec<[u8; FRAME_BYTES]> =
         (0..FLOWS).map(|flow| packet(next_hop, from.address, to.address, 1024 + flow)).collect();
@@ -184,7 +184,7 @@ fn packet(next_hop: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, port: u16) -> [u8; FR
 
 /// The Ethernet address of the next hop to another end; earlier traffic has resolved it.
 fn next_hop(from: &End, to: Ipv4Addr) -> Result<[u8; 6], String> {
-    let table = in_end(from, || fs::read_to_string("/proc/thread-self/net/arp"))?;
+    let table = run_in_end(from, || fs::read_to_string("/proc/thread-self/net/arp"))?;
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(&to.to_string()));
     let address = line.and_then(|line| line.split_whitespace().nth(3)).ok_or("no neighbour answers")?;
     let bytes: Vec<u8> = address.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
@@ -193,7 +193,7 @@ fn next_hop(from: &End, to: Ipv4Addr) -> Result<[u8; 6], String> {
 
 /// Packets that have arrived at an end, by the counter of its device.
 fn received(end: &End) -> Result<u64, String> {
-    let table = in_end(end, || fs::read_to_string("/proc/thread-self/net/dev"))?;
+    let table = run_in_end(end, || fs::read_to_string("/proc/thread-self/net/dev"))?;
     let mut lines = table.lines().filter_map(|line| line.split_once(':'));
     let (_, counts) = lines.find(|(name, _)| name.trim() == end.device).ok_or("the device is gone")?;
     let count = counts.split_whitespace().nth(1).and_then(|n| n.parse().ok());
@@ -215,19 +215,19 @@ fn machine_s() -> Result<f64, String> {
 }
 
 fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
-    let socket = in_end(end, || UdpSocket::bind((end.address, port)))?;
+    let socket = run_in_end(end, || UdpSocket::bind((end.address, port)))?;
     socket.set_read_timeout(Some(WAIT)).map_err(text_of)?;
     Ok(socket)
 }
 
-fn in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Result<R, String> {
+fn run_in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Result<R, String> {
     let named = |error: io::Error| OpenError {
         name: end.device.to_owned(),
         doing: "be used",
         help: (error.kind() == ErrorKind::PermissionDenied).then_some("this needs root"),
         error,
     };
-    end.within(|| work().map_err(named))
+    end.run_in(|| work().map_err(named))
 }
 
 fn text_of(error: io::Error) -> String {

@@ -90,7 +90,7 @@ impl World {
         let ends: [End; 2] = [end(ENDS[0], "a")?, end(ENDS[1], "b")?];
         let middle = make()?;
         if matches!(case.middle, Middle::Wire) {
-            ends[0].within(|| interface::make_veth("a", "b", Some(&ends[1].namespace)))?;
+            ends[0].run_in(|| interface::make_veth("a", "b", Some(&ends[1].namespace)))?;
         } else {
             for (end, (port, to)) in ends.iter().zip(case.ports.iter().zip(["to_a", "to_b"])) {
                 join(&middle, end, *port, to)?;
@@ -113,14 +113,14 @@ impl World {
                 let machine = make()?;
                 let program = world.program(case, stages, Some(&machine));
                 world.node = Some(start(&middle, folder, (case.name, workers), &program)?);
-                ["v1", "v2"].iter().try_for_each(|device| appears(&machine, device))?;
+                ["v1", "v2"].iter().try_for_each(|device| await_device(&machine, device))?;
                 forward(&machine, ["v1", "v2"])?;
                 world._between.push(machine);
             }
         }
         for end in &world.ends {
-            appears(&end.namespace, end.device)?;
-            end.within(|| {
+            await_device(&end.namespace, end.device)?;
+            end.run_in(|| {
                 interface::add_address(end.device, IpAddr::V4(end.address), ENDS_PREFIX)?;
                 interface::set_up(end.device, true)
             })?;
@@ -159,15 +159,15 @@ impl World {
 
 impl End {
     /// Runs `work` in its namespace.
-    pub(in crate::bench) fn within<R: Send>(
+    pub(in crate::bench) fn run_in<R: Send>(
         &self,
         work: impl FnOnce() -> Result<R, OpenError> + Send,
     ) -> Result<R, String> {
-        within(&self.namespace, work)
+        run_in(&self.namespace, work)
     }
 }
 
-fn within<R: Send>(
+fn run_in<R: Send>(
     namespace: &Namespace,
     work: impl FnOnce() -> Result<R, OpenError> + Send,
 ) -> Result<R, String> {
@@ -179,10 +179,10 @@ fn make() -> Result<Namespace, String> {
 }
 
 /// Waits for a device that a node makes.
-fn appears(namespace: &Namespace, device: &str) -> Result<(), String> {
+fn await_device(namespace: &Namespace, device: &str) -> Result<(), String> {
     let until = Instant::now() + APPEARS_MAX;
     loop {
-        match within(namespace, || interface::mtu(device).map(drop)) {
+        match run_in(namespace, || interface::mtu(device).map(drop)) {
             Err(why) if Instant::now() > until => return Err(why),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
             Ok(()) => return Ok(()),
@@ -195,14 +195,14 @@ fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), Strin
     if port == Port::Tap {
         return Ok(());
     }
-    within(middle, || {
+    run_in(middle, || {
         interface::make_veth(to, end.device, Some(&end.namespace))?;
         interface::set_up(to, true)
     })?;
     if port == Port::Xdp {
         // XDP passes unfinished checksums, so turn off their offload. Some of these features cannot be changed on some
         // kernels.
-        end.within(|| {
+        end.run_in(|| {
             Feature::ALL.iter().for_each(|feature| drop(interface::set_feature(end.device, *feature, false)));
             Ok(())
         })?;

@@ -117,8 +117,8 @@ fn timeouts(timeouts: &Timeouts) -> Option<String> {
     parts.extend(timeouts.total.map(|d| format!("{d} in all")));
     parts.extend(timeouts.per_try.map(|d| format!("{d} a try")));
     parts.extend(timeouts.propagate.map(|less| match less {
-        Interval(0) => "servers are told what is left".to_owned(),
-        less => format!("servers are told what is left, less {less}"),
+        Interval(0) => "servers get the time left".to_owned(),
+        less => format!("servers get the time left, less {less}"),
     }));
     (!parts.is_empty()).then(|| parts.join(", "))
 }

@@ -19,7 +19,6 @@ use weft_opt::effects::{ChainEffects, Effects, Lines};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, Rule, Together};
 
-/// A chain.
 pub(super) struct Chain {
     pub(super) name: String,
     pub(super) from: String,
@@ -120,7 +119,6 @@ pub(super) struct LicenceReport {
     pub(super) rules: Vec<Rule>,
 }
 
-/// A filter.
 pub(super) struct Filter {
     pub(super) name: String,
     pub(super) filter: String,
@@ -155,7 +153,6 @@ pub(super) struct Element {
     pub(super) call_bytes: u64,
 }
 
-/// A handler.
 pub(super) struct Handler {
     pub(super) name: &'static str,
     /// Worst-case operations; all EVERY handlers count as one.
@@ -207,7 +204,6 @@ pub(super) struct ProgramLine {
     pub(super) text: String,
 }
 
-/// A table.
 pub(super) struct TableReport {
     pub(super) name: String,
     pub(super) rows_max: u64,

@@ -13,7 +13,7 @@ use weft_opt::plan::{Copied, ElementFigures, ID_BYTES, Level, LicensedBy, VERSIO
 const WIDTH: usize = 100;
 /// The indentation after the label of a line about the plan.
 const INDENT: &str = "               ";
-/// The maximum of lines per element for one clash.
+/// The maximum number of lines per element for one clash.
 const PLACES_MAX: usize = 2;
 
 /// The text of a chain: its plan, and with `is_full` everything that the plan follows from.

@@ -8,7 +8,7 @@ use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
 use crate::recording_file::{self, LinkSetup};
 use crate::running::{backend, node_fault};
-use crate::signals::{self, pass, pass_to_group};
+use crate::signals::{self, forward, forward_to_group};
 use crate::stderr;
 use crate::stdout;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (checked, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
     let world = World::make()?;
-    let asked = signals::to_pass_on()?;
+    let asked = signals::forwarded_signals()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
     let mut node = start(&checked, ports, &up, &down, args)?;
     print_addresses(&world, ends, &up, &down);
@@ -53,11 +53,16 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let stats = node.stats().map_err(|error| node_fault(&error))?;
     if let Some(file) = &args.record {
         let mut text = String::new();
-        for (name, way) in [(UP, &up), (DOWN, &down)] {
+        for (name, direction) in [(UP, &up), (DOWN, &down)] {
             let recorder = node.take_recording(name).map_err(|error| node_fault(&error))?;
             let recorder = recorder.expect("its plan has it recorded");
-            let ran =
-                LinkSetup { link: name, rate: way.bits_per_s(), calls: None, program: &program, queue: None };
+            let ran = LinkSetup {
+                link: name,
+                rate: direction.bits_per_s(),
+                calls: None,
+                program: &program,
+                queue: None,
+            };
             text.push_str(&recording_file::text(&ran, &recorder));
         }
         recording_file::write(file, &text)?;
@@ -72,7 +77,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     }
     match status_of(status) {
         0 => Ok(()),
-        status => Err(Fault::Passed(status)),
+        status => Err(Fault::ChildStatus(status)),
     }
 }
 
@@ -84,11 +89,11 @@ fn start(
     down: &LinkDirection,
     args: &EmulateArgs,
 ) -> Result<Node, Fault> {
-    let network = checked.network.as_ref().expect("what is not right was told");
+    let network = checked.network.as_ref().expect("a program with errors was reported");
     let compiler = Compiler::new(backend(BackendName::Jit)?, 1, HashKey::from_seed(args.seed));
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
         stderr::diagnostics(&diagnostics, &checked.sources);
-        Fault::Told
+        Fault::Reported
     })?;
     let packets = compiled.packets.expect("the program has ports");
     let mut links = packets.links.clone();
@@ -156,10 +161,10 @@ fn wait(
             return Ok(status);
         }
         if let Ok(signal) = asked.recv_timeout(LOOK_EVERY) {
-            pass(&child, signal);
+            forward(&child, signal);
         }
         if !node.is_alive() {
-            pass(&child, Signal::TERM);
+            forward(&child, Signal::TERM);
             let why = node.take_port_error().map_or("the link has failed".to_owned(), |why| why.to_string());
             return Err(Fault::environment(why));
         }
@@ -251,7 +256,7 @@ exec sh -c "$0""#;
 
 impl Drop for FarProcess {
     fn drop(&mut self) {
-        pass_to_group(&self.shell, Signal::TERM);
+        forward_to_group(&self.shell, Signal::TERM);
         // It cannot fail: it is our child, and has not been waited for.
         let _ = self.shell.wait();
     }

@@ -17,10 +17,10 @@ use weft_engine::queue::Why;
 use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
-/// The maximum of listed drops; a recording may have a million.
+/// The maximum number of listed drops; a recording may have a million.
 const LISTED_MAX: usize = 40;
 /// The number of handler runs to show for a packet; the last ones count.
-const RUNS_TOLD: usize = 3;
+const RUNS_SHOWN: usize = 3;
 
 /// Fields of packets, shown if the program reads them.
 const FIELDS: [(Field, QueueType); 6] = [
@@ -149,11 +149,11 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
     let _ = match packet.end {
         PacketEnd::Waits => writeln!(out, "  was waiting when the recording ended{}", cut_text(link)),
         PacketEnd::Sent { .. } if link.head().calls.is_some() => writeln!(out, "  went on after {waited}"),
-        PacketEnd::Sent { is_marked, way, .. } => {
+        PacketEnd::Sent { is_marked, events, .. } => {
             let sent = if is_marked { "sent, marked," } else { "sent" };
-            let behind = match way.is_plain() {
+            let behind = match events.is_plain() {
                 true => String::new(),
-                false => format!(", and then {} on the way", path_words(way).join(", ")),
+                false => format!(", and then {} on the way", path_words(events).join(", ")),
             };
             writeln!(out, "  was {sent} after {waited}{behind}")
         }
@@ -170,7 +170,7 @@ fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory
             writeln!(out, "    {line} | {}", line_text(program, level, line))
         }
     };
-    for ran in &runs[runs.len().saturating_sub(RUNS_TOLD)..] {
+    for ran in &runs[runs.len().saturating_sub(RUNS_SHOWN)..] {
         let (verdict, line) = verdict(ran.end);
         let now = ran.before.event[usize::from(word::NOW)].saturating_sub(link.begun_ns());
         let name = level_name(&program.queue, ran.level as u8);
@@ -247,10 +247,10 @@ fn fate(link: &Link, packet: &PacketHistory) -> Value {
         "end": end,
         "by": by,
     });
-    if let PacketEnd::Sent { way, .. } = packet.end
-        && !way.is_plain()
+    if let PacketEnd::Sent { events, .. } = packet.end
+        && !events.is_plain()
     {
-        data["way"] = path_words(way).into();
+        data["way"] = path_words(events).into();
     }
     let (n, bytes) = packet.before;
     match link.worker(packet) {
@@ -275,7 +275,7 @@ fn fullness(link: &Link, packet: &PacketHistory, level: u8, full: Occupancy) -> 
         true => count(n, unit),
         false => format!("{} and {} bytes", count(n, unit), grouped(bytes)),
     };
-    let when = match link.made_room_for(packet, &full) {
+    let when = match link.displaced_by(packet, &full) {
         Some(other) => format!("when {unit} {other} came"),
         None => "when it came".to_owned(),
     };

@@ -55,7 +55,7 @@ pub(super) enum PacketEnd {
     /// It waited when the recording ended.
     Waits,
     /// It was sent, or went on; with the events on the path after an emulated link.
-    Sent { at_ns: u64, is_marked: bool, way: PathEvents },
+    Sent { at_ns: u64, is_marked: bool, events: PathEvents },
     /// A call that left before its turn.
     Withdrawn { at_ns: u64 },
     /// It was dropped. `full` matters for an overflow: the queue's contents when a packet without room came, without
@@ -105,11 +105,11 @@ impl PacketHistory {
     }
 
     /// The same packet relative to an earlier beginning.
-    fn later(self, ns: u64) -> Self {
+    fn shifted(self, ns: u64) -> Self {
         let end = match self.end {
             PacketEnd::Waits => PacketEnd::Waits,
-            PacketEnd::Sent { at_ns, is_marked, way } => {
-                PacketEnd::Sent { at_ns: at_ns + ns, is_marked, way }
+            PacketEnd::Sent { at_ns, is_marked, events } => {
+                PacketEnd::Sent { at_ns: at_ns + ns, is_marked, events }
             }
             PacketEnd::Withdrawn { at_ns } => PacketEnd::Withdrawn { at_ns: at_ns + ns },
             PacketEnd::Dropped { at_ns, level, line, why, full } => {
@@ -132,7 +132,7 @@ impl Link {
             let own = History::of(part, &link.program, None)?;
             let later = part.head.begun_ns - link.begun_ns();
             let packets =
-                own.packets.into_iter().map(|packet| PacketHistory { part: nth, ..packet.later(later) });
+                own.packets.into_iter().map(|packet| PacketHistory { part: nth, ..packet.shifted(later) });
             link.history.packets.extend(packets);
             link.history.ended_ns = link.history.ended_ns.max(own.ended_ns + later);
         }
@@ -178,7 +178,7 @@ impl Link {
     }
 
     /// The number of the packet whose arrival made the queue drop `packet`, if it is another one.
-    pub(super) fn made_room_for(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
+    pub(super) fn displaced_by(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
         let is_it = |other: &PacketHistory| other.part == packet.part && other.number == full.came;
         let nth = self.history.packets.iter().position(is_it).filter(|_| packet.number != full.came)?;
         Some(nth as u64 + 1)
@@ -235,7 +235,7 @@ impl History {
                 Asked::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
                 Asked::Left(number) => history.withdraw(*number).map_err(wrong)?,
                 Asked::Refilled(_) => history.n_left = 0,
-                Asked::Path(way) => history.path_events(last_sent, *way).map_err(wrong)?,
+                Asked::Path(events) => history.path_events(last_sent, *events).map_err(wrong)?,
                 Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
             }
             let held = queue.counts();
@@ -247,8 +247,8 @@ impl History {
             let sent = recording::ask(&mut queue, now_ns, &asked);
             if let Some(sent) = sent.map_err(wrong)? {
                 let is_marked = sent.ecn == MARKED && !history.packets[sent.handle as usize].came_marked;
-                let (at_ns, way) = (history.ended_ns, PathEvents::default());
-                history.end(sent.handle, PacketEnd::Sent { at_ns, is_marked, way });
+                let (at_ns, events) = (history.ended_ns, PathEvents::default());
+                history.end(sent.handle, PacketEnd::Sent { at_ns, is_marked, events });
                 last_sent = Some(sent.handle);
             }
             while let Some(dropped) = queue.poll_dropped() {
@@ -302,7 +302,7 @@ impl History {
     fn path_events(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
         let packet = last_sent.and_then(|handle| self.packets.get_mut(handle as usize));
         match packet.map(|packet| &mut packet.end) {
-            Some(PacketEnd::Sent { way, .. }) => *way = happened,
+            Some(PacketEnd::Sent { events, .. }) => *events = happened,
             _ => return Err("no packet was sent before it"),
         }
         Ok(())
@@ -321,8 +321,8 @@ impl History {
     pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
         let mut all = PathEvents::default().named().map(|(_, what)| (0, what));
         for packet in &self.packets {
-            if let PacketEnd::Sent { way, .. } = packet.end {
-                all.iter_mut().zip(way.named()).for_each(|((n, _), (has, _))| *n += u64::from(has));
+            if let PacketEnd::Sent { events, .. } = packet.end {
+                all.iter_mut().zip(events.named()).for_each(|((n, _), (has, _))| *n += u64::from(has));
             }
         }
         all
@@ -390,6 +390,6 @@ pub(super) fn verdict(end: u64) -> (Verdict, u32) {
 }
 
 /// The events of a packet on the path, a word each.
-pub(super) fn path_words(way: PathEvents) -> Vec<&'static str> {
-    way.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
+pub(super) fn path_words(events: PathEvents) -> Vec<&'static str> {
+    events.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }

@@ -37,7 +37,7 @@ pub(super) struct FarEnd {
 /// One direction, with its output port.
 struct Direction<'r> {
     name: &'static str,
-    way: &'r LinkDirection,
+    spec: &'r LinkDirection,
     link: &'r LinkReport,
     to: &'r PortReport,
 }
@@ -142,7 +142,7 @@ impl<'r> Report<'r> {
             let verdict = verdict_of(line);
             json!({ "queue": line.queue, "line": line.line, "verdict": verdict, "packets": line.packets })
         });
-        let impair = &one.way.path.impair;
+        let impair = &one.spec.path.impair;
         let loss = match impair.loss {
             Loss::Each(share) => json!(share),
             Loss::Bursts(Bursts { begin, end, loss_bad, loss_good }) => {
@@ -151,8 +151,8 @@ impl<'r> Report<'r> {
         };
         let [p50, p90, p99] = stats.waited_ns.map(|ns| ns as f64 / 1e6);
         json!({
-            "queue": one.way.queue,
-            "rate_bits_per_s": one.way.bits_per_s(),
+            "queue": one.spec.queue,
+            "rate_bits_per_s": one.spec.bits_per_s(),
             "delay_ms": impair.delay_ns as f64 / 1e6,
             "jitter_ms": impair.jitter_ns as f64 / 1e6,
             "keep_order": impair.keep_order,
@@ -162,7 +162,7 @@ impl<'r> Report<'r> {
             "reorder": impair.reorder.share,
             "reorder_gap": impair.reorder.gap.max(1),
             "reorder_distance": impair.reorder.distance,
-            "changes": one.way.path.changes.len(),
+            "changes": one.spec.path.changes.len(),
             "arrived": counts.arrived,
             "sent": counts.sent,
             "queued": counts.queued,
@@ -189,10 +189,10 @@ impl<'r> Report<'r> {
 
     fn directions(&self) -> impl Iterator<Item = Direction<'r>> {
         let packets = self.packets;
-        let of = move |(name, port, way): (&'static str, &str, &'r LinkDirection)| {
+        let of = move |(name, port, spec): (&'static str, &str, &'r LinkDirection)| {
             let link = packets.links.iter().find(|link| link.plan.name == name)?;
             let to = packets.ports.iter().find(|one| one.config.name == port)?;
-            Some(Direction { name, way, link, to })
+            Some(Direction { name, spec, link, to })
         };
         [(UP, OUTSIDE, self.up), (DOWN, INSIDE, self.down)].into_iter().filter_map(of)
     }

@@ -12,7 +12,7 @@ use weft_io::file::read_regular;
 
 /// The largest schedule, in bytes.
 const SCHEDULE_BYTES_MAX: u64 = 16 << 20;
-/// The maximum of lines with changes: one each 10 ms for a quarter of an hour.
+/// The maximum number of lines with changes: one each 10 ms for a quarter of an hour.
 const CHANGES_MAX: usize = 100_000;
 
 /// A change of settings at a time.

@@ -24,7 +24,7 @@ const GAP: usize = 60;
 
 /// A link over time, in intervals of equal length.
 struct TimeSeries {
-    /// The maximum of packets that waited at once.
+    /// The maximum number of packets that waited at once.
     queued: Vec<u64>,
     /// The longest wait of a departing packet, in nanoseconds.
     waited: Vec<u64>,
@@ -68,7 +68,7 @@ fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
     let mut links: Vec<Vec<Recording>> = Vec::new();
     for part in parts {
         match links.last_mut() {
-            Some(link) if link.last().is_some_and(|last| last.goes_on(&part)) => link.push(part),
+            Some(link) if link.last().is_some_and(|last| last.is_continued_by(&part)) => link.push(part),
             _ => links.push(vec![part]),
         }
     }
@@ -216,10 +216,10 @@ fn data(link: &Link) -> Value {
     let one = |packet: &PacketHistory| {
         let end = match packet.end {
             PacketEnd::Waits => json!({ "end": "waits" }),
-            PacketEnd::Sent { at_ns, is_marked, way } => {
+            PacketEnd::Sent { at_ns, is_marked, events } => {
                 let mut end = json!({ "end": if is_marked { "marked" } else { "sent" }, "at_ns": at_ns });
-                if !way.is_plain() {
-                    end["way"] = path_words(way).into();
+                if !events.is_plain() {
+                    end["way"] = path_words(events).into();
                 }
                 end
             }

@@ -308,11 +308,11 @@ pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Check
     }
     let _ = writeln!(text, "CREATE CHAIN outwards ON PORT {INSIDE} -> {OUTSIDE} AS END;");
     let _ = writeln!(text, "CREATE CHAIN inwards ON PORT {OUTSIDE} -> {INSIDE} AS END;");
-    for (name, port, way) in [(UP, OUTSIDE, up), (DOWN, INSIDE, down)] {
-        let rate = way.rate.map_or(String::new(), |rate| format!("RATE '{rate} bit/s' "));
-        let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", way.queue);
+    for (name, port, direction) in [(UP, OUTSIDE, up), (DOWN, INSIDE, down)] {
+        let rate = direction.rate.map_or(String::new(), |rate| format!("RATE '{rate} bit/s' "));
+        let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", direction.queue);
     }
-    let texts = [up, down].into_iter().flat_map(|way| way.texts.clone());
+    let texts = [up, down].into_iter().flat_map(|direction| direction.texts.clone());
     let open: Arc<BTreeMap<_, _>> = Arc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
     let mut files = Files::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
@@ -355,7 +355,7 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
         (None, None) => return Err(Fault::Input(format!("{name}: it creates no queue"))),
     };
     let texts = files.into_bundle(name).files.into_iter().map(|(name, text)| {
-        let queues = queues_alone(&name, &text);
+        let queues = without_ports(&name, &text);
         (name, queues)
     });
     Ok((format!("{queue} {arguments}").trim().to_owned(), name.to_owned(), texts.collect()))
@@ -363,7 +363,7 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
 
 /// A file without its ports, chains and links, which the command makes itself. They become blanks, so that the rest
 /// stays on its lines.
-fn queues_alone(name: &str, text: &str) -> String {
+fn without_ports(name: &str, text: &str) -> String {
     let mut sources = SourceMap::new();
     let Ok(file) = sources.add(name, text) else { return text.to_owned() };
     let (ast, _) = parse(&sources, file);

@@ -11,7 +11,7 @@ use weft_io::packet::interface;
 use weft_io::packet::namespace::Namespace;
 use weft_io::packet::port::{self, Driver, Made, OpenPort, PortConfig};
 
-/// The maximum of emulated links at once in one namespace.
+/// The maximum number of emulated links at once in one namespace.
 const WORLDS_MAX: u8 = 255;
 /// The range of both addresses: shared address space of carriers (RFC 6598).
 const NETWORK: [u8; 2] = [100, 64];
@@ -40,7 +40,7 @@ impl World {
     /// Makes the namespace of the command, and one for the world if this user may not change the machine's. The process
     /// must not have threads yet.
     pub(super) fn make() -> Result<Self, Fault> {
-        let is_own = !may_make_networks();
+        let is_own = !has_network_capabilities();
         if is_own {
             Namespace::enter_own().map_err(|error| fault(&error))?;
         }
@@ -65,15 +65,22 @@ impl World {
             opened.try_into().unwrap_or_else(|_| unreachable!("a device for each port"));
         let mut ends = free_addresses()?;
         let addresses = [ends.outside, ends.inside].map(IpAddr::V4);
-        self.give(&ports, addresses, PREFIX).map_err(|error| fault(&error))?;
+        self.assign_addresses(&ports, addresses, PREFIX).map_err(|error| fault(&error))?;
         // A machine may well do without IPv6.
         let addresses = ends.v6.map(|addresses| addresses.map(IpAddr::V6));
-        ends.v6 = ends.v6.filter(|_| addresses.is_some_and(|of| self.give(&ports, of, PREFIX_V6).is_ok()));
+        ends.v6 = ends
+            .v6
+            .filter(|_| addresses.is_some_and(|of| self.assign_addresses(&ports, of, PREFIX_V6).is_ok()));
         Ok((ports, ends))
     }
 
     /// Assigns the addresses of both ends, that of the world first, and the default route of the command.
-    fn give(&self, ports: &[OpenPort; 2], addresses: [IpAddr; 2], prefix: u8) -> Result<(), OpenError> {
+    fn assign_addresses(
+        &self,
+        ports: &[OpenPort; 2],
+        addresses: [IpAddr; 2],
+        prefix: u8,
+    ) -> Result<(), OpenError> {
         let [outside, inside] = addresses;
         interface::add_address(ports[1].device(), outside, prefix)?;
         let device = ports[0].device();
@@ -94,7 +101,7 @@ fn fault(error: &OpenError) -> Fault {
 }
 
 /// Whether this process may make interfaces and namespaces: it has `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
-fn may_make_networks() -> bool {
+fn has_network_capabilities() -> bool {
     const WANTED: u64 = 1 << 12 | 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

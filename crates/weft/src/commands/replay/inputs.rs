@@ -17,7 +17,7 @@ use weft_proto::capture::{self, LinkType};
 
 /// The hint about offloads is printed if at least one of this many packets needs it.
 const HINT_FROM: u64 = 10;
-/// The maximum of captures in a replay.
+/// The maximum number of captures in a replay.
 pub(super) const INPUTS_MAX: usize = 64;
 
 /// The captures, read together.

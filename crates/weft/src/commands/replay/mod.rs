@@ -38,7 +38,7 @@ use weft_io::{TableRow, clock};
 use weft_lang::hir::{Chain, Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// The maximum of ON EVERY runs between two packets, and of other timers; the rest of a longer gap happens at once.
+/// The maximum number of ON EVERY runs between two packets, and of other timers. The rest of a longer gap is one step.
 const CATCH_UP_MAX: usize = 10_000;
 /// A rule that a packet adds takes effect after this time of the capture: a running node takes that long.
 const LEARNS_WITHIN: Interval = Interval::from_millis(2);
@@ -100,7 +100,7 @@ fn link_of(port: &Port) -> Link {
 }
 
 /// The one of two progress measures that will end first.
-fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, Option<u64>) {
+fn nearer_limit(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, Option<u64>) {
     let (Some(all_bytes), Some(all_packets)) = (bytes.1, packets.1) else {
         return if packets.1.is_some() { packets } else { bytes };
     };
@@ -110,7 +110,7 @@ fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, O
 }
 
 /// The observer of each frame's outcome, if the capture is annotated.
-fn watched(annotated: &mut Option<Annotated>) -> Option<&mut dyn Watch> {
+fn observer(annotated: &mut Option<Annotated>) -> Option<&mut dyn Watch> {
     annotated.as_mut().map(|annotated| annotated as &mut dyn Watch)
 }
 
@@ -193,7 +193,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Changes tables as a node does; the engine sees it at once.
-    fn take(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
+    fn apply_rows(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
         let (changes, refused) = changes_of(self.network, rows.into_iter());
         refused.into_iter().for_each(|(name, n)| note_refused(&mut self.refused, name, n));
         for (name, changes) in changes {
@@ -203,7 +203,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Removes expired rows.
-    fn age(&mut self, now: Time, engine: &mut PacketEngine) {
+    fn expire_rows(&mut self, now: Time, engine: &mut PacketEngine) {
         self.look_at = Some(now + AGES_WITHIN);
         for (name, changes) in self.store.expired(now) {
             self.change(&name, changes, now, engine);
@@ -277,7 +277,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             self.inputs.receive(&mut self.pool, &mut batch, left, clock::now());
             match batch.is_empty() {
                 true => self.wait()?,
-                false => self.take(&mut batch)?,
+                false => self.run_batch(&mut batch)?,
             }
             progress.show(self.n, self.done());
         }
@@ -313,11 +313,11 @@ impl<'a, 'n> Replay<'a, 'n> {
 
     /// The finished work, and the total: bytes of the files, or packets if their limit comes sooner.
     fn done(&self) -> (u64, Option<u64>) {
-        nearer_end(self.inputs.progress(), (self.n, self.args.limit))
+        nearer_limit(self.inputs.progress(), (self.n, self.args.limit))
     }
 
     /// Runs a batch; runs timers that are due between its packets.
-    fn take(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
+    fn run_batch(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
         let mut batch = batch.drain(..).peekable();
         while let Some(first) = batch.peek() {
             let (now, port, is_cut) = (first.meta.arrived, first.meta.port, first.cut > 0);
@@ -345,7 +345,7 @@ impl<'a, 'n> Replay<'a, 'n> {
                 self.times = Some((earliest.min(meta.arrived), latest.max(meta.arrived)));
             }
             self.last = self.frames.last().map_or(now, |frame| frame.meta.arrived);
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             let engine = self.engine.as_mut().expect("it has begun");
             engine.handle_batch(now, port, &mut self.frames, &mut self.pool, watch);
             self.send()?;
@@ -372,7 +372,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         let plan = &self.plan;
         let engine = self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
         if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
-            tables.age(now, engine);
+            tables.expire_rows(now, engine);
         }
         // Between two packets, wake the engine only for events that can be observed, so that a gap costs only these. At
         // the end of time, periodic events would be due for ever.
@@ -383,13 +383,13 @@ impl<'a, 'n> Replay<'a, 'n> {
             let left = &mut left[usize::from(is_every)];
             let at = if *left > 0 { at } else { now };
             *left = left.saturating_sub(1);
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now))
         {
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.handle_timeout(now, &mut self.pool, watch);
             self.send()?;
         }
@@ -425,14 +425,14 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         while let Some(engine) = self.engine.as_mut().filter(|engine| engine.delayed() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         // Leave the time as it is: no later packet is in the captures.
         if let Some(engine) = &mut self.engine {
             engine.give_up_fragments();
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.give_up_held(&mut self.pool, watch);
         }
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
@@ -468,7 +468,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         rows.clear();
         if let Some(tables) = self.tables.as_mut().filter(|_| !for_tables.is_empty()) {
-            tables.take(for_tables, self.last, engine);
+            tables.apply_rows(for_tables, self.last, engine);
         }
         // Frames come port by port; a file has them in order of time.
         while let Some(port) = engine.poll_output(&mut self.frames) {

@@ -47,7 +47,7 @@ pub(super) struct RowsFile {
 }
 
 impl RowsFile {
-    #[allow(clippy::disallowed_methods, reason = "what cannot be written is told as of a file")]
+    #[allow(clippy::disallowed_methods, reason = "errors are reported as those of a file")]
     pub(super) fn create(path: &str) -> Result<Self, Fault> {
         let file: Box<dyn Write> = match path {
             "-" => Box::new(std::io::stdout()),

@@ -234,9 +234,9 @@ fn gap_of_years_replays_at_once() {
 #[test]
 fn progress_follows_nearer_end() {
     let file = (10, Some(1_000));
-    assert_eq!(nearer_end(file, (10, Some(20))), (10, Some(20)));
-    assert_eq!(nearer_end(file, (10, Some(100_000))), file);
-    assert_eq!(nearer_end(file, (10, None)), file);
-    assert_eq!(nearer_end((10, None), (10, Some(20))), (10, Some(20)));
-    assert_eq!(nearer_end((10, None), (10, None)), (10, None));
+    assert_eq!(nearer_limit(file, (10, Some(20))), (10, Some(20)));
+    assert_eq!(nearer_limit(file, (10, Some(100_000))), file);
+    assert_eq!(nearer_limit(file, (10, None)), file);
+    assert_eq!(nearer_limit((10, None), (10, Some(20))), (10, Some(20)));
+    assert_eq!(nearer_limit((10, None), (10, None)), (10, None));
 }

@@ -27,9 +27,9 @@ use crate::stderr;
 use crate::trace_file;
 use weft_sim::net::{Discipline, SenderSpec};
 
-/// The maximum of compared queues.
+/// The maximum number of compared queues.
 const QUEUES_MAX: usize = 8;
-/// The maximum of flows.
+/// The maximum number of flows.
 const FLOWS_MAX: u32 = 10_000;
 
 /// A seed with a queue.
