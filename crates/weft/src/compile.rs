@@ -623,7 +623,7 @@ service Cart { rpc Get (Item) returns (Item); }";
 
     /// A number truncated to 32 bits would silently mean another number.
     #[test]
-    fn endpoint_connections_are_limited() {
+    fn connections_option_has_a_range() {
         let check = |n: &str| {
             let text = format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';
