@@ -1,6 +1,6 @@
-//! Puts the standard library into the program.
+//! Embeds the standard library in the program.
 //!
-//! It is whatever `.weft` files lie in its folder; no name of a file or an element is known here.
+//! The library is every `.weft` file in its folder. This script knows no name of a file or an element.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

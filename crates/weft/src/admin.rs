@@ -1,8 +1,8 @@
 //! The admin endpoint: HTTP on loopback, on a thread of its own.
 //!
-//! `/healthz` and, unless [`Access`] says otherwise, `/metrics` are open to whoever reaches them; everything else asks
-//! for the token. A request whose `Host` is a name other than `localhost` is refused, so that no web page can reach the
-//! endpoint through a browser by a name of its own (DNS rebinding).
+//! `/healthz` and, unless [`Access`] says otherwise, `/metrics` need no token; all other paths do. A request whose
+//! `Host` is a name other than `localhost` is refused, so that no web page can reach the endpoint through a browser by
+//! its own name (DNS rebinding).
 
 use crate::fault::Fault;
 use crate::metrics;
@@ -28,26 +28,26 @@ use weft_core::text::escape_lines;
 
 mod connections;
 
-/// A node that does not answer within this time is not well.
+/// A node that does not answer within this time is unhealthy.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Threads that wait for the node, so that the endpoint's own never does.
+/// Threads that wait for the node, so that the endpoint's own thread never does.
 const WAITING_THREADS_MAX: usize = 16;
-/// When the endpoint ends, threads that still wait for the node get this much time.
+/// At the end, threads that still wait for the node get this much time.
 const END_MAX: Duration = Duration::from_millis(500);
 
 /// The endpoint, until it is dropped.
 pub(crate) struct Admin {
     address: SocketAddr,
-    /// It is on the disk as long as the endpoint is there.
+    /// Keeps the file on the disk as long as the endpoint exists.
     _token: TokenFile,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is open to whoever reaches the endpoint.
+/// What the endpoint serves without a token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
-    /// `/metrics` asks for the token, too.
+    /// `/metrics` needs the token, too.
     pub(crate) private_metrics: bool,
 }
 
@@ -55,12 +55,12 @@ pub(crate) struct Access {
 struct Shared {
     running: Running,
     token: Arc<str>,
-    /// Who has it applies a program: further ones wait here, not on a thread.
+    /// Held while a program is applied. Later requests wait for this lock, not on a thread.
     turn: Arc<Mutex<()>>,
 }
 
-/// Whether the endpoint may listen there: only those who say so have it reached from other machines.
-pub(crate) fn permit(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
+/// Checks the endpoint's address: other machines may reach it only if the user says so.
+pub(crate) fn check_address(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
     if address.ip().is_loopback() || anywhere {
         return Ok(());
     }
@@ -69,7 +69,7 @@ pub(crate) fn permit(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
     )))
 }
 
-/// Binds the endpoint, before anything else is started.
+/// Binds the endpoint, before anything else starts.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).map_err(|error| {
         Fault::environment(format!("the admin endpoint cannot listen on {address}: {error}"))
@@ -105,7 +105,7 @@ impl Admin {
         Ok(Self { address, _token: token, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -121,7 +121,7 @@ impl Drop for Admin {
 }
 
 fn router(shared: Shared, access: Access) -> Router {
-    // Who has no token is refused before a byte of the body is taken in.
+    // Check the token before reading a byte of the body.
     let private = Router::new()
         .route("/v1/status", get(serve_status))
         .route("/v1/program", get(serve_program))
@@ -141,7 +141,7 @@ fn router(shared: Shared, access: Access) -> Router {
         .route("/healthz", get(serve_health))
         .merge(metrics)
         .merge(private)
-        // `take_body` has the limit, and no other route takes one.
+        // `take_body` has the limit, and no other route reads a body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(check_host))
         .with_state(shared)
@@ -160,7 +160,7 @@ async fn check_host(request: Request, next: Next) -> Response {
         .into_response()
 }
 
-/// The token must be there and right. The comparison takes the same time wherever it differs.
+/// Requires the right token. The comparison takes the same time for every wrong token.
 async fn check_token(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION);
     let given = given.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer ")).unwrap_or_default().as_bytes();
@@ -215,14 +215,14 @@ async fn serve_tables(State(shared): State<Shared>) -> Response {
 async fn query(State(shared): State<Shared>, body: Bytes) -> Response {
     match serde_json::from_slice(&body) {
         Ok(QueryRequest { text }) => change(shared, move |running| running.query(&text)).await,
-        Err(error) => not_one(&error),
+        Err(error) => bad_request(&error),
     }
 }
 
 async fn put_rows(State(shared): State<Shared>, body: Bytes) -> Response {
     match serde_json::from_slice::<RowsRequest>(&body) {
         Ok(request) => change(shared, move |running| running.put_rows(&request)).await,
-        Err(error) => not_one(&error),
+        Err(error) => bad_request(&error),
     }
 }
 
@@ -233,11 +233,11 @@ async fn serve_recordings(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Begins a recording. What nobody comes for is let go of some time after its end.
+/// Begins a recording. Drops it some time after its end if no client fetches it.
 async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
     let request = match serde_json::from_slice::<RecordRequest>(&body) {
         Ok(request) => request,
-        Err(error) => return not_one(&error),
+        Err(error) => return bad_request(&error),
     };
     let watched = shared.clone();
     let runtime = tokio::runtime::Handle::current();
@@ -256,7 +256,7 @@ async fn record(State(shared): State<Shared>, body: Bytes) -> Response {
 async fn take_recording(State(shared): State<Shared>, body: Bytes) -> Response {
     let request = match serde_json::from_slice::<TakeRequest>(&body) {
         Ok(request) => request,
-        Err(error) => return not_one(&error),
+        Err(error) => return bad_request(&error),
     };
     match ask(&shared, move |running| running.take_recording(&request.link)).await {
         Ok(Some(text)) => text.into_response(),
@@ -270,7 +270,7 @@ async fn apply(State(shared): State<Shared>, body: Bytes) -> Response {
         Ok(ApplyRequest { program, dry_run, by }) => {
             change(shared, move |running| running.apply(program, dry_run, &by)).await
         }
-        Err(error) => not_one(&error),
+        Err(error) => bad_request(&error),
     }
 }
 
@@ -283,7 +283,7 @@ async fn change<T: serde::Serialize + Send + 'static>(
     let turn = shared.turn.lock_owned().await;
     let done = tokio::task::spawn_blocking(move || {
         let done = change(&running);
-        // It is held until here even if who asked has hung up.
+        // Held until here even if the client has hung up.
         drop(turn);
         done
     });
@@ -301,7 +301,7 @@ async fn change<T: serde::Serialize + Send + 'static>(
     }
 }
 
-/// Asks the node on a thread that may wait: it may just take up a new plan, and each worker answers between batches.
+/// Calls the node on a thread that may wait: the node may be applying a plan, and workers answer only between batches.
 async fn ask<T: Send + 'static>(
     shared: &Shared,
     question: impl FnOnce(&Running) -> T + Send + 'static,
@@ -318,13 +318,13 @@ async fn ask<T: Send + 'static>(
     }
 }
 
-/// Data as JSON that may be shown on a terminal.
+/// JSON with control characters escaped, for a terminal.
 fn json(data: &impl serde::Serialize) -> Response {
     let text = serde_json::to_string(data).expect("it is data");
     ([(header::CONTENT_TYPE, "application/json")], escape_lines(&text).into_owned()).into_response()
 }
 
-fn not_one(error: &serde_json::Error) -> Response {
+fn bad_request(error: &serde_json::Error) -> Response {
     (StatusCode::BAD_REQUEST, format!("the request is not one: {error}\n")).into_response()
 }
 

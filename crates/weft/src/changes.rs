@@ -1,17 +1,17 @@
-//! What a new program would change of the one that runs: the things of a network by name, compared one by one.
+//! Compares two programs: lists the new, altered and removed objects by name, for `weft apply --dry-run` and the log.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weft_api::{Change, ChangeKind};
 use weft_lang::hir::{CallsOf, Edge, FillTarget, Network};
 
-/// The things of a network, each with what it means. Two meanings are equal if their texts are; where a thing
-/// stands in its file, and the comments around it, are no part of them.
+/// The objects of a network, each with its meaning as text. Two objects are equal if these texts are. Locations and
+/// comments are not part of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outline(BTreeMap<String, String>);
 
 impl Outline {
-    /// Of a checked program.
+    /// The outline of a checked program.
     pub(crate) fn of(network: &Network) -> Self {
         let mut things = BTreeMap::new();
         for listener in &network.listeners {
@@ -61,7 +61,7 @@ impl Outline {
         Self(things)
     }
 
-    /// What is new, different or gone in `new`, in order of name.
+    /// The differences in `new`, in order of name.
     pub(crate) fn changes_to(&self, new: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         for (what, meaning) in &new.0 {
@@ -79,8 +79,8 @@ impl Outline {
     }
 }
 
-/// A chain, and the tables and variables of its instances. Other things are named in it, not counted: their order
-/// may change.
+/// A chain, and the tables and variables of its instances. It refers to other objects by name, not by index, because
+/// their order may change.
 fn chain(network: &Network, index: usize) -> Vec<(String, String)> {
     let chain = &network.chains[index];
     let mut plain = chain.clone();
@@ -135,12 +135,12 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         let files = [("a.weft".to_owned(), text.to_owned())].into();
         let bundle = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
-        let told = weft_lang::diagnostic::render_all(
+        let rendered = weft_lang::diagnostic::render_all(
             &checked.diagnostics,
             &checked.sources,
             weft_lang::diagnostic::RenderOptions::default(),
         );
-        Outline::of(&checked.network.unwrap_or_else(|| panic!("{told}")))
+        Outline::of(&checked.network.unwrap_or_else(|| panic!("{rendered}")))
     }
 
     fn check(new: &str, expected: &[(&str, ChangeKind)]) {
@@ -149,9 +149,9 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         assert_eq!(changes, expected);
     }
 
-    /// Who changes the queue of a link would be told that nothing changes.
+    /// An edit of a link's queue would show no change.
     #[test]
-    fn links_are_things_of_a_network() {
+    fn links_are_part_of_outline() {
         let queue = "CREATE QUEUE line AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;";
         let link = "CREATE LINK tenants ON CLUSTER cart CONCURRENCY 8 QUEUE line;";
         let with = format!("{OLD}{queue}{link}");
@@ -164,15 +164,15 @@ CREATE CHAIN shop ON front -> cart AS count; END;
         assert_eq!(moved.iter().map(|change| change.what.as_str()).collect::<Vec<_>>(), ["cluster before"]);
     }
 
-    /// A dry run that told of changes where only comments and places differ would not be believed.
+    /// Users would not trust a dry run that lists changes where only comments and locations differ.
     #[test]
-    fn comments_and_places_are_no_change() {
+    fn comments_do_not_change_outline() {
         check(&format!("-- A comment.\n\n{}", OLD.replace("ON OPEN", "-- Each call.\n  ON OPEN")), &[]);
     }
 
-    /// A dry run that kept silent on a change would be worse than none.
+    /// A dry run that omits a change would be worse than none.
     #[test]
-    fn what_is_new_different_or_gone_is_told() {
+    fn changes_list_new_altered_removed() {
         let cluster = OLD.replace("'127.0.0.1:1'", "'127.0.0.1:2'");
         check(&cluster, &[("cluster cart", ChangeKind::Changed)]);
         let element = OLD.replace("n + 1", "n + 2");

@@ -1,4 +1,4 @@
-//! The way from the command line to a running node.
+//! The HTTP client of a running node's admin endpoint.
 
 use crate::cli::AdminArgs;
 use crate::fault::Fault;
@@ -10,13 +10,13 @@ use weft_api::{
 };
 use weft_core::text::escape;
 
-/// An answer that takes longer will not come.
+/// A longer answer counts as no answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes of a recording that is taken from a node: its calls, and the program.
+/// The largest recording that a node sends, in bytes: its calls, and the program.
 const RECORDING_BYTES_MAX: u64 = 512 << 20;
 
-/// Where a person should look if another program listens at the address.
+/// Help for the case that another program listens at the address.
 const ANOTHER: &str =
     "another program listens there: `weft run` says where its admin endpoint is, --admin names it";
 
@@ -27,16 +27,16 @@ pub(crate) struct Client {
     token: String,
 }
 
-/// What came of asking for a change.
+/// The outcome of a change request.
 pub(crate) enum Outcome<T> {
-    /// It is done.
+    /// The node made the change.
     Done(T),
-    /// It is not, and why.
+    /// The node refused the change, and why.
     Refused(Refused),
 }
 
 impl Client {
-    /// For the node that the arguments name.
+    /// A client of the node that the arguments name.
     pub(crate) fn new(args: &AdminArgs) -> Result<Self, Fault> {
         let token = token::read(args.admin, args.token_file.as_deref())?;
         let config =
@@ -44,47 +44,47 @@ impl Client {
         Ok(Self { agent: config.into(), base: format!("http://{}", args.admin), token })
     }
 
-    /// What the node does.
+    /// The node's status.
     pub(crate) fn status(&self) -> Result<Status, Fault> {
         self.get("/v1/status")
     }
 
-    /// What it runs.
+    /// The program that the node runs.
     pub(crate) fn program(&self) -> Result<Bundle, Fault> {
         self.get("/v1/program")
     }
 
-    /// Its tables.
+    /// The node's tables.
     pub(crate) fn tables(&self) -> Result<Vec<TableTold>, Fault> {
         self.get("/v1/tables")
     }
 
-    /// Has it run a program.
+    /// Makes the node run a program.
     pub(crate) fn apply(&self, request: &ApplyRequest) -> Result<Outcome<Applied>, Fault> {
         self.post("/v1/apply", request, "nothing was applied")
     }
 
-    /// Has it carry out statements on its tables.
+    /// Makes the node execute statements on its tables.
     pub(crate) fn query(&self, request: &QueryRequest) -> Result<Outcome<Vec<Answer>>, Fault> {
         self.post("/v1/query", request, "nothing was changed")
     }
 
-    /// Has it put rows into a table.
+    /// Inserts rows into a table of the node.
     pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Outcome<Answer>, Fault> {
         self.post("/v1/rows", request, "nothing was changed")
     }
 
-    /// Has it record a link.
+    /// Starts a recording of a link.
     pub(crate) fn record(&self, request: &RecordRequest) -> Result<Outcome<()>, Fault> {
         self.post("/v1/recordings", request, "nothing is recorded")
     }
 
-    /// How far its recordings are.
+    /// The progress of the node's recordings.
     pub(crate) fn recordings(&self) -> Result<Vec<Recording>, Fault> {
         self.get("/v1/recordings")
     }
 
-    /// The file of a recording; None: there is none any more.
+    /// The file of a recording; None if the node no longer has it.
     pub(crate) fn take_recording(&self, request: &TakeRequest) -> Result<Option<String>, Fault> {
         let mut response = self.send("/v1/recordings/take", request)?;
         let status = response.status().as_u16();
@@ -115,7 +115,7 @@ impl Client {
                 .map_err(|error| self.unreachable(&error)),
             503 => {
                 let text = response.body_mut().read_to_string().unwrap_or_default();
-                // The node says itself what is wrong with its machine; one that stops has no more than a line to say.
+                // The node itself says what is wrong with its machine; a node that stops sends only a line.
                 serde_json::from_str(&text)
                     .map(Outcome::Refused)
                     .map_err(|_| Fault::environment(format!("{nothing}: {}", escape(text.trim()))))
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, whatever the node says to it.
+    /// Sends a request; returns the answer with any status.
     fn send(
         &self,
         path: &str,

@@ -1,7 +1,7 @@
-//! From files to a plan that a node can run.
+//! Compiles the files of a program into a plan that a node can run.
 
 use crate::job;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::metrics;
 use crate::natives;
 use crate::ordering::{self, ordered};
@@ -33,13 +33,13 @@ use weft_lang::source::{SourceMap, Span};
 use weft_lang::{check, hir};
 use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, queue_too_long};
 
-/// A checked program, or what is wrong with it.
+/// A checked program, or its errors.
 pub(crate) struct Checked {
     /// None if there was an error.
     pub(crate) network: Option<hir::Network>,
     /// Errors and warnings.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// The texts that they point into.
+    /// The texts that the diagnostics refer to.
     pub(crate) sources: SourceMap,
     /// Whose fault it is if there is no network.
     pub(crate) at_fault: AtFault,
@@ -47,30 +47,30 @@ pub(crate) struct Checked {
     pub(crate) took: Duration,
 }
 
-/// Makes plans, and keeps the state that they share.
+/// Makes plans, and keeps the state that all plans share.
 pub(crate) struct Compiler {
     store: StateStore,
     backend: Box<dyn Backend>,
     workers: usize,
     version: u64,
-    /// What the links of calls of the version that was last committed count, by name and whether it is on a listener.
+    /// The counters of call links in the last committed version, by name and whether the link is on a listener.
     links: BTreeMap<(String, bool), Arc<SharedSlots>>,
-    /// The memory that there is for a program; None if nobody says.
-    memory: Option<Most>,
+    /// The memory limit of a program, if there is one.
+    memory: Option<MemoryLimit>,
 }
 
-/// A plan, the state that it will have, and how long compiling it took.
+/// A plan, its future state, and the compile time.
 pub(crate) struct Compiled {
     pub(crate) plan: Arc<Plan>,
-    /// What runs on ports, if there are any.
+    /// The plan for ports, if there are any.
     pub(crate) packets: Option<Arc<PacketPlan>>,
     pub(crate) took: Duration,
-    /// The chains whose elements run in another order than is written.
+    /// The chains whose elements run in another order than written.
     pub(crate) planned: Vec<Planned>,
     state: Staged,
 }
 
-/// Reads and checks the program that begins with `root`, as a [`job`].
+/// Reads and checks the program that starts with `root`, as a [`job`].
 pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     job::run(|| check_here(root, files)).unwrap_or_else(|broken| Checked {
@@ -86,17 +86,17 @@ fn check_here(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
     if let Some(checked) = &network {
-        let said = judged(checked, &sources);
-        if said.iter().any(Diagnostic::is_error) {
+        let findings = later_checks(checked, &sources);
+        if findings.iter().any(Diagnostic::is_error) {
             network = None;
         }
-        diagnostics.extend(said);
+        diagnostics.extend(findings);
     }
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
 }
 
-/// As [`check_files`], of a program that may take no more memory than this; it is taken to run on one worker.
-pub(crate) fn check_within(root: &str, files: &mut Files, most: Option<&Most>) -> Checked {
+/// As [`check_files`], with a memory limit for the program on one worker.
+pub(crate) fn check_with_limit(root: &str, files: &mut Files, most: Option<&MemoryLimit>) -> Checked {
     let mut checked = check_files(root, files);
     if let (Some(network), Some(most)) = (&checked.network, most) {
         let sources = &checked.sources;
@@ -112,33 +112,35 @@ pub(crate) fn check_within(root: &str, files: &mut Files, most: Option<&Most>) -
     checked
 }
 
-/// For how many workers a program is judged that may run on one: for more than one, handlers take locks besides.
+/// The number of workers in a check. With more than one, handlers also take locks, and a checked program may run on
+/// several.
 const WORKERS_JUDGED: usize = 2;
 
-/// What is said of a program that the front end takes: what it is refused for all the same, and warnings.
-pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
-    let mut said = natives::warnings(network);
-    said.extend(metrics::check(network));
-    said.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
+/// Checks a program that the front end accepts: errors that later stages would find, and warnings.
+pub(crate) fn later_checks(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
+    let mut diagnostics = natives::warnings(network);
+    diagnostics.extend(metrics::check(network));
+    diagnostics.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
         Ok((programs, _)) => repeats::check(network, &programs, sources),
         Err(refused) => refused,
     });
-    said.extend(packets::check(network, sources));
-    said.extend(check_queues(network));
-    said
+    diagnostics.extend(packets::check(network, sources));
+    diagnostics.extend(check_queues(network));
+    diagnostics
 }
 
-/// Whose fault it is that a checked program cannot be compiled: a listener's name without an address is the machine's.
+/// The cause if a checked program does not compile: a listener's name without an address is the machine's fault.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
     let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL, code::OVER_MEMORY];
     let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);
     if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
 }
 
-/// Those of the chains, and of the routes' conditions.
+/// The programs of the chains, and of the routes' conditions.
 type Programs = (Vec<ChainProgram>, Vec<Option<ChainProgram>>);
 
-/// The programs of all chains that are wanted, and of all conditions by route: what a check tells, a run must not find.
+/// The programs of all wanted chains, and of all conditions by route. `check` uses it too, so that a run finds no new
+/// errors.
 fn lower_all(
     network: &hir::Network,
     sources: &SourceMap,
@@ -163,7 +165,7 @@ fn lower_all(
     Ok((chains, conditions.collect::<Result<_, Vec<Diagnostic>>>()?))
 }
 
-/// The steps of all that a program has a back end compile.
+/// The number of steps that a back end compiles for a program.
 #[derive(Default)]
 struct ProgramSize {
     steps: usize,
@@ -185,14 +187,14 @@ impl ProgramSize {
 }
 
 impl Compiler {
-    /// A compiler for a node with so many workers, whose tables place keys by this.
+    /// A compiler for a node with this number of workers; `hash` places keys in tables.
     pub(crate) fn new(backend: Box<dyn Backend>, workers: usize, hash: HashKey) -> Self {
         let (store, links) = (StateStore::new(workers, hash), BTreeMap::new());
         Self { store, backend, workers, version: 0, links, memory: None }
     }
 
-    /// The same, of programs that take no more memory than this.
-    pub(crate) fn within(self, memory: Option<Most>) -> Self {
+    /// Sets the memory limit of programs.
+    pub(crate) fn with_memory_limit(self, memory: Option<MemoryLimit>) -> Self {
         Self { memory, ..self }
     }
 
@@ -206,18 +208,18 @@ impl Compiler {
         self.store.tables()
     }
 
-    /// The version that was last committed.
+    /// The last committed version.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Compiles a checked program into the next version; `sources` are the texts that it was checked from, and
-    /// `counted` is what the version that runs has counted, by which the order of elements is chosen. It becomes the
-    /// current one by [`Compiler::commit`], once it runs; if it never does, nothing has changed.
+    /// Compiles a checked program into the next version. `sources` are the texts of the program. `counted` are the
+    /// counters of the running version; they decide the order of elements. [`Compiler::commit`] makes the result
+    /// current once it runs. Without that call nothing changes.
     ///
     /// # Errors
-    /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end does not take it,
-    /// or the name of a listener has no address.
+    /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end refuses it, or the name
+    /// of a listener has no address.
     pub(crate) fn compile(
         &self,
         network: &hir::Network,
@@ -244,13 +246,13 @@ impl Compiler {
         }
         let mut state = self.store.stage();
         let (mut chains, mut wrapped, mut planned) = (Vec::new(), Vec::new(), Vec::new());
-        // What filters wrap stands behind the chains and the conditions.
+        // Chains that filters wrap come after the chains and the conditions.
         let n_first = programs.len() + conditions.iter().flatten().count();
         for ((index, chain), mut program) in on_calls(network).zip(programs) {
             let ordered = ordered(network, index, &program, &ordering::counted(counted, &chain.name));
             weft_opt::plan::drop_dead_fields(&mut program, &ordered.dead);
             if ordered.plan.is_reordered() {
-                planned.push(ordered.told(&program));
+                planned.push(ordered.to_api(&program));
                 program.reorder(&ordered.plan.order);
             }
             let methods: Vec<_> = chain.methods.iter().map(|m| m.path.clone()).collect();
@@ -308,19 +310,19 @@ impl Compiler {
         Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }
 
-    /// Makes the code of the chains on ports anew, for rules as they are now; the rest of the version stays.
+    /// Compiles the chains on ports again, for the current rules. The rest of the version stays.
     ///
     /// # Errors
     /// As of [`Compiler::compile`].
-    pub(crate) fn packets_anew(
+    pub(crate) fn recompile_packets(
         &self,
         network: &hir::Network,
         sources: &SourceMap,
     ) -> Result<PacketPlan, Vec<Diagnostic>> {
-        in_job(|| self.packets_here(network, sources))
+        in_job(|| self.recompile_packets_here(network, sources))
     }
 
-    fn packets_here(
+    fn recompile_packets_here(
         &self,
         network: &hir::Network,
         sources: &SourceMap,
@@ -333,7 +335,7 @@ impl Compiler {
         Ok(plan)
     }
 
-    /// A plan runs: its state is the node's from now on.
+    /// Makes a plan current once it runs: its state is now the node's.
     pub(crate) fn commit(&mut self, compiled: Compiled) {
         self.version = compiled.plan.version;
         let links = compiled.plan.call_queues.iter();
@@ -348,7 +350,7 @@ fn in_job<T: Send>(work: impl FnOnce() -> Result<T, Vec<Diagnostic>> + Send) -> 
     job::run(work).unwrap_or_else(|broken| Err(vec![broken.diagnostic()]))
 }
 
-/// The filters of a chain as the engine takes them.
+/// The filters of a chain in the engine's form.
 fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
     let filter = |filter: &hir::FilterInstance| FilterAt {
         at: filter.at,
@@ -358,7 +360,7 @@ fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
     chain.filters.iter().map(filter).collect()
 }
 
-/// Handlers of queues with more steps than are run for a packet.
+/// Reports handlers of queues with more steps than the limit for a packet.
 fn check_queues(network: &hir::Network) -> Vec<Diagnostic> {
     let alone = network.queues.iter().map(|queue| (queue, None));
     let on_ports = network.links.iter().map(|link| (&link.queue, Some(link.queue.span)));
@@ -367,7 +369,7 @@ fn check_queues(network: &hir::Network) -> Vec<Diagnostic> {
     let mut refused = Vec::new();
     for (queue, used) in alone.chain(on_ports).chain(of_calls) {
         for too_long in queue_too_long(queue) {
-            // A link takes the queue as it is, mostly.
+            // Most links use a queue unchanged, so the same report would come twice.
             if known.contains(&too_long) {
                 continue;
             }
@@ -392,19 +394,19 @@ fn is_on_calls(chain: &hir::Chain) -> bool {
     chain.edge.calls().is_some()
 }
 
-/// The chains that carry calls, with their indices in the network. In a plan they come first, in this order.
+/// The chains that carry calls, with their indices in the network. They come first in a plan, in this order.
 fn on_calls(network: &hir::Network) -> impl Iterator<Item = (usize, &hir::Chain)> {
     network.chains.iter().enumerate().filter(|(_, chain)| is_on_calls(chain))
 }
 
-/// The chains of an edge, each with the methods that it carries.
+/// The chains of an edge, each with its methods.
 fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodSet, usize)> {
     let chains = on_calls(network).enumerate();
     let on_edge = chains.filter(|(_, (_, c))| c.edge.calls() == Some((listener, cluster)));
     on_edge.map(|(at, (_, c))| (c.method_set.clone(), at)).collect()
 }
 
-/// A chain whose edge no ROUTE names is its own route.
+/// The default routes: a chain whose edge no ROUTE names is its own route.
 fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     let is_routed = |edge| network.routes.iter().any(|r| (r.listener, r.cluster) == edge);
     let chains = on_calls(network).enumerate();
@@ -420,10 +422,10 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     })
 }
 
-/// What is said of a chain that cannot be bound or compiled.
+/// The diagnostic of a chain that cannot be bound or compiled.
 pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainError) -> Diagnostic {
     match error {
-        ChainError::State(unfit) => unfit_state(network, chain, unfit),
+        ChainError::State(unfit) => state_mismatch(network, chain, unfit),
         ChainError::Unsupported(_) | ChainError::Column { .. } => {
             Diagnostic::error(code_of(error), format!("chain `{}` cannot be run", chain.name))
                 .at(chain.span, error.to_string())
@@ -431,8 +433,8 @@ pub(crate) fn refused(network: &hir::Network, chain: &hir::Chain, error: &ChainE
     }
 }
 
-/// Points at the declaration of the state, and at the stage that holds it where an element has several.
-fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &StateMismatch) -> Diagnostic {
+/// Points at the declaration of the state, and at the stage if an element has several.
+fn state_mismatch(network: &hir::Network, chain: &hir::Chain, unfit: &StateMismatch) -> Diagnostic {
     let instance = chain.instances.iter().find(|instance| instance.name == unfit.instance);
     let whose = match instance {
         Some(instance) => format!("{}.{}.{}", chain.name, instance.name, unfit.name),
@@ -453,7 +455,7 @@ fn unfit_state(network: &hir::Network, chain: &hir::Chain, unfit: &StateMismatch
     }
 }
 
-/// What a group tells frames apart by cannot be run.
+/// The diagnostic of a group whose key cannot run.
 pub(crate) fn refused_group(group: &hir::Group, error: &ChainError) -> Diagnostic {
     Diagnostic::error(code_of(error), format!("the key of group `{}` cannot be run", group.name))
         .at(group.span, error.to_string())
@@ -496,7 +498,7 @@ fn cluster_of(cluster: &hir::Cluster) -> Cluster {
     }
 }
 
-/// Sets the options that a program gives; the check keeps them within their ranges.
+/// Sets the options of a program; the check keeps them within their ranges.
 fn set_all(settings: &[hir::Setting], mut set: impl FnMut(&str, i64)) {
     for setting in settings {
         if let Value::Int(value) = setting.value {
@@ -505,7 +507,7 @@ fn set_all(settings: &[hir::Setting], mut set: impl FnMut(&str, i64)) {
     }
 }
 
-/// An endpoint keeps its name: its addresses may change while the plan runs.
+/// Keeps the name of an endpoint: its addresses may change while the plan runs.
 pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
     match address {
         hir::Address::Unix(path) => Address::Unix(path.clone()),
@@ -513,7 +515,7 @@ pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
     }
 }
 
-/// Where a listener is bound: a name is resolved here, once, and its first address counts.
+/// The address of a listener. A name is resolved once, here, and its first address counts.
 fn bound_address(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnostic>> {
     use std::net::ToSocketAddrs as _;
     match address {
@@ -561,44 +563,44 @@ service Cart { rpc Get (Item) returns (Item); }";
         diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
     }
 
-    /// Rows are taken while there is memory: a node that has too little for the MAX of its tables is ended by the
-    /// system in the middle of its traffic.
+    /// Tables allocate memory as they fill: the system would kill a node with too little memory for the MAX of its
+    /// tables, in the middle of its traffic.
     #[test]
     fn program_over_its_memory_is_refused() {
         let text = COUNT.replace("MAX 10 ROWS", "MAX 1000000 ROWS");
         let checked = checked(&text);
         let network = checked.network.expect("it is right");
         let compile = |bytes| {
-            let compiler =
-                Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).within(Most::of_check(bytes));
+            let compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1))
+                .with_memory_limit(MemoryLimit::of_check(bytes));
             compiler.compile(&network, &checked.sources, &[]).err()
         };
         assert!(compile(None).is_none() && compile(Some(1 << 30)).is_none());
         let refused = compile(Some(1 << 20)).expect("a million rows are more than a mebibyte");
         assert_eq!((codes(&refused), at_fault(&refused)), (vec!["W0507"], AtFault::Environment));
-        let told = render_all(&refused, &checked.sources, RenderOptions::default());
+        let rendered = render_all(&refused, &checked.sources, RenderOptions::default());
         assert!(
-            told.contains("`--memory` allows 1.0 MiB") && told.contains("table `shop.count.seen`"),
-            "{told}"
+            rendered.contains("`--memory` allows 1.0 MiB") && rendered.contains("table `shop.count.seen`"),
+            "{rendered}"
         );
     }
 
-    /// A walk that is as deep as a list is long would overflow the stack of a job, which ends the process; one that is
-    /// as wide would compile for ever.
+    /// A recursion as deep as a list is long would overflow the stack of a job, which ends the process. An exponential
+    /// pass would never end.
     #[test]
-    fn large_programs_run_or_are_over_a_limit() {
+    fn large_programs_run_or_hit_limits() {
         let jit = weft_jit::Jit::new().expect("tests run where code does");
         let backends: [&dyn Fn() -> Box<dyn Backend>; 2] = [&|| Box::new(Interp), &|| Box::new(jit.clone())];
         let mut faults = Vec::new();
         for large in crate::large::ALL {
             let mut was_good = true;
             for n in [30, 60, 20_000] {
-                // What is refused is so with more of it.
+                // A larger program of a refused kind is refused, too.
                 if !was_good {
                     continue;
                 }
                 let checked = checked(&(large.program)(n).replace("'shop.proto'", "'cart.proto'"));
-                let mut said = checked.diagnostics;
+                let mut diagnostics = checked.diagnostics;
                 was_good = checked.network.is_some();
                 if let Some(network) = &checked.network {
                     for backend in backends {
@@ -607,26 +609,34 @@ service Cart { rpc Get (Item) returns (Item); }";
                             &checked.sources,
                             &[],
                         );
-                        said.extend(compiled.err().into_iter().flatten());
+                        diagnostics.extend(compiled.err().into_iter().flatten());
                     }
                 }
                 let limits =
                     ["W0001", "W0003", "W0004", "W0005", "W0314", "W0413", "W0414", "W0431", "W0604"];
-                let others = said.iter().filter(|d| d.is_error() && !limits.contains(&d.code.0));
+                let others = diagnostics.iter().filter(|d| d.is_error() && !limits.contains(&d.code.0));
                 faults.extend(others.map(|d| format!("{n} {}: {} {}", large.what, d.code.0, d.message)));
             }
         }
-        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert!(
+            faults.is_empty(),
+            "{}",
+            faults.join(
+                "\
+"
+            )
+        );
     }
 
-    /// A number that was cut to 32 bits would mean another one, in silence.
+    /// A number truncated to 32 bits would silently mean another number.
     #[test]
-    fn connections_have_limits() {
+    fn connections_option_has_a_range() {
         let check = |n: &str| {
             let text = format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '127.0.0.1:1' WITH (connections = {n});
-CREATE ROUTE all ON front TO CLUSTER cart;\n"
+CREATE ROUTE all ON front TO CLUSTER cart;\
+"
             );
             codes(&checked(&text).diagnostics)
         };
@@ -646,10 +656,9 @@ END;
 CREATE CHAIN shop ON front -> cart AS count; END;
 ";
 
-    /// A program may have calls and frames: a call that took the chain that stands where its own did in the text would
-    /// run code that was made for frames.
+    /// In a program with calls and frames, a call could run code for frames if chains were counted in text order.
     #[test]
-    fn chains_on_calls_are_found_beside_chains_on_ports() {
+    fn call_and_port_chains_both_found() {
         let text = format!(
             "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON packet 'eth0';
@@ -660,8 +669,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
 "
         );
         let checked = checked(&text);
-        let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-        let network = checked.network.unwrap_or_else(|| panic!("{told}"));
+        let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+        let network = checked.network.unwrap_or_else(|| panic!("{rendered}"));
         let compiled = Compiler::new(Box::new(Interp), 2, HashKey::from_seed(1)).compile(
             &network,
             &checked.sources,
@@ -676,21 +685,21 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         assert_eq!((chains, packets.ports.len()), (vec!["edge", "back"], 2));
     }
 
-    /// An update that left a trace before it was committed would make a dry run a change.
+    /// A dry run would be a change if a compilation left a trace before its commit.
     #[test]
-    fn what_is_compiled_and_not_committed_leaves_no_trace() {
+    fn uncommitted_compile_leaves_no_trace() {
         let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let program = |text: &str| {
             let checked = checked(text);
-            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
+            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            (checked.network.unwrap_or_else(|| panic!("{rendered}")), checked.sources)
         };
         let (old, old_text) = program(COUNT);
         let compiled = compiler.compile(&old, &old_text, &[]).expect("it is right");
         compiler.commit(compiled);
         let (more, more_text) = program(&COUNT.replace("AS count;", "AS count -> count AS again;"));
         assert_eq!(compiler.compile(&more, &more_text, &[]).expect("it fits").plan.version, 2);
-        // If `again` had stayed, its table's key could not be another now.
+        // If `again` had stayed, its table's key could not have another type now.
         let other = COUNT.replace("AS count;", "AS count AS again;").replace("size I64", "bytes I64");
         let (other, other_text) = program(&other);
         assert_eq!(compiler.compile(&other, &other_text, &[]).expect("it fits").plan.version, 2);
@@ -700,9 +709,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         assert_eq!(compiler.version(), 1);
     }
 
-    /// A call that is tried twice would be logged and counted twice, and nobody would know why.
+    /// A retried call would be logged and counted twice, without any visible reason.
     #[test]
-    fn what_must_not_run_twice_is_refused_behind_a_retry() {
+    fn side_effects_after_retry_are_refused() {
         let program = |stages: &str| {
             checked(&format!(
                 "CREATE TYPE cart FROM PROTO 'cart.proto';
@@ -731,8 +740,12 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
             "again -> shaped -> drawn",
         ] {
             let checked = program(good);
-            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            assert!(checked.diagnostics.is_empty(), "{good}:\n{told}");
+            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            assert!(
+                checked.diagnostics.is_empty(),
+                "{good}:\
+{rendered}"
+            );
         }
         let checked = program("count AS first -> again -> drawn -> shaped -> count");
         assert_eq!(codes(&checked.diagnostics), ["W0430"]);
@@ -740,10 +753,10 @@ CREATE CHAIN shop ON front -> cart AS {stages}; END;
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
     }
 
-    /// All calls of a worker would wait for one that looks at a million rows for each of a million rows. What it takes
-    /// for several workers counts, which is a lock more.
+    /// All calls of a worker would wait for a handler that visits a million rows for each of a million rows. The cost
+    /// for several workers counts, which includes a lock.
     #[test]
-    fn a_handler_that_calls_cannot_wait_for_is_refused() {
+    fn slow_handler_is_refused() {
         let scans = |inner: u64| {
             checked(&format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';
@@ -768,12 +781,17 @@ CREATE CHAIN shop ON front -> cart AS looks; END;
         assert!(scans(1).network.is_some());
     }
 
-    /// A queue that passes the check would be refused as it is to run: nobody had counted its steps.
+    /// The back end would refuse a queue that the check accepted without counting its steps.
     #[test]
-    fn a_handler_of_a_queue_has_so_many_steps() {
+    fn queue_handler_steps_are_limited() {
         let queue = |n: usize| {
             let sums: String = (0..n)
-                .map(|n| format!("    IF p.len > '{n} B' THEN SET seen = seen + {n}; END IF;\n"))
+                .map(|n| {
+                    format!(
+                        "    IF p.len > '{n} B' THEN SET seen = seen + {n}; END IF;\
+"
+                    )
+                })
                 .collect();
             checked(&format!(
                 "CREATE QUEUE long AS
@@ -787,14 +805,14 @@ CREATE LINK wan ON PORT lan QUEUE long;
 "
             ))
         };
-        let told = |checked: &Checked| {
+        let codes_and_notes = |checked: &Checked| {
             let steps = checked.diagnostics.iter().map(|diagnostic| diagnostic.message.clone());
             (codes(&checked.diagnostics), steps.collect::<Vec<_>>())
         };
         let steps = |n: &str| format!("this takes {n} once it is compiled, and 4096 are the most");
         for (n, steps) in [(683, steps("4100 steps")), (5_000, steps("16385 steps and more"))] {
             let long = queue(n);
-            assert_eq!(told(&long), (vec!["W0314"], vec![steps]));
+            assert_eq!(codes_and_notes(&long), (vec!["W0314"], vec![steps]));
             assert!(long.network.is_none());
         }
         let short = queue(682);
@@ -803,11 +821,11 @@ CREATE LINK wan ON PORT lan QUEUE long;
         assert_eq!(verify(&weft_opt::lower::queue(&network.queues[0])), Ok(()));
     }
 
-    /// A back end may refuse; whoever reads that has to learn which chain, and why.
+    /// A back end may refuse a program; the message has to name the chain and the reason.
     #[test]
-    fn a_refusal_of_the_back_end_names_the_chain_and_the_reason() {
-        struct Refuses;
-        impl Backend for Refuses {
+    fn backend_refusal_names_chain_and_why() {
+        struct RefusingBackend;
+        impl Backend for RefusingBackend {
             fn name(&self) -> &'static str {
                 "refuses"
             }
@@ -823,28 +841,34 @@ CREATE LINK wan ON PORT lan QUEUE long;
         }
         let checked = checked(COUNT);
         let network = checked.network.expect("it is right");
-        let refused = Compiler::new(Box::new(Refuses), 1, HashKey::from_seed(1)).compile(
+        let refused = Compiler::new(Box::new(RefusingBackend), 1, HashKey::from_seed(1)).compile(
             &network,
             &checked.sources,
             &[],
         );
         let refused = refused.err().expect("the back end refuses");
         assert_eq!(codes(&refused), ["W0502"]);
-        let told = render_all(&refused, &checked.sources, RenderOptions::default());
-        assert!(told.contains("chain `shop` cannot be run"), "{told}");
-        assert!(told.contains("the back end cannot express it: it has no tables"), "{told}");
+        let rendered = render_all(&refused, &checked.sources, RenderOptions::default());
+        assert!(rendered.contains("chain `shop` cannot be run"), "{rendered}");
+        assert!(rendered.contains("the back end cannot express it: it has no tables"), "{rendered}");
     }
 
     /// A refusal that points at the chain leaves its reader to search for the table.
     #[test]
-    fn state_that_does_not_fit_is_shown_where_it_is_declared() {
-        let text = COUNT.replace("  ON OPEN", "  VAR last I64;\n  ON OPEN UPSERT all KEY (1) SET n = n + 1;");
-        let text =
-            format!("CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\n{text}");
+    fn state_mismatch_points_at_declaration() {
+        let text = COUNT.replace(
+            "  ON OPEN",
+            "  VAR last I64;\
+  ON OPEN UPSERT all KEY (1) SET n = n + 1;",
+        );
+        let text = format!(
+            "CREATE TABLE all (user I64 PRIMARY KEY, n I64 = 0) MAX 9 ROWS EVICT OLDEST;\
+{text}"
+        );
         let program = |text: &str| {
             let checked = checked(text);
-            let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-            (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
+            let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+            (checked.network.unwrap_or_else(|| panic!("{rendered}")), checked.sources)
         };
         let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let (old, sources) = program(&text);
@@ -857,10 +881,13 @@ CREATE LINK wan ON PORT lan QUEUE long;
         ] {
             let (unfit, sources) = program(&text.replace(from, to));
             let refused = compiler.compile(&unfit, &sources, &[]).err().expect("it does not fit");
-            let told = render_all(&refused, &sources, RenderOptions::default());
-            assert!(told.contains(&format!("the running state of `{whose}` cannot be taken over")), "{told}");
+            let rendered = render_all(&refused, &sources, RenderOptions::default());
+            assert!(
+                rendered.contains(&format!("the running state of `{whose}` cannot be taken over")),
+                "{rendered}"
+            );
             let at = refused[0].span().expect("it is somewhere");
-            assert!(sources.slice(at).contains(to), "{told}");
+            assert!(sources.slice(at).contains(to), "{rendered}");
         }
     }
 }

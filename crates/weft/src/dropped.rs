@@ -1,4 +1,4 @@
-//! The state that a change leaves behind: what the program that runs keeps by a name that the new one does not have.
+//! The state that an update drops: tables and variables of the running program that the new one does not name.
 
 use std::collections::BTreeSet;
 use weft_api::Dropped;
@@ -8,7 +8,7 @@ use weft_engine::rules::TableView;
 use weft_engine::state::Bound;
 use weft_ir::program::{ChainProgram, Realisation, TableDecl};
 
-/// What runs of a program: on calls, and on ports.
+/// The running plans of a program: on calls, and on ports.
 pub(crate) type Plans<'a> = (&'a Plan, Option<&'a PacketPlan>);
 
 /// A chain of either kind.
@@ -18,12 +18,11 @@ struct Stateful<'a> {
     state: &'a Bound,
 }
 
-/// What of the state of `old` the plan `new` does not know: tables that have rows, and variables. Rows that a program
-/// gives itself are no state; those that a table of the controller was given while it ran are: `given` has these tables
-/// as they are now.
+/// The state of `old` that the plan `new` does not have: tables with rows, and variables. Rows in the program's text
+/// are no state; rows that a controller's table got at run time are. `given` has these tables as they are now.
 pub(crate) fn dropped(old: Plans<'_>, new: Plans<'_>, given: &[TableView]) -> Vec<Dropped> {
     let known: BTreeSet<String> = chains(new).flat_map(names).collect();
-    let mut gone: Vec<Dropped> = chains(old).flat_map(|chain| held(chain, &known, given)).collect();
+    let mut gone: Vec<Dropped> = chains(old).flat_map(|chain| state_without(chain, &known, given)).collect();
     gone.retain(|state| state.rows != Some(0));
     gone.sort_by(|a, b| a.what.cmp(&b.what));
     // Several chains may have the same shared table.
@@ -42,8 +41,8 @@ fn names(chain: Stateful<'_>) -> impl Iterator<Item = String> {
     tables.chain(var_names(chain))
 }
 
-/// The state of a chain that has no name in `known`.
-fn held<'a>(
+/// The state of a chain whose names are not in `known`.
+fn state_without<'a>(
     chain: Stateful<'a>,
     known: &'a BTreeSet<String>,
     given: &'a [TableView],
@@ -52,7 +51,7 @@ fn held<'a>(
     let of_tables = tables.filter_map(move |(at, table)| {
         let what = table_name(chain, table);
         let n_rows = || match table.realisation {
-            Realisation::Replicated => given_rows(chain, table, given),
+            Realisation::Replicated => rows_given_later(chain, table, given),
             kept => rows(chain, at, kept),
         };
         (!known.contains(&what)).then(|| Dropped { rows: Some(n_rows()), what })
@@ -61,8 +60,8 @@ fn held<'a>(
     of_tables.chain(vars.map(|what| Dropped { what, rows: None }))
 }
 
-/// The rows of a table of the controller that the text of its program does not have.
-fn given_rows(chain: Stateful<'_>, table: &TableDecl, given: &[TableView]) -> u64 {
+/// The number of rows of a controller's table that are not in its program's text.
+fn rows_given_later(chain: Stateful<'_>, table: &TableDecl, given: &[TableView]) -> u64 {
     let is_it = |view: &&TableView| {
         let of_chain = if table.owner.is_empty() { "" } else { &chain.program.name };
         (&*view.name.chain, &*view.name.instance, &*view.name.table)
@@ -83,7 +82,7 @@ fn var_names(chain: Stateful<'_>) -> impl Iterator<Item = String> {
     program.vars.iter().map(move |var| format!("var {}.{}.{}", program.name, var.owner, var.name))
 }
 
-/// The rows of a table of all workers.
+/// The rows of a table, summed over all workers.
 fn rows(chain: Stateful<'_>, table: usize, realisation: Realisation) -> u64 {
     let n = if realisation == Realisation::PerWorker { chain.state.workers() } else { 1 };
     (0..n).map(|worker| chain.state.table(table, worker).len()).sum()

@@ -1,24 +1,24 @@
-//! Why a command ends without success, and with which exit status.
+//! Why a command fails, and with which exit status.
 
 use crate::stderr;
 use core::fmt;
 use std::process::ExitCode;
 use weft_api::AtFault;
 
-/// A command's failure. What is said of it goes to standard error.
+/// A command's failure. Its text goes to standard error.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The input is at fault, and what is wrong has been said already.
-    Told,
-    /// The environment is at fault, and what is wrong has been said already.
-    ToldEnvironment,
-    /// A command that was run ended with this status, which is passed on.
-    Passed(u8),
+    /// The input is at fault, and the details are already printed.
+    Reported,
+    /// The environment is at fault, and the details are already printed.
+    ReportedEnvironment,
+    /// A command that Weft ran ended with this status; Weft ends with the same.
+    ChildStatus(u8),
     /// The input is at fault.
     Input(String),
-    /// The command line is at fault: what it asks for is well-formed, and not allowed as it stands. What would help.
+    /// The command line is at fault: it is well-formed, but not allowed as it stands. Has an optional help.
     Usage { what: String, help: Option<String> },
-    /// The environment is at fault: what, and what would help.
+    /// The environment is at fault: what, and an optional help.
     Environment { what: String, help: Option<String> },
 }
 
@@ -33,7 +33,7 @@ impl Fault {
         Self::Usage { what: what.to_string(), help: None }
     }
 
-    /// The same, with what would help.
+    /// Adds a help.
     pub(crate) fn with_help(self, help: impl fmt::Display) -> Self {
         match self {
             Self::Usage { what, .. } => Self::Usage { what, help: Some(help.to_string()) },
@@ -43,18 +43,18 @@ impl Fault {
         }
     }
 
-    /// That something was said already, with the exit status of who is at fault.
-    pub(crate) fn told(at_fault: AtFault) -> Self {
+    /// A failure that is already printed, with the exit status of this fault.
+    pub(crate) fn reported(at_fault: AtFault) -> Self {
         match at_fault {
-            AtFault::Program => Self::Told,
-            AtFault::Environment => Self::ToldEnvironment,
+            AtFault::Program => Self::Reported,
+            AtFault::Environment => Self::ReportedEnvironment,
         }
     }
 
-    /// What is to be said, in whole lines.
+    /// The message, in whole lines.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Told | Self::ToldEnvironment | Self::Passed(_) => String::new(),
+            Self::Reported | Self::ReportedEnvironment | Self::ChildStatus(_) => String::new(),
             Self::Input(what) | Self::Usage { what, help: None } | Self::Environment { what, help: None } => {
                 format!("weft: {what}\n")
             }
@@ -64,14 +64,14 @@ impl Fault {
         }
     }
 
-    /// Says it, and gives the exit status.
+    /// Prints the message, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         stderr::print(&self.text());
         ExitCode::from(match self {
-            Self::Told | Self::Input(_) => 1,
+            Self::Reported | Self::Input(_) => 1,
             Self::Usage { .. } => 2,
-            Self::Passed(status) => *status,
-            Self::ToldEnvironment | Self::Environment { .. } => 3,
+            Self::ChildStatus(status) => *status,
+            Self::ReportedEnvironment | Self::Environment { .. } => 3,
         })
     }
 }

@@ -1,7 +1,7 @@
-//! Work on a program, on a thread of its own: its stack has a stated size, and a panic ends the work alone.
+//! Work on a program, on a thread of its own: the stack has a known size, and a panic ends only this work.
 //!
-//! Recursion over a program is no deeper than the limits of [`weft_core::limits`] allow. The
-//! stack here has room for that, whichever thread asks: those of tokio and of the main program have others.
+//! Recursion over a program is no deeper than the limits of [`weft_core::limits`] allow. The stack here has room for
+//! that depth. Threads of tokio and of the main program have stacks of other sizes.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +12,17 @@ use weft_lang::diagnostic::{Diagnostic, code};
 /// The name of the threads.
 const NAME: &str = "weft-program";
 
-/// Why work has no result.
+/// Why a job has no result.
 #[derive(Debug)]
-pub(crate) enum Broken {
-    /// It panicked, with this message: a fault of Weft.
+pub(crate) enum JobError {
+    /// The job panicked with this message: a bug in Weft.
     Panicked(String),
-    /// The system gives no thread.
+    /// The system refused to start a thread.
     NoThread(std::io::Error),
 }
 
-impl Broken {
-    /// The same as a diagnostic.
+impl JobError {
+    /// The error as a diagnostic.
     pub(crate) fn diagnostic(&self) -> Diagnostic {
         match self {
             Self::Panicked(why) => {
@@ -42,24 +42,25 @@ impl Broken {
     }
 }
 
-/// Does the work, and waits for it.
+/// Does the work on a new thread, and waits for it.
 ///
 /// # Errors
-/// The work panicked, or there is no thread for it.
-pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Broken> {
+/// The work panicked, or the system refused a thread.
+pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, JobError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(NAME.to_owned()).stack_size(COMPILE_STACK_BYTES);
-        let thread = thread.spawn_scoped(scope, work).map_err(Broken::NoThread)?;
-        thread.join().map_err(|panic| Broken::Panicked(message(&*panic)))
+        let thread = thread.spawn_scoped(scope, work).map_err(JobError::NoThread)?;
+        thread.join().map_err(|panic| JobError::Panicked(message(&*panic)))
     })
 }
 
-/// Does a part of a job, on its thread. What the work changes is dropped, or left as it was, where it panics.
+/// Does a part of a job, on its thread. If the work panics, the values that it changes are dropped, or stay as they
+/// were.
 ///
 /// # Errors
 /// The work panicked.
-pub(crate) fn part<T>(work: impl FnOnce() -> T) -> Result<T, Broken> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Broken::Panicked(message(&*panic)))
+pub(crate) fn part<T>(work: impl FnOnce() -> T) -> Result<T, JobError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JobError::Panicked(message(&*panic)))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -71,9 +72,9 @@ fn message(panic: &(dyn Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// A fault of the compiler would end the caller, and with it a node.
+    /// A bug in the compiler would end the caller, and with it a node.
     #[test]
-    fn panic_in_a_job_is_an_error_of_it() {
+    fn panic_becomes_job_error() {
         let broken = run(|| -> u8 { panic!("of {}", "purpose") }).expect_err("it panicked");
         assert!(broken.diagnostic().message.ends_with("at this program: of purpose"), "{broken:?}");
         assert_eq!(broken.diagnostic().code, code::INTERNAL);
@@ -82,14 +83,14 @@ mod tests {
         assert!(broken.diagnostic().message.ends_with("at this program: of purpose"), "{broken:?}");
     }
 
-    /// Programs that the limits allow would overflow the stack of a thread that has less.
+    /// Programs within the limits would overflow the smaller stack of another thread.
     #[test]
-    fn job_has_the_stack_it_states() {
+    fn job_has_its_stack_size() {
         fn deep(left: usize) -> usize {
             let here = [left; 128];
             if left == 0 { 0 } else { 1 + deep(std::hint::black_box(&here)[0] - 1) }
         }
-        // Three quarters of it, where a thread of tokio has a thirtieth.
+        // Three quarters of the stack; a thread of tokio has a thirtieth.
         let frames = COMPILE_STACK_BYTES / 2048 / 4 * 3;
         assert_eq!(run(|| deep(frames)).ok(), Some(frames));
     }

@@ -1,33 +1,33 @@
-//! The keys that a person presses while a command shows something.
+//! Keys that a person presses while a command shows a page.
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long a look for a key takes, in the tenths of a second that a terminal counts.
+/// The timeout of a read, in the tenths of a second that a terminal counts in.
 const LOOK_DECISECONDS: u8 = 1;
 const LOOK: Duration = Duration::from_millis(100 * LOOK_DECISECONDS as u64);
 
-/// Standard input, key by key if it is a terminal. What the terminal was before, it is again when this is dropped.
+/// Standard input, key by key if it is a terminal. Dropping this restores the terminal's settings.
 pub(crate) struct Keys {
     before: Option<Termios>,
 }
 
 impl Keys {
-    /// Of the terminal that standard output shows something on; none where that is a file, or input is.
+    /// Reads keys if standard input and standard output are terminals; otherwise reads none.
     pub(crate) fn new() -> Self {
         let shown = stdin().is_terminal() && is_shown();
         Self { before: if shown { tcgetattr(stdin()).ok() } else { None } }
     }
 
-    /// Waits a moment for a key; its byte, if one was pressed.
+    /// Waits briefly for a key, and returns its byte if there was one.
     pub(crate) fn wait(&self) -> Option<u8> {
         let Some(before) = &self.before else {
             sleep(LOOK);
             return None;
         };
-        // Each time: a shell sets its own modes when the command was stopped and goes on.
+        // Each time, because a shell sets its own modes when a stopped command continues.
         let mut modes = before.clone();
         modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         modes.special_codes[SpecialCodeIndex::VMIN] = 0;
@@ -51,7 +51,7 @@ impl Keys {
 impl Drop for Keys {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // The terminal may be gone.
+            // Ignore errors: the terminal may be gone.
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);
         }
     }

@@ -1,8 +1,8 @@
-//! The standard library, as it was when this program was built: any file can `IMPORT 'library/...'`.
+//! The standard library, as of the build of this program. Any file can `IMPORT 'library/...'`.
 
 include!(concat!(env!("OUT_DIR"), "/library.rs"));
 
-/// The paths of all library files, as an `IMPORT` has them.
+/// The paths of all library files, as an `IMPORT` names them.
 pub(crate) fn paths() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }

@@ -2,10 +2,10 @@
 //!
 //! | event | level | when |
 //! | --- | --- | --- |
-//! | `start`, `run` | info | the node runs; what it runs, a line for each route, chain and link |
-//! | `note` | warn | something about a device that is to be known |
-//! | `apply` | info | another version runs: who asked, and what it changes |
-//! | `refuse` | warn | a program or a change was not taken |
+//! | `start`, `run` | info | the node runs; a line for each route, chain and link |
+//! | `note` | warn | a remark about a device |
+//! | `apply` | info | another version runs: who requested it, and what it changes |
+//! | `refuse` | warn | the node refused a program or a change |
 //! | `name` | info, warn | the name of an endpoint has other addresses, or none |
 //! | `endpoint` | info, warn | an endpoint is up, or down and why |
 //! | `port` | info, warn | the device of a port is back, or gone |
@@ -13,8 +13,8 @@
 //! | `exhausted` | warn | a limit was reached, or a peer was refused, by reason |
 //! | `stop` | info | the node stops, and has stopped |
 //!
-//! Peers may flood a node, so a kind of event has [`LINES_MAX`] lines in [`WINDOW`]; the next line after it tells how
-//! many were left out.
+//! Peers may flood a node, so each kind of event has at most [`LINES_MAX`] lines in [`WINDOW`]. The next line of this
+//! kind gives the number of suppressed ones.
 
 use crate::stderr;
 use core::fmt;
@@ -27,10 +27,10 @@ use weft_core::text::{escape, escape_lines};
 
 /// Lines of one kind of event in a [`WINDOW`].
 pub(crate) const LINES_MAX: u32 = 32;
-/// The time in which the lines of a kind are counted.
+/// The period over which the lines of a kind are counted.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
-/// How much an event matters, the most first.
+/// The importance of an event, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Level {
     /// The node cannot go on
@@ -43,7 +43,7 @@ pub(crate) enum Level {
     Debug,
 }
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// Time, level, sentence
@@ -52,7 +52,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A log. Clones write to the same.
+/// A handle of the log. Clones write to the same log.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
@@ -62,32 +62,32 @@ pub(crate) struct Log {
 struct Shared {
     level: Level,
     format: Format,
-    written: Mutex<Written>,
+    written: Mutex<Terminal>,
 }
 
-/// What stands on standard error.
+/// The state of standard error.
 #[derive(Debug, Default)]
-struct Written {
-    /// Lines of a table that stands above the cursor.
+struct Terminal {
+    /// Lines of the table above the cursor.
     table_lines: usize,
-    kinds: BTreeMap<&'static str, Kind>,
+    kinds: BTreeMap<&'static str, KindWindow>,
 }
 
 /// The lines of one kind of event in the current window.
 #[derive(Debug)]
-struct Kind {
+struct KindWindow {
     began: Instant,
     lines: u32,
     left_out: u64,
 }
 
 impl Log {
-    /// A log of the events that matter at least so much.
+    /// A log of events of at least this level.
     pub(crate) fn new(format: Format, level: Level) -> Self {
         Self { shared: Arc::new(Shared { level, format, written: Mutex::default() }) }
     }
 
-    /// Writes what has happened: a sentence, and what it is about as data.
+    /// Logs an event: a sentence, and its data as fields.
     pub(crate) fn event(&self, level: Level, event: &'static str, text: &str, fields: &[(&str, Value)]) {
         if level > self.shared.level {
             return;
@@ -95,11 +95,11 @@ impl Log {
         let mut written = self.lock();
         let Some(left_out) = written.admit(event, Instant::now()) else { return };
         written.erase_table();
-        let line = Line { time: now(), level, event, text, fields, left_out };
+        let line = LogEvent { time: now(), level, event, text, fields, left_out };
         stderr::print(&format!("{}\n", line.written(self.shared.format)));
     }
 
-    /// Shows a table below the last line, in the place of the one before if the lines can be taken back.
+    /// Shows a table below the last line. On a terminal it replaces the previous table.
     pub(crate) fn show_table(&self, text: &str, is_terminal: bool) {
         let mut written = self.lock();
         written.erase_table();
@@ -109,21 +109,21 @@ impl Log {
         }
     }
 
-    /// Writes what a command has to say beside the events of its node.
-    pub(crate) fn say(&self, text: &str) {
+    /// Prints text of a command that is no event of its node.
+    pub(crate) fn print(&self, text: &str) {
         self.lock().erase_table();
         stderr::line(format_args!("{text}"));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Written> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Terminal> {
         self.shared.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Written {
-    /// Whether a line of this kind may be written now, and how many were left out since the last.
+impl Terminal {
+    /// The number of suppressed lines of this kind, if the window has room for another line.
     fn admit(&mut self, event: &'static str, now: Instant) -> Option<u64> {
-        let kind = self.kinds.entry(event).or_insert(Kind { began: now, lines: 0, left_out: 0 });
+        let kind = self.kinds.entry(event).or_insert(KindWindow { began: now, lines: 0, left_out: 0 });
         if now.duration_since(kind.began) >= WINDOW {
             (kind.began, kind.lines) = (now, 0);
         }
@@ -143,19 +143,19 @@ impl Written {
     }
 }
 
-/// One event.
-struct Line<'a> {
+struct LogEvent<'a> {
     time: Time,
     level: Level,
     event: &'static str,
     text: &'a str,
     fields: &'a [(&'a str, Value)],
-    /// Events of this kind since the last line that were not written.
+    /// Suppressed events of this kind since the last line.
     left_out: u64,
 }
 
-impl Line<'_> {
-    /// The line. Peers, and who asks for a change, choose parts of it: it stays one line, and moves no cursor.
+impl LogEvent<'_> {
+    /// The event as a line. Peers and clients choose parts of it, so it is escaped: it stays one line and moves no
+    /// cursor.
     fn written(&self, format: Format) -> String {
         let time = weft_io::timestamp(self.time.0);
         match format {
@@ -202,13 +202,13 @@ fn now() -> Time {
 mod tests {
     use super::*;
 
-    fn line<'a>(text: &'a str, fields: &'a [(&'a str, Value)], left_out: u64) -> Line<'a> {
-        Line { time: Time(1_500_000_000), level: Level::Warn, event: "apply", text, fields, left_out }
+    fn line<'a>(text: &'a str, fields: &'a [(&'a str, Value)], left_out: u64) -> LogEvent<'a> {
+        LogEvent { time: Time(1_500_000_000), level: Level::Warn, event: "apply", text, fields, left_out }
     }
 
-    /// Who chooses a name could write lines of a log that never were, or move the cursor of who reads it.
+    /// A client could forge log lines with a chosen name, or move the cursor of a reader's terminal.
     #[test]
-    fn hostile_text_stays_one_line() {
+    fn hostile_text_stays_on_one_line() {
         let fields = [("by", Value::from("eve\x1b[2J\nroot"))];
         let hostile = line("by eve\x1b[2J\nroot", &fields, 0);
         for format in [Format::Text, Format::Json] {
@@ -220,16 +220,16 @@ mod tests {
         assert_eq!((&read["level"], &read["event"]), (&"warn".into(), &"apply".into()));
     }
 
-    /// A flood of one kind would push out what else there is to read, or fill the disk.
+    /// A flood of one kind would hide all other events, or fill the disk.
     #[test]
-    fn flood_of_a_kind_is_counted_and_no_other_is_left_out() {
-        let (mut written, begun) = (Written::default(), Instant::now());
+    fn event_flood_leaves_other_kinds() {
+        let (mut written, begun) = (Terminal::default(), Instant::now());
         let admitted = (0..100).filter(|_| written.admit("endpoint", begun).is_some()).count();
         assert_eq!(admitted, LINES_MAX as usize);
         assert_eq!(written.admit("apply", begun), Some(0));
         assert_eq!(written.admit("endpoint", begun + WINDOW), Some(100 - u64::from(LINES_MAX)));
         assert_eq!(written.admit("endpoint", begun + WINDOW), Some(0));
-        let told = line("an endpoint is down", &[], 68).written(Format::Text);
-        assert!(told.ends_with("warn  an endpoint is down (68 more of this kind were left out)"), "{told}");
+        let text = line("an endpoint is down", &[], 68).written(Format::Text);
+        assert!(text.ends_with("warn  an endpoint is down (68 more of this kind were left out)"), "{text}");
     }
 }

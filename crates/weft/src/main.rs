@@ -1,15 +1,15 @@
 //! `weft`: check, run, update and measure an application-defined network.
 
-#![warn(clippy::print_stderr, reason = "`eprint!` panics where nobody reads: `stderr` says what to do then")]
+#![warn(clippy::print_stderr, reason = "`eprint!` panics on a closed pipe; `stderr` handles it")]
 
 mod admin;
 mod bench;
-mod chance;
 mod changes;
 mod cli;
 mod client;
 mod commands;
 mod compile;
+mod definition_files;
 mod dropped;
 mod fault;
 mod job;
@@ -18,32 +18,32 @@ mod keys;
 #[path = "../../weft-lang/tests/support/large.rs"]
 mod large;
 mod library;
-mod lines;
-mod live;
 mod log;
 mod lsp;
 mod memory;
 mod metrics;
+mod missing_args;
 mod natives;
 mod open_files;
 mod ordering;
 mod packets;
+mod parallel_backend;
 mod private;
 mod progress;
 mod recording_file;
 mod repeats;
 mod running;
+mod seeds;
 mod signals;
 mod sink_files;
 mod source;
+mod status_table;
 mod stderr;
 mod stdout;
 mod svg;
 mod table;
-mod together;
 mod token;
 mod trace_file;
-mod wanting;
 mod watch;
 
 use clap::CommandFactory as _;

@@ -1,4 +1,4 @@
-//! The memory that a program may take at most, and how much there is for it.
+//! The memory limit of a program: the limit itself, and the worst-case use of a program.
 
 use std::path::{Path, PathBuf};
 use weft_core::table::Table;
@@ -7,36 +7,36 @@ use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::Network;
 use weft_lang::types;
 
-/// The most that a program may take, and who says so.
+/// The memory that a program may use, and the origin of this limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
+pub(crate) struct MemoryLimit {
     bytes: u64,
-    /// As the end of a sentence.
+    /// The origin, as the end of a sentence.
     by: String,
 }
 
-/// What a part of a program takes when it is full.
+/// The memory of one part of a program when it is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     what: String,
     bytes: u64,
 }
 
-/// Parts that are named where a program takes too much.
-const PARTS_TOLD: usize = 5;
+/// The number of parts that an error lists.
+const PARTS_SHOWN: usize = 5;
 
-impl Most {
-    /// What an option says, as `512 MiB`.
+impl MemoryLimit {
+    /// Parses an option such as `512 MiB`.
     ///
     /// # Errors
-    /// It is no size.
+    /// The text is no size.
     pub(crate) fn of_option(text: &str) -> Result<u64, String> {
         types::size(text)
             .filter(|bytes| *bytes > 0)
             .ok_or_else(|| "a size is written as in `512 MiB` or `2 GB`".to_owned())
     }
 
-    /// The option's, if it is there; else what the system leaves to this process, if it says so.
+    /// The limit of the option; without an option, the limit that the system sets for this process, if any.
     pub(crate) fn of_node(option: Option<u64>) -> Option<Self> {
         let of_option = option.map(|bytes| Self { bytes, by: "`--memory` allows".to_owned() });
         of_option.or_else(|| {
@@ -46,15 +46,15 @@ impl Most {
         })
     }
 
-    /// The option's, if it is there.
+    /// The limit of the option, if there is one.
     pub(crate) fn of_check(option: Option<u64>) -> Option<Self> {
         option.and_then(|bytes| Self::of_node(Some(bytes)))
     }
 
-    /// Reports a program that may take more.
+    /// Checks a program against the limit.
     ///
     /// # Errors
-    /// It may.
+    /// The program may use more.
     pub(crate) fn keep<'p>(
         &self,
         network: &Network,
@@ -69,7 +69,7 @@ impl Most {
         parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
         let message = format!("the program may take {}, and {} {}", shown(all), self.by, shown(self.bytes));
         let mut diagnostic = Diagnostic::error(code::OVER_MEMORY, message);
-        for part in parts.iter().take(PARTS_TOLD) {
+        for part in parts.iter().take(PARTS_SHOWN) {
             diagnostic = diagnostic.with_note(format!("{} may take {}", part.what, shown(part.bytes)));
         }
         let help = "give tables a smaller MAX and queues a smaller LIMIT, or more memory: `--memory SIZE` says how \
@@ -78,8 +78,8 @@ impl Most {
     }
 }
 
-/// What the parts of a program take when they are full: rows of tables as their MAX says, packets of queues as their
-/// LIMIT. Memory is taken as they fill.
+/// The memory of a program's parts when they are full: rows of tables up to their MAX, packets of queues up to their
+/// LIMIT. The memory is allocated as they fill.
 fn parts<'p>(
     network: &Network,
     programs: impl IntoIterator<Item = &'p ChainProgram>,
@@ -88,7 +88,7 @@ fn parts<'p>(
     let mut parts: Vec<Part> = Vec::new();
     for program in programs {
         for table in &program.tables {
-            // A table of no element is the same one in all chains.
+            // A table without an owner is shared by all chains.
             let what = match table.owner.is_empty() {
                 true => format!("table `{}`", table.spec.name),
                 false => format!("table `{}.{}.{}`", program.name, table.owner, table.spec.name),
@@ -110,11 +110,11 @@ fn parts<'p>(
     parts
 }
 
-/// The least of the limits of a process's control group and of those above it; None if there is none. `membership` is
-/// what `/proc/self/cgroup` says, and `root` is where the groups are.
+/// The least limit of a process's control group and of the groups above it; None without a limit. `membership` is the
+/// text of `/proc/self/cgroup`, and `root` is the folder of the groups.
 fn least(membership: &str, root: &Path) -> Option<u64> {
     let limit = |file: &Path| -> Option<u64> {
-        // Version 2 says `max` where there is none, version 1 a number larger than any memory.
+        // Version 2 has `max` for no limit, version 1 a number larger than any memory.
         let bytes = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
         (bytes < 1 << 60).then_some(bytes)
     };
@@ -128,7 +128,7 @@ fn least(membership: &str, root: &Path) -> Option<u64> {
             }
             _ => return None,
         };
-        // In a container the group may be shown by the name that it has outside, where nothing of it is seen.
+        // A container may see the name that its group has outside, where the path does not exist.
         let group: PathBuf = base.join(group.trim_start_matches('/'));
         let groups = group.ancestors().take_while(|at| at.starts_with(&base)).map(Path::to_path_buf);
         groups.filter_map(|at| limit(&at.join(file))).min()
@@ -136,7 +136,7 @@ fn least(membership: &str, root: &Path) -> Option<u64> {
     membership.lines().filter_map(of_line).min()
 }
 
-/// A size for a person.
+/// A size for people.
 fn shown(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
@@ -149,9 +149,9 @@ fn shown(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// A node in a container would be ended by the system for a program that it had taken.
+    /// The system would kill a node in a container for a program that the node had accepted.
     #[test]
-    fn least_limit_of_all_groups_counts() {
+    fn least_cgroup_limit_wins() {
         let root = std::env::temp_dir().join(format!("weft-cgroup-{}", std::process::id()));
         let write = |path: &str, text: &str| {
             let path = root.join(path);
@@ -173,13 +173,13 @@ mod tests {
         std::fs::remove_dir_all(root).expect("it is removed");
     }
 
-    /// A limit of which the text was read otherwise would refuse programs, or none.
+    /// A wrongly parsed limit would refuse good programs, or none.
     #[test]
-    fn sizes_of_the_option_have_units() {
-        assert_eq!(Most::of_option("512 MiB"), Ok(512 << 20));
-        assert_eq!(Most::of_option("2 GB"), Ok(2 << 30));
+    fn memory_option_parses_units() {
+        assert_eq!(MemoryLimit::of_option("512 MiB"), Ok(512 << 20));
+        assert_eq!(MemoryLimit::of_option("2 GB"), Ok(2 << 30));
         for wrong in ["", "0 B", "-1 MiB", "much"] {
-            assert!(Most::of_option(wrong).is_err(), "{wrong}");
+            assert!(MemoryLimit::of_option(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The counters of a node in the text format of Prometheus.
 //!
-//! A family is written once, with its `# HELP` and `# TYPE`, and all of its samples follow. What the sinks of a
-//! program give are families of their own, named `weft_SINK_COLUMN`; [`check`] refuses programs in which two of them
-//! would be one.
+//! Each family is written once, with its `# HELP` and `# TYPE`, followed by all of its samples. The sinks of a program
+//! have their own families, named `weft_SINK_COLUMN`. [`check`] refuses programs in which two of them would collide.
 
 use crate::running::RowsRefused;
 use crate::running::{link_drops, port_drops};
@@ -19,7 +18,7 @@ use weft_io::writer::{Series, SinkMetrics};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Element, Network, Sink, SinkTarget};
 
-/// A number of an endpoint.
+/// Reads a counter of an endpoint.
 type EndpointCount = fn(&EndpointStats) -> u64;
 
 /// Bounds of the latency histogram's buckets, in microseconds.
@@ -90,10 +89,10 @@ const GROUP_PORT_UP: &str = "weft_group_port_up";
 const PACKETS_DROPPED: &str = "weft_packets_dropped_total";
 const TUPLES: &str = "weft_element_tuples_total";
 
-/// Labels that every series of a sink has.
+/// Labels of every series of a sink.
 const SINK_LABELS: [&str; 2] = ["chain", "instance"];
 
-/// The whole page.
+/// Renders the whole page.
 pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsRefused) -> String {
     let mut page = Page::default();
     let stats = &node.stats;
@@ -140,14 +139,14 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsR
     page.0
 }
 
-/// Values of sinks that would be told under one name, or under a name that the node has itself.
+/// Refuses values of sinks whose names collide with each other, or with the node's own families.
 pub(crate) fn check(network: &Network) -> Vec<Diagnostic> {
     let instances = network.chains.iter().flat_map(|chain| &chain.instances);
     let mut of_elements: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for instance in instances {
         let sinks = instance.sinks.iter().enumerate();
-        let told = sinks.filter(|(_, target)| **target == SinkTarget::Metrics).map(|(at, _)| at);
-        of_elements.entry(instance.element).or_default().extend(told);
+        let to_metrics = sinks.filter(|(_, target)| **target == SinkTarget::Metrics).map(|(at, _)| at);
+        of_elements.entry(instance.element).or_default().extend(to_metrics);
     }
     let element =
         |(element, sinks): (usize, BTreeSet<usize>)| check_element(&network.elements[element], &sinks);
@@ -189,13 +188,13 @@ fn duplicate(what: String, sink: &Sink) -> Diagnostic {
         .with_help("give the sink or the column another name")
 }
 
-/// Whether a name is that of a family, or of the samples that a histogram has.
+/// Whether a name is that of a family, or of a histogram's samples.
 fn is_of_family(name: &str, family: &str) -> bool {
     let ending = name.strip_prefix(family);
     ending.is_some_and(|ending| ending.is_empty() || ["_bucket", "_sum", "_count"].contains(&ending))
 }
 
-/// What is held as bytes is a label; the other types are values.
+/// Columns of byte types are labels; the others are values.
 fn is_label(ty: Type) -> bool {
     ty.repr() == Repr::Bytes
 }
@@ -204,7 +203,7 @@ fn family_name(sink: &str, column: &str) -> String {
     format!("weft_{}_{}", plain(sink), plain(column))
 }
 
-/// A name as metrics and labels may have it: whatever is no letter, digit or underscore becomes an underscore.
+/// A valid name of a metric or label: characters other than letters, digits and underscores become underscores.
 fn plain(name: &str) -> String {
     let mut plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if plain.starts_with(|c: char| c.is_ascii_digit()) {
@@ -391,7 +390,7 @@ impl Page {
         }
     }
 
-    /// What the sinks of this program and of those before it gave.
+    /// The values of sinks, of this program and of earlier ones.
     fn sinks(&mut self, sinks: &SinkMetrics) {
         let mut families: BTreeMap<String, Vec<(Series, f64)>> = BTreeMap::new();
         for (series, value) in sinks.values() {
@@ -399,17 +398,17 @@ impl Page {
         }
         for (name, all) in families {
             self.head(&name, kind_of(&name), "Given by a sink of the program");
-            // Two elements of two versions may have given one name to different things: the first stands.
-            let mut told = BTreeSet::new();
+            // Two versions may use one name with different types: the first stands.
+            let mut seen = BTreeSet::new();
             for (series, value) in &all {
                 let columns = series.labels.iter().map(|(column, text)| (plain(column), text.clone()));
                 let [chain, instance] = SINK_LABELS.map(str::to_owned);
                 let mut labels = vec![(chain, series.chain.clone()), (instance, series.instance.clone())];
                 labels.extend(columns);
                 let labels: Vec<_> = labels.iter().map(|(l, text)| (l.as_str(), text.as_str())).collect();
-                // Texts that differ may be shown alike, as a control and its escape are.
+                // Different texts may print the same, such as a control character and its escape.
                 let labels = shown(&labels);
-                if told.insert(labels.clone()) {
+                if seen.insert(labels.clone()) {
                     writeln!(self.0, "{name}{labels} {value}").expect("a string takes all text");
                 }
             }
@@ -417,12 +416,12 @@ impl Page {
     }
 }
 
-/// Whether a value of a sink only rises: its name says so, as Prometheus names counters.
+/// The kind of a sink's value: by Prometheus's naming, a name that ends in `_total` is a counter.
 fn kind_of(family: &str) -> &'static str {
     if family.ends_with("_total") { "counter" } else { "gauge" }
 }
 
-/// What tells one element from another.
+/// The labels that identify an element.
 struct Labels<'a> {
     chain: &'a str,
     version: String,
@@ -435,14 +434,15 @@ impl Labels<'_> {
     }
 }
 
-/// Labels as a sample has them: `{chain="shop",user="ann"}`, or nothing.
+/// Labels in a sample: `{chain="shop",user="ann"}`, or nothing.
 fn shown(labels: &[(&str, &str)]) -> String {
     let pairs: Vec<_> = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
     if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
 }
 
-/// Text format, "Comments, help text, and type information": backslash, quote and line feed are escaped in a label's
-/// value, and no other escape is known. What could mislead on a terminal becomes its escape as a text.
+/// Escapes by the text format ("Comments, help text, and type information"): backslash, quote and line feed in a
+/// label's value, and nothing else. Characters that could mislead on a terminal are first replaced by their escapes as
+/// text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -468,7 +468,7 @@ mod tests {
     /// A sample: name, labels, value.
     type Sample = (String, BTreeMap<String, String>, f64);
 
-    /// Reads a page as a scraper does, and panics where it breaks the format.
+    /// Parses a page as a scraper does, and panics on a format error.
     fn parse(page: &str) -> Vec<Sample> {
         let mut samples: Vec<Sample> = Vec::new();
         let mut family = String::new();
@@ -528,9 +528,9 @@ mod tests {
         }
     }
 
-    /// One line that a scraper does not take costs all the metrics of the node.
+    /// One line that a scraper rejects costs all the metrics of the node.
     #[test]
-    fn a_scraper_reads_the_whole_page() {
+    fn scraper_parses_metrics_page() {
         let mut node = NodeStats::default();
         node.stats.chains = vec![chain("shop", 1), chain("shop", 2), chain("o\"d\\d\nname", 2)];
         node.retired = vec![("shop".to_owned(), chain("shop", 0).elements)];
@@ -553,10 +553,10 @@ mod tests {
         };
         sinks.set(series("by user", "n", &[("the user", "a\\\"\n{},=b")]), 1.5);
         sinks.set(series("by user", "n", &[("the user", "c")]), 2.5);
-        // A control and its escape are shown alike: the page has one of them.
+        // A control character and its escape print the same: the page has one of them.
         sinks.set(series("by user", "n", &[("the user", "\u{9b}2J\u{202e}")]), 3.5);
         sinks.set(series("by user", "n", &[("the user", "\\u009b2J\\u202e")]), 4.5);
-        // Two versions of a program may have meant different things by one name.
+        // Two versions of a program may use one name for different values.
         sinks.set(series("sums", "calls_total", &[]), 5.0);
         sinks.set(series("a", "b_c", &[]), 1.0);
         sinks.set(series("a_b", "c", &[]), 2.0);
@@ -575,14 +575,14 @@ mod tests {
         assert_eq!(find("weft_by_user_n", "the_user", "a\\\"\n{},=b"), [1.5]);
         assert_eq!(find("weft_by_user_n", "the_user", "\\u009b2J\\u202e").len(), 1);
         assert_eq!(find("weft_a_b_c", "", ""), [1.0]);
-        // A counter that is told as a gauge has no rate, and a gauge that is told as a counter a wrong one.
+        // A counter with the type gauge has no rate; a gauge with the type counter has a wrong rate.
         let is_of_kind = |name: &str, kind: &str| page.contains(&format!("# TYPE {name} {kind}\n"));
         assert!(is_of_kind("weft_sums_calls_total", "counter") && is_of_kind("weft_by_user_n", "gauge"));
     }
 
-    /// Two values under one name would overwrite each other, and nobody could tell.
+    /// Two values under one name would silently overwrite each other.
     #[test]
-    fn metrics_that_would_be_one_are_refused() {
+    fn colliding_metrics_are_refused() {
         let check = |sinks: &str, names: &str| {
             let text = format!(
                 "CREATE LISTENER front ON tcp '127.0.0.1:0';

@@ -1,7 +1,7 @@
-//! The native functions of a plan: reads their keys, and makes them ready.
+//! Prepares the native functions of a plan, and reads their keys.
 
-use crate::chance::random_bytes;
-use crate::private::{self, OthersMayNot};
+use crate::private::{self, ForbiddenAccess};
+use crate::seeds::random_bytes;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use weft_lang::hir;
 use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, PrepareError, Secrets, is_key_public, prepare};
 use zeroize::Zeroizing;
 
-/// Makes the functions of a program ready, in their order.
+/// Prepares the functions of a program, in order.
 ///
 /// # Errors
-/// A diagnostic for each that cannot be: at its declaration, or else at `place`.
+/// A diagnostic for each function that cannot be prepared: at its declaration, or else at `place`.
 pub(crate) fn of(
     network: &hir::Network,
     program: &ChainProgram,
@@ -35,7 +35,8 @@ pub(crate) fn of(
     if refused.is_empty() { Ok(ready) } else { Err(refused) }
 }
 
-/// Warnings for declared functions that could not run here: where a network is checked it need not be run.
+/// Warnings for declared functions that could not run on this machine. They are no errors: the machine that checks a
+/// network need not run it.
 pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     let declared = network.functions.iter().filter(|function| function.native.info().needs_key);
     let decl = |function: &hir::NativeFunction| NativeDecl {
@@ -49,7 +50,7 @@ pub(crate) fn warnings(network: &hir::Network) -> Vec<Diagnostic> {
     let warning = |function: &hir::NativeFunction| {
         let decl = decl(function);
         let key = key_of(&decl).map_err(PrepareError::Key);
-        // What it is prepared with is thrown away, so that any entropy will do.
+        // The result is thrown away, so any entropy will do.
         let prepared = key.and_then(|key| {
             prepare(
                 &decl,
@@ -88,14 +89,14 @@ fn code_of(why: &PrepareError) -> Code {
     }
 }
 
-/// The bytes of the key that a declaration names; they are overwritten once they are not needed any more.
+/// The bytes of the key that a declaration names. They are overwritten after use.
 fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     let text = |name: &str| match decl.options.iter().find(|(known, _)| known == name) {
         Some((_, Value::Bytes(text))) => Some(String::from_utf8_lossy(text).into_owned()),
         _ => None,
     };
     if let Some(path) = text("key_file") {
-        let others = if is_key_public(decl) { OthersMayNot::Write } else { OthersMayNot::ReadOrWrite };
+        let others = if is_key_public(decl) { ForbiddenAccess::Write } else { ForbiddenAccess::ReadOrWrite };
         let key = read_key(Path::new(&path), others);
         return key.map(Some).map_err(|error| format!("its key `{path}` cannot be read: {error}"));
     }
@@ -106,9 +107,9 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     }
 }
 
-fn read_key(path: &Path, others: OthersMayNot) -> std::io::Result<Zeroizing<Vec<u8>>> {
+fn read_key(path: &Path, others: ForbiddenAccess) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let file = private::open(path, others)?;
-    // Room for all of it from the start: what a growing buffer leaves behind is not overwritten.
+    // Reserve all of it now: the old copies of a growing buffer would not be overwritten.
     let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX + 1));
     file.take(KEY_BYTES_MAX as u64 + 1).read_to_end(&mut key)?;
     Ok(key)
@@ -155,13 +156,13 @@ CREATE CHAIN shop ON front -> cart AS e; END;
 
     const SEAL: &str = "CREATE FUNCTION seal (TEXT) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH";
 
-    /// A network that is checked where it does not run must pass; one that runs without its key must not.
+    /// A machine without the key must be able to check the network, but not to run it.
     #[test]
-    fn a_missing_key_is_a_warning_at_check_and_the_environments_fault_at_run() {
+    fn missing_key_warns_check_fails_run() {
         let option = "(key_env = 'WEFT_TEST_HAS_NO_SUCH_KEY');";
         let checked = checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0");
-        let told = shown(&checked);
-        assert!(told.contains("warning[W0504]: `seal` could not run on this machine"), "{told}");
+        let rendered = shown(&checked);
+        assert!(rendered.contains("warning[W0504]: `seal` could not run on this machine"), "{rendered}");
         let network = checked.network.expect("a warning is no error");
         let refused = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).compile(
             &network,
@@ -173,52 +174,60 @@ CREATE CHAIN shop ON front -> cart AS e; END;
         assert!(matches!(at_fault(&refused), AtFault::Environment));
     }
 
-    /// What a diagnostic prints ends up in logs.
+    /// A key in a diagnostic would end up in logs.
     #[test]
-    fn a_key_that_does_not_fit_is_not_shown() {
+    fn wrong_size_key_is_not_printed() {
         let path = std::env::temp_dir().join(format!("weft-short-key-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.as_mut().expect("the folder can be written");
         file.write_all(b"too short to be one").expect("the file takes it");
         let option = format!("(key_file = '{}');", path.display());
-        let told = shown(&checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0"));
+        let rendered = shown(&checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0"));
         std::fs::remove_file(&path).expect("it was written");
-        assert!(told.contains("W0504") && told.contains("it needs 32 bytes"), "{told}");
-        assert!(!told.contains("too short to be one"), "{told}");
+        assert!(rendered.contains("W0504") && rendered.contains("it needs 32 bytes"), "{rendered}");
+        assert!(!rendered.contains("too short to be one"), "{rendered}");
     }
 
     #[test]
-    fn key_that_others_may_read_is_refused() {
+    fn readable_key_file_is_refused() {
         // Every user of the machine would know the key of the network; a public key is for all to know.
         let path = std::env::temp_dir().join(format!("weft-shared-key-{}", std::process::id()));
-        let told = |mode, text: &str, function: &str, call: &str| {
+        let rendered = |mode, text: &str, function: &str, call: &str| {
             std::fs::write(&path, text).expect("the folder can be written");
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("the file is ours");
-            let told = shown(&checked(&function.replace("KEY", &path.display().to_string()), call));
+            let rendered = shown(&checked(&function.replace("KEY", &path.display().to_string()), call));
             std::fs::remove_file(&path).expect("it was written");
-            told
+            rendered
         };
         let seal = |mode| {
-            told(mode, &"0f".repeat(32), &format!("{SEAL} (key_file = 'KEY');"), "length(seal(method)) > 0")
+            rendered(
+                mode,
+                &"0f".repeat(32),
+                &format!("{SEAL} (key_file = 'KEY');"),
+                "length(seal(method)) > 0",
+            )
         };
         assert_eq!(seal(0o600), "");
         for mode in [0o640, 0o604, 0o644] {
-            let told = seal(mode);
-            assert!(told.contains("W0504") && told.contains(&format!("mode {mode:04o}")), "{told}");
-            assert!(told.contains(&format!("chmod go= {}", path.display())), "{told}");
+            let rendered = seal(mode);
+            assert!(
+                rendered.contains("W0504") && rendered.contains(&format!("mode {mode:04o}")),
+                "{rendered}"
+            );
+            assert!(rendered.contains(&format!("chmod go= {}", path.display())), "{rendered}");
         }
         let public = include_str!("../../../tests/keys/rs256.pem");
         let verify = "CREATE FUNCTION token (TEXT) RETURNS TEXT? AS NATIVE 'jwt_verify'
             WITH (algorithm = 'RS256', key_file = 'KEY');";
-        let verify = |mode| told(mode, public, verify, "token(method) IS NOT NULL");
+        let verify = |mode| rendered(mode, public, verify, "token(method) IS NOT NULL");
         assert_eq!(verify(0o644), "");
         assert!(verify(0o664).contains("lets other users change it"));
     }
 
-    /// A pattern of a few characters can stand for a machine of megabytes.
+    /// A pattern of a few characters can compile to a machine of megabytes.
     #[test]
-    fn a_pattern_that_is_too_large_is_refused_when_it_is_prepared() {
+    fn oversized_pattern_is_refused() {
         let checked = checked("", r"regex_match(method, '\w{500}\w{500}')");
         let network = checked.network.as_ref().unwrap_or_else(|| panic!("{}", shown(&checked)));
         let refused =

@@ -1,4 +1,4 @@
-//! In which order the elements of a chain run, by what a running node has counted of them.
+//! Chooses the order of a chain's elements from the counters of a running node.
 
 use weft_core::abi::Counters;
 use weft_engine::stats::ChainStats;
@@ -7,8 +7,8 @@ use weft_lang::hir::Network;
 use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::plan::{self, Context, Crossing, DeadField, Figures, Input, Level, Pair, Plan};
 
-/// A chain with all that its order is chosen by, and the order.
-pub(crate) struct Ordered {
+/// The order of a chain, with everything that the choice depends on.
+pub(crate) struct PlannedChain {
     pub(crate) effects: ChainEffects,
     pub(crate) context: Context,
     pub(crate) level: Level,
@@ -16,26 +16,27 @@ pub(crate) struct Ordered {
     pub(crate) crossings: Vec<Crossing>,
     pub(crate) figures: Figures,
     pub(crate) plan: Plan,
-    /// Fields that elements set for nothing in this order.
+    /// Fields that elements set in vain in this order.
     pub(crate) dead: Vec<DeadField>,
 }
 
-/// What a node has counted of a chain: its elements by name, in the order in which they run.
-pub(crate) type Counted<'s> = &'s [(String, Counters)];
+/// A node's counters of a chain: its elements by name, in the order in which they run.
+pub(crate) type CountedElements<'s> = &'s [(String, Counters)];
 
-/// What was counted of the chain with this name that calls enter now; filters cut it into parts.
+/// The counters of the chain with this name that calls enter now. Filters cut a chain into parts; the result joins
+/// them.
 pub(crate) fn counted(stats: &[ChainStats], chain: &str) -> Vec<(String, Counters)> {
     let parts = stats.iter().filter(|stats| stats.is_current && stats.chain == chain);
     parts.flat_map(|part| part.elements.iter().cloned()).collect()
 }
 
-/// Chooses the order of a chain, an index into [`Network::chains`], whose program is as written.
+/// Chooses the order of a chain, an index into [`Network::chains`]; its program is as written.
 pub(crate) fn ordered(
     network: &Network,
     index: usize,
     program: &ChainProgram,
-    counted: Counted<'_>,
-) -> Ordered {
+    counted: CountedElements<'_>,
+) -> PlannedChain {
     let chain = &network.chains[index];
     let effects = effects(program);
     let context = Context::new(chain);
@@ -43,10 +44,10 @@ pub(crate) fn ordered(
     let pairs = plan::pairs(program, &effects, &context);
     let figures = Figures::estimated(program, &effects).with_counted(program, &effects, counted);
     if program.frames.is_some() {
-        // Fields of a frame hang together in ways that effects do not know: a length that one sets is a checksum's
-        // of another. So chains on ports run as written.
+        // Fields of a frame depend on each other in ways that effects do not show: one element sets a length, and a
+        // checksum of another covers it. So chains on ports run as written.
         let (plan, crossings, dead) = (Plan::as_written(&figures), Vec::new(), Vec::new());
-        return Ordered { effects, context, level, pairs, crossings, figures, plan, dead };
+        return PlannedChain { effects, context, level, pairs, crossings, figures, plan, dead };
     }
     let running = running(program, counted);
     let crossings = plan::crossings(program, &effects, &context, level);
@@ -59,19 +60,19 @@ pub(crate) fn ordered(
         running: running.as_deref(),
     });
     let dead = plan::dead_fields(program, &effects, &context, level, &plan.order);
-    Ordered { effects, context, level, pairs, crossings, figures, plan, dead }
+    PlannedChain { effects, context, level, pairs, crossings, figures, plan, dead }
 }
 
-/// The order that runs, if the same elements do.
-fn running(program: &ChainProgram, counted: Counted<'_>) -> Option<Vec<usize>> {
+/// The order that runs now, if it has the same elements.
+fn running(program: &ChainProgram, counted: CountedElements<'_>) -> Option<Vec<usize>> {
     let at = |name: &String| program.elements.iter().position(|element| element.name == *name);
     let order: Option<Vec<usize>> = counted.iter().map(|(name, _)| at(name)).collect();
     order.filter(|order| order.len() == program.elements.len())
 }
 
-impl Ordered {
-    /// What is told of it to whoever applies the program.
-    pub(crate) fn told(&self, program: &ChainProgram) -> weft_api::Planned {
+impl PlannedChain {
+    /// The choice as the API reports it to the client that applies the program.
+    pub(crate) fn to_api(&self, program: &ChainProgram) -> weft_api::Planned {
         let name = |at: &usize| program.elements[*at].name.clone();
         weft_api::Planned {
             chain: program.name.clone(),

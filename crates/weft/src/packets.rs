@@ -1,4 +1,4 @@
-//! From a checked program to what the packet path runs.
+//! Lowers and compiles the packet path of a checked program.
 
 use crate::compile::{refused, refused_group, refused_link};
 use crate::natives;
@@ -25,7 +25,7 @@ use weft_opt::lower::{
     LowerOptions, lower_for_cut_frames, lower_group, lower_headers, lower_when, lower_with_lines,
 };
 
-/// Chains on ports, lowered: the index of the chain, its program and that of its condition.
+/// A lowered chain on ports: its index, its program, and its condition's program.
 pub(crate) struct Lowered {
     chain: usize,
     program: ChainProgram,
@@ -33,18 +33,18 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    /// What the chain does.
+    /// The chain's program.
     pub(crate) fn chain(&self) -> &ChainProgram {
         &self.program
     }
 
-    /// What the chain does, to be given rows.
+    /// The chain's program, for adding rows.
     pub(crate) fn program(&mut self) -> &mut ChainProgram {
         &mut self.program
     }
 }
 
-/// What is wrong with ports, and with the conditions of chains on them: the chains are lowered with all others.
+/// Checks ports, and the conditions of chains on ports. The chains themselves are checked with all others.
 pub(crate) fn check(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
     let options = LowerOptions { workers: 1 };
     let conditions =
@@ -57,10 +57,10 @@ pub(crate) fn check(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnost
     queues.map(|why| *why).chain(refused).collect()
 }
 
-/// The ports of a network, as a node opens them.
+/// The ports of a network, in the form in which a node opens them.
 ///
 /// # Errors
-/// Diagnostics: a port has no device, or more queues than it can have.
+/// Diagnostics: a port has no device, or more queues than its device can have.
 pub(crate) fn ports_of(network: &hir::Network) -> Result<Vec<PortConfig>, Vec<Diagnostic>> {
     let (mut ports, mut refused) = (Vec::new(), Vec::new());
     for port in &network.ports {
@@ -109,7 +109,7 @@ fn setting<'n>(port: &'n hir::Port, name: &str) -> Option<&'n Setting> {
     port.options.iter().find(|option| option.name == name)
 }
 
-/// How many queues a port asks for, if it says.
+/// The number of queues that a port requests, if it does.
 fn queues_of(port: &hir::Port) -> Result<Option<u16>, Box<Diagnostic>> {
     let Some(Setting { value: Value::Int(n), span, .. }) = setting(port, "queues") else { return Ok(None) };
     let n = u16::try_from(*n).ok().filter(|n| (1..=QUEUES_MAX).contains(n));
@@ -126,8 +126,8 @@ fn without_device(port: &hir::Port) -> Diagnostic {
     )
 }
 
-/// Devices are opened when a node starts: a program with other ports needs another node. So does one that is the first
-/// or the last to have listeners, for state is laid out for the workers that share it.
+/// Refuses a program with other ports: a node opens its devices only at its start. Also refuses the first or last
+/// program with listeners, because state is laid out for the workers that share it.
 pub(crate) fn other_ports(network: &hir::Network, wanted: &[PortConfig], open: &[PortConfig]) -> Diagnostic {
     let diagnostic = Diagnostic::error(
         code::BACKEND_UNSUPPORTED,
@@ -140,7 +140,7 @@ pub(crate) fn other_ports(network: &hir::Network, wanted: &[PortConfig], open: &
     diagnostic.with_help("apply a program with the same ports, or stop the node and run this one")
 }
 
-/// Where a program has another port than the node, and which one that has.
+/// The first port that differs from the node's, and the node's one.
 fn other_port(network: &hir::Network, wanted: &[PortConfig], open: &[PortConfig]) -> Option<(Span, String)> {
     for (port, config) in network.ports.iter().zip(wanted) {
         let what = match open.iter().find(|known| known.name == config.name) {
@@ -159,10 +159,10 @@ fn other_port(network: &hir::Network, wanted: &[PortConfig], open: &[PortConfig]
     span.map(|span| (span, what))
 }
 
-/// Lowers the chains on ports that are `wanted`, in their order.
+/// Lowers the chains on ports for which `wanted` is true, in their order.
 ///
 /// # Errors
-/// Diagnostics of the first that cannot be.
+/// Diagnostics of the first chain that cannot be lowered.
 pub(crate) fn lower(
     network: &hir::Network,
     sources: &SourceMap,
@@ -177,7 +177,7 @@ pub(crate) fn lower(
     chains_on_ports(network, wanted).map(lower).collect()
 }
 
-/// As [`lower`] for one worker, with parsers for frames of which a capture has only the beginning.
+/// As [`lower`] for one worker, with parsers for frames that a capture has truncated.
 ///
 /// # Errors
 /// As [`lower`].
@@ -202,10 +202,10 @@ fn chains_on_ports(
     network.chains.iter().enumerate().filter(move |(_, chain)| is_meant(chain)).map(|(at, _)| at)
 }
 
-/// Binds and compiles them. The ports of the plan are all those of the network, by their indices.
+/// Binds and compiles the lowered chains. The plan has all ports of the network, by index.
 ///
 /// # Errors
-/// Diagnostics: state cannot be carried over, the back end does not take a chain, or a function cannot be made ready.
+/// Diagnostics: state cannot be carried over, the back end refuses a chain, or a function cannot be prepared.
 pub(crate) fn plan(
     network: &hir::Network,
     lowered: Vec<Lowered>,
@@ -270,7 +270,7 @@ fn group_of(
     Ok(GroupPlan { name, choice, key, members: group.members.iter().map(member).collect(), is_ip })
 }
 
-/// The links of calls, compiled. `shared` is what a link has in common with its earlier versions.
+/// Compiles the links of calls. `shared` has the counters that a link shares with its earlier versions.
 pub(crate) fn call_links(
     network: &hir::Network,
     backend: &dyn Backend,
@@ -305,7 +305,7 @@ pub(crate) fn call_links(
 /// A queue and its code.
 type CompiledQueue = (Arc<QueueProgram>, Arc<dyn QueueCode>);
 
-/// The queue of a link, compiled.
+/// Compiles the queue of a link.
 fn compiled(
     queue: &hir::Queue,
     link: &str,
@@ -320,12 +320,12 @@ fn compiled(
     Ok((program, code))
 }
 
-/// In which words a queue is written.
+/// The text of a queue, to recognise edits.
 fn written(queue: &hir::Queue, version: u64) -> ProgramText {
     ProgramText { version, texts: queue.levels.iter().map(|level| level.text).collect() }
 }
 
-/// The links of a network, compiled.
+/// Compiles the links of a network.
 fn links(
     network: &hir::Network,
     version: u64,
@@ -444,9 +444,9 @@ CREATE LINK c ON PORT far QUEUE fifo;
             "a.weft",
             &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
         );
-        let told =
+        let rendered =
             || weft_lang::diagnostic::render_all(&checked.diagnostics, &checked.sources, Default::default());
-        checked.network.unwrap_or_else(|| panic!("{}", told()))
+        checked.network.unwrap_or_else(|| panic!("{}", rendered()))
     }
 
     fn links_of(text: &str, backend: &dyn Backend) -> Vec<LinkPlan> {
@@ -457,10 +457,9 @@ CREATE LINK c ON PORT far QUEUE fifo;
         plan.links
     }
 
-    /// If this fails, counts of a queue's lines are told as those of other lines once it was edited, or begin anew
-    /// where it was not.
+    /// The counters of an edited queue would belong to other lines, or restart without an edit.
     #[test]
-    fn a_queue_that_is_edited_is_in_other_words() {
+    fn edited_queue_counts_as_changed() {
         let words = |before: &str, condition: &str, args: &str| {
             let text = format!(
                 "{before}CREATE QUEUE own (limit U32 = 9) AS
@@ -476,7 +475,16 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         let first = words("", "p.class < limit", "");
         assert_eq!(words("", "p.class < limit", " (limit = 7)"), first, "another argument");
         assert_ne!(words("", "p.class > limit", ""), first, "another condition");
-        assert_ne!(words("\n", "p.class < limit", ""), first, "other lines");
+        assert_ne!(
+            words(
+                "\
+",
+                "p.class < limit",
+                ""
+            ),
+            first,
+            "other lines"
+        );
     }
 
     fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
@@ -507,7 +515,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         ethernet(0x8100, &[&id.to_be_bytes(), &[8, 0], rest].concat())
     }
 
-    /// The partitions in which frames wait, in their order.
+    /// The partitions of waiting frames, in order.
     fn partitions(plan: &LinkPlan, frames: &[Vec<u8>]) -> Vec<(u32, u64)> {
         let mut pool = Pool::new(PoolConfig::default());
         let mut link = Link::new(plan.clone(), START, 1);
@@ -518,22 +526,22 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         link.stats().partitions.iter().map(|found| (found.index, found.packets)).collect()
     }
 
-    /// If this fails, packets wait with others than the program says.
+    /// Packets would wait in other partitions than the program says.
     #[test]
-    fn queues_tell_packets_apart_by_fields_of_headers() {
+    fn queue_classifies_by_header_fields() {
         let datagram = || ipv4(17, 1, &udp(5, b"x"));
         let jit = Jit::new().expect("this machine has machine code");
         for backend in [&Interp as &dyn Backend, &jit] {
             let links = links_of(NETWORK, backend);
             let frames = [tagged(7, &datagram()), tagged(9, &datagram()), ethernet(0x0800, &datagram())];
             let more = [tagged(7, &datagram()), tagged(9, &datagram()[..9]), vec![0; 9]];
-            // What has no tag, and what is too short for any, has 0; what is behind a tag is not looked at.
+            // A frame without a tag, or too short for one, has 0; a second tag is ignored.
             assert_eq!(partitions(&links[0], &[&frames[..], &more].concat()), [(0, 2), (7, 2), (9, 2)]);
 
             let inner = |src| ipv4(17, src, &udp(3, b"x"));
             let frames = [tunnel(1, &inner(1)), tunnel(2, &inner(1)), tunnel(2, &ipv4(6, 2, &[]))];
             let found = partitions(&links[1], &frames);
-            // What is not UDP has no port of it.
+            // A packet that is not UDP has no UDP port.
             assert_eq!(found, [(16 + 3, 1), (32 + 1, 1), (32 + 3, 1)]);
 
             let hosts = [tunnel(1, &inner(1)), tunnel(2, &inner(1)), tunnel(1, &inner(2))];
@@ -555,11 +563,11 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         }
     }
 
-    /// If this fails, a large datagram waits in two lines, so that the parts of some never meet; or one takes the port
-    /// of another, or of a tunnel that is not its own.
+    /// The fragments of a large datagram would wait in two partitions and never meet, or take the ports of another
+    /// datagram or tunnel.
     #[test]
-    fn queues_give_later_fragments_the_ports_of_the_first() {
-        // So much of a datagram from there on, in units of 8 bytes.
+    fn later_fragments_get_first_ports() {
+        // A part of a datagram, from this offset, in units of 8 bytes.
         let part = |ttl: u8, id: u8, datagram: &[u8], from: usize, n: usize| {
             let end = (8 * (from + n)).min(datagram.len());
             let mut packet = ipv4(17, ttl, &datagram[8 * from..end]);
@@ -584,14 +592,15 @@ CREATE LINK a ON PORT lan QUEUE own{args};
                     plain(1, 1, &five, 2, 2),
                     plain(1, 2, &six, 2, 4),
                     plain(1, 1, &five, 4, 2),
-                    // Of these, the first has not come: what they have themselves is there all the same.
+                    // The first fragment of this datagram is missing: the fields that later fragments have themselves
+                    // are still known.
                     plain(1, 3, &five, 2, 4),
                     plain(2, 1, &five, 2, 4),
                 ],
             );
             assert_eq!(found, [(100, 1), (105, 3), (106, 2), (200, 1)]);
 
-            // Behind labels as well, by which networks are told apart.
+            // Also after labels, which separate networks.
             let labelled = |label: u32, id, from, n| {
                 let label = (label << 12 | 1 << 8 | 64).to_be_bytes();
                 ethernet(0x8847, &[&label, &part(1, id, &five, from, n)[..]].concat())
@@ -611,7 +620,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
             );
             assert_eq!(found, [(100, 2), (105, 2)]);
 
-            // What waited when the queue was changed is known to what comes then, for a while.
+            // A changed queue still knows, for a while, the first fragments that waited before.
             let mut pool = Pool::new(PoolConfig::default());
             let mut link = Link::new(links[2].clone(), START, 1);
             let come = |link: &mut Link, pool: &mut Pool, bytes: &[u8], now| {
@@ -625,7 +634,7 @@ CREATE LINK a ON PORT lan QUEUE own{args};
             let found: Vec<_> = link.stats().partitions.iter().map(|at| (at.index, at.packets)).collect();
             assert_eq!(found, [(100, 1), (105, 2)]);
 
-            // Nor is what has left forgotten where another plan asks for the same.
+            // A plan with the same keys also keeps the fragments that have left.
             let left = link.take_all();
             left.into_iter().for_each(|frame| pool.give(frame));
             link.replace(links_of(FRAGMENTED, backend).swap_remove(0), &mut pool, START, 1);
@@ -634,10 +643,9 @@ CREATE LINK a ON PORT lan QUEUE own{args};
         }
     }
 
-    /// If this fails, packets that wait while their queue is changed are taken for packets of one flow, or without
-    /// headers.
+    /// After a change of their queue, waiting packets would count as one flow, or as packets without headers.
     #[test]
-    fn a_new_queue_sees_the_headers_of_what_waits() {
+    fn new_queue_sees_waiting_headers() {
         let links = links_of(NETWORK, &Interp);
         let plain = NETWORK.replace("ON PORT lan QUEUE by_vlan", "ON PORT lan QUEUE fifo");
         let before = links_of(&plain, &Interp);

@@ -1,4 +1,4 @@
-//! Files and folders that belong to this user alone: those of tokens and of keys.
+//! Files and folders that belong to this user alone: tokens and keys.
 
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, File};
@@ -7,20 +7,19 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use weft_io::file::open_regular;
 
-/// What users other than the owner of a file must not be able to do with it: bits of its mode, those of its group
-/// included.
+/// Access that users other than the owner must not have to a file: mode bits of the group and of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OthersMayNot {
-    /// A secret.
+pub(crate) enum ForbiddenAccess {
+    /// For secrets.
     ReadOrWrite = 0o077,
-    /// Something that others may know, and may not replace.
+    /// For files that others may read but not replace.
     Write = 0o022,
 }
 
-/// Makes a folder that only this user may look into, with those above it, and checks it as [`check_folder`] does.
+/// Makes a folder, with its parents, that only this user may access, and checks it as [`check_folder`] does.
 ///
 /// # Errors
-/// The system's, or that the folder is somebody else's.
+/// An error of the system, or the folder belongs to another user.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -28,18 +27,18 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder is this user's, and nobody else may change what is in it. One that another user prepared in a
-/// shared place, or a link to another folder, would give away what is left there, or offer what its owner likes.
+/// Checks that this user owns a folder, and that no other user may change its contents. Another user's folder, or a
+/// link to another folder, would give away the files that we write there, or supply files of its owner's choice.
 ///
 /// # Errors
-/// The system's, or what is wrong with the folder.
+/// An error of the system, or what is wrong with the folder.
 pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
     let why = if !found.is_dir() {
         "is no folder".to_owned()
     } else if found.uid() != geteuid().as_raw() {
         format!("belongs to another user (uid {})", found.uid())
-    } else if found.mode() & OthersMayNot::Write as u32 != 0 {
+    } else if found.mode() & ForbiddenAccess::Write as u32 != 0 {
         format!("may be written to by others (mode {:04o})", found.mode() & 0o7777)
     } else {
         return Ok(());
@@ -47,19 +46,19 @@ pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("`{}` {why}", folder.display())))
 }
 
-/// Opens a regular file, if its mode keeps others from it.
+/// Opens a regular file if its mode excludes other users.
 ///
 /// # Errors
-/// The system's, or that the mode lets others do what they may not.
-pub(crate) fn open(path: &Path, others: OthersMayNot) -> io::Result<File> {
+/// An error of the system, or the mode allows too much.
+pub(crate) fn open(path: &Path, others: ForbiddenAccess) -> io::Result<File> {
     let file = open_regular(path)?;
     let mode = file.metadata()?.mode() & 0o7777;
     if mode & others as u32 == 0 {
         return Ok(file);
     }
     let (what, change) = match others {
-        OthersMayNot::ReadOrWrite => ("read or change", "go="),
-        OthersMayNot::Write => ("change", "go-w"),
+        ForbiddenAccess::ReadOrWrite => ("read or change", "go="),
+        ForbiddenAccess::Write => ("change", "go-w"),
     };
     Err(io::Error::other(format!(
         "its mode {mode:04o} lets other users {what} it: `chmod {change} {}`",
@@ -73,8 +72,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     #[test]
-    fn folder_of_others_is_refused() {
-        // A token would be read from, or left in, a folder that another user prepared.
+    fn foreign_folder_is_refused() {
+        // Weft would read a token from, or write it into, a folder that another user prepared.
         let at = std::env::temp_dir().join(format!("weft-private-{}", std::process::id()));
         let folder = at.join("a/b");
         make_folder(&folder).expect("the folder can be made");
@@ -98,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn file_that_others_may_read_is_no_secret() {
-        // A key would be used that every user of the machine knows.
+    fn readable_secret_is_refused() {
+        // Weft would use a key that every user of the machine knows.
         let path = std::env::temp_dir().join(format!("weft-private-file-{}", std::process::id()));
         fs::write(&path, "x").expect("the folder takes files");
         let is_open = |mode, others| {
@@ -107,14 +106,14 @@ mod tests {
             open(&path, others).map(drop).map_err(|error| error.to_string())
         };
         for mode in [0o600, 0o400] {
-            assert_eq!(is_open(mode, OthersMayNot::ReadOrWrite), Ok(()));
+            assert_eq!(is_open(mode, ForbiddenAccess::ReadOrWrite), Ok(()));
         }
         for mode in [0o640, 0o604, 0o620, 0o602] {
-            let why = is_open(mode, OthersMayNot::ReadOrWrite).expect_err("it is refused");
+            let why = is_open(mode, ForbiddenAccess::ReadOrWrite).expect_err("it is refused");
             assert!(why.contains(&format!("mode {mode:04o}")) && why.contains("chmod go="), "{why}");
         }
-        assert_eq!(is_open(0o644, OthersMayNot::Write), Ok(()));
-        assert!(is_open(0o664, OthersMayNot::Write).is_err());
+        assert_eq!(is_open(0o644, ForbiddenAccess::Write), Ok(()));
+        assert!(is_open(0o664, ForbiddenAccess::Write).is_err());
         fs::remove_file(&path).expect("the file is ours");
     }
 }

@@ -1,18 +1,18 @@
-//! How far a long piece of work on packets or rows is, on a terminal.
+//! A progress line on a terminal, for long work on packets or rows.
 
 use crate::commands::grouped;
 use crate::stderr;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-/// How often the line is written anew, and how long the work takes before it is written at all.
+/// The interval between updates of the line, and the time before it first appears.
 const EVERY: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
-/// Characters of the bar.
+/// The width of the bar, in characters.
 const WIDE: u64 = 24;
 
 pub(crate) struct Progress {
-    /// What is counted.
+    /// The unit of the count.
     what: &'static str,
     begun: Instant,
     next: Option<Instant>,
@@ -29,7 +29,7 @@ impl Progress {
         Self { what, begun, next, is_shown: false }
     }
 
-    /// `parts`: what is done of the work, in bytes or rows of a file or in seconds, and all of it where that is known.
+    /// `parts` is the finished work, in bytes or rows of a file or in seconds, and the total where it is known.
     pub(crate) fn show(&mut self, n: u64, parts: (u64, Option<u64>)) {
         let Some(next) = self.next else { return };
         let now = Instant::now();
@@ -74,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_how_long_it_will_take() {
+    fn progress_line_has_time_left() {
         // A long replay would look as if it hung.
         let line = |bytes| line((30_000, "packets"), bytes, Duration::from_secs(10));
-        let told = line((250, Some(1000)));
-        assert_eq!(told, "[######------------------]  25 %  30,000 packets, 3,000/s, 0:30 left");
+        let shown = line((250, Some(1000)));
+        assert_eq!(shown, "[######------------------]  25 %  30,000 packets, 3,000/s, 0:30 left");
         assert_eq!(line((0, Some(0))), "30,000 packets, 3,000/s");
         assert_eq!(line((9, None)), "30,000 packets, 3,000/s");
         assert_eq!((clock(59), clock(3600 + 61)), ("0:59".to_owned(), "1:01:01".to_owned()));

@@ -1,10 +1,10 @@
-//! Files of recordings: what the queues of links were asked, with the program that answered.
-//! A running node gives the text of one, an emulated link and a simulated one write theirs, and `weft link show` and
-//! `weft link explain` read them.
+//! Files of recordings: the requests to the queues of links, with the program that answered them. A running node
+//! returns the text of one; an emulated link and a simulated one write theirs. `weft link show` and `weft link explain`
+//! read them.
 //!
-//! A line of JSON begins a link and says all that is needed to ask its queue again; the lines behind it are those of
-//! [`weft_engine::recording`]. Of a link of calls each worker has a queue: what the workers noted stands behind each
-//! other, in their order, each as if it were a link.
+//! A line of JSON starts a link, and has everything that is needed to replay its queue. The lines after it are those of
+//! [`weft_engine::recording`]. A link of calls has a queue for each worker: the recordings of the workers follow each
+//! other, in order, each in the form of a link.
 
 use crate::compile::check_files;
 use crate::fault::Fault;
@@ -21,43 +21,42 @@ use weft_io::file::read_regular;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
 
-/// The version of the format. Version 1 knew no lines of what happens behind a link, and chance followed from a seed in
-/// another way.
+/// The version of the format. Version 1 had no lines for events on the path after a link, and used the seed
+/// differently.
 const VERSION: u32 = 2;
-/// The oldest version that is read.
+/// The oldest readable version.
 const VERSION_MIN: u32 = 1;
-/// Bytes of a file that is read: both ways of an emulated link, as long as they may be.
+/// The largest readable file, in bytes: both directions of an emulated link at their maximum.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// What stands in front of the calls of a link.
+/// The line before the requests of a link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Head {
     weft_recording: u32,
-    /// The version of the program that wrote it: its library answered.
+    /// The version of the program that wrote the file; its library answered the requests.
     weft: String,
-    /// The link.
     pub(crate) link: String,
-    /// The queue of the program, where that has no such link.
+    /// The queue's text, if the program has no such link.
     #[serde(default)]
     queue: Option<String>,
-    /// Bits a second, if it has a rate of its own.
+    /// Bits a second, if the link has its own rate.
     pub(crate) rate: Option<u64>,
-    /// What is known of a link of calls.
+    /// Set for a link of calls.
     #[serde(default)]
-    pub(crate) calls: Option<OfCalls>,
-    /// When the queue began, in nanoseconds of its clock.
+    pub(crate) calls: Option<CallLink>,
+    /// The start of the queue, in nanoseconds of its clock.
     pub(crate) begun_ns: u64,
-    /// What chance in it follows from.
+    /// The seed of the queue's random numbers.
     pub(crate) seed: u64,
-    /// Something came later that is not here.
+    /// Some later requests are not recorded.
     is_cut: bool,
-    /// Packets of that which came in the time that was asked for.
+    /// Packets within the requested time that are not recorded.
     #[serde(default)]
     pub(crate) missed: u64,
-    /// Why, if something did. Older files do not say.
+    /// The reason that the recording is cut. Older files lack it.
     #[serde(default)]
     ended: Option<EndedEarly>,
-    /// Bytes of the calls behind this line, so that a file that lost its end is known by it. Older files do not say.
+    /// Bytes of the requests after this line, to detect a truncated file. Older files lack it.
     #[serde(default)]
     bytes: Option<usize>,
     /// The program, without the library.
@@ -65,18 +64,18 @@ pub(crate) struct Head {
     program: Bundle,
 }
 
-/// What there is to a link of calls. Each worker has a queue of it.
+/// Data of a link of calls. Each worker has a queue of the link.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct OfCalls {
-    /// Whose queue this is, from 0; those of a link stand behind each other.
+pub(crate) struct CallLink {
+    /// The worker of this queue, from 0. The queues of a link follow each other.
     pub(crate) worker: u16,
-    /// Calls under way at most, on all workers.
+    /// The maximum number of calls under way, over all workers.
     pub(crate) concurrency: Option<u32>,
-    /// Calls a second, on all workers.
+    /// Calls a second, over all workers.
     pub(crate) rate: Option<f64>,
 }
 
-/// Why a recording ended though there was more to note.
+/// Why a recording ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EndedEarly {
@@ -86,42 +85,42 @@ pub(crate) enum EndedEarly {
     Replaced,
 }
 
-/// A recorded link, or what one worker had of it.
-pub(crate) struct Recorded {
+/// A recorded link, or one worker's part of it.
+pub(crate) struct Recording {
     pub(crate) head: Head,
-    /// Its calls.
+    /// The requests.
     pub(crate) text: String,
-    /// The line of the file in front of them, counted from 1.
+    /// The line of the file before the requests, counted from 1.
     pub(crate) line: usize,
-    /// The last whole line of a file that lost its end, counted from 1. A part of a line behind it is left out.
+    /// The last whole line of a truncated file, counted from 1. A partial line after it is ignored.
     pub(crate) ends_in: Option<usize>,
 }
 
-/// What a recorded link runs.
+/// The program of a recorded link.
 pub(crate) struct Program {
     pub(crate) queue: Arc<QueueProgram>,
     pub(crate) levels: Vec<hir::QueueLevel>,
-    /// What it asks of headers.
+    /// The header fields that the program reads.
     pub(crate) headers: Vec<String>,
     pub(crate) sources: SourceMap,
 }
 
-/// What a recorded link ran when its recording began.
+/// A link's program and settings when its recording began.
 #[derive(Clone, Copy)]
-pub(crate) struct Ran<'r> {
+pub(crate) struct LinkSetup<'r> {
     pub(crate) link: &'r str,
     /// Bits a second, if it had a rate.
     pub(crate) rate: Option<u64>,
-    /// What there is to it if it is one of calls.
-    pub(crate) calls: Option<OfCalls>,
-    /// The program, which has the link.
+    /// Set for a link of calls.
+    pub(crate) calls: Option<CallLink>,
+    /// The program with the link.
     pub(crate) program: &'r Bundle,
-    /// Or else this queue.
+    /// The queue's text, if the program has no such link.
     pub(crate) queue: Option<&'r str>,
 }
 
-/// The text of a recorded link, which is a file by itself or behind others.
-pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
+/// The text of a recorded link: a whole file, or a part of one.
+pub(crate) fn text(ran: &LinkSetup<'_>, recorder: &Recorder) -> String {
     let (begun_ns, seed) = recorder.begun();
     let progress = recorder.progress(begun_ns);
     let text = recorder.text();
@@ -149,11 +148,11 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
     format!("{head}\n{text}")
 }
 
-/// Whether a file can be written, which is made if it is not there: nobody shall wait for what cannot be kept then.
-/// What is in it stays until there is something else.
+/// Tests that a file can be written, and creates it if it is missing, so that no user waits for a result that cannot be
+/// saved. Keeps the contents until there is a new recording.
 ///
 /// # Errors
-/// The environment is at fault: it cannot be.
+/// The environment is at fault: the file cannot be written.
 pub(crate) fn claim(path: &Path) -> Result<(), Fault> {
     let claimed = fs::OpenOptions::new().append(true).create(true).open(path);
     claimed.map(drop).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
@@ -164,18 +163,18 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
 }
 
-/// The links of a file.
+/// Reads the links of a file.
 ///
 /// # Errors
-/// It cannot be read, or is no recording of this version.
-pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
-    let told = |error| unreadable(&format!("`{}`", path.display()), error);
-    read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(told)?), path)
+/// The file cannot be read, or is no recording of a readable version.
+pub(crate) fn read(path: &Path) -> Result<Vec<Recording>, Fault> {
+    let fault = |error| unreadable(&format!("`{}`", path.display()), error);
+    read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(fault)?), path)
 }
 
-/// As above, of the text of a file that is called `path`.
-pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault> {
-    let mut links: Vec<Recorded> = Vec::new();
+/// As [`read`], from the text of the file `path`.
+pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recording>, Fault> {
+    let mut links: Vec<Recording> = Vec::new();
     let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
     for (nth, line) in whole.lines().enumerate() {
         let fault = |why: &str| Fault::Input(format!("{}: line {}: {why}", path.display(), nth + 1));
@@ -189,7 +188,7 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
             if i64::try_from(head.begun_ns).is_err() {
                 return Err(fault("it begins too late"));
             }
-            links.push(Recorded { head, text: String::new(), line: nth + 1, ends_in: None });
+            links.push(Recording { head, text: String::new(), line: nth + 1, ends_in: None });
         } else {
             let link = links.last_mut().ok_or_else(|| fault("it is no recording of a link"))?;
             link.text.push_str(line);
@@ -205,35 +204,35 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
 }
 
 impl Head {
-    /// What waits there.
+    /// The name of a queued item.
     pub(crate) fn unit(&self) -> &'static str {
         if self.calls.is_some() { "call" } else { "packet" }
     }
 
-    /// Why it ended though there was more to note, if it did.
+    /// Why the recording ended early, if it did.
     pub(crate) fn ended_early(&self) -> Option<EndedEarly> {
         let guessed = || if self.missed > 0 { EndedEarly::Full } else { EndedEarly::Replaced };
         self.ended.or_else(|| self.is_cut.then(guessed))
     }
 }
 
-impl Recorded {
-    /// Whether it is what the next worker had of the same link.
-    pub(crate) fn goes_on(&self, next: &Self) -> bool {
+impl Recording {
+    /// Whether `next` is the next worker's part of the same link.
+    pub(crate) fn is_continued_by(&self, next: &Self) -> bool {
         let (here, there) = (&self.head, &next.head);
-        let is_next = |of: &OfCalls, then: &OfCalls| then.worker == of.worker + 1;
+        let is_next = |of: &CallLink, then: &CallLink| then.worker == of.worker + 1;
         here.link == there.link
             && here.calls.as_ref().zip(there.calls.as_ref()).is_some_and(|(of, then)| is_next(of, then))
     }
 
-    /// Checks the program that it was recorded with.
+    /// Checks the program of the recording.
     pub(crate) fn program(&self) -> Result<Program, Fault> {
         let bundle = &self.head.program;
         let checked = check_files(&bundle.root, &mut Files::in_bundle(bundle));
         let Some(network) = checked.network else {
             stderr::diagnostics(&checked.diagnostics, &checked.sources);
-            // All of the program is in the recording: what is not there is no fault of the machine.
-            return Err(Fault::Told);
+            // The recording contains the whole program: a missing file is no fault of the machine.
+            return Err(Fault::Reported);
         };
         let (name, links, of_calls) = (&self.head.link, network.links, network.call_links);
         let queue = match &self.head.queue {
@@ -273,7 +272,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
 
-    /// The rows of the page's tables: what stands between backquotes in the first two columns.
+    /// The rows of the page's tables: the texts between backquotes in the first two columns.
     fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
         let quoted = |cell: &'static str| cell.trim().strip_prefix('`')?.strip_suffix('`');
         PAGE.lines().filter_map(move |line| {
@@ -282,31 +281,31 @@ mod tests {
         })
     }
 
-    /// Another tool that reads recordings by the page would find keys or lines that are not there, or others.
+    /// Another tool that reads recordings by the page would miss keys or lines, or find unknown ones.
     #[test]
-    fn the_page_has_the_keys_of_a_head() {
-        let calls = Some(OfCalls { worker: 0, concurrency: None, rate: None });
+    fn docs_page_lists_head_keys() {
+        let calls = Some(CallLink { worker: 0, concurrency: None, rate: None });
         let files = BTreeMap::from([("a.weft".to_owned(), String::new())]);
         let program = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
-        let ran = Ran { link: "wan", rate: Some(1), calls, program: &program, queue: None };
+        let ran = LinkSetup { link: "wan", rate: Some(1), calls, program: &program, queue: None };
         let text = text(&ran, &Recorder::new(5, 7, Limits::NONE));
         let head: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text.trim_end()).expect("one line of JSON");
         let written: BTreeSet<&str> = head.keys().map(String::as_str).collect();
         let head = PAGE.split("## What the queue was asked").next().expect("a part").len();
         let keys = rows().filter(|(key, _)| PAGE.find(&format!("| `{key}` |")).is_some_and(|at| at < head));
-        let mut told: BTreeSet<&str> = keys.map(|(key, _)| key).collect();
+        let mut described: BTreeSet<&str> = keys.map(|(key, _)| key).collect();
         assert!(
-            told.remove("binary") && told.remove("proto_paths"),
+            described.remove("binary") && described.remove("proto_paths"),
             "those are left out where there are none"
         );
-        assert_eq!(told, written);
+        assert_eq!(described, written);
         assert!(PAGE.contains(&format!("the version of the format, {VERSION} |")));
     }
 
-    /// The same of what stands behind the head: this reads a recording by the page alone, and finds what was noted.
+    /// The page would not suffice to read the lines after the head. This test parses by the page alone.
     #[test]
-    fn a_recording_is_read_by_its_page() {
+    fn recording_parses_by_docs_page() {
         let lines: BTreeMap<&str, Vec<&str>> = rows()
             .filter(|(letter, _)| letter.len() == 1)
             .map(|(l, words)| (l, words.split(' ').collect()))
@@ -350,7 +349,7 @@ mod tests {
             let mut names = lines[letter].iter().copied();
             let (mut found, mut last): (BTreeMap<&str, Vec<u64>>, &str) = Default::default();
             for number in numbers.split(' ') {
-                // What repeats is the last one.
+                // A `...` repeats the last name.
                 last = names.next().filter(|name| *name != "...").unwrap_or(last);
                 found.entry(last).or_default().push(number.parse().expect("a number"));
             }
@@ -390,9 +389,9 @@ mod tests {
         assert_eq!((FAR_NS, NEVER_DUE_NS), (31_536_000_000_000_000, (1 << 63) - 1));
     }
 
-    /// What was recorded with the version before could not be read any more, or that of a later one would be misread.
+    /// Recordings of the previous version would be unreadable, or those of a later version would be misread.
     #[test]
-    fn recordings_of_the_version_before_are_read() {
+    fn previous_version_is_readable() {
         let file = |version: u32, queue: &str| {
             let program = Bundle {
                 root: "a.weft".to_owned(),
@@ -402,7 +401,7 @@ mod tests {
                 )]),
                 ..Bundle::default()
             };
-            let ran = Ran { link: "x", rate: None, calls: None, program: &program, queue: Some(queue) };
+            let ran = LinkSetup { link: "x", rate: None, calls: None, program: &program, queue: Some(queue) };
             let text = text(&ran, &Recorder::new(0, 1, Limits::NONE));
             text.replace("\"weft_recording\":2", &format!("\"weft_recording\":{version}"))
         };

@@ -1,4 +1,4 @@
-//! Whether the elements behind a filter that sends calls again may see one more than once.
+//! Refuses elements with side effects that run again for each retry of a call.
 
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -6,8 +6,8 @@ use weft_lang::hir::{Chain, FilterInstance, Instance, Network};
 use weft_lang::source::{SourceMap, Span};
 use weft_opt::effects::{Unrepeatable, effects, repeats};
 
-/// What stands behind a filter that sends calls again, and would leave something twice. `programs` are those of the
-/// chains, in their order and as written.
+/// Finds elements after a retrying filter that would leave something twice. `programs` are those of the chains, in
+/// order and as written.
 pub(crate) fn check(network: &Network, programs: &[ChainProgram], sources: &SourceMap) -> Vec<Diagnostic> {
     let chains = network.chains.iter().zip(programs);
     chains.flat_map(|(chain, program)| of_chain(network, chain, program, sources)).collect()
@@ -19,7 +19,7 @@ fn of_chain(
     program: &ChainProgram,
     sources: &SourceMap,
 ) -> Vec<Diagnostic> {
-    // The first such filter wraps whatever the others do.
+    // The first such filter wraps all later elements, with or without other filters.
     let Some(filter) = chain.filters.iter().find(|filter| filter.policies.repeats()) else {
         return Vec::new();
     };

@@ -1,19 +1,19 @@
-//! A node with its compiler: what `weft run` and `weft demo` run, and what the admin endpoint changes.
+//! A running node with its compiler. `weft run` and `weft demo` run it; the admin endpoint changes it.
 
-use crate::chance::Chance;
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files, endpoint_of};
+use crate::definition_files::DefinitionFiles;
 use crate::dropped::dropped;
 use crate::fault::Fault;
-use crate::lines::Lines;
 use crate::log::Log;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::open_files;
 use crate::packets;
+use crate::parallel_backend::ParallelBackend;
+use crate::seeds::Seeds;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
-use crate::together::Together;
 use devices::Devices;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -57,12 +57,12 @@ use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 mod alter;
-mod amend;
 mod answer;
 mod apply_log;
 mod devices;
 mod learned;
 mod names;
+mod row_updates;
 pub(crate) use answer::ask;
 pub(crate) use learned::{ROWS_WAITING_MAX, RowsRefused, changes_of, learn_rows, note_refused};
 mod record;
@@ -76,68 +76,68 @@ pub(crate) struct Running {
     parts: Arc<Parts>,
 }
 
-/// Each part has a lock of its own, so that questions are answered while a program is compiled. Who needs several takes
-/// `control` first, then `node`.
+/// Each part has its own lock, so that the node answers questions during a compilation. Lock order: `control`, then
+/// `node`.
 struct Parts {
-    /// Held over a whole change: changes come one after the other.
+    /// Held during a whole change, so changes are serial.
     control: Mutex<Control>,
-    /// Held while the node is asked, or told of a new plan. None once it was stopped.
+    /// Held during a request to the node, or the update of its plan. None after it was stopped.
     node: Mutex<Option<Node>>,
-    /// What runs.
+    /// The running program.
     program: Mutex<Bundle>,
     sink_metrics: SinkMetrics,
-    /// What is to be told of its devices.
+    /// Remarks about the node's devices.
     remarks: Vec<String>,
-    /// Links that are recorded.
-    recorded: Mutex<record::Recorded>,
-    /// Rows of tables have changed.
+    /// Recorded links.
+    recorded: Mutex<record::Recordings>,
+    /// Signals that rows of tables have changed.
     changed: SyncSender<()>,
-    /// Rows that chains sent to tables and those did not take.
+    /// Rows that chains sent to tables, and that the tables refused.
     rows_refused: Mutex<RowsRefused>,
-    /// The devices of its ports.
+    /// The devices of the node's ports.
     devices: Devices,
-    /// What the names of endpoints stand for.
+    /// The addresses of endpoint names.
     names: Mutex<Arc<Names>>,
     log: Log,
     began: Instant,
     workers: usize,
 }
 
-/// What makes new versions.
+/// The compiler, and what it knows of the running version.
 struct Control {
     compiler: Compiler,
-    /// What the program that runs consists of.
+    /// The objects of the running program.
     outline: Outline,
-    /// The program, without the rows that it gives, and its texts.
+    /// The running program, without its rows, and its texts.
     network: Network,
     sources: SourceMap,
-    /// What runs of it.
+    /// The running plan of this program.
     plan: Arc<Plan>,
     packets: Option<Arc<PacketPlan>>,
-    /// The ports that the node has. They do not change while it runs, nor, if there are any, whether it has listeners.
+    /// The node's ports. They never change while it runs. If there are any, neither does whether it has listeners.
     ports: Vec<PortConfig>,
 }
 
-/// What the log of a node tells of.
-pub(crate) struct Seen {
+/// The state that the log watches.
+pub(crate) struct WatchedState {
     pub(crate) endpoints: Vec<Endpoint>,
     /// Refusals by reason.
     pub(crate) refusals: BTreeMap<String, u64>,
     /// Why files of sinks cannot be written, by their paths.
     pub(crate) sink_errors: BTreeMap<String, String>,
-    /// Rows that no file or stream took.
+    /// Rows that no file or stream accepted.
     pub(crate) rows_lost: u64,
     pub(crate) rows_refused: RowsRefused,
 }
 
-/// Whether a node does its work.
+/// The health of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     /// All workers run.
     Serving,
-    /// It was told to stop.
+    /// The node is stopping.
     Stopping,
-    /// A worker has ended, which none does unless it is told to.
+    /// A worker ended although the node is not stopping.
     WorkerLost,
 }
 
@@ -150,14 +150,14 @@ pub(crate) fn backend(name: BackendName) -> Result<Box<dyn Backend>, Fault> {
                 Fault::environment(format!("no machine code on this machine: {why}"))
                     .with_help("run with --backend interp")
             })?;
-            Ok(Box::new(Together::new(Arc::new(jit))))
+            Ok(Box::new(ParallelBackend::new(Arc::new(jit))))
         }
     }
 }
 
 impl Running {
-    /// Compiles a checked program and starts a node that runs it. This thread keeps no more capabilities than that
-    /// needs, and after it those that changes need.
+    /// Compiles a checked program and starts a node that runs it. Drops all capabilities of this thread that the start
+    /// does not need, then those that changes do not need.
     pub(crate) fn start(
         network: &Network,
         sources: &SourceMap,
@@ -165,7 +165,7 @@ impl Running {
         args: &NodeArgs,
         log: Log,
     ) -> Result<Self, Start> {
-        // Files of other users are opened no more, at the start as with each update.
+        // From here on this process cannot open files of other users, neither now nor at an update.
         privileges::reduce(KeptCapabilities::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
         let backend = backend(args.backend).map_err(Start::Fault)?;
         let opened = |ports: &[PortConfig]| {
@@ -183,7 +183,8 @@ impl Running {
         Self::start_with(backend, network, sources, program, (args, log), opened)
     }
 
-    /// The same with a back end. `opened` comes between the opening of ports and the first thread of the node.
+    /// As [`Running::start`], with a given back end. Calls `opened` after opening the ports and before the first thread
+    /// of the node starts.
     fn start_with(
         backend: Box<dyn Backend>,
         network: &Network,
@@ -195,11 +196,11 @@ impl Running {
         let workers = usize::from(args.workers);
         let ports = packets::ports_of(network).map_err(Start::Diagnostics)?;
         let has_calls = !network.listeners.is_empty();
-        // State is for the workers that run chains: those of calls, and behind them those of frames.
+        // State is laid out for the workers that run chains: first those of calls, then those of frames.
         let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
-        let Chance { seed, hash } = Chance::new(args.seed).map_err(Start::Fault)?;
+        let Seeds { seed, hash } = Seeds::new(args.seed).map_err(Start::Fault)?;
         let compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
-        let mut compiler = compiler.within(Most::of_node(args.memory));
+        let mut compiler = compiler.with_memory_limit(MemoryLimit::of_node(args.memory));
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let coalesce = Interval::from_micros(i64::from(args.coalesce));
@@ -211,11 +212,14 @@ impl Running {
             Some(plan) => {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
-                remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
-                remarks.extend(open.iter().filter(|port| port.is_pair_reused()).map(found_pair));
-                remarks.extend(open.iter().filter(|port| port.unserved_queues() > 0).map(passes_by));
-                remarks.extend(open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck));
-                remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(unfinished));
+                remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copy_remark).collect();
+                remarks.extend(open.iter().filter(|port| port.is_pair_reused()).map(existing_pair_remark));
+                remarks
+                    .extend(open.iter().filter(|port| port.unserved_queues() > 0).map(unseen_queues_remark));
+                remarks.extend(
+                    open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck_offloads_remark),
+                );
+                remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(pair_end_remark));
                 devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
@@ -233,7 +237,7 @@ impl Running {
             tables: Some(tables),
             names: Arc::clone(&names),
         };
-        // By the rights with which they will be written.
+        // After the capabilities are reduced: the rows will be written with the same rights.
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
         let node = Node::start(&config, &compiled.plan, open);
         let node = node.map_err(|error| Start::Fault(node_fault(&error)))?;
@@ -266,7 +270,7 @@ impl Running {
         };
         let parts = Arc::new(parts);
         if !parts.devices.is_empty() {
-            devices::look(&parts);
+            devices::update_tables(&parts);
             let watched = Arc::downgrade(&parts);
             std::thread::Builder::new()
                 .name("weft-devices".to_owned())
@@ -276,7 +280,7 @@ impl Running {
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
             .name("weft-names".to_owned())
-            .spawn(move || names::retry(&watched))
+            .spawn(move || names::retry_unresolved(&watched))
             .map_err(|error| Start::Fault(Fault::environment(error)))?;
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
@@ -286,7 +290,7 @@ impl Running {
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
             .name("weft-ages".to_owned())
-            .spawn(move || rows::age(&watched))
+            .spawn(move || rows::run_expiry(&watched))
             .map_err(|error| Start::Fault(Fault::environment(error)))?;
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
@@ -296,14 +300,14 @@ impl Running {
         Ok(Self { parts })
     }
 
-    /// Checks a program and runs it from now on. A dry run does all of that but the last step, and changes nothing.
-    /// The log says who asked, as they call themselves.
+    /// Checks a program and runs it from now on. A dry run omits the last step, and changes nothing. `by` is the
+    /// client's name for itself, for the log.
     pub(crate) fn apply(&self, program: Bundle, dry_run: bool, by: &str) -> Result<Applied, Refusal> {
         let checked = check_files(&program.root, &mut Files::in_bundle(&program));
         self.apply_checked(checked, program, dry_run, by)
     }
 
-    /// The same of one that was checked just now.
+    /// As [`Running::apply`], for a program that was just checked.
     pub(crate) fn apply_checked(
         &self,
         checked: Checked,
@@ -321,14 +325,14 @@ impl Running {
 
     fn try_to_apply(&self, checked: Checked, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
         let begun = Instant::now().checked_sub(checked.took).unwrap_or_else(Instant::now);
-        // Before anything is locked: a resolver may take seconds.
+        // Before any lock: a resolver may take seconds.
         let known = Arc::clone(&*lock(&self.parts.names));
         let looked = checked.network.as_ref().map(|network| names::look_up(&endpoint_names(network), &known));
         let looked = looked.unwrap_or_default();
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });
-        let refuse_node = |error: NodeError| refuse(unwell(&node_fault(&error)));
+        let refuse_node = |error: NodeError| refuse(machine_refusal(&node_fault(&error)));
         let counted = self.stats().map(|node| node.stats.chains).unwrap_or_default();
         let (network, compiled) = control.compile(&checked, &counted).map_err(refuse)?;
         let outline = Outline::of(network);
@@ -343,7 +347,7 @@ impl Running {
                 &control.given_tables(),
             ),
             planned: compiled.planned.clone(),
-            names: names::found(&looked, &known),
+            names: names::reports(&looked, &known),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),
             ..Applied::default()
@@ -355,7 +359,7 @@ impl Running {
             applied.total_ms = millis(begun.elapsed());
         } else {
             let mut names = lock(&self.parts.names);
-            // Calls of the version that runs may still go to endpoints that this one does not have.
+            // Calls of the running version may still go to endpoints that the new version does not have.
             let mut all = looked;
             for name in names_of(&control.plan) {
                 if let Some(found) = names.get(&name) {
@@ -376,15 +380,15 @@ impl Running {
             control.network = without_rows(network);
             control.sources = checked.sources.clone();
             *lock(&self.parts.program) = program;
-            // It runs. That a worker is lost since then is for `health` to tell.
+            // The new version runs. If a worker was lost since, `health` reports it.
             applied.calls_in_flight = node.stats().map_or(0, |stats| calls_before(applied.version, &stats));
             drop(held);
-            devices::look_under(&self.parts, &mut control);
+            devices::update_tables_locked(&self.parts, &mut control);
         }
         Ok(applied)
     }
 
-    /// The text that runs.
+    /// The text of the running program.
     pub(crate) fn program(&self) -> Bundle {
         lock(&self.parts.program).clone()
     }
@@ -393,18 +397,18 @@ impl Running {
     pub(crate) fn listeners(&self) -> Vec<weft_api::Listener> {
         let node = lock(&self.parts.node);
         let listeners = node.as_ref().map(Node::listeners).unwrap_or_default();
-        let told = |listener: &Listener| weft_api::Listener {
+        let to_api = |listener: &Listener| weft_api::Listener {
             name: listener.name.clone(),
             address: listener.address.to_string(),
             options: listener.options.values().map(option_of).collect(),
         };
-        listeners.iter().map(told).collect()
+        listeners.iter().map(to_api).collect()
     }
 
-    /// Tells the log what was found for the names of endpoints.
+    /// Logs the addresses of all endpoint names.
     pub(crate) fn log_names(&self) {
         let names = Arc::clone(&*lock(&self.parts.names));
-        names::log_found(&self.parts.log, &names::found(&names, &Names::new()));
+        names::log_reports(&self.parts.log, &names::reports(&names, &Names::new()));
     }
 
     /// The log of the node.
@@ -412,25 +416,24 @@ impl Running {
         &self.parts.log
     }
 
-    /// What is to be told of its devices, a line each.
+    /// Remarks about the node's devices, one line each.
     pub(crate) fn remarks(&self) -> &[String] {
         &self.parts.remarks
     }
 
-    /// Ports whose interface may have longer packets than their buffers hold, and what is to be told of it.
+    /// Ports whose interface may have longer packets than their buffers hold, with a remark for each.
     pub(crate) fn outgrown(&self) -> BTreeMap<String, String> {
-        let told = |(port, link): &(String, Arc<LinkState>)| {
-            Some((port.clone(), too_long(link.name(), link.mtu_excess()?)))
+        let to_api = |(port, link): &(String, Arc<LinkState>)| {
+            Some((port.clone(), mtu_remark(link.name(), link.mtu_excess()?)))
         };
-        self.parts.devices.iter().filter_map(told).collect()
+        self.parts.devices.iter().filter_map(to_api).collect()
     }
 
-    /// The ports.
     pub(crate) fn ports(&self) -> Vec<PortConfig> {
         lock(&self.parts.control).ports.clone()
     }
 
-    /// Whether the node does its work.
+    /// The health of the node.
     pub(crate) fn health(&self) -> Health {
         match &*lock(&self.parts.node) {
             None => Health::Stopping,
@@ -439,7 +442,7 @@ impl Running {
         }
     }
 
-    /// Why the worker that carries frames has ended, if a device is why.
+    /// The device error that ended the worker that carries frames, if that was the reason.
     pub(crate) fn take_port_error(&self) -> Option<PortError> {
         lock(&self.parts.node).as_mut()?.take_port_error()
     }
@@ -454,19 +457,19 @@ impl Running {
         &self.parts.sink_metrics
     }
 
-    /// Rows that chains sent to tables and those did not take.
+    /// Rows that chains sent to tables, and that the tables refused.
     pub(crate) fn rows_refused(&self) -> RowsRefused {
         lock(&self.parts.rows_refused).clone()
     }
 
-    /// What `weft status` shows.
+    /// The answer of `weft status`.
     pub(crate) fn status(&self) -> Option<Status> {
         let NodeStats { stats, packets, connect_errors, .. } = self.stats()?;
         let ended = RpcStatus::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0);
         let mut packets = packets.as_ref().map(packets_of);
         if let Some(packets) = &mut packets {
             let control = lock(&self.parts.control);
-            Lines { network: &control.network, sources: &control.sources }.name_files(packets);
+            DefinitionFiles { network: &control.network, sources: &control.sources }.name_files(packets);
         }
         Some(Status {
             version: stats.version,
@@ -501,17 +504,17 @@ impl Running {
     fn clusters(&self) -> Vec<weft_api::Cluster> {
         let node = lock(&self.parts.node);
         let clusters = node.as_ref().map(Node::clusters).unwrap_or_default();
-        let told = |cluster: &Arc<Cluster>| weft_api::Cluster {
+        let to_api = |cluster: &Arc<Cluster>| weft_api::Cluster {
             name: cluster.name.clone(),
             options: cluster.options.values().map(option_of).collect(),
         };
-        clusters.iter().map(told).collect()
+        clusters.iter().map(to_api).collect()
     }
 
-    /// Endpoints as the API gives them: with their addresses, and why one has no connection.
+    /// Endpoints in the API's form: with their addresses, and the reason if one has no connection.
     fn endpoints(&self, stats: &[EndpointStats], errors: &BTreeMap<String, String>) -> Vec<Endpoint> {
         let names = Arc::clone(&*lock(&self.parts.names));
-        let told = |e: &EndpointStats| {
+        let to_api = |e: &EndpointStats| {
             let name = names.get(&e.address);
             let unknown = name.filter(|name| name.addresses.is_empty()).and_then(|name| name.error.clone());
             Endpoint {
@@ -531,13 +534,13 @@ impl Running {
                 },
             }
         };
-        stats.iter().map(told).collect()
+        stats.iter().map(to_api).collect()
     }
 
-    /// What its log tells of; None once the node has stopped.
-    pub(crate) fn seen(&self) -> Option<Seen> {
+    /// The state that the log watches; None once the node has stopped.
+    pub(crate) fn watched_state(&self) -> Option<WatchedState> {
         let NodeStats { stats, connect_errors, sink_errors, .. } = self.stats()?;
-        Some(Seen {
+        Some(WatchedState {
             sink_errors,
             endpoints: self.endpoints(&stats.endpoints, &connect_errors),
             refusals: stats.refusals.into_iter().collect(),
@@ -546,7 +549,7 @@ impl Running {
         })
     }
 
-    /// Stops the node; calls that are not over within this time are cut.
+    /// Stops the node; cuts calls that are not over within this time.
     pub(crate) fn stop(&self, within: Duration) -> StopReport {
         let node = lock(&self.parts.node).take();
         node.map_or(StopReport { calls_cut: 0, is_clean: true }, |node| node.stop(within))
@@ -554,7 +557,7 @@ impl Running {
 }
 
 impl Control {
-    /// Tables that take rows while the program runs, but for those that the node fills itself from its devices.
+    /// Tables that accept rows at run time, except those that the node fills from its devices.
     fn given_tables(&self) -> Vec<TableView> {
         let of_ports = devices::tables_of(&self.network);
         let is_given =
@@ -562,8 +565,8 @@ impl Control {
         self.compiler.tables().into_iter().filter(is_given).collect()
     }
 
-    /// Compiles a program that was checked, and tries the files that it will write to. What was counted of the chains
-    /// that run decides about the order of elements.
+    /// Compiles a checked program, and tests the files that it will write to. The counters of the running chains decide
+    /// the order of elements.
     fn compile<'a>(
         &self,
         checked: &'a Checked,
@@ -582,19 +585,19 @@ impl Control {
         }
         let compiled = self.compiler.compile(network, &checked.sources, counted);
         let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;
-        sink_files::try_to_open(&compiled).map_err(|fault| unwell(&fault))?;
+        sink_files::try_to_open(&compiled).map_err(|fault| machine_refusal(&fault))?;
         Ok((network, compiled))
     }
 }
 
-/// What queries need to know of a program.
+/// The part of a program that queries need.
 fn without_rows(network: &Network) -> Network {
     let mut network = network.clone();
     network.fills = Vec::new();
     network
 }
 
-/// A node that held more than it says would be trusted with more.
+/// If this were not fatal, an operator would trust a node that has more rights than it says.
 fn not_reduced(error: std::io::Error) -> Fault {
     Fault::environment(format!("cannot give up capabilities: {error}"))
 }
@@ -603,19 +606,19 @@ fn not_reduced(error: std::io::Error) -> Fault {
 pub(crate) enum Start {
     /// The program is at fault.
     Diagnostics(Vec<Diagnostic>),
-    /// Something else is.
+    /// Something else is at fault.
     Fault(Fault),
 }
 
-/// Why a program was not taken on.
+/// Why the node refused a program.
 pub(crate) enum Refusal {
-    /// It is at fault, or the machine is.
+    /// The program is at fault, or the machine is.
     Refused(Refused),
     /// The node is about to end.
     Stopping,
 }
 
-/// Why a program is refused, without the version that goes on.
+/// A refusal with diagnostics; the caller fills in the version that goes on.
 pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fault: AtFault) -> Refused {
     let data = to_json(diagnostics, sources);
     Refused {
@@ -626,21 +629,24 @@ pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fau
     }
 }
 
-/// That what is asked for cannot be, in words; `version` goes on.
+/// A refusal with a text instead of diagnostics; `version` goes on.
 fn refused_in_words(text: &str, version: u64) -> Refusal {
     let diagnostics = serde_json::Value::Array(Vec::new());
-    let text = format!("error: {text}\n");
+    let text = format!(
+        "error: {text}\
+"
+    );
     Refusal::Refused(Refused { text, diagnostics, version, ..Refused::default() })
 }
 
-/// That the machine lacks what a program needs, without the version that goes on.
-fn unwell(fault: &Fault) -> Refused {
+/// A refusal because the machine lacks something; the caller fills in the version that goes on.
+fn machine_refusal(fault: &Fault) -> Refused {
     let diagnostics = serde_json::Value::Array(Vec::new());
     let at_fault = AtFault::Environment;
     Refused { text: fault.text(), diagnostics, at_fault, ..Refused::default() }
 }
 
-/// A node's failure as a person should hear of it.
+/// A node's failure as a message for people.
 pub(crate) fn node_fault(error: &NodeError) -> Fault {
     let fault = Fault::environment(error);
     match error {
@@ -661,7 +667,7 @@ pub(crate) fn node_fault(error: &NodeError) -> Fault {
     }
 }
 
-/// A port's failure to open as a person should hear of it.
+/// A port's failure to open as a message for people.
 fn port_fault(port: &str, error: &OpenError) -> Fault {
     let OpenError { name, doing, error, help } = error;
     let fault = Fault::environment(format!("port `{port}` on `{name}`: cannot {doing}: {error}"));
@@ -671,7 +677,8 @@ fn port_fault(port: &str, error: &OpenError) -> Fault {
     }
 }
 
-/// What a change would bind, bound for a moment. Like it, this takes only what the node does not listen on yet.
+/// Binds the listeners of a change for a moment, as a test. Like the change itself, it only binds addresses that the
+/// node does not listen on yet.
 fn try_to_listen(wanted: &[Listener], running: &[Listener]) -> Result<(), NodeError> {
     let is_same =
         |a: &Listener, b: &Listener| a.name == b.name && (a.address == b.address || has_any_port(b));
@@ -683,12 +690,12 @@ fn try_to_listen(wanted: &[Listener], running: &[Listener]) -> Result<(), NodeEr
     Ok(())
 }
 
-/// Calls that chains of versions before this one still carry.
+/// Open calls on chains of earlier versions.
 fn calls_before(version: u64, node: &NodeStats) -> u64 {
     node.stats.chains.iter().filter(|chain| chain.version < version).map(|chain| chain.calls_open).sum()
 }
 
-/// Whether a listener leaves the choice of its port to the system.
+/// Whether a listener lets the system choose its port.
 fn has_any_port(listener: &Listener) -> bool {
     matches!(listener.address, Address::Tcp(address) if address.port() == 0)
 }
@@ -703,17 +710,17 @@ fn endpoint_names(network: &Network) -> BTreeSet<String> {
     names.collect()
 }
 
-/// An option of a listener or a cluster as the API gives it.
+/// An option of a listener or a cluster in the API's form.
 fn option_of((def, value): (&'static OptionDef, Option<i64>)) -> Opt {
     Opt { name: def.name.to_owned(), value: def.text(value), is_default: value == def.default }
 }
 
-/// A part, even if a thread has panicked while it held it: each is whole between two statements.
+/// Locks a part, even after a panic: each part is consistent between two statements.
 fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An element's counters as the API gives them.
+/// A chain's counters in the API's form.
 fn chain_of(chain: &ChainStats) -> Chain {
     Chain {
         name: chain.chain.clone(),
@@ -737,7 +744,7 @@ fn element_of((name, c): &(String, weft_core::abi::Counters)) -> Element {
     }
 }
 
-/// The packet side as the API gives it.
+/// The packet side in the API's form.
 fn packets_of(node: &PacketNodeStats) -> Packets {
     let ports = node.ports.iter().map(|port| Port {
         name: port.config.name.clone(),
@@ -748,7 +755,7 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
         sent_bytes: port.device.sent_bytes,
         dropped: port_drops(port).map(|(reason, n)| (reason.to_owned(), n)).collect(),
         is_ended: port.ended.is_some(),
-        broken: port.ended.clone().flatten().or_else(|| gone(port)),
+        broken: port.ended.clone().flatten().or_else(|| device_failure(port)),
     });
     let chains = node.stats.chains.iter().map(|chain| PacketChain {
         name: chain.chain.clone(),
@@ -768,7 +775,7 @@ fn packets_of(node: &PacketNodeStats) -> Packets {
     }
 }
 
-/// A group as the API gives it.
+/// A group in the API's form.
 fn group_of(group: &GroupStats) -> Group {
     let member = |of: &MemberStats| GroupMember {
         port: of.port.clone(),
@@ -781,7 +788,7 @@ fn group_of(group: &GroupStats) -> Group {
     Group { name: group.name.clone(), choice: group.choice.clone(), members }
 }
 
-/// Lines of queues as the API gives them.
+/// Lines of queues in the API's form.
 fn lines_of(lines: &[LineTotal]) -> Vec<QueueLine> {
     let line = |line: &LineTotal| QueueLine {
         queue: line.queue.clone(),
@@ -797,7 +804,7 @@ fn verdict_of(verdict: Verdict) -> &'static str {
     if verdict == Verdict::Mark { "mark" } else { "drop" }
 }
 
-/// Partitions of a queue as the API gives them; `queue` names a level, and `versions` has one for each.
+/// Partitions of a queue in the API's form. `queue` names a level, and `versions` has an entry for each.
 fn partitions_of(
     partitions: &[PartitionState],
     queue: impl Fn(u8) -> String,
@@ -826,10 +833,10 @@ fn partitions_of(
     partitions.iter().map(partition).collect()
 }
 
-/// Half of the packets, nine in ten, 99 in 100.
+/// The median, and the shares 9 of 10 and 99 of 100.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// A link of calls as the API gives it.
+/// A link of calls in the API's form.
 fn call_link_of(stats: &CallQueueStats) -> Link {
     let queue = |level: u8| stats.levels[usize::from(level)].clone();
     Link {
@@ -849,7 +856,7 @@ fn call_link_of(stats: &CallQueueStats) -> Link {
     }
 }
 
-/// A link of a port as the API gives it.
+/// A link of a port in the API's form.
 fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> Link {
     let queue = |level: u8| plan.program.levels[usize::from(level)].name.clone();
     let port = node.ports.get(usize::from(plan.port));
@@ -867,7 +874,7 @@ fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> L
     }
 }
 
-/// What the queue of a link has counted, as the API gives it.
+/// The counters of a link's queue in the API's form.
 fn counted(counts: &Counts) -> Link {
     Link {
         arrived: counts.arrived,
@@ -891,7 +898,7 @@ pub(crate) fn link_drops(counts: &Counts) -> impl Iterator<Item = (&'static str,
     drops.into_iter().filter(|(_, n)| *n > 0)
 }
 
-/// What carries the frames of a port, as a person knows it: `packet eth0`.
+/// The device of a port as a person knows it: `packet eth0`.
 pub(crate) fn device_of(port: &PortConfig) -> String {
     let place = port.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
     format!("{} {}{place}", port.driver.name(), port.device)
@@ -910,8 +917,8 @@ pub(crate) fn port_drops(port: &PortReport) -> impl Iterator<Item = (&'static st
     drops.into_iter().filter(|(_, n)| *n > 0)
 }
 
-/// That the device of a port is gone or down, and what is done about it.
-pub(crate) fn gone(port: &PortReport) -> Option<String> {
+/// Reports that the device of a port is gone or down, and what the port does about it.
+pub(crate) fn device_failure(port: &PortReport) -> Option<String> {
     let (how, on_failure) = match (&port.gone, port.down) {
         (Some((why, on_failure)), _) => (format!("gone ({why})"), *on_failure),
         (None, Some(on_failure)) => ("down".to_owned(), Some(on_failure)),
@@ -944,7 +951,7 @@ fn malformed_of(check: &Check, n: u64) -> weft_api::Malformed {
     }
 }
 
-/// Resident memory of this process; 0 where the system does not tell.
+/// Resident memory of this process; 0 if the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
@@ -968,8 +975,8 @@ fn filter_status(filter: &FilterStats) -> weft_api::Filter {
     }
 }
 
-/// Of a port whose pair somebody else has made.
-fn found_pair(port: &OpenPort) -> String {
+/// Remark: the port's pair existed before, so another program owns it.
+fn existing_pair_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
         "port `{name}`: `{device}` was there already, so nothing of its pair is made or set, and it stays \
@@ -977,8 +984,8 @@ fn found_pair(port: &OpenPort) -> String {
     )
 }
 
-/// Of a device whose packets may be longer than the buffers of XDP.
-fn too_long(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
+/// Remark: packets of the device may be longer than the buffers of XDP.
+fn mtu_remark(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
     let help = match mtu <= BUFFERED_MTU_MAX {
         true => "start the node anew, for it chooses its buffers then",
         false => "take `packet` in place of `xdp`",
@@ -990,8 +997,8 @@ fn too_long(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
     )
 }
 
-/// Of a port on XDP whose interface joins packets, or keeps their tags beside them.
-fn stuck(port: &OpenPort) -> String {
+/// Remark: the interface of an XDP port merges packets or keeps tags outside of them, and cannot be told not to.
+fn stuck_offloads_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     let off: Vec<_> = port.stuck_offloads().iter().map(|offload| format!("{offload} off")).collect();
     format!(
@@ -1001,8 +1008,8 @@ fn stuck(port: &OpenPort) -> String {
     )
 }
 
-/// Of a port on XDP at one end of a pair.
-fn unfinished(port: &OpenPort) -> String {
+/// Remark: the XDP port is at one end of a veth pair.
+fn pair_end_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
         "port `{name}`: `{device}` is an end of a pair: checksums and tags that the other end leaves to it are \
@@ -1010,8 +1017,8 @@ fn unfinished(port: &OpenPort) -> String {
     )
 }
 
-/// Of a port that has fewer queues than its interface.
-fn passes_by(port: &OpenPort) -> String {
+/// Remark: the port has fewer queues than its interface.
+fn unseen_queues_remark(port: &OpenPort) -> String {
     let (name, device, n) = (&port.config().name, port.device(), port.queues());
     let there = n + usize::from(port.unserved_queues());
     let help = match port.config().queues {
@@ -1025,8 +1032,8 @@ fn passes_by(port: &OpenPort) -> String {
     )
 }
 
-/// Of a port whose interface was asked to write into the node's memory itself, and does not.
-fn copies(port: &OpenPort) -> String {
+/// Remark: the interface cannot write into the node's memory (zero copy), so it copies.
+fn copy_remark(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
         "port `{name}`: `{device}` cannot write into the node's memory itself (zero_copy), so frames are copied"
@@ -1055,14 +1062,14 @@ END;
 CREATE CHAIN shop ON front -> cart AS tick; END;
 ";
 
-    /// The interpreter, with a fault that the test needs.
+    /// The interpreter with an injected fault.
     #[derive(Clone, Copy)]
     pub(crate) enum Rigged {
         /// Compiling takes this long.
         Slow(Duration),
-        /// The code panics when it runs, which no real back end's does.
+        /// The compiled program panics when it runs, which no real back end's does.
         Panics,
-        /// So does the compiler, at a program that has an element of this name.
+        /// The compiler panics on a program that has an element of this name.
         FailsAt(&'static str),
     }
 
@@ -1109,8 +1116,8 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
     /// A node of one worker whose only element runs every 10 ms.
     pub(crate) fn start(backend: Rigged) -> Running {
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle()));
-        let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
-        let network = checked.network.unwrap_or_else(|| panic!("{told}"));
+        let rendered = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
+        let network = checked.network.unwrap_or_else(|| panic!("{rendered}"));
         let args = NodeArgs {
             workers: 1,
             busy_poll: 0,
@@ -1138,8 +1145,19 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
     fn get(admin: &Admin, path: &str) -> String {
         let mut stream = TcpStream::connect(admin.address()).expect("it listens");
         let token = crate::token::read(admin.address(), None).expect("it has left one");
-        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
-        write!(stream, "{head}Authorization: Bearer {token}\r\n\r\n").expect("it reads");
+        let head = format!(
+            "GET {path} HTTP/1.1\r\
+Host: localhost\r\
+Connection: close\r\
+"
+        );
+        write!(
+            stream,
+            "{head}Authorization: Bearer {token}\r\
+\r\
+"
+        )
+        .expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         answer
@@ -1150,9 +1168,9 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         Admin::start(socket, running.clone(), Access::default()).expect("it starts")
     }
 
-    /// A node that looked dead for as long as it compiles would be restarted in the middle of a change.
+    /// A supervisor would restart a node in the middle of a change if it did not answer during a compilation.
     #[test]
-    fn questions_are_answered_while_a_program_is_compiled() {
+    fn status_answers_during_compile() {
         let running = start(Rigged::Slow(Duration::from_secs(2)));
         let admin = admin(&running);
         let changing = running.clone();
@@ -1169,21 +1187,31 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 503"));
     }
 
-    /// A balancer goes on sending calls to a node that says it is well.
+    /// A balancer would go on sending calls to a node without a worker.
     #[test]
-    fn a_node_that_lost_a_worker_is_not_healthy() {
+    fn lost_worker_fails_health() {
         let running = start(Rigged::Panics);
         let admin = admin(&running);
         await_loss(&running);
         let answer = get(&admin, "/healthz");
-        assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("a worker has ended\n"), "{answer}");
-        assert!(get(&admin, "/v1/status").ends_with("a worker has ended\n"));
+        assert!(
+            answer.starts_with("HTTP/1.1 503")
+                && answer.ends_with(
+                    "a worker has ended\
+"
+                ),
+            "{answer}"
+        );
+        assert!(get(&admin, "/v1/status").ends_with(
+            "a worker has ended\
+"
+        ));
         running.stop(Duration::ZERO);
     }
 
-    /// A fault of the compiler would end the node, and with it all traffic; or keep it from every other change.
+    /// A bug in the compiler would end the node with all its traffic, or block every later change.
     #[test]
-    fn panic_of_the_compiler_leaves_node_serving() {
+    fn compiler_panic_leaves_node_serving() {
         let running = start(Rigged::FailsAt("broken"));
         let admin = admin(&running);
         let mut broken = bundle();
@@ -1204,9 +1232,10 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         assert!(running.stop(Duration::from_secs(1)).is_clean);
     }
 
-    /// A dry run that did less than a change would promise what a change refuses; one that did more would be one.
+    /// A dry run that checks less than a change would promise a change that is refused; a dry run that does more would
+    /// be a change.
     #[test]
-    fn a_dry_run_tries_what_a_change_needs_and_changes_nothing() {
+    fn dry_run_checks_and_changes_nothing() {
         let running = start(Rigged::Slow(Duration::ZERO));
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = taken.local_addr().expect("it is bound").to_string();

@@ -1,5 +1,5 @@
-//! Being asked to stop: the first time cleanly, the second time at once; or to read the program again. And what is
-//! asked of a command that runs within this one.
+//! Signals: the first request to stop is clean, the second is immediate; SIGHUP may reload the program. Also forwards
+//! signals to a child command.
 
 use crate::fault::Fault;
 use core::future::poll_fn;
@@ -11,34 +11,34 @@ use std::sync::mpsc::{Receiver, channel};
 use tokio::signal::unix::{self, SignalKind};
 use weft_io::privileges::{self, KeptCapabilities};
 
-/// What a process is asked.
+/// A request to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Stop,
-    /// Read the program again.
+    /// Reload the program.
     Reload,
 }
 
-/// Receives one message when the process is asked to stop: by SIGINT or SIGTERM, or by SIGHUP, as when its terminal is
-/// closed. A second request ends it at once; that the terminal is gone is told more than once, and is no second one.
+/// Receives one message on SIGINT, SIGTERM or SIGHUP, the latter for example when the terminal closes. A second signal
+/// ends the process at once. A second SIGHUP does not count: a closed terminal causes several.
 pub(crate) fn stop_requests() -> Result<Receiver<Request>, Fault> {
     requests(false)
 }
 
-/// The same of a node. Where no terminal controls it, as under a service manager, SIGHUP asks it to read its program
-/// again, as often as it comes.
+/// As [`stop_requests`], for a node. Without a controlling terminal, as under a service manager, each SIGHUP requests a
+/// reload instead.
 pub(crate) fn node_requests() -> Result<Receiver<Request>, Fault> {
-    // Now, because a terminal that is closed takes its processes off itself before they hear of it.
+    // Check now: a terminal that closes detaches its processes before they get the signal.
     requests(!has_terminal())
 }
 
 fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
     let (send, receive) = channel();
     let mut n = 0;
-    // What a script has started in the background has SIGINT ignored, and yet is to be ended by it.
+    // A script's background processes ignore SIGINT, but SIGINT is to end this one.
     let hang_up = (!is_ignored(Signal::HUP)).then_some(Signal::HUP);
     let asks = [Signal::INT, Signal::TERM].into_iter().chain(hang_up);
-    // The thread may be older than the moment at which a node gives up its own. Where that fails, the node says so.
+    // This thread may start before the node gives up its privileges. If this call fails, the node reports it.
     let give_up = || drop(privileges::reduce(KeptCapabilities::Nothing));
     let tell = move |signal| {
         if reloads && signal == Signal::HUP {
@@ -57,9 +57,9 @@ fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
     Ok(receive)
 }
 
-/// Receives the signals that are to be passed on to a command that runs within this one. Those of the keys of a
-/// terminal, SIGINT and SIGQUIT, are left out where it has us in its foreground: it sends them to the command, too.
-pub(crate) fn to_pass_on() -> Result<Receiver<Signal>, Fault> {
+/// Receives the signals to forward to a child command. SIGINT and SIGQUIT are left out if this process is in the
+/// foreground of its terminal: the terminal sends them to the child, too.
+pub(crate) fn forwarded_signals() -> Result<Receiver<Signal>, Fault> {
     let (send, receive) = channel();
     let asks = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM];
     each_signal(
@@ -73,19 +73,18 @@ pub(crate) fn to_pass_on() -> Result<Receiver<Signal>, Fault> {
     Ok(receive)
 }
 
-/// Sends a signal to a child of this process that was not waited for.
-pub(crate) fn pass(child: &Child, signal: Signal) {
+/// Sends a signal to a child of this process that has not been waited for.
+pub(crate) fn forward(child: &Child, signal: Signal) {
     // It cannot fail: the child is ours, even if it has ended.
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
-/// The same with all that the child has started, whose group it leads.
-pub(crate) fn pass_to_group(child: &Child, signal: Signal) {
+/// Sends a signal to the process group that the child leads.
+pub(crate) fn forward_to_group(child: &Child, signal: Signal) {
     let _ = kill_process_group(Pid::from_child(child), signal);
 }
 
-/// Tells of each of these signals, on a thread of its own that begins with `first`, until `tell` says that nobody
-/// listens.
+/// Calls `tell` for each of these signals, on a new thread that first calls `first`, until `tell` returns false.
 fn each_signal(
     signals: impl Iterator<Item = Signal>,
     first: impl FnOnce() + Send + 'static,
@@ -93,7 +92,7 @@ fn each_signal(
 ) -> Result<(), Fault> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Fault::environment)?;
-    // From here on, and not only once the thread runs, none of them ends the process.
+    // Register the handlers now, not when the thread runs: from here on no signal ends the process.
     let within = runtime.enter();
     let heard = signals
         .map(|signal| unix::signal(SignalKind::from_raw(signal.as_raw())).map(|stream| (signal, stream)));
@@ -120,7 +119,7 @@ fn each_signal(
     Ok(())
 }
 
-/// Whether whoever started the process has it ignore a signal, as `nohup` does: then it goes on ignoring it.
+/// Whether this process was started with the signal ignored, as by `nohup`. It then stays ignored.
 fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -129,20 +128,20 @@ fn is_ignored(signal: Signal) -> bool {
     ignored.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
-/// Whether the process is in the group that its terminal sends the signals of its keys to.
+/// Whether the process is in the foreground group of its terminal, which gets the signals of keys.
 fn is_in_foreground() -> bool {
     // proc(5): the fifth and the eighth field of stat.
     let words = stat();
     words.len() > 5 && words[2] == words[5]
 }
 
-/// Whether the process has a terminal that controls it.
+/// Whether the process has a controlling terminal.
 fn has_terminal() -> bool {
     // proc(5): the seventh field of stat, the terminal's device; 0 for none.
     stat().get(4).is_some_and(|terminal| terminal != "0")
 }
 
-/// The fields of the process's stat behind its name: the first is the third.
+/// The fields of the process's stat after its name: the first is field three.
 fn stat() -> Vec<String> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);

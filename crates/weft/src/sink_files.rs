@@ -1,4 +1,4 @@
-//! The files of sinks, tried before a network runs that writes to them.
+//! Tests the files of sinks before a network starts that writes to them.
 
 use crate::compile::Compiled;
 use crate::fault::Fault;
@@ -7,10 +7,11 @@ use std::io::ErrorKind;
 use weft_engine::plan::SinkTarget;
 use weft_io::writer;
 
-/// Whether rows can be appended to each file of a program's sinks.
+/// Tests that rows can be appended to each file of a program's sinks.
 ///
 /// # Errors
-/// The environment is at fault: which sink, which file, and why. A network whose log goes nowhere would look well.
+/// The environment is at fault: which sink, which file, and why. Without this test a network whose log is lost would
+/// look healthy.
 pub(crate) fn try_to_open(compiled: &Compiled) -> Result<(), Fault> {
     let on_calls = compiled.plan.chains.iter().map(|chain| &chain.program);
     let on_ports = compiled.packets.iter().flat_map(|plan| &plan.chains).map(|chain| &chain.program);
@@ -27,7 +28,7 @@ pub(crate) fn try_to_open(compiled: &Compiled) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Why a file cannot be opened, as the end of a sentence, and what would help.
+/// Why a file cannot be opened, as the end of a sentence, and a help.
 fn explain(path: &str, error: &std::io::Error) -> (String, String) {
     match error.kind() {
         ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! The files of a program: from the disk, or from a bundle that another process sent.
+//! The files of a program: from the disk, or from a bundle of another process.
 
 use crate::fault::Fault;
 use crate::library;
@@ -13,69 +13,70 @@ use weft_lang::ast::SchemaKind;
 use weft_lang::resolve::{Resolver, SchemaFault, SchemaLocation, SchemaSource, relative};
 use weft_schema::{Found, Source};
 
-/// Bytes of one file of a program.
+/// The largest file of a program, in bytes.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes of all schemas of a program; what two of them read counts twice, since it is compiled twice.
+/// The largest sum of all schemas of a program, in bytes. A file that two schemas read counts twice, since it is
+/// compiled twice.
 const SCHEMA_BYTES_MAX: usize = 256 << 20;
 
-/// Folders above the working directory in which an import of a `.proto` file is looked for.
+/// The number of folders above the working directory in which an import of a `.proto` file is searched.
 const LEVELS_ABOVE_MAX: usize = 16;
 
-/// Where `.proto` files are looked for, from the command line.
+/// The search folders for `.proto` files from the command line.
 static PROTO_PATHS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Takes the folders of `--proto-path`, once, before any file is read.
+/// Sets the folders of `--proto-path`. Call once, before reading any file.
 pub(crate) fn set_proto_paths(folders: Vec<String>) {
     PROTO_PATHS.set(folders).expect("the command line is read once");
 }
 
-/// Reads files, and remembers what it read.
+/// Reads files, and keeps everything that it read.
 pub(crate) struct Files {
     origin: Origin,
-    /// Texts that count instead of the files of these names: what an editor has open.
+    /// Texts that override files of these names: an editor has them open.
     open: Arc<BTreeMap<String, String>>,
-    /// What was read, without a root.
+    /// The files read so far, without a root.
     read: Bundle,
     /// A file that the program names could not be read.
     is_incomplete: bool,
-    /// Bytes of schemas that were read, each time that they were.
+    /// Bytes of schemas, counted each time they are read.
     schema_bytes: usize,
 }
 
-/// Where files come from.
+/// The origin of files.
 enum Origin {
     Disk,
     Bundle(Bundle),
 }
 
 impl Files {
-    /// From the disk, relative to the working directory.
+    /// Reads from the disk, relative to the working directory.
     pub(crate) fn on_disk() -> Self {
         let proto_paths = PROTO_PATHS.get().cloned().unwrap_or_default();
         let read = Bundle { proto_paths, ..Bundle::default() };
         Self { origin: Origin::Disk, open: Arc::default(), read, is_incomplete: false, schema_bytes: 0 }
     }
 
-    /// From the disk, but for texts that an editor has open.
+    /// Reads from the disk, except for the texts that an editor has open.
     pub(crate) fn with_open(open: &Arc<BTreeMap<String, String>>) -> Self {
         Self { open: Arc::clone(open), ..Self::on_disk() }
     }
 
-    /// From a bundle alone.
+    /// Reads only from a bundle.
     pub(crate) fn in_bundle(bundle: &Bundle) -> Self {
         let read = Bundle { proto_paths: bundle.proto_paths.clone(), ..Bundle::default() };
         Self { origin: Origin::Bundle(bundle.clone()), read, ..Self::on_disk() }
     }
 
-    /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
+    /// Everything that was read, to be sent elsewhere. It omits library files: every node has its own.
     pub(crate) fn into_bundle(self, root: &str) -> Bundle {
         Bundle { root: root.to_owned(), ..self.read }
     }
 
-    /// The names of the file that a program in the file `from` names for a schema, and of those that it imports.
+    /// The file that a program in the file `from` names for a schema, and the files that it imports, by name.
     pub(crate) fn proto_files(mut self, source: &SchemaSource<'_>, from: &str) -> Vec<String> {
-        // What is wrong with one of them was told when the program was checked.
+        // Ignore errors: the check of the program has reported them.
         let _ = self.schema(source, Some(from));
         let mut names: Vec<String> =
             self.read.files.into_keys().chain(self.read.binary.into_keys()).collect();
@@ -84,38 +85,38 @@ impl Files {
         names
     }
 
-    /// Whose fault it is if the program that was read is not right: one of which a file is missing may well be.
+    /// The cause if the program is wrong: a program with an unreadable file may itself be right.
     pub(crate) fn at_fault(&self) -> AtFault {
         if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
     }
 
-    fn load(&mut self, name: &str) -> Result<String, Unread> {
+    fn load(&mut self, name: &str) -> Result<String, ReadError> {
         let text = match &self.origin {
             _ if self.open.contains_key(name) => Ok(self.open[name].clone()),
-            Origin::Bundle(bundle) => bundle.files.get(name).cloned().ok_or_else(Unread::not_in_bundle),
+            Origin::Bundle(bundle) => bundle.files.get(name).cloned().ok_or_else(ReadError::not_in_bundle),
             Origin::Disk => read_file(Path::new(name)),
         };
         text.inspect(|text| drop(self.read.files.insert(name.to_owned(), text.clone())))
     }
 
-    fn load_binary(&mut self, name: &str) -> Result<Vec<u8>, Unread> {
+    fn load_binary(&mut self, name: &str) -> Result<Vec<u8>, ReadError> {
         let bytes = match &self.origin {
             Origin::Bundle(bundle) => {
                 let found = bundle.binary.get(name).map(|Binary(bytes)| bytes.clone());
-                found.ok_or_else(Unread::not_in_bundle)
+                found.ok_or_else(ReadError::not_in_bundle)
             }
-            Origin::Disk => file::read_regular(Path::new(name), FILE_BYTES_MAX).map_err(Unread::from),
+            Origin::Disk => file::read_regular(Path::new(name), FILE_BYTES_MAX).map_err(ReadError::from),
         };
         bytes.inspect(|bytes| drop(self.read.binary.insert(name.to_owned(), Binary(bytes.clone()))))
     }
 
-    /// Notes that the program is without a file, if that is not its own fault.
-    fn miss(&mut self, unread: &Unread) {
+    /// Notes that a file of the program is missing, if that is not the program's own fault.
+    fn miss(&mut self, unread: &ReadError) {
         self.is_incomplete |= unread.at_fault == AtFault::Environment;
     }
 }
 
-/// The file that a command is given must be there: that it is not is no fault of a program.
+/// Checks that a command's file exists. If it does not, that is no fault of a program.
 pub(crate) fn require(path: &str) -> Result<(), Fault> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(Fault::environment(format!("`{path}` is a folder"))
@@ -128,8 +129,8 @@ pub(crate) fn require(path: &str) -> Result<(), Fault> {
 }
 
 impl Resolver for Files {
-    /// A library file is the same whoever imports it, unless the importer has one of that name beside it, or is itself
-    /// in a library folder that has it.
+    /// A library file is the same for all importers, with two exceptions: the importer has a file of that name beside
+    /// it, or the importer is in a library folder that has it.
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
         let name = relative(path, from);
         if library::text(path).is_none() || self.load(&name).is_ok() {
@@ -165,8 +166,8 @@ impl Resolver for Files {
 }
 
 impl Files {
-    /// The schema of a `.proto` file. Imports are looked for in the folders that the program names and those of
-    /// `--proto-path`, in this order; if the program names none, then in the folder of the file and in those above it.
+    /// The schema of a `.proto` file. Imports are searched in the folders that the program names, then in those of
+    /// `--proto-path`. If the program names none, they are searched in the file's folder and in those above it.
     fn proto(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
         let named = source.roots.iter().map(|root| relative(root, from));
         let roots = named.chain(self.read.proto_paths.iter().map(|root| relative(root, None)));
@@ -187,7 +188,7 @@ impl Files {
             }
             false => {
                 let found = self.find_proto(&roots, source.path)?;
-                found.ok_or_else(|| (Unread::absent(format!("it is not in {}", list(&roots))), None))
+                found.ok_or_else(|| (ReadError::absent(format!("it is not in {}", list(&roots))), None))
             }
         };
         let root = found.map_err(|(unread, from)| {
@@ -201,7 +202,7 @@ impl Files {
             Err(fault) => Found::Missing(unread.insert(fault).why.clone()),
         });
         compiled.map_err(|fault| {
-            // What could not be read has been noted with whose fault that is.
+            // For a file that could not be read, the cause is already noted.
             self.is_incomplete |= fault.is_missing && unread.is_none();
             let help = (fault.is_missing && unread.is_none()).then(|| match source.roots.is_empty() {
                 true => {
@@ -219,7 +220,7 @@ impl Files {
         })
     }
 
-    /// Counts bytes that are about to be compiled.
+    /// Adds bytes that are about to be compiled.
     fn count_schema(&mut self, n_bytes: usize) -> Result<(), SchemaFault> {
         self.schema_bytes += n_bytes;
         if self.schema_bytes <= SCHEMA_BYTES_MAX {
@@ -250,7 +251,7 @@ impl Files {
     }
 }
 
-/// A folder as it is named in front of a `/`: without one at its end, and never nothing.
+/// A folder as a prefix before `/`: without a `/` at its end, and never empty.
 fn folder_named(folder: String) -> String {
     match folder.trim_end_matches('/') {
         "" if folder.is_empty() => ".".to_owned(),
@@ -259,7 +260,7 @@ fn folder_named(folder: String) -> String {
     }
 }
 
-/// The folder of a file, that above it, and so on. Above the working directory the names go on with `..`.
+/// The folder of a file, its parent, and so on. Above the working directory the names go on with `..`.
 fn folders_from(name: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut folder = folder_of(name).to_owned();
@@ -279,8 +280,8 @@ fn folders_from(name: &str) -> Vec<String> {
     }
 }
 
-/// That a file which the program names is not there, or cannot be read.
-fn not_there(unread: Unread, from: Option<&str>) -> SchemaFault {
+/// The fault of a named file that is missing or unreadable.
+fn not_there(unread: ReadError, from: Option<&str>) -> SchemaFault {
     let help = from.filter(|_| unread.is_absent);
     let help = help.map(|from| format!("paths are relative to the file that names them, here `{from}`"));
     SchemaFault { why: unread.why, help, place: None }
@@ -290,21 +291,21 @@ fn list(folders: &[String]) -> String {
     folders.iter().map(|folder| format!("`{folder}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// What stands in front of `library/...` in the name of a file that is called as one of the library.
+/// The part before `library/...` in the name of a file that looks like a library file.
 fn above_library(name: &str) -> Option<&str> {
     let mut folders = library::paths().filter_map(|path| name.strip_suffix(path));
     folders.find(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 
-/// Why there is no text, as a clause, and whose fault that is.
-struct Unread {
+/// Why a file has no text, as a clause, and whose fault that is.
+struct ReadError {
     why: String,
     at_fault: AtFault,
-    /// There is no such file.
+    /// The file does not exist.
     is_absent: bool,
 }
 
-impl Unread {
+impl ReadError {
     fn absent(why: String) -> Self {
         Self { why, at_fault: AtFault::Environment, is_absent: true }
     }
@@ -314,25 +315,25 @@ impl Unread {
     }
 }
 
-impl From<std::io::Error> for Unread {
+impl From<std::io::Error> for ReadError {
     fn from(error: std::io::Error) -> Self {
         let of_program = [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
         let is_program = of_program.contains(&error.kind());
         let at_fault = if is_program { AtFault::Program } else { AtFault::Environment };
-        // A part of the path that is no folder is no other fault than one that is not there.
+        // A path through a file that is no folder counts as a missing file.
         let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         Self { why: clause(&error), at_fault, is_absent }
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Unread> {
+fn read_file(path: &Path) -> Result<String, ReadError> {
     Ok(file::text(file::read_regular(path, FILE_BYTES_MAX))?)
 }
 
-/// Text from a file, or from standard input as `-`, of at most so many bytes.
+/// Reads text from a file, or from standard input as `-`, up to a maximum size.
 ///
 /// # Errors
-/// It cannot be read, is no regular file, is no text, or has more.
+/// The file cannot be read, is not regular, is no text, or is too long.
 pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
     let bytes = match path {
         "-" => file::read_at_most(std::io::stdin(), bytes_max),
@@ -341,13 +342,13 @@ pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
     file::text(bytes).map_err(|error| unreadable(&format!("`{path}`"), error))
 }
 
-/// That `what` cannot be read: the input is at fault if it is there and no text.
+/// The fault of an unreadable `what`: the input is at fault if it exists but is no text.
 pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
-    let Unread { why, at_fault, .. } = error.into();
-    let told = format!("cannot read {what}: {why}");
+    let ReadError { why, at_fault, .. } = error.into();
+    let text = format!("cannot read {what}: {why}");
     match at_fault {
-        AtFault::Program => Fault::Input(told),
-        AtFault::Environment => Fault::environment(told),
+        AtFault::Program => Fault::Input(text),
+        AtFault::Environment => Fault::environment(text),
     }
 }
 
@@ -360,7 +361,7 @@ pub(crate) fn folder_of(path: &str) -> &str {
     }
 }
 
-/// What the system says of a file, as the end of a sentence.
+/// The system's message about a file, as the end of a sentence.
 pub(crate) fn clause(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "there is no such file".to_owned(),
@@ -384,7 +385,7 @@ mod tests {
         SchemaSource { kind: SchemaKind::Proto, path, roots: roots.to_vec() }
     }
 
-    /// The names of the messages, or why there are none.
+    /// The names of the messages, or the reason that there are none.
     fn messages(
         bundle: &Bundle,
         source: &SchemaSource<'_>,
@@ -394,9 +395,9 @@ mod tests {
         Ok(schema.messages.into_iter().map(|message| message.name).collect())
     }
 
-    /// A schema whose files import each other in a row would overflow the stack of whoever compiles it.
+    /// A chain of schema files that import each other would overflow the compiler's stack.
     #[test]
-    fn schema_of_many_files_has_a_limit() {
+    fn schema_file_count_is_limited() {
         let of = |n: usize| {
             let import = |at: usize| format!("syntax = 'proto3'; import 'p{}.proto';", at + 1);
             let mut files: BTreeMap<_, _> = (0..n).map(|at| (format!("p{at}.proto"), import(at))).collect();
@@ -414,9 +415,9 @@ mod tests {
     const SHOP: &str =
         "syntax = 'proto3'; package shop; import 'acme/id.proto'; message Req { acme.Id id = 1; }";
 
-    /// Trees of `.proto` files name each other from their root, which no program says.
+    /// Trees of `.proto` files name each other from their root, which no program states.
     #[test]
-    fn import_is_found_from_a_folder_above() {
+    fn import_resolves_from_parent_folder() {
         let names = Ok(vec!["acme.Id".to_owned(), "shop.Req".to_owned()]);
         for root in ["", "protos/", "/srv/protos/", "../"] {
             let (id, shop) = (format!("{root}acme/id.proto"), format!("{root}acme/shop/v1/shop.proto"));
@@ -428,9 +429,9 @@ mod tests {
         assert_eq!(messages(&above, &source("shop.proto", &[]), None).map_err(|fault| fault.why), names);
     }
 
-    /// With roots that the program or the command line names, those count, in their order.
+    /// Roots that the program or the command line names would be ignored, or searched in the wrong order.
     #[test]
-    fn import_is_found_in_named_roots() {
+    fn import_resolves_from_roots() {
         let names = vec!["acme.Id".to_owned(), "shop.Req".to_owned()];
         let files = bundle(&[("n/vendor/shop.proto", SHOP), ("n/more/acme/id.proto", ID)]);
         let in_both = source("shop.proto", &["vendor", "more"]);
@@ -444,7 +445,7 @@ mod tests {
         assert_eq!(in_one.why, "cannot import `acme/id.proto`: there is no such file");
         assert_eq!(in_one.help.as_deref(), Some("it is looked for in `n/vendor`"));
         assert_eq!(in_one.place.map(|place| place.name), Some("n/vendor/shop.proto".to_owned()));
-        // The node that a bundle is sent to knows the folders of the command line.
+        // The receiver of a bundle gets the folders of the command line with it.
         let with_path = Bundle { proto_paths: vec!["n/vendor".to_owned(), "n/more".to_owned()], ..files };
         assert_eq!(messages(&with_path, &source("shop.proto", &[]), None).expect("both are named"), names);
         let mut read = Files::in_bundle(&with_path);
@@ -452,9 +453,9 @@ mod tests {
         assert_eq!(Bundle { root: String::new(), ..read.into_bundle("") }, with_path);
     }
 
-    /// A program of many types that all read one large file would hold a node.
+    /// A program with many types from one large file would block a node.
     #[test]
-    fn bytes_of_all_schemas_have_a_limit() {
+    fn schema_bytes_are_limited() {
         let large = format!("syntax = 'proto3'; // {}", " ".repeat(15 << 20));
         let bundle = bundle(&[("large.proto", &large)]);
         let mut files = Files::in_bundle(&bundle);
@@ -462,16 +463,16 @@ mod tests {
         assert_eq!(n_taken, SCHEMA_BYTES_MAX / (15 << 20));
     }
 
-    /// Whoever wrote the file looks for the line.
+    /// The author of the file needs the line.
     #[test]
-    fn fault_in_a_proto_has_its_place() {
+    fn proto_error_has_location() {
         let files = bundle(&[("a.proto", "syntax = \"proto3\";\nmessage M {\n  strin user = 1;\n}\n")]);
         let fault = messages(&files, &source("a.proto", &[]), None).unwrap_err();
         assert_eq!((fault.why.as_str(), fault.help), ("there is no message or enum `strin`", None));
         assert_eq!(fault.place.map(|place| (place.line_and_column, place.range)), Some(((3, 3), 33..38)));
     }
 
-    /// Bytes that came through a bundle as text would be others.
+    /// Text encoding in a bundle would change the bytes.
     #[test]
     fn descriptor_set_survives_a_bundle() {
         // file { name: "p.proto" message_type { name: "M\u{e9}" } }

@@ -1,4 +1,4 @@
-//! Standard output: what a command was asked for.
+//! Standard output: the result of a command.
 
 use crate::fault::Fault;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
@@ -8,15 +8,15 @@ use weft_core::text::escape_lines;
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Writes lines of text or JSON whole, with control characters escaped: peers may have chosen some of the text. A
-/// reader that has seen enough may close its end: there is nobody left to be told.
+/// reader may close its end early; this is no error.
 ///
 /// # Errors
-/// The environment is at fault: it cannot be written, as to a disk that is full.
+/// The environment is at fault: the write failed, for example because a disk is full.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     offer(text).map(drop)
 }
 
-/// The same. Whether anybody reads on.
+/// As [`print()`]; returns whether the reader is still there.
 ///
 /// # Errors
 /// As [`print()`].
@@ -24,7 +24,7 @@ pub(crate) fn offer(text: &str) -> Result<bool, Fault> {
     write(escape_lines(text).as_bytes())
 }
 
-/// The same, in the place of what a terminal shows.
+/// As [`offer()`], and replaces the text on a terminal.
 ///
 /// # Errors
 /// As [`print()`].
@@ -33,7 +33,7 @@ pub(crate) fn refresh(text: &str) -> Result<bool, Fault> {
     write(format!("{clear}{}", escape_lines(text)).as_bytes())
 }
 
-/// Writes bytes as they are: files of our own making.
+/// Writes bytes unchanged, for files that this program generates.
 ///
 /// # Errors
 /// As [`print()`].
@@ -51,7 +51,7 @@ fn write(bytes: &[u8]) -> Result<bool, Fault> {
     }
 }
 
-/// Whether a person sees it.
+/// Whether standard output is a terminal.
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 fn is_terminal() -> bool {
     std::io::stdout().is_terminal()

@@ -1,6 +1,6 @@
-//! What pictures have in common.
+//! What all SVG pictures share.
 
-/// The beginning of a picture of this size, in pixels, on white; `</svg>` ends it.
+/// The start of a picture of this size, in pixels, on white; `</svg>` ends it.
 pub(crate) fn begin(width: usize, height: usize) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -9,7 +9,7 @@ pub(crate) fn begin(width: usize, height: usize) -> String {
     )
 }
 
-/// Text as it stands between tags, or in an attribute.
+/// Escapes text for use between tags or in an attribute.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

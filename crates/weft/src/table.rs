@@ -1,15 +1,15 @@
-//! Tables for people: columns as wide as what is in them, two spaces between.
+//! Tables for people: columns as wide as their widest cell, two spaces between.
 
 use weft_core::text::escape;
 
-/// On which side a column's cells stand.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// A table that grows by rows.
+/// A table that grows row by row.
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_cells() {
+    fn columns_fit_widest_cell() {
         let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
         table.row(vec!["a".to_owned(), "1,000".to_owned()]);
         table.row(vec!["longer".to_owned(), "7".to_owned()]);
@@ -69,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn cell_with_line_feed_stays_one_row() {
-        // A peer could forge a row by its name.
+    fn line_feed_in_cell_keeps_row() {
+        // A peer could forge a row with its name.
         let mut table = Table::new(&[("user", Align::Left), ("n", Align::Right)]);
         table.row(vec!["b\nroot  999".to_owned(), "1".to_owned()]);
         assert_eq!(table.render(), "user          n\nb\\nroot  999  1\n");

@@ -1,7 +1,7 @@
-//! The token that the admin endpoint asks for: who can read the file may change the network.
+//! The token of the admin endpoint. A user who can read its file may change the network.
 
 use crate::fault::Fault;
-use crate::private::{self, OthersMayNot};
+use crate::private::{self, ForbiddenAccess};
 use rustix::process::geteuid;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of randomness in a token.
 const TOKEN_BYTES: usize = 32;
-/// Bytes of a file that is read for a token.
+/// The largest token file, in bytes.
 const TOKEN_TEXT_BYTES_MAX: u64 = 4 << 10;
 
-/// A token that is on the disk while this lives.
+/// A token file that exists as long as this value.
 pub(crate) struct TokenFile {
     pub(crate) token: String,
     path: PathBuf,
@@ -32,7 +32,7 @@ impl TokenFile {
         let mut bytes = [0; TOKEN_BYTES];
         fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes)).map_err(cannot)?;
         let token: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-        // A file that another node left may be there; it is replaced whole, never written into.
+        // Another node may have left a file there. Replace it whole; never write into it.
         let _ = fs::remove_file(&path);
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(cannot)?;
@@ -43,17 +43,18 @@ impl TokenFile {
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        // Another node may have replaced it meanwhile.
+        // Another node may have replaced the file meanwhile.
         if fs::read_to_string(&self.path).is_ok_and(|text| text == self.token) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The token of a running node: from a file that the caller names, or from where `weft run` of this user leaves it.
+/// The token of a running node: from a file that the caller names, or from the default path of `weft run` for this
+/// user.
 ///
 /// # Errors
-/// There is no token, or others than this user could have put it there: whoever did would be sent the program.
+/// There is no token, or other users could have written the file: its author would receive the program.
 pub(crate) fn read(admin: SocketAddr, file: Option<&Path>) -> Result<String, Fault> {
     let default = default_path(admin);
     let path = file.unwrap_or(&default);
@@ -65,7 +66,7 @@ pub(crate) fn read(admin: SocketAddr, file: Option<&Path>) -> Result<String, Fau
             return Err(error);
         }
         let mut token = String::new();
-        let file = private::open(path, OthersMayNot::ReadOrWrite)?;
+        let file = private::open(path, ForbiddenAccess::ReadOrWrite)?;
         file.take(TOKEN_TEXT_BYTES_MAX).read_to_string(&mut token)?;
         Ok(token.trim().to_owned())
     };
@@ -88,7 +89,7 @@ fn default_path(admin: SocketAddr) -> PathBuf {
         || std::env::temp_dir().join(format!("weft-{}", geteuid().as_raw())),
         |runtime| PathBuf::from(runtime).join("weft"),
     );
-    // Each network namespace has a loopback of its own, so that nodes in two of them may have one address.
+    // Each network namespace has its own loopback, so nodes in two namespaces may have the same address.
     let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
     folder.join(format!("{}.{namespace}.token", admin.port()))
 }

@@ -1,4 +1,4 @@
-//! Traces of links from files.
+//! Reads link traces from files.
 
 use crate::fault::Fault;
 use crate::source::unreadable;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use weft_io::file::read_regular;
 use weft_sim::net::Trace;
 
-/// Bytes that a trace file may have: more than the longest trace that is read.
+/// The largest trace file, in bytes: more than the longest trace that the parser accepts.
 const TRACE_BYTES_MAX: u64 = 256 << 20;
 
-/// The trace in a file.
+/// Reads the trace in a file.
 ///
 /// # Errors
-/// The file cannot be read, is too long, or has a line that is not right, which is named.
+/// The file cannot be read, is too long, or has a wrong line; the error names the line.
 pub(crate) fn read(path: &Path) -> Result<Arc<Trace>, Fault> {
-    let told = |error| unreadable(&format!("`{}`", path.display()), error);
-    let text = read_regular(path, TRACE_BYTES_MAX).map_err(told)?;
+    let fault = |error| unreadable(&format!("`{}`", path.display()), error);
+    let text = read_regular(path, TRACE_BYTES_MAX).map_err(fault)?;
     let trace = Trace::parse(&String::from_utf8_lossy(&text));
     trace.map(Arc::new).map_err(|error| Fault::Input(format!("{}: {error}", path.display())))
 }

@@ -1,9 +1,9 @@
-//! What a running node's log tells of what has happened since the last look: endpoints, devices, limits, lost rows.
+//! Logs the changes of a running node since the last look: endpoints, devices, limits, lost rows.
 
 use crate::commands::{count, grouped};
 use crate::log::{Level, Log};
 use crate::open_files;
-use crate::running::{RowsRefused, Running, gone};
+use crate::running::{RowsRefused, Running, device_failure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use weft_api::Endpoint;
 use weft_io::descriptors::Descriptors;
 use weft_io::node::OUT_OF_DESCRIPTORS;
 
-/// How often endpoints, limits and sinks are looked at.
+/// The interval between looks at endpoints, limits and sinks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether devices are there.
+/// The interval between looks at devices.
 const DEVICES_EVERY: Duration = Duration::from_millis(500);
-/// How often one limit, reason or table is told of at most.
+/// The least interval between two log lines of one limit, reason or table.
 const COUNTS_EVERY: Duration = Duration::from_secs(10);
 
-/// What was told so far.
+/// The state as last logged.
 #[derive(Default)]
 pub(crate) struct Watch {
     next: Option<Instant>,
@@ -26,12 +26,12 @@ pub(crate) struct Watch {
     gone: BTreeMap<String, String>,
     outgrown: BTreeMap<String, String>,
     endpoints: BTreeMap<(String, String), State>,
-    counts: BTreeMap<String, Counted>,
+    counts: BTreeMap<String, LoggedCount>,
     /// Files of sinks that cannot be written, and why.
     files: BTreeMap<String, String>,
 }
 
-/// An event that is to be told.
+/// An event for the log.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event {
     level: Level,
@@ -40,21 +40,21 @@ pub(crate) struct Event {
     fields: Vec<(&'static str, Value)>,
 }
 
-/// Whether an endpoint could be reached when it was last tried.
+/// The outcome of the last connection attempt to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Up,
     Down,
 }
 
-/// A count as it was told last.
-struct Counted {
-    told: u64,
+/// A count as last logged.
+struct LoggedCount {
+    logged: u64,
     next: Instant,
 }
 
 impl Watch {
-    /// Tells the log what is new.
+    /// Logs the changes.
     pub(crate) fn look(&mut self, running: &Running, now: Instant) {
         let mut events = Vec::new();
         if self.next_devices.is_none_or(|next| next <= now) && !running.ports().is_empty() {
@@ -63,23 +63,23 @@ impl Watch {
         }
         if self.next.is_none_or(|next| next <= now) {
             self.next = Some(now + LOOK_EVERY);
-            if let Some(seen) = running.seen() {
-                events.extend(self.endpoints(&seen.endpoints));
-                events.extend(self.refusals(&seen.refusals, now));
-                events.extend(self.files(seen.sink_errors));
-                events.extend(self.rows(seen.rows_lost, &seen.rows_refused, now));
+            if let Some(state) = running.watched_state() {
+                events.extend(self.endpoints(&state.endpoints));
+                events.extend(self.refusals(&state.refusals, now));
+                events.extend(self.files(state.sink_errors));
+                events.extend(self.rows(state.rows_lost, &state.rows_refused, now));
             }
         }
         events.iter().for_each(|event| event.write(running.log()));
     }
 
-    /// Devices that have gone, come back, or have longer packets than their buffers hold.
+    /// Devices that are gone, back, or have longer packets than their buffers hold.
     fn devices(&mut self, running: &Running) -> Vec<Event> {
         let packets = running.stats().and_then(|stats| stats.packets).unwrap_or_default();
         let mut events = Vec::new();
         for port in &packets.ports {
             let name = &port.config.name;
-            match gone(port) {
+            match device_failure(port) {
                 Some(why) if self.gone.get(name) != Some(&why) => {
                     events.push(of_port(Level::Warn, name, &why));
                     self.gone.insert(name.clone(), why);
@@ -107,7 +107,7 @@ impl Watch {
             let state = match &endpoint.down {
                 Some(_) => Some(State::Down),
                 None if endpoint.connections > 0 => Some(State::Up),
-                // It has not been tried, or its connection had nothing to do: it is as it was.
+                // The endpoint was not tried, or its connection was idle: its state is unchanged.
                 None => before,
             };
             let Some(state) = state else { continue };
@@ -133,7 +133,7 @@ impl Watch {
 
     /// Limits that were reached, and peers that were refused.
     fn refusals(&mut self, refusals: &BTreeMap<String, u64>, now: Instant) -> Vec<Event> {
-        let told = |(reason, n): (&String, &u64)| {
+        let event = |(reason, n): (&String, &u64)| {
             let n_new = self.count(&format!("refused {reason}"), *n, now)?;
             let text = match reason.as_str() {
                 OUT_OF_DESCRIPTORS => out_of_descriptors(n_new),
@@ -144,7 +144,7 @@ impl Watch {
             let fields = vec![("reason", json!(reason)), ("n", json!(n_new)), ("in_all", json!(n))];
             Some(Event { level: Level::Warn, event: "exhausted", text, fields })
         };
-        refusals.iter().filter_map(told).collect()
+        refusals.iter().filter_map(event).collect()
     }
 
     /// Files of sinks that cannot be written, or can be again.
@@ -171,7 +171,7 @@ impl Watch {
         events
     }
 
-    /// Rows of sinks that nobody took.
+    /// Rows of sinks that no reader or table accepted.
     fn rows(&mut self, lost: u64, refused: &RowsRefused, now: Instant) -> Vec<Event> {
         let event = |text: String, n: u64, table: Option<&str>| Event {
             level: Level::Warn,
@@ -191,14 +191,14 @@ impl Watch {
         lost.into_iter().chain(refused).collect()
     }
 
-    /// How much a count has grown since it was told, if it is time to tell it again.
+    /// The growth of a count since it was logged, if it may be logged again.
     fn count(&mut self, name: &str, n: u64, now: Instant) -> Option<u64> {
-        let counted = self.counts.entry(name.to_owned()).or_insert(Counted { told: 0, next: now });
-        let n_new = n.saturating_sub(counted.told);
+        let counted = self.counts.entry(name.to_owned()).or_insert(LoggedCount { logged: 0, next: now });
+        let n_new = n.saturating_sub(counted.logged);
         if n_new == 0 || now < counted.next {
             return None;
         }
-        (counted.told, counted.next) = (n, now + COUNTS_EVERY);
+        (counted.logged, counted.next) = (n, now + COUNTS_EVERY);
         Some(n_new)
     }
 }
@@ -234,41 +234,41 @@ mod tests {
         Endpoint { cluster, address, connections, down, ..Endpoint::default() }
     }
 
-    /// An operator would read nothing of a server that is gone, or the same line each second.
+    /// An operator would not see that a server is gone, or see the same line each second.
     #[test]
-    fn endpoint_is_told_when_it_turns() {
+    fn endpoint_changes_are_logged() {
         let mut watch = Watch::default();
-        let mut told = |endpoint| {
+        let mut events = |endpoint| {
             watch
                 .endpoints(&[endpoint])
                 .into_iter()
                 .map(|event| (event.level, event.text))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(told(endpoint(0, None)), [], "it was not tried");
+        assert_eq!(events(endpoint(0, None)), [], "it was not tried");
         let up = || vec![(Level::Info, "endpoint a:1 of back is up".to_owned())];
-        assert_eq!(told(endpoint(1, None)), up());
-        assert_eq!(told(endpoint(0, None)), [], "an idle connection has closed");
+        assert_eq!(events(endpoint(1, None)), up());
+        assert_eq!(events(endpoint(0, None)), [], "an idle connection has closed");
         let down = (Level::Warn, "endpoint a:1 of back is down: refused".to_owned());
-        assert_eq!(told(endpoint(0, Some("refused"))), [down]);
-        assert_eq!(told(endpoint(0, Some("refused"))), []);
-        assert_eq!(told(endpoint(2, None)), up());
+        assert_eq!(events(endpoint(0, Some("refused"))), [down]);
+        assert_eq!(events(endpoint(0, Some("refused"))), []);
+        assert_eq!(events(endpoint(2, None)), up());
     }
 
     #[test]
-    fn count_is_told_seldom_and_whole() {
-        // An operator would see clients fail and no reason, or a log that the clients fill.
+    fn counts_are_logged_rate_limited() {
+        // An operator would see clients fail without a reason, or clients could fill the log.
         let (mut watch, begun) = (Watch::default(), Instant::now());
-        let mut told = |n: u64, after: Duration| {
+        let mut events = |n: u64, after: Duration| {
             let refusals = BTreeMap::from([(OUT_OF_DESCRIPTORS.to_owned(), n)]);
             watch.refusals(&refusals, begun + after).pop().map(|event| event.text)
         };
-        assert_eq!(told(0, Duration::ZERO), None);
-        let first = told(2, Duration::ZERO).expect("it is told");
+        assert_eq!(events(0, Duration::ZERO), None);
+        let first = events(2, Duration::ZERO).expect("it is reported");
         assert!(first.starts_with("2 connections refused: ") && first.contains("descriptors"), "{first}");
-        assert_eq!(told(3, COUNTS_EVERY / 2), None);
-        let next = told(900, COUNTS_EVERY).expect("it is told again");
+        assert_eq!(events(3, COUNTS_EVERY / 2), None);
+        let next = events(900, COUNTS_EVERY).expect("it is logged again");
         assert!(next.starts_with("898 connections refused: "), "{next}");
-        assert_eq!(told(900, 3 * COUNTS_EVERY), None);
+        assert_eq!(events(900, 3 * COUNTS_EVERY), None);
     }
 }

@@ -1,8 +1,8 @@
-//! The connections of the admin endpoint: how many there may be, and how long each may take.
+//! The connections of the admin endpoint: their number, and the time that each may take.
 //!
-//! A peer that reaches the port can open connections, with a token or without. So their number and their memory are
-//! bounded, and a new connection takes the place of the oldest that waits for its client: half a request keeps nobody
-//! out.
+//! Any peer that reaches the port can open connections, with or without a token. So their number and their memory are
+//! bounded, and a new connection replaces the oldest one that waits for its client. Half-open requests cannot block
+//! other clients.
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _, to_bytes};
@@ -25,26 +25,26 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use weft_api::REQUEST_BYTES_MAX;
 
-/// Connections that are open at once. Each has one descriptor, of those that the data plane leaves free
+/// The maximum number of open connections. Each has one of the descriptors that the data plane leaves free
 /// ([`weft_io::descriptors::RESERVED`]).
 pub(super) const CONNECTIONS_MAX: usize = 32;
-/// Bytes of a request's head, and of the buffer that a connection reads into.
+/// The largest head of a request, and the read buffer of a connection, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// A connection that has not sent the whole head of its request after this time is closed.
+/// A connection without a complete request head after this time is closed.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 /// A client that has not read the whole answer after this time loses the rest.
 const SEND_TIME_MAX: Duration = Duration::from_secs(60);
-/// While accepting fails, it is tried again after this time.
+/// After a failed accept, the wait before the next one.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// When the endpoint ends, requests that are being answered get this much time.
+/// At the end, requests in progress get this much time.
 const END_MAX: Duration = Duration::from_millis(500);
 
-/// A request's body that has not come whole after this time is refused.
+/// A body that is incomplete after this time is refused.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bodies that are in memory at once, each of [`REQUEST_BYTES_MAX`] at most; further ones wait in their sockets.
+/// The maximum number of bodies in memory, each of at most [`REQUEST_BYTES_MAX`]; further ones wait in their sockets.
 const BODIES_MAX: usize = 4;
 
-/// Room for bodies, and the time that each may take to come.
+/// Limits the number of bodies in memory, and the time to receive each.
 #[derive(Clone, Debug)]
 pub(super) struct Bodies {
     room: Arc<Semaphore>,
@@ -57,7 +57,7 @@ impl Default for Bodies {
     }
 }
 
-/// The times of a connection.
+/// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     head: Duration,
@@ -70,14 +70,14 @@ impl Default for Times {
     }
 }
 
-/// A connection, as far as it may have to make room.
+/// An open connection, with what is needed to close it early.
 struct Open {
     task: AbortHandle,
-    /// Its request is being answered: the node works, not its client.
+    /// The node is working on the answer: the connection does not wait for its client.
     is_served: Arc<AtomicBool>,
 }
 
-/// Serves requests, one a connection, until `stop` comes.
+/// Serves requests, one per connection, until `stop` completes.
 pub(super) async fn serve(listener: TcpListener, app: Router, times: Times, stop: impl Future) {
     let (mut open, mut tasks) = (VecDeque::<Open>::new(), JoinSet::new());
     let mut stop = core::pin::pin!(stop);
@@ -86,7 +86,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, times: Times, stop
             _ = &mut stop => break,
             accepted = listener.accept() => accepted,
         };
-        // Results of connections that have ended are of no use; they go here.
+        // Discard the results of finished connections.
         while tasks.try_join_next().is_some() {}
         let Ok((stream, _)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY).await;
@@ -96,7 +96,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, times: Times, stop
         if open.len() >= CONNECTIONS_MAX {
             match open.iter().position(|connection| !connection.is_served.load(Relaxed)) {
                 Some(oldest) => open.remove(oldest).expect("it was found").task.abort(),
-                // All of them have work done by the node: the new one is closed.
+                // The node is working for all of them: close the new one.
                 None => continue,
             }
         }
@@ -111,7 +111,7 @@ pub(super) async fn serve(listener: TcpListener, app: Router, times: Times, stop
     let _ = tokio::time::timeout(END_MAX, async { while tasks.join_next().await.is_some() {} }).await;
 }
 
-/// One request and its answer.
+/// Serves one request.
 async fn converse(stream: TcpStream, app: Router, times: Times, is_served: Arc<AtomicBool>) {
     let answered = Notify::new();
     let app = TowerToHyperService::new(app);
@@ -136,13 +136,13 @@ async fn converse(stream: TcpStream, app: Router, times: Times, is_served: Arc<A
         tokio::time::sleep(times.send).await;
     };
     tokio::select! {
-        // A client that has hung up, or does not speak HTTP, is its own affair.
+        // A client that hangs up, or does not speak HTTP, is no error of ours.
         _ = connection => {}
         () = late => {}
     }
 }
 
-/// Takes in a body whole, before anything is done with the request.
+/// Reads the whole body before the request is handled.
 pub(super) async fn take_body(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
     let bytes = request.body().size_hint().lower();
     if bytes > REQUEST_BYTES_MAX as u64 {
@@ -151,7 +151,7 @@ pub(super) async fn take_body(State(bodies): State<Bodies>, request: Request, ne
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    // It is held until the request is answered: so long may the body be in memory.
+    // Held until the request is answered, as long as the body may be in memory.
     let _room = bodies.room.acquire().await.expect("it is never closed");
     let (head, body) = request.into_parts();
     match tokio::time::timeout(bodies.time, to_bytes(body, REQUEST_BYTES_MAX)).await {
@@ -181,7 +181,7 @@ mod tests {
     use std::time::Instant;
     use tokio::sync::oneshot;
 
-    /// A node would have to be waited for longer than this.
+    /// A generous limit: with a correct server, no step takes this long.
     const SOON: Duration = Duration::from_secs(4);
 
     struct Server {
@@ -227,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn half_requests_keep_nobody_out() {
-        // Any user of the machine could take all descriptors of a node, or keep its operator out.
+    fn half_open_requests_leave_room() {
+        // Any user of the machine could take all descriptors of a node, or lock its operator out.
         let hour = Duration::from_secs(3600);
         let server = serve(Times { head: hour, send: hour });
         let half: Vec<_> =
@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn late_head_closes_its_connection() {
-        // Connections that say nothing would stay for ever.
+    fn late_head_closes_connection() {
+        // Silent connections would stay for ever.
         let short = Duration::from_millis(100);
         let server = serve(Times { head: short, send: short });
         for text in ["", "GET / HTTP/1.1\r\nHo"] {
@@ -259,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn late_or_long_body_is_refused() {
-        // The memory and the time of a change would be what its client likes.
+    fn slow_or_long_body_is_refused() {
+        // A client could choose the memory and the time of a change.
         let server = serve(Times { head: Duration::from_millis(100), send: SOON });
         let post = |length: usize, body: &str| {
             let head = format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_answer_is_cut() {
+    fn unread_answer_closes_connection() {
         // Clients that read nothing would keep the memory of their answers.
         let short = Duration::from_millis(100);
         let server = serve(Times { head: SOON, send: short });
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn long_head_is_refused() {
-        // The memory of a connection would be what its client likes.
+        // A client could choose the memory of a connection.
         let server = serve(Times::default());
         let head =
             format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(2 * HEAD_BYTES_MAX));

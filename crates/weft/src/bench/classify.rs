@@ -1,7 +1,7 @@
-//! Flow tables: what a look-up costs by rules, structure and flows, and what changes and building cost.
+//! Flow tables: the cost of a look-up by rules, structure and flows, and the cost of changes and of building.
 //!
-//! The rules and the traffic are those of [`weft_core::classify::generate`], the same for everybody. Beside each table
-//! the same rules are asked one by one, as a list of rules is without a structure.
+//! Rules and traffic come from [`weft_core::classify::generate`], so they are reproducible. For comparison, each
+//! table's rules are also searched one by one.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,17 +14,17 @@ use weft_core::rng::Rng;
 use super::matched;
 use super::report::{Report, Row, median};
 
-/// Flows that are active, and the metric that says so.
+/// The number of active flows, and the metric's name for it.
 const FLOWS: [(usize, &str); 3] = [(1, "1 flow"), (10_000, "10k flows"), (1_000_000, "10^6 flows")];
-/// Look-ups in one stretch of time; the clock is read around each.
+/// Look-ups per stretch; the clock is read before and after each stretch.
 const STRETCH: usize = 4096;
-/// Stretches of a round, of which the median counts: others use the machine as well.
+/// Stretches per round. Their median counts, because other processes use the machine as well.
 const STRETCHES: usize = 24;
-/// Packets of a batch.
+/// Packets per batch.
 const BATCH: usize = 64;
-/// Rules that asking one by one is measured with.
+/// The most rules for which a linear search is measured.
 const LINEAR_MAX: usize = 1000;
-/// Of so many rules one is taken out and put in again.
+/// One of this many rules is removed and inserted again.
 const CHANGED: usize = 100;
 
 /// Measures every rule set.
@@ -99,7 +99,7 @@ fn measured(
     let mut rows = Vec::new();
     for (n, metric) in FLOWS {
         let keys = flows(table.layout(), rules, n, 2);
-        // A flow has packets enough for a stretch.
+        // Give each flow enough packets for a stretch.
         let keys = keys.repeat(STRETCH.div_ceil(n));
         let mut ours = Samples::default();
         let mut linear = Samples::default();
@@ -137,7 +137,7 @@ fn measured(
 #[derive(Default)]
 struct Samples(Vec<f64>);
 
-/// Nanoseconds a look-up in batches.
+/// Nanoseconds per look-up in batches.
 fn batches(table: &Classifier, keys: &[u64], round: usize) -> f64 {
     let words = table.layout().words();
     let mut found = [0; BATCH];
@@ -152,7 +152,7 @@ fn batches(table: &Classifier, keys: &[u64], round: usize) -> f64 {
     })
 }
 
-/// Nanoseconds a look-up without batches.
+/// Nanoseconds per look-up without batches.
 fn one_by_one(
     table: &Classifier,
     keys: &[u64],
@@ -166,7 +166,7 @@ fn one_by_one(
     })
 }
 
-/// The median of some stretches of look-ups. Each round goes on with other keys; few keys come again and again.
+/// The median of some stretches. Each round continues with other keys; a short list of keys repeats.
 fn stretches(
     keys: &[u64],
     words: usize,
@@ -188,7 +188,7 @@ fn stretches(
     median(&times.collect::<Vec<f64>>())
 }
 
-/// Nanoseconds a change: rules are taken out, and put in again.
+/// Nanoseconds per change: rules are removed, and inserted again.
 fn changes(table: &mut Classifier, rules: &[Rule], round: usize) -> f64 {
     let mut rng = Rng::of_stream(1, "round", round as u64);
     let mut ids: Vec<usize> =

@@ -1,4 +1,4 @@
-//! The native functions: nanoseconds a call and a byte, beside the libraries called as their documentation shows.
+//! The native functions: nanoseconds per call and per byte, compared with direct calls of their libraries.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::report::{Report, Row};
 
 /// Bytes of the first argument.
 const SIZES: [(usize, &str); 3] = [(64, "64 B"), (1 << 10, "1 KiB"), (64 << 10, "64 KiB")];
-/// How long one measurement takes at least.
+/// The least duration of a measurement.
 const BATCH: Duration = Duration::from_millis(4);
 
 const KEY: [u8; 32] = [9; 32];
-/// What is looked for: a group that stands at the end of the text.
+/// The searched pattern: a group at the end of the text.
 const PATTERN: &str = r"id=(\d+)$";
 
 /// Measures every function at every size.
@@ -133,7 +133,7 @@ fn args(native: Native, data: &[u8]) -> Vec<Arg<'_>> {
     }
 }
 
-/// The first argument: so many bytes, or what gives so many bytes.
+/// The first argument: this many bytes, or the input for an output of this many bytes.
 fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
     let data = match native {
         Native::JsonGet | Native::JsonSet => return Ok(json(size)),
@@ -161,7 +161,7 @@ fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A name of the domain name system: labels of seven characters, as many as a name may have.
+/// A domain name with labels of seven characters, up to the maximum length.
 fn name(size: usize) -> Vec<u8> {
     (0..size.min(254) / 8).flat_map(|_| *b"\x07example").chain([0]).collect()
 }
@@ -180,7 +180,7 @@ fn text(size: usize) -> Vec<u8> {
     (text + " id=42")[..size].to_owned().into_bytes()
 }
 
-/// An object of orders, and a last one.
+/// A JSON object with orders, and a last one.
 fn json(size: usize) -> Vec<u8> {
     let mut json = String::from("{");
     for n in 0.. {
@@ -194,10 +194,10 @@ fn json(size: usize) -> Vec<u8> {
     (json + "\"last\":{\"id\":\"last\"}}").into_bytes()
 }
 
-/// A token with so many bytes of claims; its signature is as long as HS256 makes it.
+/// A token with this many bytes of claims, signed with HS256.
 fn token(size: usize) -> Result<Vec<u8>, String> {
     let encoded = |data: &[u8]| made(Native::Base64Url, data);
-    // A token is bounded, and so are its claims.
+    // The size of a token is limited, and so are its claims.
     let claims = format!("{{\"sub\":\"{}\"}}", "a".repeat(size.min(8 << 10)));
     let mut token = [encoded(b"{\"alg\":\"HS256\"}")?, encoded(claims.as_bytes())?].join(&b'.');
     let signature = made(Native::HmacSha256, &token)?;

@@ -1,4 +1,4 @@
-//! A chain that matches packets against rules, compiled: what a match costs from the values of a tuple to its row.
+//! A compiled chain that matches packets against rules: the cost of a match from the values of a tuple to its row.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -19,12 +19,12 @@ use weft_jit::Jit;
 
 use super::report::{Row, median};
 
-/// Packets of a stretch, which have each another flow.
+/// Packets of a stretch, each in another flow.
 const PACKETS: usize = 4096;
-/// Stretches of a round, of which the median counts.
+/// Stretches per round; their median counts.
 const STRETCHES: usize = 24;
 
-/// The chain, but for its rows: what is matched is the five-tuple of [`five_tuple`].
+/// The chain without its rows; it matches the five-tuple of [`five_tuple`].
 const CHAIN: &str = r#"chain "acl"
 request
   input "src" IPADDR body "src"
@@ -51,7 +51,7 @@ match t0 by c1 desc
   part U8 equal c8 wild c8
 "#;
 
-/// A handler that drops what no rule matches, and one that reads the same and matches nothing.
+/// A handler that drops unmatched packets, and one that reads the same fields without a match.
 const HANDLERS: [&str; 2] = [
     "  v5: row = match t0, m0, v0, v1, v2, v3, v4
   v6: bool = is_row v5
@@ -64,7 +64,7 @@ block2:
     "  forward\n",
 ];
 
-/// Nanoseconds a match, in a pass of its own.
+/// Nanoseconds per match, in a pass of its own.
 ///
 /// # Errors
 /// The back end cannot express the chain.

@@ -1,4 +1,4 @@
-//! Resident memory of a node: idle, and with connections that have met and then do nothing.
+//! Resident memory of a node: idle, and with idle connections.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,12 +11,12 @@ use super::rpc::{Folder, PLAIN, Proxy};
 use weft_core::Time;
 use weft_proto::session::http2::{Config, Connection};
 
-/// Idle connections; half of what a process here may have open files.
+/// Idle connections; half of the process's descriptors here.
 const CONNECTIONS: usize = 10_000;
-/// A connection gives back its buffers when it has been idle for some seconds.
+/// A connection releases its buffers after some idle seconds.
 const SETTLE: Duration = Duration::from_secs(8);
 
-/// Measures a node before and with its connections.
+/// Measures a node before its connections, and with them.
 ///
 /// # Errors
 /// A process could not be started, or the connections could not be made.
@@ -43,7 +43,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     Ok(Report { bench: "memory", rows, notes: Vec::new(), failures: Vec::new() })
 }
 
-/// A connection on which both sides have said their settings.
+/// A connection after both sides have sent their settings.
 fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     let mut h2 = Connection::new(Config::client(), Time(0));

@@ -126,10 +126,10 @@ pub(crate) enum HiddenCommand {
     Queue(queue::QueueArgs),
 }
 
-/// Runs a benchmark and prints what it measured.
+/// Runs a benchmark and prints its result.
 ///
 /// # Errors
-/// Something could not be started, or gave wrong answers.
+/// A process could not be started, or gave wrong answers.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     if !args.captures.is_empty() {
         return match args.name {
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     print(&report.map_err(Fault::environment)?, args.json)
 }
 
-/// What `cargo xtask bench-compare` compares: other work on the machine changes it by next to nothing.
+/// The counts that `cargo xtask bench-compare` compares: the machine's load hardly changes them.
 fn instructions() -> Result<Report, String> {
     let rows = [elements::count()?, packets::count_all()?, queue::count_all()?].concat();
     let notes = vec![
@@ -169,24 +169,24 @@ fn instructions() -> Result<Report, String> {
     Ok(Report { bench: "instructions", rows, notes, failures: Vec::new() })
 }
 
-/// Why something was refused, in a line.
+/// The reason of a refusal, in a line.
 fn refused(diagnostics: &[Diagnostic]) -> String {
     let first = diagnostics.iter().find(|diagnostic| diagnostic.is_error()).or(diagnostics.first());
     first.map_or("no reason was given", |diagnostic| &diagnostic.message).to_owned()
 }
 
-/// Runs what a benchmark has started as a process of its own.
+/// Runs a command that a benchmark has started as a separate process.
 ///
 /// # Errors
-/// The system's: an address that is taken or refuses, a server that breaks the rules.
+/// An error of the system, such as an address in use or refused; a server that violates the protocol.
 pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
-    let told = |error: std::io::Error| Fault::environment(error);
+    let fault = |error: std::io::Error| Fault::environment(error);
     match command {
         HiddenCommand::Client(args) => {
-            let result = load::run_client(args).map_err(told)?;
+            let result = load::run_client(args).map_err(fault)?;
             stdout::print(&format!("{result}\n"))
         }
-        HiddenCommand::Server(args) => load::run_server(args).map_err(told),
+        HiddenCommand::Server(args) => load::run_server(args).map_err(fault),
         HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
         HiddenCommand::Queue(args) => queue::run_one(args).map_err(Fault::environment),
         HiddenCommand::Packets(args) => {
@@ -205,7 +205,7 @@ fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
     }
 }
 
-/// Says how far a benchmark is, where it does not disturb the figures.
+/// Prints the progress of a benchmark, when that does not disturb the figures.
 fn progress(text: &str) {
     stderr::line(format_args!("# {text}"));
 }

@@ -1,4 +1,4 @@
-//! Child processes of this binary, and what processes have used.
+//! Child processes of this binary, and the resource usage of processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _};
@@ -6,18 +6,18 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time that a child has until it answers.
+/// The time that a child has until it answers.
 const START_MAX: Duration = Duration::from_secs(10);
-/// Time that a child has to end when it is asked to, before it is killed.
+/// The time that a child has to end after a request, before it is killed.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// A child process that ends with this value.
+/// A child process; dropping this value ends it.
 pub(super) struct Running {
     child: Child,
 }
 
 impl Running {
-    /// Starts `weft` with these arguments and waits for the first line that it prints.
+    /// Starts `weft` with these arguments and waits for its first line of output.
     pub(super) fn with_line(args: &[&str]) -> Result<(Self, String), String> {
         let mut child = weft(args)?
             .stdin(Stdio::piped())
@@ -34,9 +34,9 @@ impl Running {
         Ok((running, line.trim_end().to_owned()))
     }
 
-    /// Starts `weft` with these arguments and waits until something listens on `address`.
+    /// Starts `weft` with these arguments and waits until it listens on `address`.
     pub(super) fn listening(args: &[&str], address: SocketAddr) -> Result<Self, String> {
-        // What a node says of itself is of no interest unless it ends; it is less than a pipe holds.
+        // The node's messages matter only if it ends; they fit into a pipe's buffer.
         let child = weft(args)?
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -47,12 +47,12 @@ impl Running {
         let end = Instant::now() + START_MAX;
         while Instant::now() < end {
             if let Ok(Some(status)) = running.child.try_wait() {
-                let mut told = String::new();
-                let _ = running.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut told));
+                let mut errors = String::new();
+                let _ = running.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut errors));
                 return Err(format!(
                     "`weft {}` ended at its start: {status}: {}",
                     args.join(" "),
-                    told.trim()
+                    errors.trim()
                 ));
             }
             if TcpStream::connect(address).is_ok() {
@@ -78,7 +78,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Closing its standard input ends the echo server; the rest is killed.
+        // Closing its standard input ends the echo server; other children are killed.
         drop(self.child.stdin.take());
         let end = Instant::now() + if self.child.stdout.is_none() { Duration::ZERO } else { END_MAX };
         while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
@@ -89,7 +89,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs `weft` with these arguments to its end, and returns what it printed.
+/// Runs `weft` with these arguments to its end, and returns its output.
 pub(super) fn output(args: &[&str]) -> Result<String, String> {
     let output = weft(args)?
         .stdin(Stdio::null())
@@ -98,8 +98,8 @@ pub(super) fn output(args: &[&str]) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`weft {}` failed: {}", args.join(" "), told.trim()))
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`weft {}` failed: {}", args.join(" "), errors.trim()))
 }
 
 /// CPU time of this process so far, in seconds.
@@ -113,10 +113,10 @@ pub(super) fn free_port() -> Result<u16, String> {
     bound.map(|address| address.port()).map_err(|error| format!("no free port on 127.0.0.1: {error}"))
 }
 
-/// Whether instructions can be counted.
+/// Checks that instructions can be counted.
 ///
 /// # Errors
-/// Valgrind is not there.
+/// Valgrind is missing.
 pub(super) fn can_count() -> Result<(), String> {
     let is_there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !is_there.is_ok_and(|status| status.success()) {
@@ -125,11 +125,11 @@ pub(super) fn can_count() -> Result<(), String> {
     Ok(())
 }
 
-/// The instructions that one of the `each` units of a round takes. `weft` runs with these arguments and few rounds, and
-/// once more with more: the difference is what the rounds take, whatever the rest of the process does.
+/// The instructions of one of the `each` units of a round. Runs `weft` with these arguments with few rounds, and again
+/// with more: the difference excludes the rest of the process.
 ///
 /// # Errors
-/// Valgrind is not there, or it could not count.
+/// Valgrind is missing, or could not count.
 pub(super) fn instructions_each(args: &[&str], rounds: [usize; 2], each: usize) -> Result<f64, String> {
     const TOOL: [&str; 4] =
         ["--tool=cachegrind", "--cache-sim=no", "--branch-sim=no", "--cachegrind-out-file=/dev/null"];
@@ -137,7 +137,7 @@ pub(super) fn instructions_each(args: &[&str], rounds: [usize; 2], each: usize) 
     each_takes(args, rounds, each, &TOOL, "refs:")
 }
 
-/// As above, how often it asks for memory.
+/// As [`instructions_each`], for the number of allocations.
 ///
 /// # Errors
 /// As above.
@@ -159,8 +159,7 @@ fn each_takes(
     Ok((high - low) as f64 / ((more - few) * each) as f64)
 }
 
-/// The number that a tool of valgrind gives behind these words, of `weft` with these arguments from its start to its
-/// end.
+/// The number after these words in the output of a valgrind tool, for a whole run of `weft` with these arguments.
 fn counted(args: &[&str], tool: &[&str], behind: &str) -> Result<i64, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
     let output = Command::new("valgrind")
@@ -170,14 +169,14 @@ fn counted(args: &[&str], tool: &[&str], behind: &str) -> Result<i64, String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("valgrind cannot be started: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    let count = told.lines().find_map(|line| {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let count = errors.lines().find_map(|line| {
         let (_, number) = line.split_once(behind)?;
         let number = number.trim_start().split(|c: char| c != ',' && !c.is_ascii_digit()).next()?;
         number.replace(',', "").parse().ok()
     });
     count.filter(|_| output.status.success()).ok_or_else(|| {
-        let last = told.lines().last().unwrap_or_default();
+        let last = errors.lines().last().unwrap_or_default();
         format!("valgrind gave no count for {}: {last}", args.join(" "))
     })
 }
@@ -189,7 +188,7 @@ fn weft(args: &[&str]) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The scheduler counts nanoseconds for each thread; where it does not, there are ticks for the process.
+/// The scheduler counts nanoseconds for each thread; without them, there are ticks for the process.
 fn cpu_s(pid: &str) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let run_ns = threads.filter_map(|thread| {
@@ -200,7 +199,7 @@ fn cpu_s(pid: &str) -> f64 {
     if ns > 0 { ns as f64 / 1e9 } else { ticks_s(pid).unwrap_or(0.0) }
 }
 
-/// proc_pid_stat(5): `utime` and `stime` are the 12th and 13th fields behind the name, in ticks of 10 ms.
+/// proc_pid_stat(5): `utime` and `stime` are the 12th and 13th fields after the name, in ticks of 10 ms.
 fn ticks_s(pid: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind_name) = text.rsplit_once(')')?;

@@ -1,7 +1,7 @@
-//! Queue programs: nanoseconds a packet, in and out, compiled and interpreted, beside disciplines written by hand.
+//! Queue programs: nanoseconds per packet, in and out, compiled and interpreted, compared with handwritten disciplines.
 //!
-//! A queue is filled with as many packets as the row says, of so many flows; then each step puts one in and takes one
-//! out, so that the backlog stays. Programs and their twins take their steps in the same rounds.
+//! A queue is filled with the row's number of packets and flows. Then each step enqueues one packet and dequeues one,
+//! so the backlog stays. Programs and their twins run in the same rounds.
 
 mod handlers;
 
@@ -19,19 +19,19 @@ use weft_jit::Jit;
 use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item};
 
-use self::handlers::HandlersByHand;
+use self::handlers::HandwrittenHandlers;
 use super::process::{allocations_each, can_count, instructions_each};
 use super::report::{Report, Row};
 use super::{progress, refused};
 use crate::compile::check_files;
 use crate::source::Files;
 
-/// Descriptions of packets that a run goes round; of a power of two.
+/// Descriptions of packets that a run cycles through; a power of two.
 const PACKETS: usize = 1 << 14;
-/// Time between two packets where the backlog is short enough for a controller to be content.
+/// The time between two packets, with a backlog short enough that no controller reacts.
 const STEP_NS: u64 = 1_000;
 
-/// Steps of a round where instructions are counted, and the rounds of the two runs whose difference counts them.
+/// Steps per round when counting instructions, and the rounds of the two runs whose difference counts them.
 const COUNTED_STEPS: usize = 2_000;
 const COUNTED: [usize; 2] = [5, 10];
 
@@ -42,31 +42,31 @@ pub(crate) struct QueueArgs {
     name: String,
     /// The discipline by hand in its place
     #[arg(long)]
-    by_hand: bool,
+    handwritten: bool,
     /// How many rounds of 2,000 packets are run
     #[arg(long)]
     rounds: usize,
 }
 
-/// Makes a discipline by hand.
+/// Makes a handwritten discipline.
 type Twin = fn(&Case, &[Packet]) -> Box<dyn Steps>;
 
-/// What is measured.
+/// A measured queue.
 struct Case {
     name: String,
-    /// The queue, as a link names it.
+    /// The queue, in the form of a link's declaration.
     queue: String,
-    /// Packets that wait.
+    /// Waiting packets.
     backlog: u64,
     flows: u32,
     twin: Option<(&'static str, Twin)>,
-    /// Its handlers by hand, for the engine's queue.
-    handlers: Option<HandlersByHand>,
+    /// Its handwritten handlers, for the engine's queue.
+    handlers: Option<HandwrittenHandlers>,
     interpreted: bool,
-    /// The backlog comes and goes as a whole, so that each packet finds and leaves it at all sizes; else it stays, and
-    /// where ranks are, it soon holds those that nothing is worse than.
+    /// The backlog fills and drains as a whole, so that packets meet it at all sizes. Otherwise it stays; with ranks,
+    /// it soon holds only the worst ones.
     in_bursts: bool,
-    /// Two come for each that leaves: the queue is full, and each second drops one.
+    /// Two packets arrive for each that leaves: the queue is full, and drops every second one.
     is_flooded: bool,
 }
 
@@ -85,7 +85,7 @@ fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
     }
 }
 
-fn with(handlers: HandlersByHand, case: Case) -> Case {
+fn with(handlers: HandwrittenHandlers, case: Case) -> Case {
     Case { handlers: Some(handlers), ..case }
 }
 
@@ -93,26 +93,26 @@ fn in_bursts(case: Case) -> Case {
     Case { in_bursts: true, ..case }
 }
 
-/// A queue of the library that holds so many packets, flooded.
+/// A library queue with this many packets, flooded.
 fn flooded(queue: &str, packets: u64) -> Case {
     let name = format!("{queue} of {packets}, flooded");
     Case { is_flooded: true, ..case(&name, &format!("{queue} (packets = {packets})"), packets, 100) }
 }
 
 fn srpt_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
+    handwritten(Pifo::new(|item| u64::from(item.remaining), 4_000_000), case, packets)
 }
 
 fn ranked_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
+    handwritten(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
 }
 
 fn fq_codel_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
+    handwritten(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
 }
 
 fn drr_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    by_hand(Drr::new(1024, 1514, 100_000), case, packets)
+    handwritten(Drr::new(1024, 1514, 100_000), case, packets)
 }
 
 fn cases(quick: bool) -> Vec<Case> {
@@ -123,12 +123,12 @@ fn cases(quick: bool) -> Vec<Case> {
     };
     let mut all = vec![
         twin("fifo", "fifo (packets = 4000000)", 1_000, 100, |case, packets| {
-            by_hand(Fifo::new(4_000_000), case, packets)
+            handwritten(Fifo::new(4_000_000), case, packets)
         }),
         with(
             handlers::CODEL,
             twin("codel", "codel (packets = 4000000)", 1_000, 100, |case, packets| {
-                by_hand(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
+                handwritten(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
             }),
         ),
         with(
@@ -137,7 +137,7 @@ fn cases(quick: bool) -> Vec<Case> {
         ),
         with(handlers::DRR, twin("drr", "drr (packets = 100000)", 1_000, 100, drr_by_hand)),
         twin("pfabric", "pfabric (buffer = '100 MB')", 1_000, 100, |case, packets| {
-            by_hand(Pfabric::new(100 << 20), case, packets)
+            handwritten(Pfabric::new(100 << 20), case, packets)
         }),
         twin("srpt", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand),
         twin("ranked, 65,536 queued", "ranked", 65_536, 100, ranked_by_hand),
@@ -194,7 +194,7 @@ fn cases(quick: bool) -> Vec<Case> {
     all
 }
 
-/// Queues that the library does not have: what they cost by number.
+/// Queues that the library lacks, to measure the cost by number.
 const MORE: &str = "
 CREATE QUEUE ranked AS
   ORDER PACKETS BY shift_right(number(p.remaining), 6) BITS 18;
@@ -220,7 +220,7 @@ CREATE QUEUE shares AS
 END;
 ";
 
-/// Measures all of them.
+/// Measures all queues.
 pub(super) fn run(quick: bool) -> Report {
     let (rounds, steps) = if quick { (5, 200_000) } else { (15, 1_000_000) };
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
@@ -244,7 +244,7 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "queue", rows, notes, failures }
 }
 
-/// Instructions a packet of each queue of the library, compiled.
+/// Instructions per packet of each compiled library queue.
 ///
 /// # Errors
 /// They cannot be counted.
@@ -253,7 +253,7 @@ pub(super) fn count_all() -> Result<Vec<Row>, String> {
     counted().iter().map(|case| count_one(case, false, format!("queue {}", case.name))).collect()
 }
 
-/// As above, and of the disciplines by hand.
+/// As [`count_all`], with the handwritten disciplines.
 fn count() -> Result<Vec<Row>, String> {
     can_count()?;
     let mut rows = Vec::new();
@@ -268,15 +268,15 @@ fn count() -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Those whose backlog is soon there.
+/// The cases whose backlog fills quickly.
 fn counted() -> Vec<Case> {
     cases(true).into_iter().filter(|case| case.backlog <= 1_000 && !case.name.contains(',')).collect()
 }
 
-fn count_one(case: &Case, by_hand: bool, named: String) -> Result<Row, String> {
+fn count_one(case: &Case, handwritten: bool, named: String) -> Result<Row, String> {
     progress(&format!("{named}: instructions"));
     let args = ["bench-queue", &case.name, "--by-hand"];
-    let args = if by_hand { &args[..] } else { &args[..2] };
+    let args = if handwritten { &args[..] } else { &args[..2] };
     let count = instructions_each(args, COUNTED, COUNTED_STEPS)?;
     Ok(Row::new(named, "instr", "instr/packet", &[count]))
 }
@@ -289,7 +289,7 @@ pub(crate) fn run_one(args: &QueueArgs) -> Result<(), String> {
     let cases = cases(true);
     let case = cases.iter().find(|case| case.name == args.name).ok_or("no such queue")?;
     let packets = packets(case.flows);
-    let mut steps: Box<dyn Steps> = match (args.by_hand, case.twin) {
+    let mut steps: Box<dyn Steps> = match (args.handwritten, case.twin) {
         (false, _) => Box::new(compiled(case, Arc::new(program(&case.queue)?), &packets)?),
         (true, Some((_, make))) => make(case, &packets),
         (true, None) => return Err("it has no twin".to_owned()),
@@ -297,7 +297,7 @@ pub(crate) fn run_one(args: &QueueArgs) -> Result<(), String> {
     steps.steps((args.rounds * COUNTED_STEPS) as u64, &packets).map(drop)
 }
 
-/// A queue as nodes have it: what its code is, is not known where it is called.
+/// A queue as in a node: its caller does not know the type of its code.
 fn compiled(
     case: &Case,
     program: Arc<QueueProgram>,
@@ -341,7 +341,8 @@ fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
         None => row,
     }];
     if !halves.is_empty() {
-        let ratios: Vec<f64> = ours.iter().zip(&halves).map(|(ours, by_hand)| ours / by_hand).collect();
+        let ratios: Vec<f64> =
+            ours.iter().zip(&halves).map(|(ours, handwritten)| ours / handwritten).collect();
         rows.push(Row::new(&*case.name, "handlers by hand", "ns/packet", &halves));
         rows.push(Row::new(&*case.name, "compiled over those", "ratio", &ratios));
     }
@@ -352,7 +353,7 @@ fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The program of a queue, as a link would have it.
+/// The program of a queue, as in a link.
 fn program(queue: &str) -> Result<QueueProgram, String> {
     let name = queue.split(' ').next().unwrap_or_default();
     let import = match MORE.contains(&format!("CREATE QUEUE {name} AS")) {
@@ -374,7 +375,7 @@ fn program(queue: &str) -> Result<QueueProgram, String> {
 fn packets(flows: u32) -> Vec<Packet> {
     let mut rng = Rng::from_seed(9);
     let packet = |nth: usize| {
-        // A number in the order of flows and one far from it: partitions by hash and by index find them apart.
+        // Numbers in the order of flows, and numbers far from it: partitions by hash and by index find both.
         let flow = nth as u32 % flows;
         Packet {
             len: 64 + rng.below(1450) as u32,
@@ -392,13 +393,13 @@ fn packets(flows: u32) -> Vec<Packet> {
     (0..PACKETS.max(flows as usize)).map(packet).collect()
 }
 
-/// A queue at its backlog: a program, or a discipline by hand.
-trait Line {
+/// A filled queue: a program, or a handwritten discipline.
+trait BenchQueue {
     fn enqueue(&mut self, packet: &Packet, now: u64);
     fn dequeue(&mut self, now: u64) -> bool;
 }
 
-impl<C: QueueCode> Line for Queue<C> {
+impl<C: QueueCode> BenchQueue for Queue<C> {
     #[inline]
     fn enqueue(&mut self, packet: &Packet, now: u64) {
         Self::enqueue(self, packet, now);
@@ -415,9 +416,9 @@ impl<C: QueueCode> Line for Queue<C> {
 }
 
 /// A discipline that is written by hand.
-struct ByHand<D>(D);
+struct Handwritten<D>(D);
 
-impl<D: Discipline> Line for ByHand<D> {
+impl<D: Discipline> BenchQueue for Handwritten<D> {
     #[inline]
     fn enqueue(&mut self, packet: &Packet, now: u64) {
         let item = Item {
@@ -440,21 +441,21 @@ impl<D: Discipline> Line for ByHand<D> {
     }
 }
 
-/// Runs steps on a line, round after round.
+/// Runs steps on a queue, round after round.
 struct Subject<L> {
     line: L,
     now: u64,
     step: u64,
     next: usize,
-    /// Packets that come before as many leave.
+    /// Packets that arrive before as many leave.
     burst: u64,
-    /// Two come for each that leaves.
+    /// Two packets arrive for each that leaves.
     is_flooded: bool,
 }
 
-impl<L: Line> Subject<L> {
+impl<L: BenchQueue> Subject<L> {
     fn new(line: L, case: &Case, packets: &[Packet]) -> Self {
-        // So short that nothing is late by a controller's measure.
+        // Short enough that no packet is late for a controller.
         let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };
         let (backlog, burst) = if case.in_bursts { (0, case.backlog) } else { (case.backlog, 1) };
         let mut made = Self { line, now: 1, step, next: 0, burst, is_flooded: case.is_flooded };
@@ -470,13 +471,13 @@ impl<L: Line> Subject<L> {
     }
 }
 
-/// What can be measured: one call a round, so that what it is does not matter.
+/// A measurable queue: one dynamic call per round, so that its cost does not matter.
 trait Steps {
-    /// Nanoseconds a step: a packet in, a packet out.
+    /// Nanoseconds per step: a packet in, a packet out.
     fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String>;
 }
 
-impl<L: Line> Steps for Subject<L> {
+impl<L: BenchQueue> Steps for Subject<L> {
     fn steps(&mut self, n: u64, packets: &[Packet]) -> Result<f64, String> {
         let mut sent = 0_u64;
         let n = n.next_multiple_of(self.burst);
@@ -496,7 +497,7 @@ impl<L: Line> Steps for Subject<L> {
             }),
         }
         let ns = began.elapsed().as_nanos() as f64 / n as f64;
-        // Else something else was measured.
+        // Otherwise the figure would be of something else.
         if sent * 10 < n * 9 {
             return Err(format!("{sent} of {n} steps sent a packet"));
         }
@@ -504,7 +505,7 @@ impl<L: Line> Steps for Subject<L> {
     }
 }
 
-/// A discipline by hand, at its backlog.
-fn by_hand<D: Discipline + 'static>(line: D, case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
-    Box::new(Subject::new(ByHand(line), case, packets))
+/// A filled handwritten discipline.
+fn handwritten<D: Discipline + 'static>(line: D, case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    Box::new(Subject::new(Handwritten(line), case, packets))
 }

@@ -1,4 +1,4 @@
-//! What a benchmark prints: rows of medians, as a table or as one JSON object (DESIGN 8).
+//! The output of a benchmark: rows of medians, as a table or as one JSON object (DESIGN 8).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,30 +10,30 @@ use serde_json::{Value, json};
 pub(super) struct Report {
     /// The benchmark's name.
     pub(super) bench: &'static str,
-    /// What was measured, in the order in which it is shown.
+    /// The figures, in display order.
     pub(super) rows: Vec<Row>,
     /// Sentences below the table.
     pub(super) notes: Vec<String>,
-    /// What could not be measured, and why. Any makes the benchmark fail once the rest is shown.
+    /// Failed measurements, with the reasons. Any failure makes the benchmark fail after printing the rest.
     pub(super) failures: Vec<String>,
 }
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// What was measured: a line of the table.
+    /// The measured object: a line of the table.
     pub(super) name: String,
-    /// Which figure: a column of the table.
+    /// The metric: a column of the table.
     pub(super) metric: &'static str,
     /// The median.
     pub(super) value: f64,
-    /// Of the value; empty for a pure number.
+    /// The unit of the value; empty for a pure number.
     pub(super) unit: &'static str,
-    /// How many runs the median is of.
+    /// The number of runs in the median.
     pub(super) runs: usize,
-    /// (largest - smallest) / median; of ten samples and more without the tenth at each end.
+    /// (largest - smallest) / median; for ten samples or more without a tenth at each end.
     pub(super) spread: f64,
-    /// What the ratio is to, and the median of the ratios within each round.
+    /// The peer of the ratio, and the median of the ratios within each round.
     pub(super) peer: Option<(&'static str, f64)>,
 }
 
@@ -50,7 +50,7 @@ impl Row {
         Self { name: name.into(), metric, value, unit, runs: samples.len(), spread, peer: None }
     }
 
-    /// The same, with the ratio to `others`, which were measured in the same rounds.
+    /// Adds the ratio to `others`, which were measured in the same rounds.
     pub(super) fn against(mut self, peer: &'static str, samples: &[f64], others: &[f64]) -> Self {
         let ratios: Vec<f64> = samples.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
         self.peer = Some((peer, median(&ratios)));
@@ -80,7 +80,7 @@ impl Row {
 }
 
 impl Report {
-    /// The object that DESIGN section 8 describes.
+    /// The object of DESIGN section 8.
     pub(super) fn to_json(&self) -> Value {
         let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
         json!({ "bench": self.bench, "machine": machine(), "rows": rows, "notes": self.notes })
@@ -121,7 +121,7 @@ impl Report {
     }
 }
 
-/// The middle of the values; the mean of the two in the middle of an even number of them. 0 of none.
+/// The middle value; the mean of the two middle ones for an even number. 0 without values.
 pub(super) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -133,7 +133,7 @@ pub(super) fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// From the smallest to the largest sample, a tenth at each end left out.
+/// From the smallest to the largest sample, without a tenth at each end.
 fn width(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -169,7 +169,7 @@ fn title(metric: &str, unit: &str) -> String {
     if unit.is_empty() || metric.contains(unit) { metric.to_owned() } else { format!("{metric}, {unit}") }
 }
 
-/// The first column to the left, the others to the right.
+/// Aligns the first column left, the others right.
 fn aligned(lines: &[Vec<String>]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
@@ -184,7 +184,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// Three significant digits, and no more than people can read.
+/// Three significant digits.
 fn shown(value: f64) -> String {
     match value.abs() {
         x if x >= 1000.0 => thousands(value),
@@ -214,18 +214,18 @@ fn rounded(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A ratio is the median of the ratios within rounds; of medians it would mix quiet and busy rounds.
+    /// A ratio must be the median of the ratios within rounds; a ratio of medians would mix quiet and busy rounds.
     #[test]
-    fn ratios_are_within_rounds() {
+    fn ratios_compare_within_rounds() {
         let (ours, theirs) = ([2.0, 30.0, 4.0], [1.0, 10.0, 4.0]);
         let row = Row::new("a", "cost", "ns", &ours).against("b", &ours, &theirs);
         assert_eq!((row.value, row.peer), (4.0, Some(("b", 2.0))));
         assert_eq!(row.spread, 7.0);
     }
 
-    /// The table has a line for each name and a blank where a figure was not taken.
+    /// The table has a line for each name, and a blank for a missing figure.
     #[test]
-    fn a_table_shows_every_figure_once() {
+    fn table_shows_each_figure_once() {
         let rows = vec![
             Row::new("direct", "rate", "calls/s", &[123_456.0]),
             Row::new("hop", "rate", "calls/s", &[61_728.0]).against("direct", &[61_728.0], &[123_456.0]),

@@ -1,5 +1,5 @@
-//! A gRPC hop: what calls cost directly, through Weft without a chain, and with the chain of the ADN
-//! paper, with two filters.
+//! A gRPC hop: the cost of a call without a proxy, through Weft without a chain, and with the ADN paper's chain and two
+//! filters.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const PROTO: &str = include_str!("echo.proto");
 const IN_FLIGHT: [u32; 2] = [128, 1];
 const CASES: [&str; 4] = ["direct", "Weft", "Weft, ADN chain", "Weft, two filters"];
 
-/// How long and how often is measured.
+/// The number and the duration of measurements.
 pub(super) struct Effort {
     pub(super) rounds: usize,
     pub(super) duration_ms: u32,
@@ -29,7 +29,7 @@ pub(super) struct Effort {
 const FULL: Effort = Effort { rounds: 5, duration_ms: 3000, warm_up_ms: 500 };
 const QUICK: Effort = Effort { rounds: 3, duration_ms: 800, warm_up_ms: 200 };
 
-/// Runs all cases in turn, round by round, so that a busy neighbour disturbs all alike.
+/// Runs all cases in turn, round by round, so that load on the machine affects all equally.
 ///
 /// # Errors
 /// A process could not be started, or an answer was wrong.
@@ -68,11 +68,11 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
 struct Run {
     load: LoadResult,
     server_us_per_call: f64,
-    /// CPU time a call of the proxy, and the calls for each of its system calls.
+    /// CPU time of the proxy per call, and calls per system call of the proxy.
     proxy: Option<(f64, Option<f64>)>,
 }
 
-/// A `weft run` under measurement.
+/// A measured `weft run`.
 pub(super) struct Proxy {
     pub(super) process: Running,
     pub(super) address: SocketAddr,
@@ -95,7 +95,7 @@ impl Proxy {
         Ok(Self { process: Running::listening(&args, address)?, address, admin })
     }
 
-    /// System calls of the data plane so far, by its own count.
+    /// The data plane's own count of its system calls.
     fn syscalls(&self) -> Option<f64> {
         let mut response = ureq::get(format!("http://{}/metrics", self.admin)).call().ok()?;
         let text = response.body_mut().read_to_string().ok()?;
@@ -104,7 +104,7 @@ impl Proxy {
     }
 }
 
-/// A user in a hundred may not write.
+/// One user in a hundred may not write.
 fn permission(user: usize) -> String {
     format!("('u{user}', '{}')", if user == 7 { 'R' } else { 'W' })
 }
@@ -173,13 +173,13 @@ fn rows_of(in_flight: u32, cases: &[Vec<Run>; CASES.len()]) -> Vec<Row> {
     rows
 }
 
-/// A folder for the network files and the access log, removed with them in the end.
+/// A folder for the network files and the access log, removed at the end.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
     pub(super) fn new() -> Result<Self, String> {
         let path = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|error| told(&path, &error))?;
+        fs::create_dir_all(&path).map_err(|error| fault_at(&path, &error))?;
         let folder = Self(path);
         folder.write("echo.proto", PROTO)?;
         Ok(folder)
@@ -187,7 +187,7 @@ impl Folder {
 
     pub(super) fn write(&self, name: &str, text: &str) -> Result<String, String> {
         let path = self.0.join(name);
-        fs::write(&path, text).map_err(|error| told(&path, &error))?;
+        fs::write(&path, text).map_err(|error| fault_at(&path, &error))?;
         Ok(path.display().to_string())
     }
 }
@@ -198,6 +198,6 @@ impl Drop for Folder {
     }
 }
 
-fn told(path: &Path, error: &std::io::Error) -> String {
+fn fault_at(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }

@@ -1,9 +1,10 @@
-//! Shaping on a real link: how well a link keeps its rate, and how late it lets packets go.
+//! Shaping on a real link: the accuracy of its rate, and the lateness of its packets.
 //!
-//! One namespace sends more than a link carries through a node to another, where the kernel stamps what arrives. Within
-//! each second the stamps are held against a link that never is late: its packets are a packet's time apart.
+//! One namespace sends more than the link's rate through a node to another, whose kernel stamps arriving packets.
+//! Within each second the stamps are compared with an ideal link, whose packets are exactly one transmission time
+//! apart.
 //!
-//! Where the machine has several cores, the node has one of them for itself, and sender and receiver share the others.
+//! On a machine with several cores, the node has a core of its own, and sender and receiver share the others.
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -16,51 +17,51 @@ use super::ports::{Case, End, Middle, Port, World, check};
 use super::report::{Report, Row};
 use super::rpc::Folder;
 
-/// Where datagrams go.
+/// The port that discards datagrams.
 const DISCARD: u16 = 9;
-/// Bytes of a datagram, and of the headers in front of it: as many as an interface carries.
+/// Bytes of a datagram, and of its headers: together an interface's MTU.
 const DATAGRAM_BYTES: usize = 1472;
 const FRAME_BYTES: usize = DATAGRAM_BYTES + 42;
-/// So much more is sent than the link carries.
+/// The sent rate as a multiple of the link's.
 const LOAD: f64 = 1.25;
-/// Datagrams leave in bursts of so long.
+/// The interval between bursts of datagrams.
 const BURST: Duration = Duration::from_micros(500);
-/// What comes first is not measured: queues fill, addresses are learnt.
+/// The first part is not measured: queues fill, addresses are resolved.
 const WARM_UP_NS: i64 = 300_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
-/// After this time nothing comes any more.
+/// After this time no more packets are expected.
 const WAIT: Duration = Duration::from_millis(500);
 
-/// What is asked for: within a thousandth of the rate, 99 in 100 packets no later than 200 microseconds.
+/// The goal: within a thousandth of the rate, and 99 in 100 packets at most 200 microseconds late.
 const GOAL: &str = "goal, on a machine that does nothing else: rate within 0.1 % over a second, 99 in 100 packets of \
                     1 Gbit/s no later than 200 us";
 
-/// A link, as the program has it.
-struct Shaped {
+/// A link of the program.
+struct ShapedLink {
     name: &'static str,
     bits_per_s: u64,
     link: &'static str,
 }
 
-const LINKS: [Shaped; 3] = [
-    Shaped {
+const LINKS: [ShapedLink; 3] = [
+    ShapedLink {
         name: "10 Mbit/s",
         bits_per_s: 10_000_000,
         link: "CREATE LINK out ON PORT right RATE '10 Mbit/s' QUEUE fifo;",
     },
-    Shaped {
+    ShapedLink {
         name: "100 Mbit/s",
         bits_per_s: 100_000_000,
         link: "CREATE LINK out ON PORT right RATE '100 Mbit/s' QUEUE fifo;",
     },
-    Shaped {
+    ShapedLink {
         name: "1 Gbit/s",
         bits_per_s: 1_000_000_000,
         link: "CREATE LINK out ON PORT right RATE '1 Gbit/s' QUEUE fifo;",
     },
 ];
 
-/// What one second showed.
+/// The figures of one second.
 struct Second {
     rate_error_percent: f64,
     late_us_p50: f64,
@@ -79,9 +80,9 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
             middle: Middle::Shaped { link: shaped.link },
             is_both_ways: false,
         };
-        let world = cores.within(&cores.node, || World::new(&case, &folder, 1))?;
+        let world = cores.on_cores(&cores.node, || World::new(&case, &folder, 1))?;
         check(&world)?;
-        let stamps = cores.within(&cores.ends, || stamps(&world, shaped.bits_per_s, seconds))?;
+        let stamps = cores.on_cores(&cores.ends, || stamps(&world, shaped.bits_per_s, seconds))?;
         let seen = seconds_of(&stamps, shaped.bits_per_s);
         if seen.is_empty() {
             failures.push(format!("{}: {} packets arrived, which is no second", shaped.name, stamps.len()));
@@ -102,7 +103,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     Ok(Report { bench: "shaping", rows, notes, failures })
 }
 
-/// Which cores the node has, and which the ends: the same where there is but one.
+/// The cores of the node, and of the ends: the same with only one core.
 struct Cores {
     all: CpuSet,
     node: CpuSet,
@@ -121,8 +122,8 @@ impl Cores {
         Ok(Self { all, node, ends })
     }
 
-    /// What this thread does, and what it starts, keeps to these cores.
-    fn within<T>(&self, cores: &CpuSet, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    /// Restricts this thread, and what it starts, to these cores.
+    fn on_cores<T>(&self, cores: &CpuSet, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let keep_to =
             |cores| sched_setaffinity(None, cores).map_err(|error| format!("to keep to cores: {error}"));
         keep_to(cores)?;
@@ -132,7 +133,7 @@ impl Cores {
     }
 }
 
-/// When packets arrived behind the link, in nanoseconds.
+/// The arrival times of packets after the link, in nanoseconds.
 fn stamps(world: &World, bits_per_s: u64, seconds: u64) -> Result<Vec<i64>, String> {
     let [a, b] = &world.ends;
     let (from, to) = (socket(a, 0)?, socket(b, DISCARD)?);
@@ -148,7 +149,7 @@ fn stamps(world: &World, bits_per_s: u64, seconds: u64) -> Result<Vec<i64>, Stri
                 match to.receive(&mut [0; 64]) {
                     Ok((_, at)) => stamps.push(at.0),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // Nothing has come for so long: it is over, or has not begun, which shows in the figures.
+                    // No packet for this long: it is over, or has not begun, which the figures show.
                     Err(_) => return stamps,
                 }
             }
@@ -159,7 +160,7 @@ fn stamps(world: &World, bits_per_s: u64, seconds: u64) -> Result<Vec<i64>, Stri
         while begun.elapsed() < time {
             let due = (begun.elapsed().as_secs_f64() / BURST.as_secs_f64() * a_burst) as u64 + 1;
             while sent < due {
-                // What the machine has no room for would have been dropped by the link.
+                // Ignore errors: a packet that the machine has no room for would be dropped by the link anyway.
                 let _ = from.send_to(&bytes, address);
                 sent += 1;
             }
@@ -174,7 +175,7 @@ fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
     bound.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }
 
-/// What each whole second showed.
+/// The figures of each whole second.
 fn seconds_of(stamps: &[i64], bits_per_s: u64) -> Vec<Second> {
     let frame_ns = (FRAME_BYTES * 8) as f64 * 1e9 / bits_per_s as f64;
     let Some(first) = stamps.first().map(|first| first + WARM_UP_NS) else { return Vec::new() };
@@ -184,7 +185,7 @@ fn seconds_of(stamps: &[i64], bits_per_s: u64) -> Vec<Second> {
         let begun = first + nth * SECOND_NS;
         stamps = &stamps[stamps.partition_point(|at| *at < begun)..];
         let n = stamps.partition_point(|at| *at < begun + SECOND_NS);
-        // The last one is not whole.
+        // The last second is incomplete.
         if n == stamps.len() || n < 2 {
             break;
         }
@@ -193,14 +194,14 @@ fn seconds_of(stamps: &[i64], bits_per_s: u64) -> Vec<Second> {
     seconds
 }
 
-/// Of the packets of a second, and the first behind them.
+/// The figures of the packets of a second, and of the first one after it.
 fn second(stamps: &[i64], frame_ns: f64) -> Second {
     let passed = (stamps[stamps.len() - 1] - stamps[0]) as f64;
     let meant = (stamps.len() - 1) as f64 * frame_ns;
     let offset = |(nth, at): (usize, &i64)| (at - stamps[0]) as f64 - nth as f64 * frame_ns;
     let mut late: Vec<f64> = stamps.iter().enumerate().map(offset).collect();
     late.sort_by(f64::total_cmp);
-    // The one that was least late is taken for punctual.
+    // The least late packet counts as punctual.
     let at = |share: f64| (late[((late.len() - 1) as f64 * share) as usize] - late[0]) / 1e3;
     Second {
         rate_error_percent: (meant / passed - 1.0).abs() * 100.0,
@@ -213,18 +214,18 @@ fn second(stamps: &[i64], frame_ns: f64) -> Second {
 mod tests {
     use super::*;
 
-    /// A link that is too fast or that stutters would be told to be exact.
+    /// A link that is too fast, or uneven, would be reported as exact.
     #[test]
-    fn stamps_are_held_against_a_link_that_is_never_late() {
+    fn stamps_compare_with_ideal_link() {
         let bits = (FRAME_BYTES * 8) as u64;
-        // A frame each millisecond, for three seconds and a half.
+        // A frame each millisecond, for three and a half seconds.
         let exact: Vec<i64> = (0..3_800).map(|nth| nth * 1_000_000).collect();
         let seen = seconds_of(&exact, bits * 1_000);
         assert_eq!(seen.len(), 3);
         assert!(seen.iter().all(|one| one.rate_error_percent < 1e-9 && one.late_us_p99 < 1e-6));
         let fast = seconds_of(&exact, bits * 990);
         assert!((fast[0].rate_error_percent - 100.0 / 99.0).abs() < 0.01, "{}", fast[0].rate_error_percent);
-        // Each fourth is a tenth of a millisecond late.
+        // Every fourth frame is a tenth of a millisecond late.
         let late: Vec<i64> =
             exact.iter().enumerate().map(|(nth, at)| at + i64::from(nth % 4 == 3) * 100_000).collect();
         let seen = seconds_of(&late, bits * 1_000);

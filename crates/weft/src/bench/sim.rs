@@ -9,11 +9,11 @@ use weft_sim::net::{Algorithm, Discipline, Dumbbell, FlowSpec, LinkSpec, Net, Se
 use super::report::{Report, Row};
 
 const MS: u64 = 1_000_000;
-/// The link is warm after so much simulated time, and measured for as much as a round has.
+/// The simulated warm-up, and the simulated time of a round.
 const WARM_NS: u64 = 5_000 * MS;
 const LINK_BITS_PER_S: u64 = 1_000_000_000;
 
-/// A name, how many flows, what they are, and the queue.
+/// A name, the number of flows, their kind, and the queue.
 struct Case {
     name: &'static str,
     flows: usize,
@@ -72,7 +72,7 @@ fn made(case: &Case) -> Net {
             sender: SenderSpec { algorithm: case.algorithm, ..SenderSpec::default() },
             workload: Workload::Endless,
             class: 0,
-            // They do not begin in step.
+            // Stagger the starts of the flows.
             start_ns: nth as u64 * MS,
         });
     }

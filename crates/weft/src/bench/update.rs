@@ -1,4 +1,4 @@
-//! Changes of a network under load: how long they take, how long a worker pauses, and whether a call is lost.
+//! Changes of a network under load: their duration, the pause of a worker, and lost calls.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use weft_api::Applied;
 
 /// Changes in one run.
 const CHANGES: usize = 10;
-/// Between two changes.
+/// The time between two changes.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Applies two versions of the ADN chain in turn while calls are in flight, and counts the calls.
@@ -24,7 +24,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     let (_server, address) = Running::with_line(&["bench-server", "--end-with-stdin"])?;
     let server = address.parse().map_err(|_| format!("an address, not `{address}`"))?;
     let proxy = Proxy::start(&folder, "one.weft", ADN, server)?;
-    // The program as it runs is in the folder; the other version has a stricter element of the same name.
+    // The running program is in the folder; the other version has a stricter element of the same name.
     let one = folder.0.join("one.weft").display().to_string();
     let text = std::fs::read_to_string(&one).map_err(|error| format!("{one}: {error}"))?;
     let two =
@@ -50,7 +50,7 @@ pub(super) fn run(quick: bool) -> Result<Report, String> {
     Ok(Report { bench: "update", rows, notes: Vec::new(), failures: Vec::new() })
 }
 
-/// The load, and ten changes within it.
+/// Runs the load, with ten changes during it.
 fn one_round(proxy: &Proxy, programs: [&String; 2]) -> Result<(Vec<Applied>, LoadResult), String> {
     let target = proxy.address;
     let duration = (CHANGES as u32 + 2) * PAUSE.as_millis() as u32;
@@ -61,8 +61,8 @@ fn one_round(proxy: &Proxy, programs: [&String; 2]) -> Result<(Vec<Applied>, Loa
     let mut changes = Vec::new();
     for change in 0..CHANGES {
         std::thread::sleep(PAUSE);
-        let said = process::output(&["apply", "--json", "--admin", &admin, programs[change % 2]])?;
-        changes.push(serde_json::from_str(&said).map_err(|error| format!("{error} in `{said}`"))?);
+        let output = process::output(&["apply", "--json", "--admin", &admin, programs[change % 2]])?;
+        changes.push(serde_json::from_str(&output).map_err(|error| format!("{error} in `{output}`"))?);
     }
     let load = load.join().map_err(|_| "the load's thread has ended badly".to_owned())??;
     Ok((changes, load))

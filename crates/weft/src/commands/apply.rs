@@ -1,12 +1,12 @@
-//! `weft apply`
+//! `weft apply`: applies a program to a running node.
 
 use super::count;
 use super::query::line_of;
 use crate::cli::ApplyArgs;
 use crate::client::{Client, Outcome};
-use crate::compile::check_within;
+use crate::compile::check_with_limit;
 use crate::fault::Fault;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::running::refused_by;
 use crate::source::{Files, require};
 use crate::stderr;
@@ -16,9 +16,9 @@ use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, NameFound, Re
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let mut files = Files::on_disk();
-    let checked = check_within(&args.file, &mut files, Most::of_check(args.memory).as_ref());
+    let checked = check_with_limit(&args.file, &mut files, MemoryLimit::of_check(args.memory).as_ref());
     if checked.network.is_none() {
-        // The node is asked only to say what it goes on with.
+        // The node is needed only to name the version that goes on.
         let running = Client::new(&args.admin).and_then(|client| client.status()).ok();
         let mut refused = refused_by(&checked.diagnostics, &checked.sources, checked.at_fault);
         refused.version = running.map_or(0, |status| status.version);
@@ -36,33 +36,33 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     match client.apply(&request)? {
         Outcome::Done(applied) if args.json => stdout::print(&line_of(&applied)),
         Outcome::Done(applied) if args.dry_run => {
-            stdout::print(&format!("{}: {}", args.file, outlook(&applied)))
+            stdout::print(&format!("{}: {}", args.file, dry_run_summary(&applied)))
         }
         Outcome::Done(applied) => stdout::print(&format!("{}: {}\n", args.file, summary(&applied, "  "))),
         Outcome::Refused(refused) => Err(refuse(&refused, args.json)),
     }
 }
 
-/// Tells why nothing was applied: as an object on standard output, or to a person.
+/// Reports a refused update: as an object on standard output, or as text.
 fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
-        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
+        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::reported(refused.at_fault));
     }
     stderr::print(&refused.text);
     match refused.version {
         0 => stderr::line(format_args!("nothing was applied")),
         version => stderr::line(format_args!("nothing was applied, version {version} keeps running")),
     }
-    Fault::told(refused.at_fault)
+    Fault::reported(refused.at_fault)
 }
 
-/// Who asks, for the node's log.
+/// The client's name for the node's log.
 fn user() -> String {
     let named = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
     named.unwrap_or_else(|_| format!("user {}", rustix::process::getuid().as_raw()))
 }
 
-/// How an update went: a line, and further ones, which begin with `indent`.
+/// The outcome of an update: a line, and further ones that begin with `indent`.
 pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     let Applied { version, total_ms, check_ms, compile_ms, pause_us, calls_in_flight, .. } = applied;
     let mut text = format!("version {version} live in {total_ms:.1} ms, ");
@@ -82,14 +82,14 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
         "\n{indent}check {check_ms:.1} ms, compile {compile_ms:.1} ms, pause of a worker {pause_us:.0} us at most"
     ));
     if !applied.dropped.is_empty() {
-        text.push_str(&format!("\n{indent}{}", dropped(&applied.dropped)));
+        text.push_str(&format!("\n{indent}{}", dropped_line(&applied.dropped)));
     }
-    applied.names.iter().for_each(|name| text.push_str(&format!("\n{indent}{}", found(name))));
+    applied.names.iter().for_each(|name| text.push_str(&format!("\n{indent}{}", name_line(name))));
     text
 }
 
-/// What a resolver said of the name of an endpoint.
-fn found(found: &NameFound) -> String {
+/// The result of resolving an endpoint's name.
+fn name_line(found: &NameFound) -> String {
     let NameFound { name, addresses, error, is_changed } = found;
     let addresses = addresses.join(", ");
     match error {
@@ -102,17 +102,17 @@ fn found(found: &NameFound) -> String {
     }
 }
 
-/// What is lost by an update, for whoever has only renamed a thing and did not know.
-fn dropped(dropped: &[Dropped]) -> String {
-    let told = |state: &Dropped| match state.rows {
+/// The dropped state, as a warning for a user who has only renamed an object.
+fn dropped_line(dropped: &[Dropped]) -> String {
+    let state_text = |state: &Dropped| match state.rows {
         Some(rows) => format!("{} ({})", state.what, count(rows, "row")),
         None => state.what.clone(),
     };
-    format!("state dropped: {}", dropped.iter().map(told).collect::<Vec<_>>().join(", "))
+    format!("state dropped: {}", dropped.iter().map(state_text).collect::<Vec<_>>().join(", "))
 }
 
-/// What an update would do: a line, and one for each thing that it changes.
-fn outlook(applied: &Applied) -> String {
+/// The changes that an update would make: a line, and one for each object.
+fn dry_run_summary(applied: &Applied) -> String {
     let version = applied.version;
     let mut text = format!("version {version} would run; nothing was applied\n");
     if applied.changes.is_empty() {
@@ -127,9 +127,9 @@ fn outlook(applied: &Applied) -> String {
         text.push_str(&format!("  {kind:<8} {what}\n"));
     }
     if !applied.dropped.is_empty() {
-        text.push_str(&format!("  {}\n", dropped(&applied.dropped)));
+        text.push_str(&format!("  {}\n", dropped_line(&applied.dropped)));
     }
-    applied.names.iter().for_each(|name| text.push_str(&format!("  {}\n", found(name))));
+    applied.names.iter().for_each(|name| text.push_str(&format!("  {}\n", name_line(name))));
     text
 }
 
@@ -137,9 +137,9 @@ fn outlook(applied: &Applied) -> String {
 mod tests {
     use super::*;
 
-    /// Who reads that all calls end on the old version would wait for a stream that has moved long since.
+    /// A user who reads that all calls end on the old version would wait for a stream that has already moved.
     #[test]
-    fn a_summary_says_where_calls_end_and_what_is_lost() {
+    fn apply_summary_lists_ends_and_losses() {
         let state = |what: &str, rows| Dropped { what: what.to_owned(), rows };
         let quiet = Applied { version: 2, ..Applied::default() };
         let expected = "version 2 live in 0.0 ms, no call is left on version 1\n  \

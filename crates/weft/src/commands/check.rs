@@ -1,10 +1,10 @@
-//! `weft check`
+//! `weft check`: checks a program, and shows its costs.
 
 use super::explain::queues;
 use crate::cli::CheckArgs;
-use crate::compile::check_within;
+use crate::compile::check_with_limit;
 use crate::fault::Fault;
-use crate::memory::Most;
+use crate::memory::MemoryLimit;
 use crate::source::{FILE_BYTES_MAX, Files, read_text, require};
 use crate::stderr;
 use crate::stdout;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             Files::on_disk()
         }
     };
-    let checked = check_within(&args.file, &mut files, Most::of_check(args.memory).as_ref());
+    let checked = check_with_limit(&args.file, &mut files, MemoryLimit::of_check(args.memory).as_ref());
     let costs = match &checked.network {
         Some(network) if args.cost => Some(costs(network, &checked.sources)?),
         _ => None,
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     } else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
     }
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     if !args.json {
         let counts = [
             (network.chains.len(), "chain"),
@@ -72,21 +72,21 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is told of headers and of queues, as data.
+/// The data of headers and of queues.
 fn of_packets(network: &Network) -> (Vec<Value>, Value) {
     (header_data(network), queues::data(&queues_of(network)))
 }
 
-/// What each part of a program costs at worst, for a person.
+/// The worst-case cost of each part of a program, as text.
 fn all_costs(costs: &[ChainCost<'_>], network: &Network) -> String {
     let queues = queues::costs(&queues_of(network));
-    // Who has queues alone asks for what they cost.
+    // A program with only queues needs no table of elements.
     let elements = if costs.is_empty() && !queues.is_empty() { String::new() } else { table(costs) };
     let parts = [elements, headers(network), queues];
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
 }
 
-/// The queues of a program: those that need no arguments, and those of links that do.
+/// The queues of a program: those that need no arguments, and those of links.
 fn queues_of(network: &Network) -> Vec<QueueProgram> {
     let mut all: Vec<&Queue> = network.queues.iter().collect();
     let of_links = network.links.iter().map(|link| &link.queue);
@@ -98,20 +98,20 @@ fn queues_of(network: &Network) -> Vec<QueueProgram> {
     all.into_iter().map(weft_opt::lower::queue).collect()
 }
 
-/// A program from standard input; what it imports is looked for in the working directory.
+/// A program from standard input; its imports are relative to the working directory.
 fn stdin() -> Result<Files, Fault> {
     let text = read_text("-", FILE_BYTES_MAX)?;
     Ok(Files::with_open(&Arc::new(BTreeMap::from([("-".to_owned(), text)]))))
 }
 
-/// What is known of a chain before it runs.
+/// The static cost of a chain.
 struct ChainCost<'n> {
     chain: &'n Chain,
     cost: Cost,
 }
 
 impl ChainCost<'_> {
-    /// The costs of stages, and whether one is a filter: what it takes to compute the keys of its policies.
+    /// The costs of stages, and whether each is a filter, whose cost is the computation of its keys.
     fn stages(&self) -> impl Iterator<Item = (&ElementCost, bool)> {
         let is_filter = |at: usize| self.chain.keys_of(at).is_some();
         self.cost.elements.iter().enumerate().map(move |(at, cost)| (cost, is_filter(at)))
@@ -123,14 +123,14 @@ fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
         let program = program.map_err(|diagnostics| {
             stderr::diagnostics(&diagnostics, sources);
-            Fault::Told
+            Fault::Reported
         })?;
         Ok(ChainCost { chain, cost: cost(&program) })
     };
     network.chains.iter().enumerate().map(cost_of).collect()
 }
 
-/// The costs for a person.
+/// The costs as text.
 fn table(costs: &[ChainCost<'_>]) -> String {
     let mut table = Table::new(&[
         ("chain", Align::Left),
@@ -166,7 +166,7 @@ fn table(costs: &[ChainCost<'_>]) -> String {
     format!("at worst, operations of a handler and bytes of state:\n{}", table.render())
 }
 
-/// How long the header of each protocol is, for a person; nothing if there are none.
+/// The length of each protocol's header, as text; empty without protocols.
 fn headers(network: &Network) -> String {
     if network.protocols.is_empty() {
         return String::new();
@@ -188,14 +188,14 @@ fn headers(network: &Network) -> String {
     format!("bytes of headers:\n{}", table.render())
 }
 
-/// The same as data.
+/// The lengths as JSON.
 fn header_data(network: &Network) -> Vec<Value> {
     let protocols = network.protocols.iter();
     let object = |p: &Protocol| json!({ "protocol": p.name, "least": p.header_min, "most": p.header_max });
     protocols.map(object).collect()
 }
 
-/// The costs as data: a list with an object for each element, and for each filter that computes keys.
+/// The costs as JSON: a list with an object for each element, and for each filter that computes keys.
 fn data(costs: &[ChainCost<'_>]) -> Value {
     let stages = costs.iter().flat_map(|cost| cost.stages().map(|stage| (&cost.chain.name, stage)));
     let object = |(chain, (element, is_filter)): (&String, (&ElementCost, bool))| {

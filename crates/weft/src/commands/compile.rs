@@ -1,4 +1,4 @@
-//! `weft compile`
+//! `weft compile`: compiles a queue to a hardware module.
 
 use super::{count, grouped};
 use crate::cli::{CompileArgs, Target};
@@ -22,9 +22,9 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let queues: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
-    let queue = chosen(&queues, args.queue.as_deref(), &args.file)?;
+    let queue = select(&queues, args.queue.as_deref(), &args.file)?;
     let meant = network.queues.iter().find(|meant| meant.name == queue.name);
     if let Some(long) = meant.and_then(|meant| too_long(meant, args.time_bits, &checked.sources)) {
         return Err(Fault::Input(format!("{}: queue `{}`{long}", args.file, queue.name)));
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
 }
 
 /// The queue of this name; without a name, the only one.
-fn chosen<'q>(queues: &'q [QueueProgram], name: Option<&str>, file: &str) -> Result<&'q QueueProgram, Fault> {
+fn select<'q>(queues: &'q [QueueProgram], name: Option<&str>, file: &str) -> Result<&'q QueueProgram, Fault> {
     let names = || queues.iter().map(|queue| queue.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, queues) {
         (_, []) => Err(Fault::Input(format!("{file}: there is no queue in it that needs no arguments"))),
@@ -66,7 +66,7 @@ fn module(queue: &QueueProgram, args: &CompileArgs) -> Result<Module, Unsupporte
     }
 }
 
-/// Of a queue that waits by ranks of its packets, gates find the first by a tree.
+/// Help for a queue that orders packets by rank: gates find the first one with a tree.
 const TREE_HELP: &str =
     "; for its ranks of packets, --entries 16 makes a tree of comparators with 16 entries";
 
@@ -74,7 +74,7 @@ fn ranks_packets(queue: &QueueProgram) -> bool {
     matches!(queue.levels.as_slice(), [level] if level.handlers.packet_rank.is_some())
 }
 
-/// The first time that the queue says and that does not fit in so many bits, with its line and what would do.
+/// Reports the first time constant that does not fit in `time_bits`, with its line and a help.
 fn too_long(queue: &Queue, time_bits: u32, sources: &SourceMap) -> Option<String> {
     let mut found = None;
     for (nanoseconds, span) in queue.levels.iter().flat_map(times) {
@@ -86,15 +86,15 @@ fn too_long(queue: &Queue, time_bits: u32, sources: &SourceMap) -> Option<String
     let (nanoseconds, bits, span) = found?;
     let file = sources.file(span.file);
     let line = file.position(span.start).line;
-    let said = sources.slice(span);
+    let literal = sources.slice(span);
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let time = format!("{sign}{} ns", grouped(nanoseconds.unsigned_abs()));
     Some(format!(
-        ", line {line}: `{said}` is {time}, which {time_bits} bits cannot hold; --time-bits {bits} has room for it"
+        ", line {line}: `{literal}` is {time}, which {time_bits} bits cannot hold; --time-bits {bits} has room for it"
     ))
 }
 
-/// The times that a level says, in nanoseconds: those of its expressions, and those at which its variables begin.
+/// The time constants of a level, in nanoseconds: in expressions, and as initial values of variables.
 fn times(level: &QueueLevel) -> Vec<(i64, Span)> {
     let mut all = Vec::new();
     let key = level.partitions.as_ref().map(|(_, key)| key);

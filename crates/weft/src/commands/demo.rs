@@ -1,18 +1,18 @@
-//! `weft demo`: the example application, a network in front of it, and a change of the network in the middle.
+//! `weft demo`: runs the example application behind a network, and changes the network while it runs.
 //!
-//! The application's client and servers are programs of their own that know nothing of Weft.
+//! The client and the servers of the application are separate programs that know nothing of Weft.
 
 use super::apply::summary;
-use super::run::{Headline, LOOK_EVERY, Started, headline, must_be_well, start};
+use super::run::{Headline, LOOK_EVERY, Started, fail_if_unhealthy, headline, start};
 use super::{count, grouped};
 use crate::cli::DemoArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::live::{Live, Measured, short_time};
 use crate::log::{Level, Log};
 use crate::running::{Refusal, Running};
 use crate::signals::{self, Request};
 use crate::source::Files;
+use crate::status_table::{Measured, StatusTable, short_time};
 use crate::stdout;
 use crate::watch::Watch;
 use rustix::process::{Pid, Signal, kill_process};
@@ -25,21 +25,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use weft_lang::hir::{Address, Network, SinkTarget};
 
-/// What the demo runs, and what it changes to.
+/// The first program, and the one that replaces it.
 const FIRST: &str = "network.weft";
 const SECOND: &str = "network2.weft";
-/// The network changes after this many seconds at the latest: between two looks at the live table, not at one.
+/// The latest time of the change, in seconds; it falls between two updates of the live table.
 const CHANGE_AFTER_MAX_S: f64 = 8.0;
 /// Servers that do not listen by then have failed.
 const SERVER_START_MAX: Duration = Duration::from_secs(10);
-/// The front end ends within this time after its calls, or is ended.
+/// The time that the front end gets to end after its calls.
 const FRONTEND_END_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let folder = example_folder(args)?;
     let first = folder.join(FIRST).display().to_string();
-    // The servers must listen before the network sends them calls; what is wrong with the program is said by `start`.
+    // The servers must listen before the network sends them calls; `start` reports errors of the program.
     let network = check_files(&first, &mut Files::on_disk()).network;
     let own_logs = network.as_ref().map(absent_logs).unwrap_or_default();
     let clusters = network.map(|n| n.clusters).unwrap_or_default();
@@ -47,17 +47,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     for (at, endpoint) in clusters.iter().flat_map(|c| &c.endpoints).enumerate() {
         children.start_server(endpoint, &format!("cart-{}", at + 1))?;
     }
-    // The demo says itself what it does.
+    // The demo prints these events itself.
     let log = Log::new(args.node.log, args.node.log_level.min(Level::Warn));
     let Started { running, admin, network } = start(&first, &args.node, log)?;
-    let live = Live::new(running.log().clone());
+    let table = StatusTable::new(running.log().clone());
     let Headline { node, parts } = headline(&first, &running, &admin, &network);
-    live.say(&format!("{node}\n  {}\n", parts.join("\n  ")));
+    table.print(&format!("{node}\n  {}\n", parts.join("\n  ")));
     let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
     let mut demo =
-        Demo { live, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
+        Demo { table, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
     let until_change =
         Duration::try_from_secs_f64((seconds * 0.4).min(CHANGE_AFTER_MAX_S)).unwrap_or_default();
     demo.change_at = Some((Instant::now() + until_change, folder.join(SECOND)));
@@ -69,12 +69,12 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let removed = remove_logs(&own_logs);
     ended?;
     demo.summarize()?;
-    removed.iter().for_each(|line| demo.live.say(line));
+    removed.iter().for_each(|line| demo.table.print(line));
     Ok(())
 }
 
-/// The logs that the demo is going to make in the system's folder for temporary files. One that is there already is
-/// somebody's.
+/// The log files that the demo will create in the system's folder for temporary files. An existing file belongs to
+/// another program.
 fn absent_logs(network: &Network) -> Vec<String> {
     let sinks = network.chains.iter().flat_map(|c| &c.instances).flat_map(|i| &i.sinks);
     let paths = sinks.filter_map(|sink| match sink {
@@ -88,7 +88,7 @@ fn absent_logs(network: &Network) -> Vec<String> {
     paths.filter(is_own).collect()
 }
 
-/// What the demo has made goes with it.
+/// Removes the files that the demo has created.
 fn remove_logs(paths: &[String]) -> Vec<String> {
     let remove = |path: &String| {
         let bytes = std::fs::metadata(path).ok()?.len();
@@ -99,7 +99,7 @@ fn remove_logs(paths: &[String]) -> Vec<String> {
 }
 
 struct Demo {
-    live: Live,
+    table: StatusTable,
     watch: Watch,
     running: Running,
     measured: Option<Measured>,
@@ -108,7 +108,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// Until the front end has ended, or somebody asks to stop.
+    /// Waits until the front end has ended, or a stop request.
     fn watch(&mut self, stop: &Receiver<Request>, reports: &Receiver<Value>) -> Result<(), Fault> {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
@@ -121,9 +121,9 @@ impl Demo {
             if let Some((_, path)) = self.change_at.take_if(|(at, _)| *at <= Instant::now()) {
                 self.change(&path)?;
             }
-            must_be_well(&self.running)?;
+            fail_if_unhealthy(&self.running)?;
             self.watch.look(&self.running, Instant::now());
-            self.live.tick(&self.running, self.measured);
+            self.table.tick(&self.running, self.measured);
         }
         Ok(())
     }
@@ -150,34 +150,35 @@ impl Demo {
         drop(checked);
         match self.running.apply(files.into_bundle(&path), false, "the demo") {
             Ok(applied) => {
-                let text = format!("{}  apply {path}: {}\n", self.live.clock(), summary(&applied, "       "));
-                self.live.say(&text);
+                let text =
+                    format!("{}  apply {path}: {}\n", self.table.clock(), summary(&applied, "       "));
+                self.table.print(&text);
                 Ok(())
             }
             Err(Refusal::Refused(refused)) => {
-                self.live.say(&refused.text);
-                Err(Fault::told(refused.at_fault))
+                self.table.print(&refused.text);
+                Err(Fault::reported(refused.at_fault))
             }
             Err(Refusal::Stopping) => Ok(()),
         }
     }
 
-    /// What came of all calls. Success if each was answered, and each answer was right.
+    /// Prints the outcome of all calls. Fails unless each call had an answer, and each answer was right.
     fn summarize(&mut self) -> Result<(), Fault> {
         let Some(report) = &self.final_report else {
             return Err(Fault::environment("the front end ended without its summary"));
         };
         let outcome = Outcome::of(report);
-        stdout::print(&format!("{}\n", outcome.told()))?;
-        outcome.judged()
+        stdout::print(&format!("{}\n", outcome.summary_text()))?;
+        outcome.verdict()
     }
 }
 
-/// What the front end counted over the whole run.
+/// The front end's counts over the whole run.
 struct Outcome {
     sent: u64,
     answered: u64,
-    /// Answers that the front end compared with what it had asked, and how many of them were wrong.
+    /// Answers that the front end compared with its requests, and the number of wrong ones.
     checked: u64,
     wrong: u64,
     by_status: Vec<(String, u64)>,
@@ -204,7 +205,7 @@ impl Outcome {
         self.sent.abs_diff(self.answered)
     }
 
-    fn told(&self) -> String {
+    fn summary_text(&self) -> String {
         let by_status: Vec<_> =
             self.by_status.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
         format!(
@@ -220,7 +221,7 @@ impl Outcome {
         )
     }
 
-    fn judged(&self) -> Result<(), Fault> {
+    fn verdict(&self) -> Result<(), Fault> {
         if self.lost() > 0 {
             return Err(Fault::environment(format!("{} lost", count(self.lost(), "call"))));
         }
@@ -233,7 +234,7 @@ impl Outcome {
     }
 }
 
-/// The application's processes; they are ended with the demo.
+/// The application's processes; dropping this value ends them.
 #[derive(Default)]
 struct Children {
     servers: Vec<Child>,
@@ -250,7 +251,7 @@ impl Children {
             && TcpStream::connect(address).is_ok()
         {
             return Err(Fault::environment(format!(
-                "the demo's server cannot listen on {address}: it is taken"
+                "the demo's server cannot listen on {address}: it is in use"
             ))
             .with_help("is another demo running?"));
         }
@@ -282,7 +283,7 @@ impl Children {
         }
     }
 
-    /// Starts the front end; what it reports comes line by line.
+    /// Starts the front end; its reports come line by line.
     fn start_frontend(
         &mut self,
         target: &str,
@@ -321,7 +322,7 @@ impl Children {
         Ok(receive)
     }
 
-    /// Lets the front end finish its calls; a stubborn one is ended.
+    /// Lets the front end finish its calls; kills it after a time.
     fn end_frontend(&mut self, within: Duration) {
         let Some(child) = &mut self.frontend else { return };
         terminate(child);
@@ -341,7 +342,7 @@ impl Drop for Children {
     }
 }
 
-/// Asks a process to end, by the same signal that Ctrl-C sends. It may have ended already.
+/// Terminates a process with the signal of Ctrl-C. It may have ended already.
 fn terminate(child: &Child) {
     let _ = kill_process(Pid::from_child(child), Signal::INT);
 }
@@ -379,9 +380,9 @@ mod tests {
     use serde_json::json;
     use weft_api::Bundle;
 
-    /// A user's own example may log to a file that has been there for long.
+    /// The demo would delete an old log file of the user's own example.
     #[test]
-    fn the_demo_removes_no_log_that_it_did_not_make() {
+    fn demo_keeps_log_files_of_others() {
         let path = |name: &str| {
             let name = format!("weft-demo-{}-{name}", std::process::id());
             std::env::temp_dir().join(name).display().to_string()
@@ -415,21 +416,24 @@ END;
         std::fs::remove_file(&kept).expect("it is ours");
     }
 
-    /// A demo that ended well with a lost, a wrong or an unread answer would show nothing.
+    /// A demo that succeeds with a lost, a wrong or an unread answer would show nothing.
     #[test]
-    fn the_demo_fails_for_each_answer_that_is_missing_wrong_or_not_compared() {
+    fn demo_fails_on_any_bad_answer() {
         let report = |answered: u64, checked: u64, wrong: u64| {
             let by_status = json!({"OK": answered});
             Outcome::of(&json!({"sent": 9, "answered": answered, "checked": checked, "wrong": wrong,
                                 "by_status": by_status, "p50_us": 1500, "p99_us": 2500}))
         };
         let good = report(9, 9, 0);
-        assert!(good.judged().is_ok());
-        let told = good.told();
-        assert!(told.contains("9 calls sent, 9 answered, 0 lost; 9 answers compared"), "{told}");
-        assert!(told.ends_with("OK 9; p50 1.5 ms, p99 2.5 ms"), "{told}");
+        assert!(good.verdict().is_ok());
+        let summary_text = good.summary_text();
+        assert!(
+            summary_text.contains("9 calls sent, 9 answered, 0 lost; 9 answers compared"),
+            "{summary_text}"
+        );
+        assert!(summary_text.ends_with("OK 9; p50 1.5 ms, p99 2.5 ms"), "{summary_text}");
         for bad in [report(8, 8, 0), report(9, 8, 0), report(9, 9, 1)] {
-            assert!(bad.judged().is_err());
+            assert!(bad.verdict().is_err());
         }
     }
 }

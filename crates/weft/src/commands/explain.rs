@@ -1,23 +1,23 @@
-//! `weft explain`: what each element does, which of them may change places and why not, the order that runs and what it
-//! costs, and which tables may be spread; of queues what they cost and hold.
+//! `weft explain`: the effects of each element, the pairs that may change places or why not, the order that runs with
+//! its cost, and tables that can be spread. Of queues: their cost and their memory.
 
 mod data;
+mod effect_names;
 mod filters;
 mod picture;
 pub(super) mod queues;
 mod report;
 mod text;
-mod words;
 
-use self::queues::{Explained, OfLink};
+use self::queues::{ExplainedQueue, LinkInfo};
 use crate::cli::{AdminArgs, ExplainArgs};
 use crate::client::Client;
 use crate::compile::check_files;
 use crate::fault::Fault;
+use crate::missing_args::{self, MissingArgs};
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
-use crate::wanting::{self, Wanting};
 use weft_api::Status;
 use weft_core::abi::Counters;
 use weft_lang::diagnostic::Diagnostic;
@@ -27,15 +27,15 @@ use weft_opt::lower;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     if let Some(first) = args.rest.first() {
-        return Err(too_much(args, first));
+        return Err(extra_words_fault(args, first));
     }
-    require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
+    require(&args.file).map_err(|fault| missing_file_fault(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
-    let (chains, queues) = chosen(&network, &checked.sources, args.name.as_deref())?;
+    let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
+    let (chains, queues) = select(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
-        return Err(no_picture(&network, args.name.as_deref()));
+        return Err(no_picture_fault(&network, args.name.as_deref()));
     }
     let status = args.admin.as_ref().map(|admin| {
         let node = AdminArgs { admin: *admin, token_file: args.token_file.clone() };
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         let counted = counted.unwrap_or_default();
         report::explain(&network, chain, &checked.sources, &counted).map_err(|diagnostics| {
             stderr::diagnostics(&diagnostics, &checked.sources);
-            Fault::Told
+            Fault::Reported
         })
     });
     let explained: Vec<report::Chain> = explained.collect::<Result<_, _>>()?;
@@ -68,8 +68,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     stdout::print(&text)
 }
 
-/// That there are more words than a program and a name in it: whoever asks about a packet is told by what.
-fn too_much(args: &ExplainArgs, first: &str) -> Fault {
+/// The fault of more words than a program and a name. Points to the right command if the words name a packet.
+fn extra_words_fault(args: &ExplainArgs, first: &str) -> Fault {
     match (&*args.file, &args.name) {
         ("packet", Some(recording)) => Fault::usage("`weft explain` explains programs, and not packets")
             .with_help(format!("write `weft link explain {recording} {first}`")),
@@ -78,8 +78,8 @@ fn too_much(args: &ExplainArgs, first: &str) -> Fault {
     }
 }
 
-/// That there is no such file: a packet is no file, and another command explains it.
-fn no_program(file: &str, fault: Fault) -> Fault {
+/// The fault of a missing file. Points to the right command if the user asked for a packet, which is no file.
+fn missing_file_fault(file: &str, fault: Fault) -> Fault {
     match file == "packet" && !std::path::Path::new(file).exists() {
         true => fault.with_help(
             "a packet of a recorded link is explained by `weft link explain FILE N`, \
@@ -89,8 +89,8 @@ fn no_program(file: &str, fault: Fault) -> Fault {
     }
 }
 
-/// That nothing of what was chosen is drawn, and what is.
-fn no_picture(network: &Network, name: Option<&str>) -> Fault {
+/// The fault of a selection without any picture; lists what has one.
+fn no_picture_fault(network: &Network, name: Option<&str>) -> Fault {
     let mut links = links_of(network);
     let link = links.find(|link| name.is_none_or(|name| name == *link));
     let what = match (name, link) {
@@ -111,7 +111,7 @@ fn no_picture(network: &Network, name: Option<&str>) -> Fault {
     if help.is_empty() { fault } else { fault.with_help(help.join("; ")) }
 }
 
-/// What a node says that it has counted of the elements of a chain.
+/// A node's counters of a chain's elements.
 fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
     let of_calls = status.chains.iter().filter(|known| known.is_current).map(|c| (&c.name, &c.elements));
     let of_frames = status.packets.iter().flat_map(|packets| &packets.chains).map(|c| (&c.name, &c.elements));
@@ -132,10 +132,10 @@ fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
     current.flat_map(|(_, elements)| elements.iter().map(element)).collect()
 }
 
-/// A chain as a person reads it.
+/// The text of a chain.
 ///
 /// # Errors
-/// What cannot be lowered.
+/// The chain cannot be lowered.
 pub(crate) fn text_of(
     network: &Network,
     chain: usize,
@@ -144,20 +144,20 @@ pub(crate) fn text_of(
     Ok(text::of(&report::explain(network, chain, sources, &[])?, true))
 }
 
-/// The chains and queues to be explained: the one with this name; without one all chains, and the queues of links, or
-/// all queues where there is neither.
-fn chosen(
+/// The chains and queues to explain: the one with this name. Without a name: all chains, and the queues of links, or
+/// all queues if there is neither.
+fn select(
     network: &Network,
     sources: &SourceMap,
     name: Option<&str>,
-) -> Result<(Vec<usize>, Vec<Explained>), Fault> {
+) -> Result<(Vec<usize>, Vec<ExplainedQueue>), Fault> {
     let Some(name) = name else {
         let has_none =
             network.chains.is_empty() && network.queues.is_empty() && links_of(network).next().is_none();
-        if let Some(wanting) = wanting::queues(sources).first().filter(|_| has_none) {
-            return Err(lacking(wanting));
+        if let Some(queue) = missing_args::queues(sources).first().filter(|_| has_none) {
+            return Err(missing_args_fault(queue));
         }
-        let links: Vec<Explained> = explained_links(network).map(|(_, explained)| explained).collect();
+        let links: Vec<ExplainedQueue> = explained_links(network).map(|(_, explained)| explained).collect();
         let queues = match network.chains.is_empty() && links.is_empty() {
             true => network.queues.iter().map(explained_queue).collect(),
             false => links,
@@ -173,8 +173,8 @@ fn chosen(
     if let Some(explained) = link.or_else(queue) {
         return Ok((Vec::new(), vec![explained]));
     }
-    if let Some(wanting) = wanting::queues(sources).iter().find(|queue| queue.name == name) {
-        return Err(lacking(wanting));
+    if let Some(queue) = missing_args::queues(sources).iter().find(|queue| queue.name == name) {
+        return Err(missing_args_fault(queue));
     }
     let links = links_of(network);
     let names: Vec<&str> =
@@ -185,9 +185,9 @@ fn chosen(
     }))
 }
 
-/// That what a queue costs depends on its arguments.
-fn lacking(wanting: &Wanting) -> Fault {
-    wanting.fault(&wanting.name, |with| {
+/// The fault of a queue whose cost depends on missing arguments.
+fn missing_args_fault(queue: &MissingArgs) -> Fault {
+    queue.fault(&queue.name, |with| {
         format!("explain a queue with a value for each: `CREATE QUEUE mine AS {with}; END;`")
     })
 }
@@ -198,20 +198,20 @@ fn links_of(network: &Network) -> impl Iterator<Item = &str> {
     network.links.iter().map(|link| &*link.name).chain(of_calls)
 }
 
-/// The same, with what is explained of each.
-fn explained_links(network: &Network) -> impl Iterator<Item = (&str, Explained)> {
-    let explained = |link, queue| Explained { link: Some(link), program: lower::queue(queue) };
+/// The names of links, with the report of each.
+fn explained_links(network: &Network) -> impl Iterator<Item = (&str, ExplainedQueue)> {
+    let explained = |link, queue| ExplainedQueue { link: Some(link), program: lower::queue(queue) };
     let of_ports = network
         .links
         .iter()
-        .map(move |link| (&*link.name, explained(OfLink::of_port(network, link), &link.queue)));
+        .map(move |link| (&*link.name, explained(LinkInfo::of_port(network, link), &link.queue)));
     let of_calls = network
         .call_links
         .iter()
-        .map(move |link| (&*link.name, explained(OfLink::of_calls(network, link), &link.queue)));
+        .map(move |link| (&*link.name, explained(LinkInfo::of_calls(network, link), &link.queue)));
     of_ports.chain(of_calls)
 }
 
-fn explained_queue(queue: &Queue) -> Explained {
-    Explained { link: None, program: lower::queue(queue) }
+fn explained_queue(queue: &Queue) -> ExplainedQueue {
+    ExplainedQueue { link: None, program: lower::queue(queue) }
 }

@@ -1,4 +1,4 @@
-//! `weft fmt`
+//! `weft fmt`: formats programs.
 
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
             continue;
         };
         if args.stdout || (is_stdin && !args.check) {
-            // A program is the same text before and after.
+            // The program means the same before and after.
             stdout::print_bytes(formatted.as_bytes())?;
         } else if formatted != text {
             would_change += 1;
@@ -37,16 +37,16 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
             stdout::print(&format!("{path}\n"))?;
         }
     }
-    if is_faulty || (args.check && would_change > 0) { Err(Fault::Told) } else { Ok(()) }
+    if is_faulty || (args.check && would_change > 0) { Err(Fault::Reported) } else { Ok(()) }
 }
 
-/// The files that are meant: of a folder all programs in it and below, in order.
+/// The files of the arguments: for a folder, all programs in it and below, in order.
 fn files(paths: &[String]) -> Result<Vec<String>, Fault> {
     let mut found = Vec::new();
     for path in paths {
         if path != STDIN && Path::new(path).is_dir() {
-            let told = |error: io::Error| Fault::environment(format!("cannot read `{path}`: {error}"));
-            programs(Path::new(path), &mut found).map_err(told)?;
+            let fault = |error: io::Error| Fault::environment(format!("cannot read `{path}`: {error}"));
+            programs(Path::new(path), &mut found).map_err(fault)?;
         } else {
             found.push(path.clone());
         }
@@ -69,7 +69,7 @@ fn programs(folder: &Path, found: &mut Vec<String>) -> io::Result<()> {
     Ok(())
 }
 
-/// None, and the faults are told, if the text has any.
+/// The formatted text; None if the text has errors, which are then printed.
 fn formatted(path: &str, text: &str) -> Option<String> {
     let mut sources = SourceMap::new();
     let file = match sources.add(path.to_owned(), text.to_owned()) {
@@ -87,8 +87,7 @@ fn formatted(path: &str, text: &str) -> Option<String> {
     done
 }
 
-/// Puts a text in the place of a file's: the whole of it or, after an error, nothing. Who may do what with the file
-/// stays as it was, and so does a link to it.
+/// Replaces the text of a file: all of it or, after an error, nothing. Keeps the permissions, and follows links.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let found = fs::metadata(&path)?;
@@ -96,7 +95,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
-        // Only root may give a file away; anybody else formats a file of his own, or takes it over.
+        // Only root may change the owner; other users format their own files, or become the owner.
         let _ = fchown(&file, Some(found.uid()), Some(found.gid()));
         file.set_permissions(found.permissions())?;
         file.write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! `weft generate`: random packets of the wire formats of a program, which are read again as they were built.
+//! `weft generate`: generates random packets of a program's wire formats, and parses them again as a test.
 
 use super::replay::output::Capture;
 use super::{count, grouped};
@@ -16,20 +16,20 @@ use weft_core::rng::Rng;
 use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, build, generate, read};
 use weft_proto::capture::{LinkType, Packet};
 
-/// The protocol that frames of a network begin with.
+/// The default first protocol.
 const FIRST: &str = "ethernet";
-/// Stacks of headers that are drawn in vain, one behind the other, before it is given up.
+/// The number of failed draws of header stacks in a row after which the command gives up.
 const TRIES_MAX: u64 = 1_000_000;
-/// Bytes of a capture that are kept before they are written.
+/// The number of capture bytes that are buffered.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Differences that are told, and rules that packets break.
-const TOLD_MAX: usize = 10;
+/// The maximum number of reported differences, and of reported rules.
+const SHOWN_MAX: usize = 10;
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let protocols = &network.protocols[..];
     let first =
         named(protocols, args.first.as_deref().unwrap_or(FIRST)).map_err(|fault| match args.first {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
         return Err(Fault::usage(what)
             .with_help("BIND says from where a protocol is found, and --first where to begin"));
     }
-    let mut made = Made::new(protocols, first, wanted, args.malformed);
+    let mut made = Generated::new(protocols, first, wanted, args.malformed);
     let mut capture = match &args.out {
         Some(path) => Some(Capture::with_interfaces(path.as_ref(), &[(made.link_type(), "")])?.0),
         None => None,
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     while made.n < args.count {
         let frame = made.next(&mut rng)?;
         if let Some(capture) = &mut capture {
-            // A microsecond apart: some tools take packets of one time for one.
+            // A microsecond apart: some tools take packets with equal times for one.
             let at = Time(made.n as i64 * 1_000);
             capture.write(&Packet { at, bytes: &frame, ..Packet::default() });
             capture.flush(BUFFER_BYTES)?;
@@ -83,7 +83,7 @@ fn named(protocols: &[Protocol], name: &str) -> Result<ProtocolId, Fault> {
     })
 }
 
-/// Whether a protocol may stand behind another, however many are between them, or is it.
+/// Whether a packet that starts with `first` can contain `wanted`.
 fn leads_to(protocols: &[Protocol], first: ProtocolId, wanted: ProtocolId) -> bool {
     let (mut seen, mut left) = (vec![false; protocols.len()], vec![first]);
     while let Some(id) = left.pop() {
@@ -94,26 +94,26 @@ fn leads_to(protocols: &[Protocol], first: ProtocolId, wanted: ProtocolId) -> bo
     seen[usize::from(wanted.0)]
 }
 
-/// What was made.
-struct Made<'p> {
+/// The packets so far.
+struct Generated<'p> {
     protocols: &'p [Protocol],
     first: ProtocolId,
-    /// Layers that a packet must have.
+    /// Layers that each packet must have.
     wanted: Vec<ProtocolId>,
-    /// Packets that break a rule are made as well; without it they are drawn again.
+    /// Keeps packets that break a rule; otherwise they are drawn again.
     keeps_malformed: bool,
     n: u64,
     bytes: u64,
-    /// By protocol: packets that have such a layer.
+    /// By protocol: the number of packets with such a layer.
     layers: Vec<u64>,
-    /// Rules of their own definitions that random values break, and how many packets do.
+    /// Rules that random values break, and the number of such packets.
     malformed: Vec<(Malformed, u64)>,
     n_different: u64,
-    /// The first of them.
+    /// The first differences.
     different: Vec<String>,
 }
 
-impl<'p> Made<'p> {
+impl<'p> Generated<'p> {
     fn new(
         protocols: &'p [Protocol],
         first: ProtocolId,
@@ -134,10 +134,10 @@ impl<'p> Made<'p> {
         }
     }
 
-    /// One packet more.
+    /// Draws a packet.
     ///
     /// # Errors
-    /// There seems to be none with all layers that are wanted.
+    /// There seems to be none with all wanted layers.
     fn next(&mut self, rng: &mut Rng) -> Result<Vec<u8>, Fault> {
         for _ in 0..TRIES_MAX {
             let (mut headers, payload) = generate::headers(self.protocols, self.first, rng);
@@ -148,7 +148,7 @@ impl<'p> Made<'p> {
             if !self.keeps_malformed {
                 generate::end(self.protocols, &mut headers, rng);
             }
-            // The rng may not fit together.
+            // The drawn headers may not fit together.
             let Ok(frame) = build(self.protocols, &headers, &payload) else { continue };
             if self.count(&headers, &frame) {
                 return Ok(frame);
@@ -174,7 +174,7 @@ impl<'p> Made<'p> {
         }))
     }
 
-    /// Whether the packet is one of those that were asked for.
+    /// Whether the packet is wanted; counts it if it is.
     fn count(&mut self, headers: &[Header], frame: &[u8]) -> bool {
         let reading = read(self.protocols, &[self.first], frame);
         if let Some(malformed) = &reading.malformed {
@@ -197,7 +197,7 @@ impl<'p> Made<'p> {
         }
         if let Some(why) = generate::difference(self.protocols, headers, &reading) {
             self.n_different += 1;
-            if self.different.len() < TOLD_MAX {
+            if self.different.len() < SHOWN_MAX {
                 self.different.push(format!("packet {}: {why}", self.n));
             }
         }
@@ -208,7 +208,7 @@ impl<'p> Made<'p> {
         &self.protocols[usize::from(protocol.0)].name
     }
 
-    /// As other tools know what packets begin with; 147 is for everybody's own.
+    /// The link type for other tools; 147 is reserved for private use.
     fn link_type(&self) -> LinkType {
         match self.name(self.first) {
             FIRST => LinkType::ETHERNET,
@@ -239,7 +239,7 @@ impl<'p> Made<'p> {
             grouped(self.bytes),
             grouped(self.n - self.n_different - n_malformed)
         );
-        for (Malformed { protocol, what, line }, n) in self.malformed.iter().take(TOLD_MAX) {
+        for (Malformed { protocol, what, line }, n) in self.malformed.iter().take(SHOWN_MAX) {
             let name = self.name(*protocol);
             let malformed = if self.keeps_malformed { "malformed" } else { "left out as malformed" };
             out += &format!("{} {malformed}: `{name}`, {what} (line {line})\n", grouped(*n));

@@ -1,4 +1,4 @@
-//! `weft import`
+//! `weft import`: converts a firewall's rule list into a program.
 
 use super::count;
 use crate::cli::{ImportArgs, ListFormat};
@@ -9,9 +9,9 @@ use crate::stdout;
 use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
 use weft_lang::source::SOURCE_BYTES_MAX;
 
-/// Bytes of a list: some millions of rules.
+/// The largest list, in bytes: some millions of rules.
 const LIST_BYTES_MAX: u64 = 256 << 20;
-/// Warnings that are told of one list.
+/// The maximum number of warnings for a list.
 const WARNINGS_MAX: usize = 100;
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         in_ports: args.in_port.clone(),
         names: names.collect::<Result<_, _>>()?,
     };
-    // An editor may have put a byte order mark in front.
+    // An editor may have put a byte order mark first.
     let list = import(text.strip_prefix('\u{feff}').unwrap_or(&text), format, &hook);
     for fault in &list.faults {
         stderr::line(format_args!("{}:{fault}", args.file));

@@ -1,4 +1,4 @@
-//! `weft load`
+//! `weft load`: inserts the rows of a file into a node's table.
 
 use super::query::{changed, line_of, refuse};
 use crate::cli::LoadArgs;
@@ -11,9 +11,9 @@ use crate::stdout;
 use std::time::Instant;
 use weft_api::{Answer, RowsRequest};
 
-/// Bytes of a list of rows: it is kept as a whole while it is sent.
+/// The largest list, in bytes: it is held in memory.
 const LIST_BYTES_MAX: u64 = 1 << 30;
-/// Rows that are sent at once: so many that a change from elsewhere need not wait long behind them.
+/// The number of rows in a request: small enough that other changes need not wait long.
 const ROWS_AT_ONCE: usize = 2_000;
 
 pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     let at_fault = |(line, column, why): (usize, usize, &str)| {
         Fault::Input(format!("{}:{line}:{column}: {why}; no row was put in", args.file))
     };
-    // Spreadsheets begin a list with a byte order mark.
+    // Spreadsheets put a byte order mark first.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut rows = parse(text).map_err(at_fault)?.into_iter();
     let Some(columns) = rows.next() else {
@@ -75,8 +75,8 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     })
 }
 
-/// The rows of a list as in RFC 4180, each on one line; empty lines, and lines that begin with `#`, are none. An error
-/// has its line and column, from 1, and what is wrong.
+/// Parses a list of rows by RFC 4180, with each row on one line; skips empty lines, and lines that begin with `#`. An
+/// error has its line and column, from 1, and a text.
 fn parse(text: &str) -> Result<Vec<Vec<String>>, (usize, usize, &'static str)> {
     let mut rows = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -126,9 +126,9 @@ fn parse(text: &str) -> Result<Vec<Vec<String>>, (usize, usize, &'static str)> {
 mod tests {
     use super::*;
 
-    /// A list that is read otherwise than it was written fills a firewall with other rules.
+    /// A wrongly parsed list would fill a firewall with other rules.
     #[test]
-    fn lists_are_read_as_rfc_4180_says() {
+    fn csv_parses_by_rfc_4180() {
         let text = "rank,name\n# all\n1, a \n\n2,\"b, \"\"c\"\"\"\n3,\n";
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
         let rows = [row(["rank", "name"]), row(["1", "a"]), row(["2", "b, \"c\""]), row(["3", ""])];

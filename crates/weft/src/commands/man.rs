@@ -1,4 +1,4 @@
-//! `weft man`: the manual pages, and the reference of the command line in the book, from the same text as `--help`.
+//! `weft man`: the manual pages, and the book's reference of the command line, from the text of `--help`.
 
 use crate::cli::{Cli, ManArgs};
 use crate::fault::Fault;
@@ -19,7 +19,7 @@ fn page(name: Option<&str>) -> Result<Vec<u8>, Fault> {
     let shown = match name {
         None => command,
         Some(name) => {
-            // `sim no-silver-bullet` is a command below a command.
+            // `sim no-silver-bullet` is a subcommand.
             let below = |command: &Command, name: &str| {
                 command.get_subcommands().find(|c| c.get_name() == name && !c.is_hide_set()).cloned()
             };
@@ -44,7 +44,7 @@ fn render(command: Command) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     if let Some(end) = end {
-        // Line by line as it is written; a page would fill lines up otherwise.
+        // Keep the lines as they are; roff would fill them otherwise.
         let lines = end.replace('\\', "\\\\").replace('-', "\\-");
         let lines = lines.trim_start_matches("Examples:\n");
         writeln!(page, ".SH EXAMPLES\n.nf\n{lines}\n.fi")?;
@@ -62,7 +62,7 @@ fn markdown() -> String {
     text
 }
 
-/// A command, and those below it.
+/// Describes a command and its subcommands.
 fn describe(command: &Command, above: &str, text: &mut String) {
     if command.is_hide_set() {
         return;

@@ -1,4 +1,4 @@
-//! `weft query`
+//! `weft query`: executes statements on a node's tables.
 
 use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
@@ -27,26 +27,26 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     };
     match client.query(&QueryRequest { text })? {
         Outcome::Done(answers) => {
-            // As data they are in the answer.
+            // As JSON they are in the answer.
             if args.output == Output::Table {
                 answers.iter().for_each(|answer| stderr::print(&answer.warnings));
             }
             stdout::print(&match args.output {
                 Output::Json => line_of(&answers),
-                Output::Table => answers.iter().map(told).collect::<Vec<_>>().join("\n"),
+                Output::Table => answers.iter().map(answer_text).collect::<Vec<_>>().join("\n"),
             })
         }
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
     }
 }
 
-/// Tells why nothing was changed: as an object on standard output, or to a person.
+/// Reports a refused change: as an object on standard output, or as text.
 pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
-        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
+        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::reported(refused.at_fault));
     }
     stderr::print(&refused.text);
-    Fault::told(refused.at_fault)
+    Fault::reported(refused.at_fault)
 }
 
 /// Data as a line of JSON.
@@ -54,8 +54,8 @@ pub(super) fn line_of(data: &impl serde::Serialize) -> String {
     serde_json::to_string(data).expect("it is data") + "\n"
 }
 
-/// An answer for a person.
-pub(super) fn told(answer: &Answer) -> String {
+/// An answer as text.
+pub(super) fn answer_text(answer: &Answer) -> String {
     if answer.columns.is_empty() {
         return format!("{}\n", changed(answer));
     }
@@ -113,27 +113,27 @@ fn listed(tables: &[TableTold]) -> String {
         ("KiB", Align::Right),
         ("matched as", Align::Left),
     ]);
-    for told in tables {
+    for one in tables {
         table.row(vec![
-            told.name.clone(),
-            told.filled_by.clone(),
-            grouped(told.rows),
-            grouped(told.rows_max),
-            grouped(told.bytes >> 10),
-            told.matched.join("; "),
+            one.name.clone(),
+            one.filled_by.clone(),
+            grouped(one.rows),
+            grouped(one.rows_max),
+            grouped(one.bytes >> 10),
+            one.matched.join("; "),
         ]);
     }
     if tables.is_empty() {
         return "no tables\n".to_owned();
     }
-    let untold = tables.iter().filter(|told| told.evicted_untold > 0).map(|told| {
-        let n = grouped(told.evicted_untold);
-        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", told.name)
+    let untold = tables.iter().filter(|one| one.evicted_untold > 0).map(|one| {
+        let n = grouped(one.evicted_untold);
+        format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", one.name)
     });
     let expired = tables
         .iter()
-        .filter(|told| told.expired > 0)
-        .map(|told| format!("{}: its TTL took out {} rows\n", told.name, grouped(told.expired)));
+        .filter(|one| one.expired > 0)
+        .map(|one| format!("{}: its TTL took out {} rows\n", one.name, grouped(one.expired)));
     table.render() + &untold.chain(expired).collect::<String>()
 }
 
@@ -141,25 +141,25 @@ fn listed(tables: &[TableTold]) -> String {
 mod tests {
     use super::*;
 
-    /// Who bills by ON EVICT must hear of rows that were lost to it.
+    /// An operator who bills by ON EVICT must see evictions without a report.
     #[test]
-    fn a_table_says_what_its_handler_was_not_told_of() {
-        let told = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
-        assert!(!listed(std::slice::from_ref(&told)).contains("ON EVICT"));
-        let text = listed(&[TableTold { evicted_untold: 1_200, ..told }]);
+    fn table_shows_unreported_evictions() {
+        let one = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
+        assert!(!listed(std::slice::from_ref(&one)).contains("ON EVICT"));
+        let text = listed(&[TableTold { evicted_untold: 1_200, ..one }]);
         let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\n";
         assert!(text.ends_with(line), "{text}");
     }
 
-    /// Who changes rows wants to know of each whether it was there.
+    /// A user who changes rows must see how many existed before.
     #[test]
-    fn what_was_changed_is_told_by_kind() {
+    fn changes_are_counted_by_kind() {
         let answer = Answer { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..Answer::default() };
         assert_eq!(changed(&answer), "1,200 rows inserted, 1 deleted; visible in 0.4 ms");
         assert_eq!(changed(&Answer::default()), "no row changed; visible in 0.0 ms");
         let columns = vec!["rank".to_owned(), "dst".to_owned()];
         let rows = vec![vec![10.into(), "10.0.0.0/8".into()], vec![200.into(), serde_json::Value::Null]];
         let answer = Answer { columns, rows, ..Answer::default() };
-        assert_eq!(told(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
+        assert_eq!(answer_text(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
     }
 }

@@ -1,15 +1,15 @@
-//! `weft run`
+//! `weft run`: runs a program in a node, until it is stopped.
 
 use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
-use crate::live::Live;
 use crate::log::{Level, Log};
 use crate::open_files;
 use crate::running::{Health, Running, Start, device_of};
 use crate::signals::{self, Request};
 use crate::source::{Files, require};
+use crate::status_table::StatusTable;
 use crate::stderr;
 use crate::watch::Watch;
 use serde_json::json;
@@ -21,12 +21,12 @@ use weft_api::{Binary, Bundle};
 use weft_core::methods::MethodSet;
 use weft_lang::hir::{CallsOf, Chain, Network};
 
-/// How often a running command looks around.
+/// The interval between a running command's checks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Who asks, for the log.
+/// The client's name of a reload in the log.
 const SIGHUP: &str = "SIGHUP";
 
-/// A network that runs, with its admin endpoint.
+/// A running network with its admin endpoint.
 pub(super) struct Started {
     pub(super) running: Running,
     pub(super) admin: Admin,
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     parts.iter().for_each(|line| log.event(Level::Info, "run", line, &[]));
     running.log_names();
     running.remarks().iter().for_each(|line| log.event(Level::Warn, "note", line, &[]));
-    let mut live = Live::new(log.clone());
+    let mut table = StatusTable::new(log.clone());
     let shows_table = match args.node.table {
         When::Auto => std::io::stderr().is_terminal(),
         When::Always => true,
@@ -55,11 +55,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let watched = watch(&running, &asks, &mut own, |running| {
         seen.look(running, Instant::now());
         if shows_table {
-            live.tick(running, None);
+            table.tick(running, None);
         }
     });
     if let Err(lost) = watched {
-        // What the other workers have may end; nothing new is taken.
+        // Calls on the other workers may end; the node accepts no new ones.
         running.stop(grace(args));
         return Err(lost);
     }
@@ -85,18 +85,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         ));
     }
     if stopped.calls_cut > 0 {
-        say(&cut(stopped.calls_cut as u64, args.grace));
+        say(&cut_calls_text(stopped.calls_cut as u64, args.grace));
     }
     if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
 }
 
-/// That calls have got no more time than they were promised is no failure, but is not kept silent.
-fn cut(calls: u64, grace_s: f64) -> String {
+/// Calls that were cut after the promised time are no failure, but are reported.
+fn cut_calls_text(calls: u64, grace_s: f64) -> String {
     let were = if calls == 1 { "was" } else { "were" };
     format!("{} {were} cut after {grace_s:.0} s, with UNAVAILABLE", super::count(calls, "call"))
 }
 
-/// Until somebody asks to stop. An error, as soon as a worker is lost.
+/// Waits until a stop request. Fails as soon as a worker is lost.
 fn watch(
     running: &Running,
     asks: &Receiver<Request>,
@@ -109,20 +109,20 @@ fn watch(
             Ok(Request::Reload) => own.reload(running),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        must_be_well(running)?;
+        fail_if_unhealthy(running)?;
         look(running);
     }
 }
 
-/// The program that the command was started with, as it was read last.
+/// The program of the command line, as last read.
 struct OwnProgram<'a> {
     file: &'a str,
     applied: Bundle,
 }
 
 impl OwnProgram<'_> {
-    /// Reads the file again and applies it, unless the node was given another program since. The log says what came of
-    /// it; with a fault, what runs goes on.
+    /// Reads the file again and applies it, unless the node has got another program since. Logs the outcome; after an
+    /// error the old program runs on.
     fn reload(&mut self, running: &Running) {
         let mut files = Files::on_disk();
         let checked = check_files(self.file, &mut files);
@@ -147,7 +147,7 @@ impl OwnProgram<'_> {
     }
 }
 
-/// Whether two programs are the same but for the names of their files, which follow from where a command was started.
+/// Whether two programs are equal except for file names, which depend on the working directory.
 fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
     fn texts(bundle: &Bundle) -> (Option<&String>, Vec<&[u8]>) {
         let texts = bundle.files.values().map(String::as_bytes);
@@ -159,16 +159,14 @@ fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
     texts(a) == texts(b)
 }
 
-/// A node without one of its workers serves a part of its connections at best: it is better started anew.
-pub(super) fn must_be_well(running: &Running) -> Result<(), Fault> {
+/// Fails if a worker is lost: the node serves only a part of its connections, and should be restarted.
+pub(super) fn fail_if_unhealthy(running: &Running) -> Result<(), Fault> {
     match running.health() {
         Health::Serving | Health::Stopping => Ok(()),
         Health::WorkerLost => Err(match running.take_port_error() {
             Some(error) => Fault::environment(format!("{error}; the node stops"))
                 .with_help("see to the device (`ip link`), and run the node again"),
-            None => {
-                Fault::environment("a worker has ended, which none does unless it is told to; the node stops")
-            }
+            None => Fault::environment("a worker has ended unexpectedly; the node stops"),
         }),
     }
 }
@@ -177,14 +175,14 @@ fn grace(args: &RunArgs) -> Duration {
     Duration::try_from_secs_f64(args.grace).unwrap_or_default()
 }
 
-/// Checks a program and starts it; says what is wrong with it otherwise.
+/// Checks a program and starts it, or prints its errors.
 pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fault> {
-    admin::permit(args.admin, args.admin_anywhere)?;
+    admin::check_address(args.admin, args.admin_anywhere)?;
     require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = checked.network else { return Err(Fault::reported(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
@@ -193,7 +191,7 @@ pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fa
             Start::Fault(fault) => fault,
             Start::Diagnostics(diagnostics) => {
                 stderr::diagnostics(&diagnostics, &checked.sources);
-                Fault::told(at_fault(&diagnostics))
+                Fault::reported(at_fault(&diagnostics))
             }
         })?;
     let access = Access { private_metrics: args.private_metrics };
@@ -201,7 +199,7 @@ pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fa
     Ok(Started { running, admin, network })
 }
 
-/// What runs: a line for the node, and one for each route, chain and link.
+/// A description of the node: a line for the node, and one for each route, chain and link.
 pub(super) struct Headline {
     pub(super) node: String,
     pub(super) parts: Vec<String>,
@@ -253,7 +251,7 @@ fn running_parts(network: &Network) -> Vec<String> {
             None if port.is_empty() => from,
             None => format!("{from} -> {port}"),
         };
-        format!("chain {}: {edge}   {}", chain.name, ways_of(network, chain).join("; "))
+        format!("chain {}: {edge}   {}", chain.name, branch_lines(network, chain).join("; "))
     });
     let links = network
         .links
@@ -270,7 +268,7 @@ fn running_parts(network: &Network) -> Vec<String> {
 }
 
 /// The stages of a chain in their order, and those of each branch.
-fn ways_of(network: &Network, chain: &Chain) -> Vec<String> {
+fn branch_lines(network: &Network, chain: &Chain) -> Vec<String> {
     let stages = |range: Range<usize>| {
         let names = chain.instances[range].iter().map(|instance| instance.name.as_str());
         names.collect::<Vec<_>>().join(" -> ")
@@ -289,9 +287,9 @@ mod tests {
     use super::*;
     use crate::running::tests::{Rigged, await_loss};
 
-    /// Whoever looks at the first line for what runs must not take a branch for the way of all.
+    /// A reader of the first line could take a branch for the path of all packets.
     #[test]
-    fn branches_are_told_apart_from_the_way_of_all() {
+    fn branches_print_apart_from_trunk() {
         let text = "IMPORT 'library/elements/syn_guard.weft'; IMPORT 'library/elements/monitor.weft';
 CREATE PORT lan ON memory;
 CREATE CHAIN out ON PORT lan -> lan AS
@@ -302,13 +300,13 @@ END;";
         let bundle = Bundle { root: "n.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let network = checked.network.expect("it is a program");
-        let ways = ways_of(&network, &network.chains[0]);
+        let ways = branch_lines(&network, &network.chains[0]);
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
     }
 
-    /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.
+    /// A service manager restarts a process that ends, but not a node that only seems to run.
     #[test]
-    fn a_lost_worker_ends_the_command() {
+    fn lost_worker_ends_command() {
         let running = crate::running::tests::start(Rigged::Panics);
         await_loss(&running);
         let (_asks, asks) = std::sync::mpsc::channel();

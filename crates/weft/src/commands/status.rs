@@ -1,11 +1,11 @@
-//! `weft status`
+//! `weft status`: shows the state of a node.
 
 use super::{count, grouped};
 use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
+use crate::definition_files::location;
 use crate::fault::Fault;
-use crate::lines::place;
-use crate::live::short_time;
+use crate::status_table::short_time;
 use crate::stdout;
 use crate::table::{Align, Table};
 use weft_api::{Opt, Packets, Status};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
         let text = if is_data(args) {
             serde_json::to_string(&program).expect("it is data")
         } else {
-            // The file that the program begins with comes first.
+            // The root file comes first.
             let mut files: Vec<_> = program.files.iter().collect();
             files.sort_by_key(|(name, _)| **name != program.root);
             let texts = files.iter().map(|(name, text)| format!("-- {name}\n{text}"));
@@ -39,14 +39,14 @@ pub(crate) fn data(status: &Status) -> String {
     serde_json::to_string(status).expect("it is data") + "\n"
 }
 
-/// The options that a program has set to something else than their defaults. `-o json` has all.
+/// The options that differ from their defaults. `-o json` has all.
 fn set_options(options: &[Opt]) -> String {
     let set = options.iter().filter(|option| !option.is_default);
     let set: Vec<_> = set.map(|option| format!("{} {}", option.name, option.value)).collect();
     if set.is_empty() { String::new() } else { format!("   {}", set.join(", ")) }
 }
 
-/// A node's state for a person.
+/// A node's state as text.
 pub(crate) fn page(status: &Status) -> String {
     let mut page = format!(
         "version {}   up {}   {}   {:.1} MiB   {} begun, {} open   p50 {}   p99 {}\n",
@@ -162,7 +162,7 @@ fn latency(us: f64) -> String {
     if us > 0.0 { short_time(us) } else { "-".to_owned() }
 }
 
-/// Seconds in the two units that suit them.
+/// Seconds in two suitable units.
 fn long_time(seconds: f64) -> String {
     let s = seconds as u64;
     match s {
@@ -223,7 +223,7 @@ fn filters(status: &Status) -> String {
     table.render()
 }
 
-/// Ports, elements on frames, and why packets went no further.
+/// Ports, elements on frames, and the reasons of drops.
 fn packets(carried: &Packets) -> String {
     let mut ports = Table::new(&[
         ("port", Align::Left),
@@ -276,11 +276,11 @@ fn packets(carried: &Packets) -> String {
         row("(all)", chain.frames, None);
         chain.elements.iter().for_each(|e| row(&e.name, e.seen, e.ns_per_tuple));
         for end in &chain.ends {
-            let by = format!("{}.{} {}", chain.name, end.element, place(&end.file, end.line));
+            let by = format!("{}.{} {}", chain.name, end.element, location(&end.file, end.line));
             ends.row(vec![grouped(end.packets), by, end.how.clone()]);
         }
         for m in &chain.malformed {
-            let by = format!("{} {} {}", chain.name, m.protocol, place(&m.file, m.line));
+            let by = format!("{} {} {}", chain.name, m.protocol, location(&m.file, m.line));
             ends.row(vec![grouped(m.packets), by, format!("malformed: {}", m.what)]);
         }
     }
@@ -294,7 +294,7 @@ fn packets(carried: &Packets) -> String {
     tables.join("\n")
 }
 
-/// Where packets, or calls, wait.
+/// The queues of packets and of calls.
 fn links(links: &[weft_api::Link]) -> String {
     let mut table = Table::new(&[
         ("link", Align::Left),
@@ -325,7 +325,7 @@ fn links(links: &[weft_api::Link]) -> String {
     table.render()
 }
 
-/// What is worth knowing of a filter beside the columns that all have.
+/// The state of a filter that has no column of its own.
 fn filter_notes(filter: &weft_api::Filter) -> String {
     const NOTES: [(&str, &str); 9] = [
         ("retries", "retries"),
@@ -358,9 +358,9 @@ fn filter_notes(filter: &weft_api::Filter) -> String {
 mod tests {
     use super::*;
 
-    /// An open breaker that does not show leaves an operator to guess why calls are refused.
+    /// An operator would not see that an open breaker refuses the calls.
     #[test]
-    fn filters_say_what_they_do() {
+    fn status_shows_filter_state() {
         let counts = [("calls", 1_200), ("tries", 900), ("refused", 300), ("opened", 2)];
         let counts = counts.map(|(name, n)| (name.to_owned(), n)).into();
         let filter = weft_api::Filter {
@@ -380,9 +380,9 @@ mod tests {
         assert!(!page(&Status::default()).contains("filter"));
     }
 
-    /// A log that misses rows without a word of it would be taken for all that happened.
+    /// An operator would take an incomplete log for a complete one.
     #[test]
-    fn lost_rows_are_shown() {
+    fn status_shows_lost_rows() {
         assert!(!page(&Status::default()).contains("lost"));
         let page = page(&Status { rows_lost: 1_234, ..Status::default() });
         assert!(page.contains("lost 1,234 rows of sinks"), "{page}");
@@ -393,10 +393,10 @@ mod tests {
         assert!(page.contains("lan.guard.banned refused 7 rows of sinks TO TABLE"), "{page}");
     }
 
-    /// An operator must be able to tell a node that has just been started from one that runs for weeks.
+    /// An operator must be able to tell a node that has just started from one that runs for weeks.
     #[test]
-    fn times_are_told_in_two_units() {
-        let told = [59.9, 61.0, 7_265.0, 200_000.0].map(long_time);
-        assert_eq!(told, ["59 s", "1 min 1 s", "2 h 1 min", "2 d 7 h"]);
+    fn durations_print_two_units() {
+        let times = [59.9, 61.0, 7_265.0, 200_000.0].map(long_time);
+        assert_eq!(times, ["59 s", "1 min 1 s", "2 h 1 min", "2 d 7 h"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `weft top`, until somebody presses `q`.
+//! `weft top`: shows a node's status until the user presses `q`.
 
 use super::status::{data, page};
 use crate::cli::TopArgs;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const QUIT: u8 = b'q';
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
-    // Signals end it here, so that the terminal is what it was.
+    // Handle signals here, so that the terminal is restored.
     let stop = signals::stop_requests()?;
     let keys = Keys::new();
     let client = Client::new(&args.admin)?;

@@ -1,6 +1,6 @@
-//! What the front end knows, in the words of the protocol.
+//! Answers requests of a language client from the front end's analysis.
 
-use super::place::{position_of, range_of};
+use super::position::{position_of, range_of};
 use super::programs::{Programs, Root};
 use crate::source::{FILE_BYTES_MAX, Files};
 use lsp_types::{
@@ -19,21 +19,21 @@ use weft_lang::diagnostic::{Diagnostic, Severity, code};
 use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
 use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
 use weft_lang::editor::tokens::{TokenClass, classes};
-use weft_lang::editor::{field_at, hover as told};
+use weft_lang::editor::{field_at, hover as hovers};
 use weft_lang::source::{FileId, SourceFile, SourceMap, Span};
 use weft_opt::cost::cost;
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 
-/// What a request is about.
+/// The location that a request is about.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'p> {
+pub(super) struct Cursor<'p> {
     pub(super) root: &'p Root,
     pub(super) file: FileId,
     /// The byte at the cursor.
     pub(super) offset: u32,
 }
 
-impl<'p> Asked<'p> {
+impl<'p> Cursor<'p> {
     fn sources(&self) -> &'p SourceMap {
         &self.root.program.analysis.sources
     }
@@ -49,12 +49,12 @@ impl<'p> Asked<'p> {
 
 // ---- diagnostics -----------------------------------------------------------------------------------------------
 
-/// What `publishDiagnostics` says of each file, by its URI; the same fault is told once, however many programs have it.
+/// The parameters of `publishDiagnostics` for each file, by its URI. A fault that several programs share appears once.
 pub(super) fn diagnostics(programs: &Programs) -> BTreeMap<String, Value> {
     let mut by_uri: BTreeMap<String, PublishDiagnosticsParams> = BTreeMap::new();
     for (name, root) in programs.whole() {
         let sources = &root.program.analysis.sources;
-        // A client that has a file open wants to hear that nothing is wrong with it any more.
+        // Include files without diagnostics: a client with an open file needs the empty list to clear its old ones.
         let known = sources.files().map(|(_, file)| file.name()).chain([name]);
         for (file, document) in known.filter_map(|file| Some((file, programs.document(file)?))) {
             let empty =
@@ -118,15 +118,15 @@ fn location(programs: &Programs, sources: &SourceMap, span: Span) -> Option<Loca
 }
 
 /// The fixes of diagnostics that a range touches.
-pub(super) fn actions(asked: &Asked<'_>, uri: &Uri, range: Range) -> Vec<CodeActionOrCommand> {
-    let file = asked.source();
+pub(super) fn actions(cursor: &Cursor<'_>, uri: &Uri, range: Range) -> Vec<CodeActionOrCommand> {
+    let file = cursor.source();
     let touches = |span: Span| {
         let found = range_of(file, span);
-        span.file == asked.file && found.start <= range.end && range.start <= found.end
+        span.file == cursor.file && found.start <= range.end && range.start <= found.end
     };
     let mut actions = Vec::new();
-    for diagnostic in &asked.root.diagnostics {
-        let Some(fix) = diagnostic.fix.as_ref().filter(|fix| fix.span.file == asked.file) else { continue };
+    for diagnostic in &cursor.root.diagnostics {
+        let Some(fix) = diagnostic.fix.as_ref().filter(|fix| fix.span.file == cursor.file) else { continue };
         if !touches(fix.span) && !diagnostic.span().is_some_and(touches) {
             continue;
         }
@@ -151,18 +151,18 @@ pub(super) fn actions(asked: &Asked<'_>, uri: &Uri, range: Range) -> Vec<CodeAct
 
 // ---- names -----------------------------------------------------------------------------------------------------
 
-/// What a name or word is, with what it costs if it is an element in a chain.
-pub(super) fn hover(asked: &Asked<'_>) -> Option<Hover> {
-    let found = told::hover(&asked.root.program, asked.file, asked.offset)?;
+/// Describes a name or keyword, with its cost if it is an element in a chain.
+pub(super) fn hover(cursor: &Cursor<'_>) -> Option<Hover> {
+    let found = hovers::hover(&cursor.root.program, cursor.file, cursor.offset)?;
     let mut value = found.markdown;
     if let Some(symbol) = found.symbol {
-        value += &costs(asked.root, symbol);
+        value += &costs(cursor.root, symbol);
     }
     let contents = HoverContents::Markup(MarkupContent { kind: MarkupKind::Markdown, value });
-    Some(Hover { contents, range: Some(range_of(asked.source(), found.span)) })
+    Some(Hover { contents, range: Some(range_of(cursor.source(), found.span)) })
 }
 
-/// What the instances of an element, or one instance, or those with a table, cost at worst.
+/// The worst-case cost of an element's instances, of one instance, or of the instances with a table.
 fn costs(root: &Root, symbol: SymbolId) -> String {
     let (analysis, index) = (&root.program.analysis, &root.program.index);
     let symbol = index.symbol(symbol);
@@ -208,30 +208,30 @@ fn costs(root: &Root, symbol: SymbolId) -> String {
     if out.is_empty() { out } else { out + "\n" }
 }
 
-/// Where a name is declared: in a program, in a file that is imported, or in a `.proto` file.
-pub(super) fn definition(programs: &Programs, asked: &Asked<'_>) -> Option<GotoDefinitionResponse> {
-    let (sources, index) = (asked.sources(), asked.index());
-    if let Some(found) = index.at(asked.file, asked.offset) {
+/// The declaration of a name: in a program, in an imported file, or in a `.proto` file.
+pub(super) fn definition(programs: &Programs, cursor: &Cursor<'_>) -> Option<GotoDefinitionResponse> {
+    let (sources, index) = (cursor.sources(), cursor.index());
+    if let Some(found) = index.at(cursor.file, cursor.offset) {
         let at = location(programs, sources, index.symbol(found.symbol).span)?;
         return Some(GotoDefinitionResponse::Scalar(at));
     }
     let holds =
-        |span: Span| span.file == asked.file && span.start <= asked.offset && asked.offset <= span.end;
-    let program = &asked.root.program.analysis.program;
+        |span: Span| span.file == cursor.file && span.start <= cursor.offset && cursor.offset <= span.end;
+    let program = &cursor.root.program.analysis.program;
     if let Some((_, name)) = program.imports.iter().find(|(path, _)| holds(path.span)) {
         return Some(GotoDefinitionResponse::Scalar(Location {
             uri: programs.uri(name)?,
             range: Range::default(),
         }));
     }
-    if let Some(proto) = protos(asked.root).find(|proto| holds(proto.span)) {
+    if let Some(proto) = protos(cursor.root).find(|proto| holds(proto.span)) {
         let uri = programs.uri(proto.files.first()?)?;
         return Some(GotoDefinitionResponse::Scalar(Location { uri, range: Range::default() }));
     }
-    let found = index.field_at(asked.file, asked.offset)?;
+    let found = index.field_at(cursor.file, cursor.offset)?;
     let at = found.path.segments.iter().position(|part| holds(part.span))?;
-    let (message, field) = field_at(&asked.root.program, found, at + 1)?;
-    protos(asked.root)
+    let (message, field) = field_at(&cursor.root.program, found, at + 1)?;
+    protos(cursor.root)
         .find_map(|proto| declared(programs, &proto.files, &message.name, &field.name))
         .map(GotoDefinitionResponse::Scalar)
 }
@@ -239,7 +239,7 @@ pub(super) fn definition(programs: &Programs, asked: &Asked<'_>) -> Option<GotoD
 /// A `.proto` file that a program names.
 struct Proto {
     span: Span,
-    /// The names of the file and of those that it imports.
+    /// The names of the file and of its imports.
     files: Vec<String>,
 }
 
@@ -254,8 +254,8 @@ fn protos(root: &Root) -> impl Iterator<Item = Proto> {
     })
 }
 
-/// The line of one of these `.proto` files that declares a field of a message. They are looked through by their words:
-/// they have been compiled already, and only their lines are wanted.
+/// The line in one of these `.proto` files that declares a field of a message. A search by words suffices: the files
+/// have been compiled already, and only the line is needed.
 fn declared(programs: &Programs, files: &[String], message: &str, field: &str) -> Option<Location> {
     let name = message.rsplit('.').next().unwrap_or(message);
     for path in files {
@@ -270,7 +270,7 @@ fn declared(programs: &Programs, files: &[String], message: &str, field: &str) -
     None
 }
 
-/// Line and column, from 0, of a field's name within the message of a `.proto` text.
+/// Line and column, from 0, of a field's name within a message of a `.proto` text.
 fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut is_inside = false;
@@ -289,13 +289,18 @@ fn field_in(text: &str, message: &str, field: &str) -> Option<(u32, u32)> {
     None
 }
 
-/// All places of the symbols at a place, in all programs that have it.
-pub(super) fn references(programs: &Programs, asked: &[Asked<'_>], with_declaration: bool) -> Vec<Location> {
+/// All locations of the symbols at the cursor, in all programs of the file.
+pub(super) fn references(
+    programs: &Programs,
+    cursor: &[Cursor<'_>],
+    with_declaration: bool,
+) -> Vec<Location> {
     let mut found: Vec<Location> = Vec::new();
-    for asked in asked {
-        let Some(at) = asked.index().at(asked.file, asked.offset) else { continue };
-        let uses = asked.index().uses_of(at.symbol).filter(|found| with_declaration || !found.is_declaration);
-        for place in uses.filter_map(|found| location(programs, asked.sources(), found.span)) {
+    for cursor in cursor {
+        let Some(at) = cursor.index().at(cursor.file, cursor.offset) else { continue };
+        let uses =
+            cursor.index().uses_of(at.symbol).filter(|found| with_declaration || !found.is_declaration);
+        for place in uses.filter_map(|found| location(programs, cursor.sources(), found.span)) {
             if !found.contains(&place) {
                 found.push(place);
             }
@@ -304,12 +309,12 @@ pub(super) fn references(programs: &Programs, asked: &[Asked<'_>], with_declarat
     found
 }
 
-/// The same in one file.
-pub(super) fn highlights(asked: &Asked<'_>) -> Vec<DocumentHighlight> {
-    let Some(at) = asked.index().at(asked.file, asked.offset) else { return Vec::new() };
-    let uses = asked.index().uses_of(at.symbol).filter(|found| found.span.file == asked.file);
+/// As [`references`], in one file.
+pub(super) fn highlights(cursor: &Cursor<'_>) -> Vec<DocumentHighlight> {
+    let Some(at) = cursor.index().at(cursor.file, cursor.offset) else { return Vec::new() };
+    let uses = cursor.index().uses_of(at.symbol).filter(|found| found.span.file == cursor.file);
     let highlight = |found: &Use| DocumentHighlight {
-        range: range_of(asked.source(), found.span),
+        range: range_of(cursor.source(), found.span),
         kind: Some(if found.is_declaration {
             DocumentHighlightKind::WRITE
         } else {
@@ -319,17 +324,17 @@ pub(super) fn highlights(asked: &Asked<'_>) -> Vec<DocumentHighlight> {
     uses.map(highlight).collect()
 }
 
-/// What a file declares, as a tree.
-pub(super) fn symbols(asked: &Asked<'_>) -> DocumentSymbolResponse {
-    DocumentSymbolResponse::Nested(members(asked, None))
+/// The declarations of a file, as a tree.
+pub(super) fn symbols(cursor: &Cursor<'_>) -> DocumentSymbolResponse {
+    DocumentSymbolResponse::Nested(members(cursor, None))
 }
 
-fn members(asked: &Asked<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
-    let of_file = asked.index().members_of(owner).filter(|(_, symbol)| symbol.whole.file == asked.file);
+fn members(cursor: &Cursor<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
+    let of_file = cursor.index().members_of(owner).filter(|(_, symbol)| symbol.whole.file == cursor.file);
     of_file
         .map(|(id, symbol)| {
-            let children = members(asked, Some(id));
-            let detail = symbol.ty.map(|ty| asked.sources().slice(ty).to_owned());
+            let children = members(cursor, Some(id));
+            let detail = symbol.ty.map(|ty| cursor.sources().slice(ty).to_owned());
             #[expect(deprecated, reason = "the field is there, and has to be given")]
             DocumentSymbol {
                 name: symbol.name.clone(),
@@ -337,8 +342,8 @@ fn members(asked: &Asked<'_>, owner: Option<SymbolId>) -> Vec<DocumentSymbol> {
                 kind: symbol_kind(symbol.kind),
                 tags: None,
                 deprecated: None,
-                range: range_of(asked.source(), symbol.whole),
-                selection_range: range_of(asked.source(), symbol.span),
+                range: range_of(cursor.source(), symbol.whole),
+                selection_range: range_of(cursor.source(), symbol.span),
                 children: (!children.is_empty()).then_some(children),
             }
         })
@@ -366,10 +371,10 @@ const fn symbol_kind(kind: SymbolKind) -> Kind {
 
 // ---- text ------------------------------------------------------------------------------------------------------
 
-/// The text in the house style; nothing if it has faults of syntax, which are told already.
-pub(super) fn formatting(asked: &Asked<'_>) -> Option<Vec<TextEdit>> {
-    let formatted = weft_lang::format::format(asked.sources(), asked.file)?;
-    let file = asked.source();
+/// The text in the house style; None if it has syntax errors, which are already reported.
+pub(super) fn formatting(cursor: &Cursor<'_>) -> Option<Vec<TextEdit>> {
+    let formatted = weft_lang::format::format(cursor.sources(), cursor.file)?;
+    let file = cursor.source();
     if formatted == file.text() {
         return Some(Vec::new());
     }
@@ -379,8 +384,8 @@ pub(super) fn formatting(asked: &Asked<'_>) -> Option<Vec<TextEdit>> {
     Some(vec![TextEdit { range, new_text }])
 }
 
-/// The lines of the old text that are not at the beginning or the end of the new one as well, so that the rest, and
-/// the cursor in it, stays where it is.
+/// The bytes of the old text that differ from the new one, as whole lines. An edit of these alone keeps the cursor
+/// where it is.
 fn changed(old: &str, new: &str) -> (usize, usize) {
     let start: usize = old
         .split_inclusive('\n')
@@ -400,11 +405,11 @@ fn changed(old: &str, new: &str) -> (usize, usize) {
     (start, old.len() - kept)
 }
 
-/// What could stand at the cursor.
-pub(super) fn completion(asked: &Asked<'_>) -> CompletionResponse {
-    let found = complete(&asked.root.program, asked.file, asked.offset);
-    let file = asked.source();
-    let range = Range { start: position_of(file, found.start), end: position_of(file, asked.offset) };
+/// The completions at the cursor.
+pub(super) fn completion(cursor: &Cursor<'_>) -> CompletionResponse {
+    let found = complete(&cursor.root.program, cursor.file, cursor.offset);
+    let file = cursor.source();
+    let range = Range { start: position_of(file, found.start), end: position_of(file, cursor.offset) };
     let mut items: Vec<CompletionItem> =
         found.candidates.into_iter().map(|candidate| item(candidate, range)).collect();
     if let Some(kind) = found.path {
@@ -437,7 +442,7 @@ fn item(candidate: Candidate, range: Range) -> CompletionItem {
         kind: Some(kind_shown),
         detail: (!detail.is_empty()).then_some(detail),
         documentation: doc,
-        // Names of the program before words of the language.
+        // Names of the program come before keywords.
         sort_text: Some(format!("{}{label}", kind as u8)),
         text_edit: Some(CompletionTextEdit::Edit(TextEdit { range, new_text: label.clone() })),
         label,
@@ -445,7 +450,7 @@ fn item(candidate: Candidate, range: Range) -> CompletionItem {
     }
 }
 
-/// Files that a text can name: those of the library and those that lie beside it.
+/// Files that a text can name: those of the library, and those beside the text.
 fn paths(name: &str, kind: PathKind) -> Vec<String> {
     let ending = match kind {
         PathKind::Program => "weft",
@@ -479,7 +484,7 @@ const CLASSES: &[(TokenClass, SemanticTokenType)] = &[
     (TokenClass::Comment, SemanticTokenType::COMMENT),
 ];
 
-/// The types of tokens by their numbers.
+/// The types of tokens, by number.
 pub(super) fn legend() -> SemanticTokensLegend {
     SemanticTokensLegend {
         token_types: CLASSES.iter().map(|(_, shown)| shown.clone()).collect(),
@@ -487,16 +492,16 @@ pub(super) fn legend() -> SemanticTokensLegend {
     }
 }
 
-/// The tokens of a file, each relative to the one before. A comment over several lines is one token a line.
-pub(super) fn tokens(asked: &Asked<'_>) -> SemanticTokensResult {
-    let file = asked.source();
+/// The tokens of a file, each relative to the previous one. A comment over several lines is one token per line.
+pub(super) fn tokens(cursor: &Cursor<'_>) -> SemanticTokensResult {
+    let file = cursor.source();
     let mut data = Vec::new();
     let mut last = lsp_types::Position::default();
-    for token in classes(&asked.root.program, asked.file) {
+    for token in classes(&cursor.root.program, cursor.file) {
         let token_type =
             CLASSES.iter().position(|(class, _)| *class == token.class).unwrap_or_default() as u32;
         let mut at = token.span.start;
-        for line in asked.sources().slice(token.span).split_inclusive('\n') {
+        for line in cursor.sources().slice(token.span).split_inclusive('\n') {
             let start = position_of(file, at);
             at += line.len() as u32;
             let length = line.trim_end_matches(['\r', '\n']).encode_utf16().count() as u32;
@@ -521,9 +526,9 @@ pub(super) fn tokens(asked: &Asked<'_>) -> SemanticTokensResult {
 mod tests {
     use super::*;
 
-    /// An edit of the whole text would take the cursor, and folded blocks, from whoever formats.
+    /// An edit of the whole text would move the user's cursor and open folded blocks.
     #[test]
-    fn formatting_changes_the_lines_that_differ_and_no_others() {
+    fn formatting_edits_changed_lines_only() {
         for (old, new) in
             [("a\nb\nc\n", "a\nx\ny\nc\n"), ("a\n", "a\na\n"), ("a\na\n", "a\n"), ("", "a\n"), ("a", "a\n")]
         {
@@ -534,9 +539,9 @@ mod tests {
         assert_eq!(changed("a\nb\nc\n", "a\nx\ny\nc\n"), (2, 4));
     }
 
-    /// Where a field is must be told by its message: another may have a field of the same name.
+    /// Another message may have a field of the same name.
     #[test]
-    fn fields_are_found_in_their_message() {
+    fn field_definition_is_found() {
         let text = "message A {\n  string user = 1; // user = 2\n}\n\
                     message B {\n  int64 n = 1;\n  optional string user = 2;\n}\n";
         assert_eq!(field_in(text, "A", "user"), Some((1, 9)));

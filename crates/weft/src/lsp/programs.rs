@@ -1,7 +1,7 @@
-//! The open texts, and the programs that they make.
+//! The open texts of a client, and the programs that they belong to.
 
-use super::place::{name_of, uri_of};
-use crate::compile::judged;
+use super::position::{name_of, uri_of};
+use crate::compile::later_checks;
 use crate::job;
 use crate::library;
 use crate::source::Files;
@@ -17,20 +17,20 @@ use weft_lang::source::{FileId, SourceMap};
 /// A text that the client has open.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// As the client names it.
+    /// The client's URI.
     pub(super) uri: Uri,
     pub(super) version: i32,
 }
 
-/// A program, from one of the open texts and all that it imports.
+/// A program: an open text and all of its imports.
 #[derive(Debug)]
 pub(super) struct Root {
     pub(super) program: Program,
-    /// What a check says of it.
+    /// The diagnostics of a check.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// It can be lowered.
     pub(super) is_good: bool,
-    /// Names of files that it asked for, whether or not they are there.
+    /// Names of files that the program requested, whether or not they exist.
     files: BTreeSet<String>,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Opens a text, or gives it anew.
+    /// Opens a text, or replaces it.
     pub(super) fn open(&mut self, uri: Uri, version: i32, text: String) {
         let name = name_of(&uri);
         self.set(&name, text);
         self.documents.insert(name, Document { uri, version });
     }
 
-    /// Closes a text: what is on the disk counts again.
+    /// Closes a text: the file on the disk counts again.
     pub(super) fn close(&mut self, uri: &Uri) {
         let name = name_of(uri);
         self.documents.remove(&name);
@@ -59,7 +59,7 @@ impl Programs {
         self.roots.remove(&name);
     }
 
-    /// Changes an open text; a change of a text that is not open is none.
+    /// Changes an open text; ignores a text that is not open.
     pub(super) fn change(&mut self, uri: &Uri, version: i32, changes: Vec<TextDocumentContentChangeEvent>) {
         let name = name_of(uri);
         let Some(mut text) = self.texts.get(&name).cloned() else { return };
@@ -78,7 +78,7 @@ impl Programs {
         }
     }
 
-    /// Reads everything again: a file has changed on the disk.
+    /// Reads everything again after a change on the disk.
     pub(super) fn forget_all(&mut self) {
         self.roots.clear();
     }
@@ -93,8 +93,8 @@ impl Programs {
         self.texts.get(name).map(String::as_str)
     }
 
-    /// Makes the programs of the open texts that changed; those of texts that another one imports are not looked at
-    /// alone, since what they need may be there.
+    /// Checks the programs of changed texts. A text that another open text imports is no program of its own, since it
+    /// may need the other's declarations.
     pub(super) fn refresh(&mut self) {
         let names: Vec<String> = self.documents.keys().cloned().collect();
         for name in &names {
@@ -105,7 +105,7 @@ impl Programs {
         }
     }
 
-    /// The programs that are whole: no other open text imports their root. Of texts that import each other, all are.
+    /// The programs whose root no other open text imports. Of texts that import each other, all count.
     pub(super) fn whole(&self) -> impl Iterator<Item = (&str, &Root)> {
         let imports = |by: &str, name: &str| {
             by != name && self.roots.get(by).is_some_and(|root| root.files.contains(name))
@@ -116,7 +116,7 @@ impl Programs {
         })
     }
 
-    /// The programs that a file is part of, with its id in each.
+    /// The programs that include a file, with its id in each.
     pub(super) fn with(&self, uri: &Uri) -> Vec<(&Root, FileId)> {
         let name = name_of(uri);
         let whole = self.whole().map(|(_, root)| root);
@@ -124,7 +124,7 @@ impl Programs {
         found.collect()
     }
 
-    /// The URI of a file of a program: as the client names it if it is open, else where it lies.
+    /// The URI of a file of a program: the client's if it is open, otherwise that of its path.
     pub(super) fn uri(&self, name: &str) -> Option<Uri> {
         if let Some(document) = self.documents.get(name) {
             return Some(document.uri.clone());
@@ -140,12 +140,12 @@ impl Programs {
         self.forget(name);
     }
 
-    /// Drops the programs that a file is part of.
+    /// Drops the programs that include a file.
     fn forget(&mut self, name: &str) {
         self.roots.retain(|_, root| !root.files.contains(name));
     }
 
-    /// A program, as a part of a [`job`]: one at which Weft fails is empty, and says so.
+    /// Analyses a program, as a part of a [`job`]. If Weft panics, the result is empty, with a diagnostic.
     fn analysed(&self, name: &str) -> Root {
         job::part(|| self.analysed_here(name)).unwrap_or_else(|broken| {
             let nothing = Arc::new(BTreeMap::from([(name.to_owned(), String::new())]));
@@ -160,9 +160,9 @@ impl Programs {
         let mut diagnostics = std::mem::take(&mut analysis.diagnostics);
         let mut is_good = !diagnostics.iter().any(Diagnostic::is_error);
         if is_good {
-            let said = judged(&analysis.network, &analysis.sources);
-            is_good = !said.iter().any(Diagnostic::is_error);
-            diagnostics.extend(said);
+            let findings = later_checks(&analysis.network, &analysis.sources);
+            is_good = !findings.iter().any(Diagnostic::is_error);
+            diagnostics.extend(findings);
         }
         let mut files: BTreeSet<String> =
             analysis.sources.files().map(|(_, file)| file.name().to_owned()).collect();
@@ -177,17 +177,17 @@ pub(super) fn file_of(sources: &SourceMap, name: &str) -> Option<FileId> {
     sources.files().find(|(_, file)| file.name() == name).map(|(id, _)| id)
 }
 
-/// The byte offset of a position in a text that has no index of its lines.
+/// The byte offset of a position, in a text without an index of its lines.
 fn offset_in(text: &str, position: Position) -> usize {
     let mut sources = SourceMap::new();
     match sources.add("", text) {
-        Ok(id) => super::place::offset_of(sources.file(id), position) as usize,
-        // Too large to be read at all, which is told; where it changes does not matter.
+        Ok(id) => super::position::offset_of(sources.file(id), position) as usize,
+        // The file is too large, which is reported elsewhere; the offset of the change does not matter.
         Err(_) => text.len(),
     }
 }
 
-/// Where a file of the built-in library can be looked at: a copy is made for that, in the user's cache.
+/// Writes a copy of a built-in library file to the user's cache, for the editor to open.
 fn library_copy(name: &str) -> Option<PathBuf> {
     let inside = name.rfind("library/").map(|at| &name[at..])?;
     let text = library::text(inside)?;

@@ -1,7 +1,7 @@
-//! The server without its pipes: a message in, messages out.
+//! The server without I/O: a message in, messages out.
 
-use super::answers::{self, Asked};
-use super::place::offset_of;
+use super::answers::{self, Cursor};
+use super::position::offset_of;
 use super::programs::Programs;
 use crate::job;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response, ResponseError};
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What the server can do, as the answer to `initialize`.
+/// The capabilities of the server, for the answer to `initialize`.
 pub(super) fn abilities() -> Value {
     let sync = TextDocumentSyncOptions {
         open_close: Some(true),
@@ -52,18 +52,18 @@ pub(super) fn abilities() -> Value {
     json!({ "capabilities": abilities, "serverInfo": { "name": "weft", "version": env!("CARGO_PKG_VERSION") } })
 }
 
-/// One client's texts, and what it has been told of them.
+/// One client's texts, and the diagnostics that it has.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     programs: Programs,
-    /// Something has changed since the client was told.
+    /// The programs have changed since the last diagnostics.
     is_stale: bool,
     /// The diagnostics that the client has, by the URI of the file.
-    told: BTreeMap<String, Value>,
+    published: BTreeMap<String, Value>,
 }
 
 impl Server {
-    /// Takes a message, and gives what is to be sent for it. [`Server::poll`] has to be asked as well before waiting.
+    /// Handles a message and returns the answers. Poll with [`Server::poll`] before waiting for the next message.
     pub(super) fn handle(&mut self, message: Message) -> Vec<Message> {
         match message {
             Message::Request(request) => vec![Message::Response(self.answer(request))],
@@ -71,7 +71,7 @@ impl Server {
                 self.take(notice);
                 Vec::new()
             }
-            // This server asks its client nothing.
+            // This server sends no requests.
             Message::Response(_) => Vec::new(),
         }
     }
@@ -84,15 +84,15 @@ impl Server {
         self.programs.refresh();
         let now = answers::diagnostics(&self.programs);
         let mut messages = Vec::new();
-        for uri in self.told.keys().filter(|uri| !now.contains_key(*uri)) {
+        for uri in self.published.keys().filter(|uri| !now.contains_key(*uri)) {
             messages.push(publish(&json!({ "uri": uri, "diagnostics": [] })));
         }
         for (uri, params) in &now {
-            if self.told.get(uri) != Some(params) {
+            if self.published.get(uri) != Some(params) {
                 messages.push(publish(params));
             }
         }
-        self.told = now;
+        self.published = now;
         messages
     }
 
@@ -121,7 +121,7 @@ impl Server {
                     self.programs.close(&params.text_document.uri);
                 }
             }
-            // Files that no text is open of may have changed: messages, imports.
+            // Files that are not open may have changed: messages, imports.
             notice::DidSaveTextDocument::METHOD | notice::DidChangeWatchedFiles::METHOD => {
                 self.programs.forget_all()
             }
@@ -134,49 +134,51 @@ impl Server {
         self.programs.refresh();
         match method.as_str() {
             ask::HoverRequest::METHOD => self.with::<ask::HoverRequest>(id, params, |server, params| {
-                server.at(&params.text_document_position_params).and_then(|asked| answers::hover(&asked))
+                server.at(&params.text_document_position_params).and_then(|cursor| answers::hover(&cursor))
             }),
             ask::GotoDefinition::METHOD => self.with::<ask::GotoDefinition>(id, params, |server, params| {
-                let asked = server.at(&params.text_document_position_params)?;
-                answers::definition(&server.programs, &asked)
+                let cursor = server.at(&params.text_document_position_params)?;
+                answers::definition(&server.programs, &cursor)
             }),
             ask::References::METHOD => self.with::<ask::References>(id, params, |server, params| {
                 let with_declaration = params.context.include_declaration;
-                let asked = server.all_at(&params.text_document_position);
-                Some(answers::references(&server.programs, &asked, with_declaration))
+                let cursor = server.all_at(&params.text_document_position);
+                Some(answers::references(&server.programs, &cursor, with_declaration))
             }),
             ask::DocumentHighlightRequest::METHOD => {
                 self.with::<ask::DocumentHighlightRequest>(id, params, |server, params| {
-                    server.at(&params.text_document_position_params).map(|asked| answers::highlights(&asked))
+                    server
+                        .at(&params.text_document_position_params)
+                        .map(|cursor| answers::highlights(&cursor))
                 })
             }
             ask::DocumentSymbolRequest::METHOD => {
                 self.with::<ask::DocumentSymbolRequest>(id, params, |server, params| {
-                    server.in_file(&params.text_document.uri).map(|asked| answers::symbols(&asked))
+                    server.in_file(&params.text_document.uri).map(|cursor| answers::symbols(&cursor))
                 })
             }
             ask::Completion::METHOD => self.with::<ask::Completion>(id, params, |server, params| {
-                server.at(&params.text_document_position).map(|asked| answers::completion(&asked))
+                server.at(&params.text_document_position).map(|cursor| answers::completion(&cursor))
             }),
             ask::Formatting::METHOD => self.with::<ask::Formatting>(id, params, |server, params| {
-                server.in_file(&params.text_document.uri).and_then(|asked| answers::formatting(&asked))
+                server.in_file(&params.text_document.uri).and_then(|cursor| answers::formatting(&cursor))
             }),
             ask::CodeActionRequest::METHOD => {
                 self.with::<ask::CodeActionRequest>(id, params, |server, params| {
-                    let asked = server.in_file(&params.text_document.uri)?;
-                    Some(answers::actions(&asked, &params.text_document.uri, params.range))
+                    let cursor = server.in_file(&params.text_document.uri)?;
+                    Some(answers::actions(&cursor, &params.text_document.uri, params.range))
                 })
             }
             ask::SemanticTokensFullRequest::METHOD => {
                 self.with::<ask::SemanticTokensFullRequest>(id, params, |server, params| {
-                    server.in_file(&params.text_document.uri).map(|asked| answers::tokens(&asked))
+                    server.in_file(&params.text_document.uri).map(|cursor| answers::tokens(&cursor))
                 })
             }
             _ => refused(id, ErrorCode::MethodNotFound, format!("`{method}` is not served")),
         }
     }
 
-    /// Reads the parameters of a request and answers it.
+    /// Parses the parameters of a request, and answers it.
     fn with<R: ask::Request>(
         &self,
         id: RequestId,
@@ -197,23 +199,23 @@ impl Server {
         }
     }
 
-    /// A file in the first program that it is part of.
-    fn in_file(&self, uri: &Uri) -> Option<Asked<'_>> {
+    /// The cursor in the first program that includes the file.
+    fn in_file(&self, uri: &Uri) -> Option<Cursor<'_>> {
         let (root, file) = self.programs.with(uri).into_iter().next()?;
-        Some(Asked { root, file, offset: 0 })
+        Some(Cursor { root, file, offset: 0 })
     }
 
-    fn at(&self, at: &TextDocumentPositionParams) -> Option<Asked<'_>> {
+    fn at(&self, at: &TextDocumentPositionParams) -> Option<Cursor<'_>> {
         self.all_at(at).into_iter().next()
     }
 
-    /// A place in all programs that its file is part of.
-    fn all_at(&self, at: &TextDocumentPositionParams) -> Vec<Asked<'_>> {
+    /// The cursor in every program that includes the file.
+    fn all_at(&self, at: &TextDocumentPositionParams) -> Vec<Cursor<'_>> {
         let found = self.programs.with(&at.text_document.uri).into_iter();
         found
             .map(|(root, file)| {
                 let offset = offset_of(root.program.analysis.sources.file(file), at.position);
-                Asked { root, file, offset }
+                Cursor { root, file, offset }
             })
             .collect()
     }
@@ -223,7 +225,7 @@ fn params<N: notice::Notification>(params: Value) -> Option<N::Params>
 where
     N::Params: DeserializeOwned,
 {
-    // A notification has no answer in which a fault could be told.
+    // A notification has no answer that could carry an error.
     serde_json::from_value(params).ok()
 }
 

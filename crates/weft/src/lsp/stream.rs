@@ -1,4 +1,4 @@
-//! Messages over standard input and output, as the base protocol of the Language Server Protocol 3.17 frames them.
+//! Frames messages over standard input and output, by the base protocol of the Language Server Protocol 3.17.
 
 use crossbeam_channel::bounded;
 use lsp_server::{Connection, Message};
@@ -6,32 +6,32 @@ use std::io::{BufRead, Error, ErrorKind, Read as _, Result, stdin, stdout};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{JoinHandle, spawn};
 
-/// Bytes that a message may have: a file of the largest size, of whose bytes JSON writes each as six, twice and more.
+/// The largest message, in bytes: room for a file of the largest size twice, with every byte escaped as six.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-/// Bytes that the headers of a message may have.
+/// The largest headers of a message, in bytes.
 const HEADER_BYTES_MAX: u64 = 4096;
 
-/// The two threads that read and write.
+/// The reader and writer threads.
 pub(super) struct Stream {
     writer: JoinHandle<Result<()>>,
-    /// Why the reader gave up, if it did.
+    /// Receives the error that ended the reader, if any.
     faults: Receiver<Error>,
 }
 
 impl Stream {
-    /// Begins to read standard input; what is sent over the connection goes to standard output.
+    /// Starts to read standard input; messages sent over the connection go to standard output.
     #[expect(
         clippy::disallowed_methods,
         reason = "messages go out as they come, and `close` tells of faults"
     )]
     pub(super) fn open() -> (Connection, Self) {
-        // Nothing is read ahead of what the server takes, and nothing is answered ahead of what the client does.
+        // A channel without a buffer: neither side runs ahead of the server or of the client.
         let (sender, taken) = bounded(0);
         let (answers, receiver) = bounded::<Message>(0);
-        let (told, faults) = channel();
+        let (failed, faults) = channel();
         spawn(move || {
             if let Err(error) = read_all(&mut stdin().lock(), |message| sender.send(message).is_ok()) {
-                let _ = told.send(error);
+                let _ = failed.send(error);
             }
         });
         let writer = spawn(move || {
@@ -41,17 +41,17 @@ impl Stream {
         (Connection { sender: answers, receiver: taken }, Self { writer, faults })
     }
 
-    /// Waits until all is written. The reader is left behind: it may wait for a client that has nothing more to say.
+    /// Waits until everything is written. Does not wait for the reader: it may be blocked on a silent client.
     ///
     /// # Errors
-    /// What the client sent that is no message, or that its end of the pipe is closed.
+    /// The client sent something that is no message, or closed its end of the pipe.
     pub(super) fn close(self) -> Result<()> {
         let written = self.writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         self.faults.try_recv().map_or(written, Err)
     }
 }
 
-/// Hands on what is read until the client closes its end or nobody takes it.
+/// Passes messages to `take` until the client closes its end, or `take` returns false.
 fn read_all(input: &mut impl BufRead, mut take: impl FnMut(Message) -> bool) -> Result<()> {
     while let Some(message) = read(input)? {
         if !take(message) {
@@ -61,10 +61,10 @@ fn read_all(input: &mut impl BufRead, mut take: impl FnMut(Message) -> bool) -> 
     Ok(())
 }
 
-/// The next message; None where the client has closed its end.
+/// The next message; None at the end of the input.
 ///
 /// # Errors
-/// What is no message, or too large for one.
+/// The input is no message, or is too large.
 fn read(input: &mut impl BufRead) -> Result<Option<Message>> {
     let mut frame = Vec::new();
     let mut body_bytes = 0;
@@ -84,7 +84,7 @@ fn read(input: &mut impl BufRead) -> Result<Option<Message>> {
         return Err(invalid(why));
     }
     input.take(body_bytes).read_to_end(&mut frame)?;
-    // What is wrong with headers and text it says itself.
+    // It reports errors in headers and text itself.
     Message::read(&mut &*frame)
 }
 
@@ -101,7 +101,7 @@ fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
 mod tests {
     use super::*;
 
-    fn said(mut bytes: &[u8]) -> String {
+    fn received(mut bytes: &[u8]) -> String {
         match read(&mut bytes) {
             Ok(Some(message)) => format!("{} and {} more", message_kind(&message), bytes.len()),
             Ok(None) => "closed".to_owned(),
@@ -118,23 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_before_there_is_room_for_it() {
-        // A number in a header must not take the memory of the machine.
+    fn bad_length_is_refused_before_alloc() {
+        // A number in a header must not make the server allocate all memory.
         let exit = r#"{"jsonrpc":"2.0","method":"exit"}"#;
         let framed = |length: &str| format!("Content-Length: {length}\r\n\r\n{exit}rest");
-        assert_eq!(said(framed("33").as_bytes()), "notification and 4 more");
-        assert_eq!(said(format!("X-A: b\r\n{}", framed("33")).as_bytes()), "notification and 4 more");
-        assert_eq!(said(b""), "closed");
+        assert_eq!(received(framed("33").as_bytes()), "notification and 4 more");
+        assert_eq!(received(format!("X-A: b\r\n{}", framed("33")).as_bytes()), "notification and 4 more");
+        assert_eq!(received(b""), "closed");
         let limit = "a message of 9999999999 bytes, and 67108864 is the limit";
-        assert_eq!(said(framed("9999999999").as_bytes()), limit);
-        assert_eq!(said(framed("60000000").as_bytes()), "failed to fill whole buffer");
-        assert_eq!(said(framed("-1").as_bytes()), "invalid digit found in string");
-        assert!(said(framed("99999999999999999999").as_bytes()).contains("number too large"));
-        assert!(said(b"\r\n{}").contains("no Content-Length"));
-        assert!(said(b"nonsense\r\n\r\n").contains("malformed header"));
-        assert!(said(b"Content-Length: 2\r\n\r\n{}").contains("malformed LSP payload"));
-        assert_eq!(said(&vec![b'a'; 1 << 20]), "the headers of a message are too long");
+        assert_eq!(received(framed("9999999999").as_bytes()), limit);
+        assert_eq!(received(framed("60000000").as_bytes()), "failed to fill whole buffer");
+        assert_eq!(received(framed("-1").as_bytes()), "invalid digit found in string");
+        assert!(received(framed("99999999999999999999").as_bytes()).contains("number too large"));
+        assert!(received(b"\r\n{}").contains("no Content-Length"));
+        assert!(received(b"nonsense\r\n\r\n").contains("malformed header"));
+        assert!(received(b"Content-Length: 2\r\n\r\n{}").contains("malformed LSP payload"));
+        assert_eq!(received(&vec![b'a'; 1 << 20]), "the headers of a message are too long");
         let deep = format!("Content-Length: 100000\r\n\r\n{}", "[".repeat(100_000));
-        assert!(said(deep.as_bytes()).contains("recursion limit"));
+        assert!(received(deep.as_bytes()).contains("recursion limit"));
     }
 }

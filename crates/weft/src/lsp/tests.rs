@@ -1,4 +1,4 @@
-//! The server without its pipes, on text that somebody is typing.
+//! The server without I/O, on texts in the middle of an edit.
 
 use super::server::Server;
 use crate::library;
@@ -6,7 +6,7 @@ use lsp_server::{Message, Notification, Request};
 use serde_json::{Value, json};
 use weft_core::rng::Rng;
 
-/// Texts of a real size: the library, and the example.
+/// Texts of realistic size: the library, and the example.
 fn texts() -> Vec<&'static str> {
     let shop = include_str!("../../../../examples/shop/network.weft");
     library::paths().filter_map(library::text).chain([shop]).collect()
@@ -32,7 +32,7 @@ impl Client {
         assert!(self.server.handle(Message::Notification(notice)).is_empty());
     }
 
-    /// The whole text anew, as a client may give it.
+    /// Sends the whole new text, which clients may do.
     fn write(&mut self, text: &str) {
         self.version += 1;
         let document = json!({ "uri": URI, "version": self.version });
@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    /// Everything that an editor asks where somebody stops typing.
+    /// Sends every request that an editor makes when the user pauses.
     fn ask_all(&mut self, text: &str, offset: usize) {
         let before = text.get(..offset).unwrap_or(text);
         let line = before.matches('\n').count();
@@ -79,18 +79,18 @@ impl Client {
     }
 }
 
-/// A place between two characters.
+/// An offset between two characters.
 fn boundary(rng: &mut Rng, text: &str) -> usize {
     let at = rng.below(text.len() + 1);
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// A text is half-typed most of the time; a server that dies of it takes all windows with it.
+/// Most texts are half-typed; a crash of the server would take all windows with it.
 #[test]
-fn half_typed_text_is_answered() {
+fn half_typed_text_gets_answers() {
     let (mut client, mut rng) = (Client::new(), Rng::from_seed(1));
     for text in texts() {
-        // The manual page at the head is of no interest; what follows is typed from its beginning.
+        // Skip the manual page at the head; the program after it is typed from its beginning.
         let body = text.find("\nCREATE").map_or(0, |at| at + 1);
         for _ in 0..40 {
             let end = body + boundary(&mut rng, &text[body..]);
@@ -100,9 +100,9 @@ fn half_typed_text_is_answered() {
     }
 }
 
-/// The same of text that is damaged anywhere, and of questions about any place.
+/// Damaged text at any offset, and requests at any offset, would crash the server.
 #[test]
-fn damaged_text_is_answered() {
+fn damaged_text_gets_answers() {
     const PIECES: &[&str] = &[
         "(",
         ")",
@@ -148,9 +148,9 @@ fn damaged_text_is_answered() {
     }
 }
 
-/// Changes come as ranges; a text that is not what the client has shows faults that are not there.
+/// Changes come as ranges; if the server's text differs from the client's, it reports faults that do not exist.
 #[test]
-fn changes_by_ranges_make_the_text_that_the_client_has() {
+fn range_edits_keep_client_text() {
     let (mut client, mut rng) = (Client::new(), Rng::from_seed(3));
     let mut text = String::from("-- \u{1d11e}\u{e9}\r\nCREATE LISTENER l ON tcp 'a:1';\n");
     client.write(&text);
@@ -163,7 +163,7 @@ fn changes_by_ranges_make_the_text_that_the_client_has() {
         let (a, b) = (boundary(&mut rng, &text), boundary(&mut rng, &text));
         let (from, to) = (a.min(b), a.max(b).min(a.min(b) + 3));
         let to = (to..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(from);
-        // Between `\r` and `\n` there is no position.
+        // There is no position between `\r` and `\n`.
         let splits = |at: usize| text[..at].ends_with('\r') && text[at..].starts_with('\n');
         if splits(from) || splits(to) {
             continue;
@@ -182,9 +182,9 @@ fn changes_by_ranges_make_the_text_that_the_client_has() {
     }
 }
 
-/// A request that is malformed is refused, and the next one is served.
+/// A malformed request must be refused, and the next one served.
 #[test]
-fn nonsense_is_refused() {
+fn invalid_requests_are_refused() {
     let mut client = Client::new();
     for params in [Value::Null, json!({}), json!({ "textDocument": 5 })] {
         let request = Request { id: 1.into(), method: "textDocument/hover".to_owned(), params };

@@ -1,13 +1,12 @@
-//! `ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS`: the program of a node with another queue at a
-//! link.
+//! `ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS`: gives a link of the running program another queue.
 //!
-//! It is the program that is changed, as if somebody had edited it and applied it: the node tells it from then on.
+//! The statement edits the program itself, and applies the result: from then on the node shows the edited program.
 
 use super::{NodeStats, Refusal, Running, lock, refused_by, refused_in_words};
 use crate::compile::{Checked, check_files};
 use crate::library;
+use crate::missing_args;
 use crate::source::Files;
-use crate::wanting;
 use core::ops::Range;
 use std::collections::BTreeSet;
 use weft_api::{Answer, AtFault, Bundle, Refused};
@@ -17,23 +16,23 @@ use weft_lang::lexer::{TokenKind, lex};
 use weft_lang::nearest;
 use weft_lang::source::{FileId, SOURCE_BYTES_MAX, SourceMap, Span};
 
-/// What the statement looks like.
+/// The form of the statement.
 const FORM: &str = "ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS";
-/// What does all else.
+/// The help for all other changes.
 const APPLY: &str =
     "change the link in the program and `weft apply` it: packets that wait are kept then, too";
-/// What the text of a statement is called in diagnostics.
+/// The name of a statement's text in diagnostics.
 const QUERY: &str = "<query>";
-/// Where the library has its queues.
+/// The library's folder of queues.
 const LIBRARY: &str = "library/queues/";
 
-/// The statement.
+/// The parsed statement.
 #[derive(Debug, PartialEq, Eq)]
 struct Alter<'t> {
     link: &'t str,
-    /// As a link names it.
+    /// The queue, in the form of a link's declaration.
     queue: &'t str,
-    /// Where that begins in the statement.
+    /// The offset of the queue in the statement.
     at: usize,
 }
 
@@ -41,32 +40,32 @@ struct Alter<'t> {
 #[derive(Debug, Default)]
 struct Statement {
     text: String,
-    /// Where each of its tokens begins: here, and in the text that was asked.
+    /// The offset of each token: in this text, and in the original text.
     places: Vec<(usize, usize)>,
 }
 
 /// A program with another queue at a link.
-struct Altered {
+struct AlteredProgram {
     program: Bundle,
-    /// The file of the link, and where it has the queue.
+    /// The file of the link, and the range of the queue in it.
     file: String,
     queue: Range<usize>,
 }
 
-/// What a text asks for.
+/// The kind of a query's text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asks {
-    /// There is no statement in it.
+pub(super) enum QueryKind {
+    /// It has no statement.
     Nothing,
-    /// There is an ALTER in it.
+    /// It contains an ALTER.
     Alter,
-    /// Other statements.
+    /// It has other statements.
     Others,
 }
 
-impl Asks {
+impl QueryKind {
     pub(super) fn of(text: &str) -> Self {
-        // What is longer is refused by whoever reads it.
+        // The caller refuses a longer text.
         if text.len() > SOURCE_BYTES_MAX {
             return Self::Others;
         }
@@ -87,7 +86,7 @@ impl Asks {
 }
 
 impl Running {
-    /// Carries out an ALTER LINK.
+    /// Executes an ALTER LINK.
     pub(super) fn alter(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
         let version = || lock(&self.parts.control).compiler.version();
         let refuse = |text: String| refused_in_words(&text, version());
@@ -97,12 +96,12 @@ impl Running {
         let altered = self.altered(&alter).map_err(refuse)?;
         let mut checked = check_files(&altered.program.root, &mut Files::in_bundle(&altered.program));
         if checked.network.is_none() {
-            altered.place(&mut checked, &alter, &statement, text);
+            altered.point_at_statement(&mut checked, &alter, &statement, text);
         }
         let before = self.swaps(alter.link);
         let applied = self.apply_checked(checked, altered.program, false, "a query")?;
         let after = self.swaps(alter.link);
-        // Packets come and go meanwhile: the link itself counted at the moment of the change.
+        // Packets come and go meanwhile, so the link itself counted at the moment of the change.
         let (kept, refused) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         let columns = ["link", "queue", "kept", "refused", "version"].map(str::to_owned).into();
         let row =
@@ -111,7 +110,7 @@ impl Running {
         Ok(vec![Answer { columns, rows: vec![row], visible_ms, ..Answer::default() }])
     }
 
-    /// Says of a queue that neither the program nor the library has which there are.
+    /// Refuses a queue that neither the program nor the library has, and lists those that exist.
     fn must_have_queue(&self, alter: &Alter<'_>, statement: &Statement, text: &str) -> Result<(), Refusal> {
         let (name, control) = (alter.name(), lock(&self.parts.control));
         let own = queues(&control.network, &control.sources);
@@ -138,7 +137,7 @@ impl Running {
         Err(Refusal::Refused(Refused { version: control.compiler.version(), ..refused }))
     }
 
-    /// How many packets changes have kept in a link, and how many new queues refused.
+    /// The number of packets that changes have kept in a link, and that new queues refused.
     fn swaps(&self, name: &str) -> (u64, u64) {
         let Some(NodeStats { stats, packets, .. }) = self.stats() else { return (0, 0) };
         let of_port =
@@ -150,8 +149,8 @@ impl Running {
         of_calls.map_or((0, 0), |link| (link.swap_kept, link.swap_overflow))
     }
 
-    /// The program that runs with another queue at a link.
-    fn altered(&self, alter: &Alter<'_>) -> Result<Altered, String> {
+    /// The running program with another queue at a link.
+    fn altered(&self, alter: &Alter<'_>) -> Result<AlteredProgram, String> {
         let mut program = self.program();
         let control = lock(&self.parts.control);
         let of_ports = control.network.links.iter().map(|link| (&link.name, &link.queue));
@@ -168,17 +167,17 @@ impl Running {
         text.replace_range(span.range(), alter.queue);
         let name = alter.name();
         if !queues(&control.network, &control.sources).contains(name) {
-            // Behind all else, so that every line of the program stays where its author has it.
+            // Append it at the end, so that every line of the program keeps its number.
             let line_end = if text.ends_with('\n') { "" } else { "\n" };
             text.push_str(&format!("{line_end}IMPORT '{LIBRARY}{name}.weft';\n"));
         }
         let queue = span.start as usize..span.start as usize + alter.queue.len();
-        Ok(Altered { program, file, queue })
+        Ok(AlteredProgram { program, file, queue })
     }
 }
 
 impl Alter<'_> {
-    /// The queue's name, as it is written.
+    /// The queue's name as written, with quotes.
     fn written(&self) -> &str {
         self.queue.split(|c: char| c == '(' || c.is_whitespace()).next().unwrap_or_default()
     }
@@ -189,10 +188,16 @@ impl Alter<'_> {
     }
 }
 
-impl Altered {
-    /// Has what is said of the queue point at the statement, and not at a line that the author of the program never
-    /// wrote.
-    fn place(&self, checked: &mut Checked, alter: &Alter<'_>, statement: &Statement, text: &str) {
+impl AlteredProgram {
+    /// Moves diagnostics of the queue to the statement: they would otherwise point at a line that is not in the
+    /// author's program.
+    fn point_at_statement(
+        &self,
+        checked: &mut Checked,
+        alter: &Alter<'_>,
+        statement: &Statement,
+        text: &str,
+    ) {
         let Some((of_link, _)) = checked.sources.files().find(|(_, file)| file.name() == self.file) else {
             return;
         };
@@ -211,10 +216,10 @@ impl Altered {
     }
 }
 
-/// The queues that a program has by name.
+/// The names of a program's queues.
 fn queues(network: &Network, sources: &SourceMap) -> BTreeSet<String> {
-    let wanting = wanting::queues(sources).into_iter().map(|queue| queue.name);
-    network.queues.iter().map(|queue| queue.name.clone()).chain(wanting).collect()
+    let missing = missing_args::queues(sources).into_iter().map(|queue| queue.name);
+    network.queues.iter().map(|queue| queue.name.clone()).chain(missing).collect()
 }
 
 fn queues_of_library() -> impl Iterator<Item = &'static str> {
@@ -247,14 +252,14 @@ impl Statement {
         Ok(statement)
     }
 
-    /// A place of it, in the text that was asked.
+    /// Maps a span of this text to the original text.
     fn span(&self, file: FileId, span: Span) -> Span {
         let place = |at: usize| {
             let nth = self.places.partition_point(|(here, _)| *here <= at).saturating_sub(1);
             let (here, there) = self.places.get(nth).copied().unwrap_or_default();
             (there + at - here) as u32
         };
-        // What is behind the last byte of a token may be in front of a gap that only the text has.
+        // A gap may follow the last byte of a token in the original text only, so map the last byte instead of the end.
         let end = if span.is_empty() { place(span.range().start) } else { place(span.range().end - 1) + 1 };
         Span::new(file, place(span.range().start), end)
     }
@@ -273,7 +278,7 @@ fn parse(text: &str) -> Result<Alter<'_>, String> {
     let queue = queue.ok_or_else(|| {
         "packets that wait are kept in any case: write `KEEP PACKETS` behind the queue".to_owned()
     })?;
-    // What stands there goes into a program: it is one queue and no more.
+    // The text goes into a program: it must be one queue and no more.
     let end = end_of_use(queue).ok_or_else(wrong)?;
     match queue[end..].trim() {
         "" => Ok(Alter { link, queue, at }),
@@ -281,7 +286,7 @@ fn parse(text: &str) -> Result<Alter<'_>, String> {
     }
 }
 
-/// Where a queue ends as a link names it: with its name, or with the parenthesis that closes its arguments.
+/// The end of a queue in a link's declaration: its name, or the parenthesis after its arguments.
 fn end_of_use(queue: &str) -> Option<usize> {
     let mut tokens = lex(FileId(0), queue).tokens.into_iter();
     let name = tokens.next().filter(|token| matches!(token.kind, TokenKind::Word | TokenKind::QuotedWord))?;
@@ -299,20 +304,20 @@ fn end_of_use(queue: &str) -> Option<usize> {
     Some(name.span.end as usize)
 }
 
-/// What stands behind a word at the beginning.
+/// The text after a leading word.
 fn after<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let text = text.trim_start();
     let head = text.get(..word.len()).filter(|head| head.eq_ignore_ascii_case(word))?;
     text[head.len()..].strip_prefix(char::is_whitespace).map(str::trim_start)
 }
 
-/// What stands in front of a word at the end.
+/// The text before a trailing word.
 fn before<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let text = text.trim_end();
     let at = text.len().checked_sub(word.len())?;
     text.get(at..).filter(|tail| tail.eq_ignore_ascii_case(word))?;
     text[..at].strip_suffix(|c: char| c.is_whitespace() || c == ')').map(|rest| {
-        // A parenthesis in front of it belongs to the queue.
+        // A parenthesis in front of the word belongs to the queue.
         if text[..at].ends_with(')') { &text[..at] } else { rest.trim_end() }
     })
 }
@@ -321,9 +326,9 @@ fn before<'t>(text: &'t str, word: &str) -> Option<&'t str> {
 mod tests {
     use super::*;
 
-    /// A link would get another queue than was asked for, or a part of the program that nobody meant.
+    /// A link would get another queue than requested, or a part of the program would change by accident.
     #[test]
-    fn a_statement_names_one_link_and_one_queue() {
+    fn alter_names_one_link_and_queue() {
         let one = |link, queue| {
             let at = "ALTER LINK  USE QUEUE ".len() + str::len(link);
             Ok(Alter { link, queue, at })
@@ -351,27 +356,27 @@ mod tests {
         }
     }
 
-    /// One of two statements would be carried out, or neither, and the answer would be about something else.
+    /// Only one of two statements would run, or none, and the answer would belong to another one.
     #[test]
-    fn an_alter_is_found_wherever_it_stands_and_stands_alone() {
+    fn alter_must_be_only_statement() {
         let alter = "ALTER LINK w USE QUEUE a (t = ';') KEEP PACKETS";
         for (text, asks) in [
-            ("", Asks::Nothing),
-            (" ;\n-- alter\n;", Asks::Nothing),
-            (" alter x", Asks::Alter),
-            ("/* why */ ALTER LINK", Asks::Alter),
-            ("SELECT 1; ALTER LINK", Asks::Alter),
-            ("SELECT alter FROM t; SELECT ';alter'", Asks::Others),
+            ("", QueryKind::Nothing),
+            (" ;\n-- alter\n;", QueryKind::Nothing),
+            (" alter x", QueryKind::Alter),
+            ("/* why */ ALTER LINK", QueryKind::Alter),
+            ("SELECT 1; ALTER LINK", QueryKind::Alter),
+            ("SELECT alter FROM t; SELECT ';alter'", QueryKind::Others),
         ] {
-            assert_eq!(Asks::of(text), asks, "{text}");
+            assert_eq!(QueryKind::of(text), asks, "{text}");
         }
         let only = |text: &str| Statement::only(text).map(|statement| statement.text);
         assert_eq!(only(alter).as_deref(), Ok(alter));
         assert_eq!(only(&format!("-- why\n{alter} -- so\n;;")).as_deref(), Ok(alter));
         for text in [format!("{alter}; SELECT 1"), format!("SELECT 1; {alter};"), format!("{alter}; {alter}")]
         {
-            let told = only(&text).expect_err("they are two");
-            assert!(told.starts_with("an ALTER stands alone"), "{told}");
+            let why = only(&text).expect_err("they are two");
+            assert!(why.starts_with("an ALTER stands alone"), "{why}");
         }
     }
 }

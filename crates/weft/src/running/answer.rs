@@ -1,4 +1,4 @@
-//! What a SELECT answers: rows that meet a condition, in order, or what they come to together.
+//! Executes SELECT: rows that meet a condition, in order, or their aggregates.
 
 use super::Refusal;
 use super::summary::Groups;
@@ -17,25 +17,25 @@ use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, CompareOp, Expr, ExprKind, Network};
 use weft_lang::source::SourceMap;
 
-/// Rows of an answer; more are not given.
+/// The maximum number of rows in an answer.
 const ANSWER_ROWS_MAX: usize = 10_000;
 
-/// Rows that a statement looks at.
-pub(super) enum Seen {
+/// The rows that a statement reads.
+pub(super) enum RowSource {
     Table(TableView),
-    /// Of a system table.
+    /// Rows of a system table.
     Rows(Vec<Vec<Value>>),
 }
 
-/// Why a statement was not carried out.
-pub(super) enum Why {
-    Said(Box<Diagnostic>),
+/// Why a statement failed.
+pub(super) enum StatementError {
+    Diagnostic(Box<Diagnostic>),
     Refused(Refusal),
 }
 
-impl Why {
-    pub(super) fn said(diagnostic: Diagnostic) -> Self {
-        Self::Said(Box::new(diagnostic))
+impl StatementError {
+    pub(super) fn diagnostic(diagnostic: Diagnostic) -> Self {
+        Self::Diagnostic(Box::new(diagnostic))
     }
 
     pub(super) fn fold(error: FoldError) -> Self {
@@ -43,14 +43,16 @@ impl Why {
             FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
             FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
         };
-        Self::said(Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"))
+        Self::diagnostic(
+            Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"),
+        )
     }
 }
 
-/// Carries out SELECTs on the tables of a store at `now`, one after the other.
+/// Executes SELECTs on the tables of a store at `now`, one after the other.
 ///
 /// # Errors
-/// What is wrong with them, and the texts that this is about.
+/// Diagnostics, and the texts that they refer to.
 pub(crate) fn ask(
     (network, sources): (&Network, &SourceMap),
     store: &StateStore,
@@ -63,12 +65,12 @@ pub(crate) fn ask(
     }
     let ask_one = |statement: &Statement| {
         let (name, table) = named(network, statement);
-        let seen = seen(store, &name, statement)?;
-        answer(&seen, &statement.kind, table, now).unwrap_or_else(|| {
+        let row_source = row_source(store, &name, statement)?;
+        answer(&row_source, &statement.kind, table, now).unwrap_or_else(|| {
             let diagnostic = Diagnostic::error(code::UNEXPECTED, "nothing is changed here")
                 .at(statement.span, "not a SELECT")
                 .with_help("say it in the program, or to a running node: `weft query`");
-            Err(Why::said(diagnostic))
+            Err(StatementError::diagnostic(diagnostic))
         })
     };
     if asked.is_empty() {
@@ -77,8 +79,8 @@ pub(crate) fn ask(
         return Err((vec![nothing], sources));
     }
     asked.iter().map(ask_one).collect::<Result<_, _>>().map_err(|why| match why {
-        Why::Said(diagnostic) => (vec![*diagnostic], sources),
-        Why::Refused(_) => unreachable!("only a node that runs refuses"),
+        StatementError::Diagnostic(diagnostic) => (vec![*diagnostic], sources),
+        StatementError::Refused(_) => unreachable!("only a node that runs refuses"),
     })
 }
 
@@ -89,51 +91,57 @@ pub(super) fn named<'n>(network: &'n Network, statement: &Statement) -> (TableNa
     (TableName { chain, instance, table: table.name.clone() }, table)
 }
 
-/// The rows of a table that a statement is about.
-pub(super) fn seen(store: &StateStore, name: &TableName, statement: &Statement) -> Result<Seen, Why> {
-    store.table(name).map(Seen::Table).ok_or_else(|| {
+/// The rows of a statement's table.
+pub(super) fn row_source(
+    store: &StateStore,
+    name: &TableName,
+    statement: &Statement,
+) -> Result<RowSource, StatementError> {
+    store.table(name).map(RowSource::Table).ok_or_else(|| {
         let message = format!("no program that runs uses `{name}`");
-        Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
+        StatementError::diagnostic(
+            Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"),
+        )
     })
 }
 
-/// What a SELECT answers at `now`, of the rows of a table. None: it is another statement.
+/// The answer of a SELECT at `now`; None for any other statement.
 pub(super) fn answer(
-    seen: &Seen,
+    row_source: &RowSource,
     kind: &StatementKind,
     table: &hir::Table,
     now: Time,
-) -> Option<Result<Answer, Why>> {
+) -> Option<Result<Answer, StatementError>> {
     let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
     match kind {
         StatementKind::Select { items, filter, order, limit } => {
             let order = order.map(|(at, descending)| (at, descending, types[at]));
-            Some(select(seen, items, filter.as_ref(), order, *limit, now).map_err(Why::fold))
+            Some(select(row_source, items, filter.as_ref(), order, *limit, now).map_err(StatementError::fold))
         }
         StatementKind::Summary { summary, filter, limit } => {
-            Some(summarize(seen, (summary, &types), filter.as_ref(), *limit, now))
+            Some(summarize(row_source, (summary, &types), filter.as_ref(), *limit, now))
         }
         _ => None,
     }
 }
 
-/// Runs `take` for each row that meets a condition, until it says that it has enough.
+/// Calls `take` for each row that meets a condition, until it returns false.
 pub(super) fn each_row(
-    seen: &Seen,
+    row_source: &RowSource,
     filter: Option<&Expr>,
     now: Time,
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<(), FoldError> {
-    match seen {
-        Seen::Rows(rows) => {
+    match row_source {
+        RowSource::Rows(rows) => {
             for row in rows {
                 if meets(row, filter, now)? && !take(row)? {
                     break;
                 }
             }
         }
-        Seen::Table(view) => {
-            // Rules decide until they are taken out, and are shown as long.
+        RowSource::Table(view) => {
+            // Rules hold until they are removed, so they are shown until then.
             let alive_at = if view.is_filled { Time(0) } else { now };
             for table in &view.tables {
                 if !each_of(table, filter, (alive_at, now), &mut take)? {
@@ -145,7 +153,8 @@ pub(super) fn each_row(
     Ok(())
 }
 
-/// The same for one table, of rows that live at the first time, asked at the second; false if it has enough.
+/// As [`each_row`] for one table: rows that are alive at the first time, evaluated at the second. False if `take` has
+/// returned false.
 pub(super) fn each_of(
     table: &Table,
     filter: Option<&Expr>,
@@ -176,8 +185,8 @@ pub(super) fn each_of(
     Ok(true)
 }
 
-/// The keys of all rows that may meet a condition, where it names them: `id = 7 AND n > 1`, `id IN (7, 8)`. Of others
-/// it is false, whatever else it asks.
+/// The keys that a condition names: `id = 7 AND n > 1`, `id IN (7, 8)`. The condition is false for all other keys. None
+/// if it names none.
 fn keys_named_by<'e>(filter: &'e Expr, table: &Table) -> Option<Vec<&'e Value>> {
     let [key] = &table.spec().key[..] else { return None };
     let is_key = |expr: &Expr| matches!(expr.kind, ExprKind::Param(0)) && key.ty.repr() != Repr::Float;
@@ -200,7 +209,7 @@ pub(super) fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<b
 }
 
 fn select(
-    seen: &Seen,
+    row_source: &RowSource,
     items: &[(String, Expr)],
     filter: Option<&Expr>,
     order: Option<(usize, bool, Type)>,
@@ -209,8 +218,8 @@ fn select(
 ) -> Result<Answer, FoldError> {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let wanted = wanted(limit);
-    // Of rows in order, the first are known when all have been seen.
-    each_row(seen, filter, now, |row| {
+    // With an order, the first rows are only known after all rows.
+    each_row(row_source, filter, now, |row| {
         rows.push(row.to_vec());
         Ok(order.is_some() || rows.len() <= wanted)
     })?;
@@ -229,16 +238,16 @@ fn select(
     Ok(Answer { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..Answer::default() })
 }
 
-/// What rows come to together.
+/// The aggregates of rows.
 fn summarize(
-    seen: &Seen,
+    row_source: &RowSource,
     (summary, types): (&Summary, &[Type]),
     filter: Option<&Expr>,
     limit: Option<u64>,
     now: Time,
-) -> Result<Answer, Why> {
+) -> Result<Answer, StatementError> {
     let mut groups = Groups::new(summary, types, now);
-    each_row(seen, filter, now, |row| groups.take(row).map(|()| true)).map_err(Why::fold)?;
+    each_row(row_source, filter, now, |row| groups.take(row).map(|()| true)).map_err(StatementError::fold)?;
     let (mut rows, types) = groups.rows()?;
     let is_cut = cut(&mut rows, limit);
     let columns = summary.items.iter().map(|(name, _)| name.clone()).collect();
@@ -246,12 +255,12 @@ fn summarize(
     Ok(Answer { columns, rows: rows.iter().map(row).collect(), is_cut, ..Answer::default() })
 }
 
-/// How many rows an answer has at most.
+/// The maximum number of rows in an answer with this limit.
 fn wanted(limit: Option<u64>) -> usize {
     limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize))
 }
 
-/// Leaves out rows that an answer does not have, and tells whether more were asked for.
+/// Truncates the rows to the limit; returns whether the caller requested more rows than an answer holds.
 fn cut(rows: &mut Vec<Vec<Value>>, limit: Option<u64>) -> bool {
     let wanted = wanted(limit);
     let is_cut = rows.len() > wanted && limit.is_none_or(|limit| limit as usize > wanted);
@@ -264,14 +273,14 @@ pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
         (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
         (Value::Int(a), Value::Int(b)) => (*a as u64).cmp(&(*b as u64)),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        // NaN sorts last, whatever its sign.
+        // NaN sorts last, with either sign.
         (Value::Float(a), Value::Float(b)) => a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b)),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
         (a, b) => (*a != Value::Null).cmp(&(*b != Value::Null)),
     }
 }
 
-/// A value as people and programs read it.
+/// A value in the form of answers.
 fn shown(value: &Value, ty: Type) -> serde_json::Value {
     match (value, ty) {
         (Value::Null, _) => serde_json::Value::Null,
@@ -285,7 +294,7 @@ fn shown(value: &Value, ty: Type) -> serde_json::Value {
             status.map_or_else(|| (*n).into(), |status| status.name().into())
         }
         (Value::Int(n), _) => (*n).into(),
-        // As `weft load` reads them.
+        // The same form as `weft load` reads.
         (Value::Bytes(bytes), ty @ Type::Bytes(_)) => format!("0x{}", ty.shown(bytes)).into(),
         (Value::Bytes(bytes), ty) => ty.shown(bytes).into(),
     }

@@ -1,17 +1,17 @@
-//! What the log says of a change: the version, who asked, what it changes and what is lost.
+//! Log lines of changes: the version, the client, the changes, and the dropped state.
 
 use super::Refusal;
-use super::names::log_found;
+use super::names::log_reports;
 use crate::log::{Level, Log};
 use serde_json::json;
 use weft_api::{Applied, ChangeKind};
 
-/// Changes that a line names; it counts the others.
+/// The number of changes in a line; it counts the others.
 const CHANGES_MAX: usize = 8;
-/// Characters of who asks, as they call themselves.
+/// The number of characters of the client's name for itself.
 const BY_MAX: usize = 64;
 
-/// Writes how a change went that was asked for by `by`, of the program in `root`.
+/// Logs the outcome of a change to the program in `root`; `by` is the client's name.
 pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &str, by: &str) {
     let by: String = by.chars().take(BY_MAX).collect();
     let by = if by.is_empty() { "the admin endpoint" } else { &by };
@@ -32,10 +32,10 @@ pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &
                 ("pause_us", json!(applied.pause_us)),
             ];
             log.event(Level::Info, "apply", &text, &fields);
-            log_found(log, &applied.names);
+            log_reports(log, &applied.names);
         }
         Err(Refusal::Refused(refused)) => {
-            // The fault, and its place.
+            // The error and its location.
             let why: Vec<&str> = refused.text.lines().take(2).map(str::trim).collect();
             let text = format!(
                 "{root} not applied, by {by}; version {} goes on: {}",
@@ -59,7 +59,7 @@ fn changes(applied: &Applied) -> String {
     if applied.changes.is_empty() {
         return "no change but places and comments".to_owned();
     }
-    let told = applied.changes.iter().take(CHANGES_MAX).map(|change| {
+    let changes_text = applied.changes.iter().take(CHANGES_MAX).map(|change| {
         let kind = match change.kind {
             ChangeKind::New => "new",
             ChangeKind::Changed => "changed",
@@ -67,7 +67,7 @@ fn changes(applied: &Applied) -> String {
         };
         format!("{kind} {}", change.what)
     });
-    let mut text = told.collect::<Vec<_>>().join(", ");
+    let mut text = changes_text.collect::<Vec<_>>().join(", ");
     if applied.changes.len() > CHANGES_MAX {
         text.push_str(&format!(", and {} more", applied.changes.len() - CHANGES_MAX));
     }

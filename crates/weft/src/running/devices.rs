@@ -1,4 +1,4 @@
-//! Tables that are `FILLED BY PORTS`, and the devices of a node, which may change while it runs.
+//! Keeps tables that are `FILLED BY PORTS` up to date with the node's devices.
 
 use super::rows::publish;
 use super::{Control, Parts, lock};
@@ -15,35 +15,35 @@ use weft_lang::ast::Filler;
 use weft_lang::hir::{Network, Table};
 use weft_lang::ports::{self, Device};
 
-/// Devices are looked at so often: an MTU is changed by hand.
+/// The interval between looks at devices: people change an MTU by hand.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The devices of a node, by the names of their ports.
 pub(super) type Devices = Vec<(String, Arc<LinkState>)>;
 
-/// The devices of ports that are open. A capture has none.
+/// The devices of open ports. A capture has none.
 pub(super) fn of(open: &[OpenPort]) -> Devices {
     let device = |port: &OpenPort| Some((port.config().name.clone(), Arc::clone(port.link()?)));
     open.iter().filter_map(device).collect()
 }
 
-/// Keeps tables as the devices are, until the node is gone.
+/// Keeps the tables up to date until the node is gone.
 pub(super) fn watch(parts: &Weak<Parts>) {
     while let Some(parts) = parts.upgrade() {
-        look(&parts);
+        update_tables(&parts);
         drop(parts);
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Brings tables up to date that are not what the devices are. Where that fails the node is about to end, or has lost
-/// a worker, which others tell.
-pub(super) fn look(parts: &Parts) {
-    look_under(parts, &mut lock(&parts.control));
+/// Updates tables that differ from the devices. If this fails, the node is about to end or has lost a worker; other
+/// code reports that.
+pub(super) fn update_tables(parts: &Parts) {
+    update_tables_locked(parts, &mut lock(&parts.control));
 }
 
-/// The same for whoever changes the program.
-pub(super) fn look_under(parts: &Parts, control: &mut Control) {
+/// As [`update_tables`], for a caller that holds the lock.
+pub(super) fn update_tables_locked(parts: &Parts, control: &mut Control) {
     let tables = tables_of(&control.network);
     if tables.is_empty() {
         return;
@@ -94,7 +94,7 @@ fn change(parts: &Parts, control: &mut Control, name: &TableName, wanted: Vec<Ve
     }
 }
 
-/// The rows of a table by the names of their ports: a thousand of them are looked at four times a second.
+/// The rows of a table by the names of their ports. A map, because a thousand rows are looked at four times a second.
 fn by_port(rows: &[Vec<Value>]) -> BTreeMap<&[u8], &[Value]> {
     let mut named = BTreeMap::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! Rows that chains send to tables of the controller: sinks `TO TABLE`.
+//! Inserts the rows that chains send to tables of the controller: sinks `TO TABLE`.
 
 use super::rows::{find, publish};
 use super::{Parts, lock};
@@ -13,25 +13,25 @@ use weft_lang::check::fold::fold;
 use weft_lang::check::table::broken;
 use weft_lang::hir::{Network, TableColumn};
 
-/// Rows that may wait for the controller; further ones are given up, and counted.
+/// The maximum number of rows that wait for the controller; further ones are dropped and counted.
 pub(crate) const ROWS_WAITING_MAX: usize = 16_384;
-/// Rows that are taken at once, and seen at once.
+/// The maximum number of rows in one change.
 const ROWS_MAX: usize = 4096;
-/// Others may change the node for so long between two turns.
+/// The pause between two changes, in which others may change the node.
 const REST: Duration = Duration::from_millis(1);
 
-/// Does what rows ask for, until the node is gone.
+/// Inserts rows until the node is gone.
 pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
     learn_rows(rows, |rows| {
         let Some(parts) = parts.upgrade() else { return false };
-        let refused = take(&parts, rows);
+        let refused = apply_rows(&parts, rows);
         let mut all = lock(&parts.rows_refused);
         refused.into_iter().for_each(|(name, n)| note_refused(&mut all, name, n));
         true
     });
 }
 
-/// Has rows taken as they come, those that have come together at once, until nobody sends any or takes them.
+/// Calls `take` with all rows that have arrived, until the senders are gone or `take` returns false.
 pub(crate) fn learn_rows(
     rows: &Receiver<TableRow>,
     mut take: impl FnMut(&mut dyn Iterator<Item = TableRow>) -> bool,
@@ -44,11 +44,11 @@ pub(crate) fn learn_rows(
     }
 }
 
-/// Rows that tables did not take, by the name of the table.
+/// Rows that tables refused, by the name of the table.
 pub(crate) type RowsRefused = BTreeMap<String, u64>;
 
-/// Changes tables, each once; says which rows they did not take.
-fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
+/// Changes each table once; returns the refused rows.
+fn apply_rows(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
     let mut control = lock(&parts.control);
     let (changes, mut all_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {
@@ -63,20 +63,20 @@ fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
         if !changes {
             continue;
         }
-        // If it is told already, it looks again.
+        // A full channel is fine: the receiver will look again.
         let _ = parts.changed.try_send(());
     }
     all_refused
 }
 
-/// Notes rows that a table did not take, if there are any.
+/// Counts rows that a table refused, if there are any.
 pub(crate) fn note_refused(all: &mut RowsRefused, name: String, n: u64) {
     if n > 0 {
         *all.entry(name).or_default() += n;
     }
 }
 
-/// What rows ask for, by table, and which ask for what a program does not have.
+/// The changes for rows, by table, and the rows that do not fit the program.
 pub(crate) fn changes_of(
     network: &Network,
     rows: impl Iterator<Item = TableRow>,
@@ -91,7 +91,7 @@ pub(crate) fn changes_of(
     (changes, refused)
 }
 
-/// What the table of a row is called.
+/// The full name of a row's table.
 fn path_of(row: &TableRow) -> String {
     match row.owner.as_str() {
         "" => row.table.clone(),
@@ -99,8 +99,7 @@ fn path_of(row: &TableRow) -> String {
     }
 }
 
-/// What a row asks for; None if the program has no such table, or the table other columns, or a CHECK of it does not
-/// hold.
+/// The change for a row; None if the program has no such table, the table has other columns, or the row breaks a CHECK.
 fn change_of(network: &Network, row: &TableRow) -> Option<(TableName, Change)> {
     let (name, table) = find(network, &path_of(row)).ok()?;
     let n = if row.deletes { table.n_keys } else { table.columns.len() };

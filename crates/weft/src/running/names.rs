@@ -1,5 +1,5 @@
-//! The names of endpoints: they are looked up at the start and at each change, and one that has no address is looked up
-//! again until it has.
+//! Resolves the names of endpoints, at the start and at each change. A name without an address is resolved again until
+//! it has one.
 
 use super::{Parts, lock};
 use crate::log::{Level, Log};
@@ -10,39 +10,39 @@ use std::time::{Duration, Instant};
 use weft_api::NameFound;
 use weft_io::names::{self, Name, Names};
 
-/// A start, or a change, waits no longer than this for a resolver; what comes later is looked up again.
+/// The longest time that a start or a change waits for a resolver; the retry handles later answers.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
-/// A name without an address is looked up again after this time, which doubles with each failure,
+/// A name without an address is resolved again after this time, which doubles with each failure,
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// up to this.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// How often names are looked through for those whose time has come.
+/// The interval between looks for names whose retry is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What resolvers say of names now; `known` is what was known before.
+/// Resolves names; `known` are the earlier results.
 pub(super) fn look_up(wanted: &BTreeSet<String>, known: &Names) -> Names {
     names::look_up(wanted, known, LOOKUP_TIME_MAX)
 }
 
-/// What was found, and how it differs from what was known.
-pub(super) fn found(names: &Names, known: &Names) -> Vec<NameFound> {
+/// The results in the API's form, and whether they differ from the earlier ones.
+pub(super) fn reports(names: &Names, known: &Names) -> Vec<NameFound> {
     let text = |name: &Name| name.addresses.iter().map(ToString::to_string).collect();
-    let told = |(name, now): (&String, &Name)| NameFound {
+    let to_api = |(name, now): (&String, &Name)| NameFound {
         name: name.clone(),
         addresses: text(now),
         error: now.error.clone(),
         is_changed: known.get(name).map(set_of) != Some(set_of(now)),
     };
-    names.iter().map(told).collect()
+    names.iter().map(to_api).collect()
 }
 
-/// Resolvers give addresses in turns: another order is no change.
+/// Resolvers rotate addresses: another order is no change.
 fn set_of(name: &Name) -> BTreeSet<std::net::SocketAddr> {
     name.addresses.iter().copied().collect()
 }
 
-/// Writes what was found: names that have other addresses, and those that have none.
-pub(super) fn log_found(log: &Log, found: &[NameFound]) {
+/// Logs names that have other addresses, and names that have none.
+pub(super) fn log_reports(log: &Log, found: &[NameFound]) {
     for name in found {
         let fields =
             [("name", json!(name.name)), ("addresses", json!(name.addresses)), ("error", json!(name.error))];
@@ -56,8 +56,8 @@ pub(super) fn log_found(log: &Log, found: &[NameFound]) {
     }
 }
 
-/// Looks up names that have no address, until the node is gone.
-pub(super) fn retry(parts: &Weak<Parts>) {
+/// Resolves names without an address again, until the node is gone.
+pub(super) fn retry_unresolved(parts: &Weak<Parts>) {
     let mut tries: BTreeMap<String, (Instant, Duration)> = BTreeMap::new();
     while let Some(parts) = parts.upgrade() {
         let now = Instant::now();
@@ -69,7 +69,7 @@ pub(super) fn retry(parts: &Weak<Parts>) {
         let due: BTreeSet<String> =
             tries.iter().filter(|(_, (at, _))| *at <= now).map(|(name, _)| name.clone()).collect();
         if !due.is_empty() {
-            look_again(&parts, &due);
+            retry_once(&parts, &due);
             for name in due {
                 tries.entry(name).and_modify(|(at, pause)| {
                     *pause = (*pause * 2).min(RETRY_MAX);
@@ -87,18 +87,18 @@ fn without_address(parts: &Parts) -> BTreeSet<String> {
     names.iter().filter(|(_, name)| name.addresses.is_empty()).map(|(name, _)| name.clone()).collect()
 }
 
-/// Looks names up, and tells the workers of those that have an address now.
-fn look_again(parts: &Parts, due: &BTreeSet<String>) {
+/// Resolves names, and sends new addresses to the workers.
+fn retry_once(parts: &Parts, due: &BTreeSet<String>) {
     let mut looked = look_up(due, &Names::new());
     looked.retain(|_, name| !name.addresses.is_empty());
     let node = lock(&parts.node);
     let mut names = lock(&parts.names);
-    // A change may have taken a name out, or found its addresses, since.
+    // A change may have removed a name, or found its addresses, meanwhile.
     looked.retain(|name, _| names.get(name).is_some_and(|known| known.addresses.is_empty()));
     if looked.is_empty() {
         return;
     }
-    let told = found(&looked, &names);
+    let report = reports(&looked, &names);
     let mut all = (**names).clone();
     all.extend(looked);
     *names = Arc::new(all);
@@ -106,5 +106,5 @@ fn look_again(parts: &Parts, due: &BTreeSet<String>) {
     if let Some(node) = &*node {
         let _ = node.set_names(&names);
     }
-    log_found(&parts.log, &told);
+    log_reports(&parts.log, &report);
 }

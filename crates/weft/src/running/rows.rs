@@ -1,10 +1,10 @@
-//! Tables of a node that runs: asked, changed, and rebuilt in the background.
+//! Queries and changes the tables of a running node, and rebuilds compiled rules in the background.
 
-use super::alter::Asks;
-use super::amend::{Becomes, amend, put, with};
-use super::answer::{Seen, Why, answer, each_row, named, seen};
+use super::alter::QueryKind;
+use super::answer::{RowSource, StatementError, answer, each_row, named, row_source};
+use super::row_updates::{RowUpdate, put, update_rows, updated};
 use super::{
-    Control, Parts, Refusal, Running, lock, node_fault, refused_by, refused_in_words, system, unwell,
+    Control, Parts, Refusal, Running, lock, machine_refusal, node_fault, refused_by, refused_in_words, system,
 };
 use crate::job;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -22,19 +22,19 @@ use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
 use weft_lang::hir::{Network, Table};
 use weft_lang::source::{SourceMap, Span};
 
-/// What was built of rules is built anew at most so often.
+/// The least interval between two rebuilds of compiled rules.
 pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
-/// Code is made anew when there was no change for so long.
+/// Code is recompiled after this time without a change,
 const QUIET: Duration = Duration::from_secs(1);
-/// Rows that are too old are looked for so often.
-const AGE_EVERY: Duration = Duration::from_millis(100);
-/// And not before so many times as long as the last look took: it holds up changes.
-const AGE_REST: u32 = 9;
-/// And after so long, if changes do not end.
+/// or after this time, if changes do not stop.
 const UNQUIET_MAX: Duration = Duration::from_secs(10);
+/// The interval between searches for expired rows,
+const AGE_EVERY: Duration = Duration::from_millis(100);
+/// or this many times the duration of the last search, if that is longer: a search blocks changes.
+const AGE_REST: u32 = 9;
 
-/// What is said of a statement that is refused behind others, which stay done.
-fn told_of(refused: Diagnostic, done: usize) -> Diagnostic {
+/// Adds to a refusal that the earlier statements are done, and stay so.
+fn with_done(refused: Diagnostic, done: usize) -> Diagnostic {
     match done {
         0 => refused,
         1 => refused.with_note("the statement in front of it is done"),
@@ -43,7 +43,7 @@ fn told_of(refused: Diagnostic, done: usize) -> Diagnostic {
 }
 
 impl Running {
-    /// Carries out statements on tables, one after the other.
+    /// Executes statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
         job::run(|| self.query_here(text)).unwrap_or_else(|broken| {
             let refused = refused_by(&[broken.diagnostic()], &SourceMap::new(), AtFault::Environment);
@@ -53,15 +53,15 @@ impl Running {
     }
 
     fn query_here(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
-        match Asks::of(text) {
-            Asks::Alter => return self.alter(text),
-            Asks::Nothing => {
+        match QueryKind::of(text) {
+            QueryKind::Alter => return self.alter(text),
+            QueryKind::Nothing => {
                 let control = lock(&self.parts.control);
                 return Err(self.refuse(&control, &[], &control.sources));
             }
-            Asks::Others => {}
+            QueryKind::Others => {}
         }
-        // Asked before the program is held: the workers answer for themselves.
+        // Before locking the program: the workers answer on their own.
         let status = self.status().unwrap_or_default();
         let mut control = lock(&self.parts.control);
         let network = system::with_tables(&control.network);
@@ -74,8 +74,10 @@ impl Running {
             let answer = self.carry_out(&mut control, (&network, &status), statement);
             let done = answers.len();
             answers.push(answer.map_err(|why| match why {
-                Why::Said(diagnostic) => self.refuse(&control, &[told_of(*diagnostic, done)], &sources),
-                Why::Refused(refusal) => refusal,
+                StatementError::Diagnostic(diagnostic) => {
+                    self.refuse(&control, &[with_done(*diagnostic, done)], &sources)
+                }
+                StatementError::Refused(refusal) => refusal,
             })?);
         }
         if let Some(first) = answers.first_mut().filter(|_| !diagnostics.is_empty()) {
@@ -84,8 +86,8 @@ impl Running {
         Ok(answers)
     }
 
-    /// Puts rows into a table, all or none; of a table that handlers fill, those in front of one that finds no room
-    /// stay.
+    /// Inserts rows into a table, all or none. Exception: in a table that handlers write, the rows before one that
+    /// finds no room stay.
     pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
@@ -93,18 +95,18 @@ impl Running {
         let (name, table) = find(&control.network, &request.table).map_err(refuse)?;
         let changes = changes_of(&table, request).map_err(refuse)?;
         self.change(&mut control, &name, changes).map_err(|why| match why {
-            NotDone::Change(error) => refuse(told_of_row(request, &name, &error)),
-            NotDone::Broken(error) => match refuse(told_of_row(request, &name, &error)) {
+            UpdateError::Change(error) => refuse(row_error(request, &name, &error)),
+            UpdateError::Partial(error) => match refuse(row_error(request, &name, &error)) {
                 Refusal::Refused(refused) => {
                     Refusal::Refused(Refused { rows_in: error.at as u64, ..refused })
                 }
                 other => other,
             },
-            NotDone::Check { at, why } => {
+            UpdateError::Check { at, why } => {
                 refuse(format!("row {} of {name}: {why}", request.first + at as u64 + 1))
             }
-            NotDone::Fold(_) => unreachable!("rows of a request are values"),
-            NotDone::Refused(refusal) => refusal,
+            UpdateError::Fold(_) => unreachable!("rows of a request are values"),
+            UpdateError::Refused(refusal) => refusal,
         })
     }
 
@@ -114,7 +116,7 @@ impl Running {
         let control = lock(&self.parts.control);
         let filler = |name: &TableName| find(&control.network, &name.to_string()).ok()?.1.filled;
         let views = control.compiler.tables();
-        let told = |view: &TableView| TableTold {
+        let to_api = |view: &TableView| TableTold {
             name: view.name.to_string(),
             filled_by: match filler(&view.name) {
                 Some(Filler::Cluster) => "cluster",
@@ -137,7 +139,7 @@ impl Running {
             rows,
             ..TableTold::default()
         });
-        views.iter().map(told).chain(systems).collect()
+        views.iter().map(to_api).chain(systems).collect()
     }
 
     fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
@@ -153,25 +155,25 @@ impl Running {
         control: &mut Control,
         (network, status): (&Network, &Status),
         statement: &Statement,
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, StatementError> {
         let (name, table) = named(network, statement);
         let (n_keys, now) = (table.n_keys, clock::now());
         let is_shared = name.chain.is_empty();
         let own = is_shared.then(|| system::rows(&control.network, &table.name, status)).flatten();
         let view = match own {
-            Some(rows) => Seen::Rows(rows),
-            None => seen(control.compiler.store(), &name, statement)?,
+            Some(rows) => RowSource::Rows(rows),
+            None => row_source(control.compiler.store(), &name, statement)?,
         };
         if let Some(answer) = answer(&view, &statement.kind, table, now) {
             return answer;
         }
-        if let Seen::Table(view) = &view
+        if let RowSource::Table(view) = &view
             && !view.is_filled
-            && let Some((filter, becomes)) = Becomes::of(&statement.kind)
+            && let Some((filter, update)) = RowUpdate::of(&statement.kind)
         {
             let begun = Instant::now();
-            let counts = amend(&self.parts, view, filter, &becomes);
-            return Ok(told(counts.map_err(|why| why.into_why(statement, &name))?, begun));
+            let counts = update_rows(&self.parts, view, filter, &update);
+            return Ok(answer_of(counts.map_err(|why| why.into_why(statement, &name))?, begun));
         }
         let changes = match &statement.kind {
             StatementKind::Select { .. } | StatementKind::Summary { .. } => Vec::new(),
@@ -185,10 +187,10 @@ impl Running {
             StatementKind::Update { set, filter } => {
                 let mut changes = Vec::new();
                 each_row(&view, filter.as_ref(), now, |row| {
-                    changes.push(Change::Put(with(row, set, now)?));
+                    changes.push(Change::Put(updated(row, set, now)?));
                     Ok(true)
                 })
-                .map_err(Why::fold)?;
+                .map_err(StatementError::fold)?;
                 changes
             }
             StatementKind::Delete { filter } => {
@@ -197,51 +199,51 @@ impl Running {
                     changes.push(Change::Remove(row[..n_keys].to_vec()));
                     Ok(true)
                 })
-                .map_err(Why::fold)?;
+                .map_err(StatementError::fold)?;
                 changes
             }
         };
         drop(view);
-        self.change(control, &name, changes).map_err(|not_done| not_done.into_why(statement, &name))
+        self.change(control, &name, changes).map_err(|error| error.into_why(statement, &name))
     }
 
-    /// Changes rows, waits until all workers see it, and has what is built of them built anew.
+    /// Changes rows, waits until all workers see the change, and triggers a rebuild of compiled rules.
     fn change(
         &self,
         control: &mut Control,
         name: &TableName,
         changes: Vec<Change>,
-    ) -> Result<Answer, NotDone> {
+    ) -> Result<Answer, UpdateError> {
         let begun = Instant::now();
-        // Tables of the node have no declaration, and are not changed.
+        // System tables have no declaration, and cannot be changed.
         if let Ok((_, table)) = find(&control.network, &name.to_string()) {
             check_rows(&table, &changes)?;
         }
         if let Some(view) = control.compiler.store().table(name).filter(|view| !view.is_filled) {
-            return Ok(told(put(&self.parts, &view, changes)?, begun));
+            return Ok(answer_of(put(&self.parts, &view, changes)?, begun));
         }
         let pending =
-            control.compiler.store().change(name, changes, clock::now()).map_err(NotDone::Change)?;
+            control.compiler.store().change(name, changes, clock::now()).map_err(UpdateError::Change)?;
         let counts = pending.counts;
-        publish(&self.parts, control, pending).map_err(NotDone::Refused)?;
-        // If it is told already, it looks again.
+        publish(&self.parts, control, pending).map_err(UpdateError::Refused)?;
+        // A full channel is fine: the receiver will look again.
         let _ = self.parts.changed.try_send(());
-        Ok(told(counts, begun))
+        Ok(answer_of(counts, begun))
     }
 }
 
-/// Why a row of a request is not put in.
-fn told_of_row(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
+/// Why a row of a request was refused.
+fn row_error(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
     format!("row {} of {name}: {}", request.first + error.at as u64 + 1, error.why)
 }
 
-/// What came of a statement that all workers see by now.
-fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
+/// The answer of a statement whose change all workers see.
+fn answer_of(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
     Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
 }
 
-/// Whether what the table says of every row holds of these.
-fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
+/// Checks rows against the CHECKs of a table.
+fn check_rows(table: &Table, changes: &[Change]) -> Result<(), UpdateError> {
     if table.checks.is_empty() {
         return Ok(());
     }
@@ -249,18 +251,18 @@ fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
         if let Change::Insert(row) | Change::Put(row) = change
             && let Some(check) = broken(table, row)
         {
-            return Err(NotDone::Check { at, why: breaks(table, check, row) });
+            return Err(UpdateError::Check { at, why: breaks(table, check, row) });
         }
     }
     Ok(())
 }
 
 /// Why rows were not changed.
-pub(super) enum NotDone {
+pub(super) enum UpdateError {
     Change(ChangeError),
-    /// The same, but the rows in front of this one were.
-    Broken(ChangeError),
-    /// A CHECK of the table does not hold of this one.
+    /// As `Change`, but the rows before this one were changed.
+    Partial(ChangeError),
+    /// The row breaks a CHECK of the table.
     Check {
         at: usize,
         why: String,
@@ -269,19 +271,19 @@ pub(super) enum NotDone {
     Refused(Refusal),
 }
 
-impl NotDone {
-    /// The same of a statement.
-    fn into_why(self, statement: &Statement, name: &TableName) -> Why {
-        let is_broken = matches!(self, Self::Broken(_));
+impl UpdateError {
+    /// The error of a statement.
+    fn into_why(self, statement: &Statement, name: &TableName) -> StatementError {
+        let is_broken = matches!(self, Self::Partial(_));
         let ChangeError { at, why } = match self {
-            Self::Change(error) | Self::Broken(error) => error,
+            Self::Change(error) | Self::Partial(error) => error,
             Self::Check { why, .. } => {
                 let diagnostic =
                     Diagnostic::error(code::CHECK_BROKEN, why).at(statement.span, "would make it");
-                return Why::said(diagnostic.with_help("nothing was changed"));
+                return StatementError::diagnostic(diagnostic.with_help("nothing was changed"));
             }
-            Self::Fold(error) => return Why::fold(error),
-            Self::Refused(refusal) => return Why::Refused(refusal),
+            Self::Fold(error) => return StatementError::fold(error),
+            Self::Refused(refusal) => return StatementError::Refused(refusal),
         };
         let span = match &statement.kind {
             StatementKind::Insert { rows, .. } => rows.get(at).map_or(statement.span, |(_, span)| *span),
@@ -300,13 +302,13 @@ impl NotDone {
             2.. if is_broken => diagnostic.with_note(format!("the {at} rows in front of it are in")),
             _ => diagnostic,
         };
-        Why::said(diagnostic.with_help(help))
+        StatementError::diagnostic(diagnostic.with_help(help))
     }
 }
 
-/// Rebuilds what is older than changes, and makes code anew that was made for other rules, until the node is gone.
+/// Rebuilds outdated rules, and recompiles code for them, until the node is gone.
 pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
-    // Since when there are changes that code was not made anew for.
+    // The time of the first change that the code does not know.
     let mut since: Option<Instant> = None;
     loop {
         let come = match since {
@@ -322,26 +324,25 @@ pub(super) fn rebuild(changed: &Receiver<()>, parts: &Weak<Parts>) {
             if !rebuild_once(&parts) {
                 break;
             }
-            // No more than half a core goes into it.
+            // Use at most half a core.
             let rest = begun.elapsed().max(REBUILD_EVERY);
             drop(parts);
             std::thread::sleep(rest);
         }
         if come.is_err() || unquiet.elapsed() >= UNQUIET_MAX {
-            parts.upgrade().iter().for_each(|parts| code_anew(parts));
+            parts.upgrade().iter().for_each(|parts| recompile_for_shape(parts));
             since = come.is_ok().then(Instant::now);
         }
     }
 }
 
-/// Makes the code of chains on ports anew, if what it was made for has another shape by now. It does without: what
-/// cannot be compiled runs on as it is.
-fn code_anew(parts: &Parts) {
+/// Recompiles the chains on ports if their rules have changed shape. If that fails, the old code runs on.
+fn recompile_for_shape(parts: &Parts) {
     let mut control = lock(&parts.control);
     if control.packets.is_none() || !control.compiler.store().is_outdated() {
         return;
     }
-    let Ok(packets) = control.compiler.packets_anew(&control.network, &control.sources) else { return };
+    let Ok(packets) = control.compiler.recompile_packets(&control.network, &control.sources) else { return };
     let packets = Arc::new(packets);
     let node = lock(&parts.node);
     if node.as_ref().is_some_and(|node| node.apply_code(&packets).is_ok()) {
@@ -350,18 +351,18 @@ fn code_anew(parts: &Parts) {
     }
 }
 
-/// Takes out rows that are too old, until the node is gone.
-pub(super) fn age(parts: &Weak<Parts>) {
+/// Removes expired rows, until the node is gone.
+pub(super) fn run_expiry(parts: &Weak<Parts>) {
     loop {
         let Some(parts) = parts.upgrade() else { return };
-        let took = age_once(&parts);
+        let took = expire_once(&parts);
         drop(parts);
         std::thread::sleep(AGE_EVERY.max(AGE_REST * took));
     }
 }
 
-/// How long it took to look, without what was done then.
-fn age_once(parts: &Parts) -> Duration {
+/// Removes expired rows once; returns the duration of the search alone.
+fn expire_once(parts: &Parts) -> Duration {
     let mut control = lock(&parts.control);
     let (begun, now) = (Instant::now(), clock::now());
     let expired = control.compiler.store().expired(now);
@@ -375,7 +376,7 @@ fn age_once(parts: &Parts) -> Duration {
     took
 }
 
-/// Rebuilds what most has changed in; false if nothing has.
+/// Rebuilds the rules with the most changes; false if there are none.
 fn rebuild_once(parts: &Parts) -> bool {
     let mut control = lock(&parts.control);
     let store = control.compiler.store();
@@ -392,12 +393,12 @@ fn rebuild_once(parts: &Parts) -> bool {
     }
 }
 
-/// Hands a change to all workers, and settles it.
+/// Sends a change to all workers, and completes it.
 pub(super) fn publish(parts: &Parts, control: &mut Control, pending: PendingChange) -> Result<(), Refusal> {
     let node = lock(&parts.node);
     let taken = node.as_ref().ok_or(Refusal::Stopping)?.apply_swap(&pending.swap);
     drop(node);
-    taken.map_err(|error| Refusal::Refused(unwell(&node_fault(&error))))?;
+    taken.map_err(|error| Refusal::Refused(machine_refusal(&node_fault(&error))))?;
     control.compiler.store().settle(pending);
     Ok(())
 }
@@ -411,7 +412,7 @@ pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), 
             network.chains.iter().find(|known| known.name == chain).and_then(|known| {
                 let instance = known.instances.iter().find(|known| known.name == instance)?;
                 let tables = &network.elements[instance.element].tables;
-                // One of another stage is named by that.
+                // A table of another stage has that stage in its name.
                 let is_own = |known: &&Table| known.name == table && known.filled != Some(Filler::Stage);
                 let table = tables.iter().find(is_own)?;
                 Some((&*known.name, &*instance.name, table))

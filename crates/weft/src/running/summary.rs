@@ -1,4 +1,4 @@
-//! What rows come to together: the groups of a SELECT, and what is counted of each.
+//! Aggregates of a SELECT: its groups, and their sums.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use weft_lang::check::table_statement::{Measure, Summary};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Aggregate, Expr};
 
-use super::answer::{Why, compare};
+use super::answer::{StatementError, compare};
 
-/// What is known of the rows so far.
+/// The groups so far.
 pub(super) struct Groups<'a> {
     summary: &'a Summary,
     types: &'a [Type],
@@ -20,13 +20,13 @@ pub(super) struct Groups<'a> {
 }
 
 struct Group {
-    /// A row of it.
+    /// One row of the group.
     row: Vec<Value>,
-    /// What there is of each item.
+    /// The state of each item.
     sums: Vec<Sum>,
 }
 
-/// What rows have in common. They come in its order.
+/// The values that a group's rows share; groups are sorted by it.
 #[derive(PartialEq)]
 struct Key(Vec<(Value, Type)>);
 
@@ -46,7 +46,7 @@ impl PartialOrd for Key {
 }
 
 impl<'a> Groups<'a> {
-    /// Of rows with columns of these types.
+    /// Groups of rows with columns of these types.
     pub(super) fn new(summary: &'a Summary, types: &'a [Type], now: Time) -> Self {
         let mut groups = BTreeMap::new();
         if summary.group.is_empty() {
@@ -67,17 +67,17 @@ impl<'a> Groups<'a> {
     }
 
     /// The rows of the answer in their order, and the types of their columns.
-    pub(super) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), Why> {
+    pub(super) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), StatementError> {
         let Self { summary, now, groups, .. } = self;
         let types: Vec<Type> = summary.items.iter().map(|(_, measure)| type_of(measure)).collect();
         let row = |group: Group| {
             let items = summary.items.iter().zip(&group.sums).map(|((_, measure), sum)| match measure {
-                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(Why::fold),
+                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(StatementError::fold),
                 Measure::Aggregate(aggregate, ty) => sum.value(aggregate, *ty),
             });
-            items.collect::<Result<Vec<Value>, Why>>()
+            items.collect::<Result<Vec<Value>, StatementError>>()
         };
-        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, Why>>()?;
+        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, StatementError>>()?;
         if let Some((at, descending)) = summary.order {
             rows.sort_by(|a, b| {
                 let order = compare(&a[at], &b[at], types[at]);
@@ -101,14 +101,14 @@ fn type_of(measure: &Measure) -> Type {
     }
 }
 
-/// What an aggregate knows of the rows so far.
+/// The state of an aggregate.
 struct Sum {
     /// Rows with a value.
     n: u64,
-    /// Of whole numbers: no table has so many rows that it overflows.
+    /// The sum of integers: no table has enough rows to overflow it.
     whole: i128,
     float: f64,
-    /// The least or greatest, and what is asked of its row.
+    /// The minimum or maximum so far, and the requested value of its row.
     best: Value,
     result: Value,
 }
@@ -159,7 +159,7 @@ impl Sum {
         Ok(())
     }
 
-    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, Why> {
+    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, StatementError> {
         match aggregate {
             Aggregate::Count | Aggregate::Any => Ok(Value::Int(self.n as i64)),
             Aggregate::Sum(_) | Aggregate::Avg(_) if self.n == 0 => Ok(Value::Null),
@@ -172,7 +172,7 @@ impl Sum {
         }
     }
 
-    /// None if it does not fit.
+    /// The sum; None if it does not fit the type.
     fn sum(&self, ty: Type) -> Option<Value> {
         match ty {
             Type::F64 => Some(Value::Float(self.float)),
@@ -182,13 +182,13 @@ impl Sum {
     }
 }
 
-fn overflow(expr: &Expr, ty: Type) -> Why {
+fn overflow(expr: &Expr, ty: Type) -> StatementError {
     let diagnostic =
         Diagnostic::error(code::OVER_LIMIT, format!("the sum of this is outside what {ty} holds"))
             .at(expr.span, "overflows")
             .with_help("take fewer rows: `WHERE ...`");
     let is_whole = ty != Type::F64 && ty != Type::Interval;
-    Why::said(match is_whole {
+    StatementError::diagnostic(match is_whole {
         true => diagnostic.with_help("or add them as numbers that are rounded: `sum(float(c))`"),
         false => diagnostic,
     })

@@ -1,14 +1,13 @@
-//! System tables: what a node knows of itself, as rows that are asked for like any other.
+//! System tables: the state of a node as rows for queries.
 
 use weft_api::{Element, Group, Link, PartitionLine, QueuePartition, Status};
 use weft_core::{Type, Value};
 use weft_lang::hir::{Network, Table, TableColumn};
 use weft_lang::source::{FileId, Span};
 
-/// A system table.
 struct System {
     name: &'static str,
-    /// Columns with their types; the first `n_keys` tell a row.
+    /// Columns with their types; the first `n_keys` are the key.
     columns: &'static [(&'static str, Type)],
     n_keys: usize,
     rows: fn(&Status) -> Vec<Vec<Value>>,
@@ -140,7 +139,7 @@ const TABLES: &[System] = &[
     },
 ];
 
-/// The network with the system tables that it has no table of its own in the place of.
+/// The network plus the system tables, except those whose names it uses itself.
 pub(super) fn with_tables(network: &Network) -> Network {
     let mut network = network.clone();
     for system in TABLES {
@@ -151,7 +150,7 @@ pub(super) fn with_tables(network: &Network) -> Network {
     network
 }
 
-/// The names of the system tables and how many rows each has now.
+/// The names of the system tables, and the number of rows in each.
 pub(super) fn counts<'s>(
     network: &'s Network,
     status: &'s Status,
@@ -205,7 +204,7 @@ fn int(n: u64) -> Value {
     Value::Int(n as i64)
 }
 
-/// Of microseconds.
+/// An interval from microseconds.
 fn interval(us: f64) -> Value {
     Value::Int((us * 1e3) as i64)
 }
@@ -244,7 +243,7 @@ fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     link.partitions.iter().flat_map(move |of| of.lines.iter().map(move |line| of_line(of, line)))
 }
 
-/// Which partition of which queue of a link.
+/// The key columns of a partition: its link, queue and partition.
 fn place(link: &Link, of: &QueuePartition) -> Vec<Value> {
     let names = [&link.name, &of.queue].map(|name| text(name));
     let [node, partition] = of.place.map(u64::from);

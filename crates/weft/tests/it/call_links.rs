@@ -1,4 +1,4 @@
-//! Recordings of links of calls of a running node, with stock gRPC on both sides.
+//! Recordings of call links in a running node, with stock gRPC on both sides.
 
 use crate::library::{Named, Test};
 use crate::node::{Folder, Node, output, runtime, weft};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tonic::Code;
 
-/// A link whose queue gives each tenant a turn, and drops calls of class 9 at its head.
+/// A link whose queue serves tenants in turn, and drops calls of class 9 at its head.
 const LINK: &str = "CREATE QUEUE picky AS
   LIMIT 1000 PACKETS ON OVERFLOW DROP TAIL;
   ON DEQUEUE
@@ -26,12 +26,12 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 8 KEY header['x-tenant'] CLASS h
 ";
 const PLACES: usize = 8;
 const CONNECTIONS: usize = 16;
-/// Calls of the tenant that has more of them than its part; of another, half of which are dropped; and of callers that
-/// do not wait for their turn.
+/// The number of calls of a tenant over its share; of another tenant, of which half are dropped; and of callers that
+/// give up.
 const FLOOD: usize = 48;
 const OTHERS: usize = 40;
 const BRIEF: usize = 20;
-/// The longest that a test waits for something that is sure to come.
+/// The longest wait for an event that is sure to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node with four workers in front of a server.
@@ -50,7 +50,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS END;
     Test { node: Node::start(&folder, &program, &["--workers", "4"]), folder }
 }
 
-/// `weft link record` as it runs.
+/// A running `weft link record`.
 struct Recording<'t> {
     test: &'t Test,
     child: Child,
@@ -64,7 +64,7 @@ impl<'t> Recording<'t> {
         Self { test, child: child.expect("the binary can be started") }
     }
 
-    /// Whether the node has been told of it.
+    /// Whether the node has started it.
     fn has_begun(&self) -> bool {
         let admin = &self.test.node.admin;
         let port = admin.rsplit(':').next().unwrap_or_default();
@@ -76,24 +76,25 @@ impl<'t> Recording<'t> {
         );
         let mut stream = TcpStream::connect(admin).expect("the node answers");
         stream.write_all(head.as_bytes()).expect("it reads");
-        let mut told = String::new();
-        stream.read_to_string(&mut told).expect("it answers");
-        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
-        told.contains("\"tenants\"")
+        let mut printed = String::new();
+        stream.read_to_string(&mut printed).expect("it answers");
+        assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
+        printed.contains("\"tenants\"")
     }
 
-    /// Ends it as Ctrl-C does: what it gave, and what it said.
+    /// Ends it as Ctrl-C does; returns its output and its messages.
     fn end(self) -> (String, String) {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-INT", &id]).status().expect("kill is there");
         let done = self.child.wait_with_output().expect("it is ours");
-        let [told, said] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        assert!(done.status.success(), "{said}");
-        (told, said)
+        let [printed, errors] =
+            [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(done.status.success(), "{errors}");
+        (printed, errors)
     }
 }
 
-/// Waits until something is so, while calls go on.
+/// Waits until a condition holds, while calls go on.
 async fn until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -102,10 +103,10 @@ async fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// If this fails, a recording of calls is not what happened to them: those that their clients saw refused would not be
-/// those that it says were dropped, by the line that it names, nor those that gave up those that left.
+/// If this fails, a recording of calls is not what happened: the calls that clients saw refused are not the ones that
+/// it lists as dropped, with the right line, or calls that gave up are not the ones that it lists as left.
 #[test]
-fn a_link_of_calls_of_a_running_node_is_recorded_as_it_is() {
+fn live_call_link_is_recorded() {
     let cart = Named::new("cart-1");
     let test = start(&cart);
     let file = test.folder.0.join("tenants.rec").display().to_string();
@@ -114,17 +115,21 @@ fn a_link_of_calls_of_a_running_node_is_recorded_as_it_is() {
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
-    let told = data(&record_a_flood(&test, &cart, &file));
-    assert_eq!((told["missed"].as_u64(), told["ended"].as_str()), (Some(0), Some("asked")), "{told}");
+    let printed = data(&record_a_flood(&test, &cart, &file));
+    assert_eq!(
+        (printed["missed"].as_u64(), printed["ended"].as_str()),
+        (Some(0), Some("asked")),
+        "{printed}"
+    );
 
     let shown = data(&ask(&["show", &file, "--json"]));
     assert_eq!((shown["workers"].as_u64(), shown["concurrency"].as_u64()), (Some(4), Some(8)));
     let calls = shown["calls"].as_array().expect("a list");
-    assert_eq!(told["calls"].as_u64(), Some((OTHERS + BRIEF) as u64), "{told}");
+    assert_eq!(printed["calls"].as_u64(), Some((OTHERS + BRIEF) as u64), "{printed}");
     let ends = |end: &str| calls.iter().filter(|call| call["end"]["end"] == end).collect::<Vec<_>>();
     let [sent, dropped, left, waits] = ["sent", "dropped", "left", "waits"].map(ends);
     assert_eq!((dropped.len(), left.len(), waits.len()), (OTHERS / 2, BRIEF, 0), "{shown}");
-    // What waited when it began went on later, as did what came of the other tenant.
+    // Calls that waited at the beginning went on later, as did the other tenant's calls.
     let waited = sent.iter().filter(|call| call["came_ns"].as_i64() < Some(0)).count();
     assert_eq!((waited, sent.len() - waited), (FLOOD - PLACES, OTHERS / 2), "{shown}");
     assert!(dropped.iter().all(|call| call["flow"] == dropped[0]["flow"]));
@@ -144,21 +149,21 @@ fn a_link_of_calls_of_a_running_node_is_recorded_as_it_is() {
     assert!(picture.contains("calls that wait") && !picture.contains("packet"), "{picture}");
     let listed = ask(&["explain", &file]);
     assert!(listed.contains(": 20 dropped of ") && !listed.contains("packet"), "{listed}");
-    let told = ask(&["explain", &file, &dropped]);
+    let printed = ask(&["explain", &file, &dropped]);
     let is_value = |line: &str| line.trim().starts_with("p.class ") && line.trim().ends_with(" 9");
-    assert!(told.starts_with(&format!("call {dropped} of link tenants: at worker weft-")), "{told}");
-    assert!(told.contains("IF p.class = 9 THEN DROP;") && told.lines().any(is_value), "{told}");
-    let told = ask(&["explain", &file, &left]);
-    assert!(told.contains("  left after ") && told.contains(", before its turn: "), "{told}");
+    assert!(printed.starts_with(&format!("call {dropped} of link tenants: at worker weft-")), "{printed}");
+    assert!(printed.contains("IF p.class = 9 THEN DROP;") && printed.lines().any(is_value), "{printed}");
+    let printed = ask(&["explain", &file, &left]);
+    assert!(printed.contains("  left after ") && printed.contains(", before its turn: "), "{printed}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// Records a link from when many calls wait, until each of them is over; what `weft link record` gave.
+/// Records a link from the time when many calls wait, until all are over; returns the output of `weft link record`.
 fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
     let query = |text: &str| {
-        let told =
+        let printed =
             output(weft(&test.folder).args(["query", "--admin", &test.node.admin, "-o", "json", text]));
-        String::from_utf8_lossy(&told.stdout).replace([' ', '\n'], "")
+        String::from_utf8_lossy(&printed.stdout).replace([' ', '\n'], "")
     };
     runtime().block_on(async {
         let mut clients = Vec::new();
@@ -195,13 +200,12 @@ fn record_a_flood(test: &Test, cart: &Named, file: &str) -> String {
     })
 }
 
-/// If this fails, a recording takes more than it was given where several workers share that, or is silent of what it
-/// lacks.
+/// If this fails, a recording that several workers share exceeds its limit, or does not say what it lacks.
 #[test]
-fn workers_share_what_a_recording_may_take() {
+fn workers_share_recording_limit() {
     let test = start(&Named::new("cart-1"));
     let file = test.folder.0.join("few.rec").display().to_string();
-    let said = runtime().block_on(async {
+    let errors = runtime().block_on(async {
         let record = Recording::begin(&test, &file, &["--packets", "3"]);
         until(|| record.has_begun()).await;
         let mut calls = JoinSet::new();
@@ -212,31 +216,34 @@ fn workers_share_what_a_recording_may_take() {
         assert!(calls.join_all().await.iter().all(Result::is_ok));
         record.end().1
     });
-    assert!(said.contains("3 calls of link tenants") && said.contains("7 calls that came later"), "{said}");
+    assert!(
+        errors.contains("3 calls of link tenants") && errors.contains("7 calls that came later"),
+        "{errors}"
+    );
     let shown = output(weft(&test.folder).args(["link", "show", &file]));
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("3 calls, 0 dropped, 0 left; 7 calls that came later"), "{shown}");
     let data_of = || {
         let shown = output(weft(&test.folder).args(["link", "show", "--json", &file]));
-        let told = data(&String::from_utf8_lossy(&shown.stdout));
-        ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| told[name].clone())
+        let printed = data(&String::from_utf8_lossy(&shown.stdout));
+        ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| printed[name].clone())
     };
-    // The file is whole all the same.
+    // The file itself is complete.
     assert_eq!(data_of(), [false.into(), Value::Null, "full".into(), 7.into()]);
     let alter = "ALTER LINK tenants USE QUEUE fq KEEP PACKETS";
-    let said = runtime().block_on(async {
+    let errors = runtime().block_on(async {
         let record = Recording::begin(&test, &file, &[]);
         until(|| record.has_begun()).await;
         let altered = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, alter]));
         assert!(altered.status.success(), "{}", String::from_utf8_lossy(&altered.stderr));
         record.end().1
     });
-    assert!(said.contains("the link got another queue"), "{said}");
+    assert!(errors.contains("the link got another queue"), "{errors}");
     assert_eq!(data_of(), [false.into(), Value::Null, "replaced".into(), 0.into()]);
     let mut other = weft(&test.folder);
     let other = output(other.args(["link", "record", "wan", "-o", &file, "--admin", &test.node.admin]));
-    let said = String::from_utf8_lossy(&other.stderr);
-    assert!(said.contains("there is no link `wan`; the node has tenants"), "{said}");
+    let errors = String::from_utf8_lossy(&other.stderr);
+    assert!(errors.contains("there is no link `wan`; the node has tenants"), "{errors}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
@@ -244,12 +251,12 @@ fn data(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Who alters a link would be sent to lines that the program does not have, or be told of words that nobody typed, or
-/// not of the queues that could be taken.
+/// A user would be sent to lines that are not in the program, see text that is not in the statement, or miss the list
+/// of queues.
 #[test]
-fn a_wrong_alter_is_told_in_its_own_text() {
+fn alter_error_points_at_its_text() {
     let folder = Folder::new();
-    // No line break at the end, where the node puts its IMPORTs.
+    // No line break at the end, where the node appends its IMPORTs.
     let text = "CREATE TYPE cart FROM PROTO 'cart.proto';
 CREATE LISTENER frontend ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '127.0.0.1:1';
@@ -264,14 +271,14 @@ CREATE QUEUE mine (n U32) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END; -- all"
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     for queue in ["fifo", "sfq", "codel", "mine (n = 6)"] {
-        let (status, told) = query(&format!("ALTER LINK tenants USE QUEUE {queue} KEEP PACKETS"));
-        assert_eq!(status, Some(0), "{told}");
+        let (status, wanted) = query(&format!("ALTER LINK tenants USE QUEUE {queue} KEEP PACKETS"));
+        assert_eq!(status, Some(0), "{wanted}");
     }
-    let refused = |text: &str, told: &[&str]| {
-        let (status, said) = query(text);
-        assert_eq!(status, Some(1), "{said}");
-        told.iter().for_each(|part| assert!(said.contains(part), "{part}: {said}"));
-        said
+    let refused = |text: &str, wanted: &[&str]| {
+        let (status, errors) = query(text);
+        assert_eq!(status, Some(1), "{errors}");
+        wanted.iter().for_each(|part| assert!(errors.contains(part), "{part}: {errors}"));
+        errors
     };
     let broken = "-- why\nALTER LINK tenants\n  USE QUEUE codel ( -- so\n  target = '10 mss')\nKEEP PACKETS;";
     refused(broken, &["<query>:4:12", " 4 |   target = '10 mss')"]);
@@ -282,8 +289,8 @@ CREATE QUEUE mine (n U32) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END; -- all"
     let more = "ALTER LINK tenants USE QUEUE codel ON FAILURE HOLD KEEP PACKETS";
     refused(more, &["changes the queue alone, and has no `ON FAILURE HOLD`", "weft apply"]);
     refused("ALTER LINK tenants RATE '30 calls/s'", &["ALTER LINK wan USE QUEUE", "weft apply"]);
-    let told = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains(&text.replace("(n = 5)", "(n = 6)")), "its author's lines stay: {told}");
+    let printed = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.contains(&text.replace("(n = 5)", "(n = 6)")), "its author's lines stay: {printed}");
     assert_eq!(node.stop(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Checksums of frames that programs change, made anew here: a receiver throws away what has a wrong one.
+//! Checksums of frames that programs change, recomputed here: receivers drop a packet with a wrong one.
 
 use crate::node::{Folder, output, weft};
 use crate::replay::{capture, sum};
@@ -39,7 +39,7 @@ CREATE ELEMENT q (six BOOL) ON ip AS
 END;
 ";
 
-/// A packet of IPv4 or IPv6 that carries these bytes, whose checksum is to lie at this one of them.
+/// A packet of IPv4 or IPv6 with this payload; its checksum goes to `sum_at` in the payload.
 fn ip(six: bool, protocol: u8, mut carried: Vec<u8>, sum_at: Option<usize>) -> Vec<u8> {
     let length = carried.len() as u16;
     let mut header = match six {
@@ -82,7 +82,7 @@ fn frame(packet: &[u8]) -> Vec<u8> {
     [&[2; 12][..], &kind, packet].concat()
 }
 
-/// Whether the checksums of a packet, and of what it carries, are right.
+/// Whether the checksums of a packet, and of its payload, are right.
 fn is_right(packet: &[u8]) -> bool {
     let (is_good, protocol, addresses, carried) = match packet[0] >> 4 {
         4 => (sum(&packet[..20]) == 0xffff, packet[9], &packet[12..20], &packet[20..]),
@@ -102,7 +102,7 @@ fn is_right(packet: &[u8]) -> bool {
         }
 }
 
-/// What leaves a program, of packets that come with these.
+/// The output of a program for these packets.
 fn through(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
     capture(&input, &packets.iter().map(|packet| frame(packet)).collect::<Vec<_>>());
@@ -119,10 +119,10 @@ fn through(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) 
     left
 }
 
-/// If this fails, whoever is at the end of a tunnel throws away what was changed in it: its checksum covers those of
-/// the packet that it carries, which follow, too.
+/// If this fails, the end of a tunnel drops packets that were changed in it: the outer checksum also covers the inner
+/// packet.
 #[test]
-fn checksums_of_tunnels_follow_what_is_set_in_them() {
+fn inner_edit_updates_tunnel_checksums() {
     let folder = Folder::new();
     let program = folder.write("sets.weft", SETS);
     let inner = |what: u16| [Some(6), None].map(|sum_at| ip(false, 17, udp(what, b"inside"), sum_at));
@@ -150,10 +150,10 @@ fn checksums_of_tunnels_follow_what_is_set_in_them() {
     }
 }
 
-/// If this fails, whoever translates addresses of one kind into the other, or puts another packet around a datagram,
-/// sends what every receiver throws away; or one that was damaged on its way passes for whole.
+/// If this fails, receivers drop datagrams after translation between IPv4 and IPv6, or after encapsulation; or a
+/// damaged datagram passes as good.
 #[test]
-fn checksums_follow_another_packet_around_their_datagram() {
+fn new_outer_header_updates_checksums() {
     let folder = Folder::new();
     let all = |six| {
         vec![
@@ -187,10 +187,10 @@ fn checksums_follow_another_packet_around_their_datagram() {
     }
 }
 
-/// If this fails, errors of ICMP that come back through address translation are about packets that were never sent, as
-/// hosts see them: their checksums are wrong (RFC 5508 section 4.2).
+/// If this fails, hosts ignore ICMP errors that come back through address translation: the checksums of the quoted
+/// packets are wrong (RFC 5508 section 4.2).
 #[test]
-fn checksums_of_quoted_packets_follow_the_addresses_that_are_set() {
+fn quoted_packet_checksums_follow_nat() {
     const BACK: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory; CREATE PORT lan ON memory;
 CREATE ELEMENT back ON icmp_quote AS
@@ -219,7 +219,7 @@ CREATE CHAIN c ON PORT wan -> lan AS back; END;
     ];
     let packets: Vec<Vec<u8>> = quoted.into_iter().map(error).collect();
     assert!(packets.iter().all(|packet| is_right(packet)));
-    // Of what is cut off nothing follows, and what quotes it is right all the same.
+    // The checksum of a truncated quote cannot follow, and that of the ICMP message must still be right.
     let cut = [ip(false, 6, tcp(b"text"), Some(16))[..28].to_vec(), ip(false, 1, echo, None)];
     let cut: Vec<Vec<u8>> = cut.into_iter().map(error).collect();
     for backend in ["jit", "interp"] {

@@ -1,4 +1,4 @@
-//! What a person sees and a script reads: texts, exit statuses, the admin endpoint.
+//! The output for people and for scripts: texts, exit statuses, the admin endpoint.
 
 use crate::node::{Folder, Node, is_ignored, output, runtime, shop_server, weft};
 use std::io::{Read as _, Write as _};
@@ -18,9 +18,9 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS
 END;
 ";
 
-/// A script must be able to tell whose fault it was: 0 nobody's, 1 the input's, 2 the command line's, 3 the machine's.
+/// A script must be able to tell whose fault it was: 0 none, 1 the input's, 2 the command line's, 3 the machine's.
 #[test]
-fn exit_statuses_say_whose_fault_it_is() {
+fn exit_status_names_fault() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
@@ -49,9 +49,10 @@ fn exit_statuses_say_whose_fault_it_is() {
     assert_eq!(status(&["status", "--admin", "127.0.0.1:1", "--token-file"], &good), Some(3));
 }
 
-/// A script would take a file for whole that a full disk has cut; and a reader that closes its end is no fault.
+/// A script would take a file that a full disk has truncated for a complete one. A reader that closes its end is no
+/// fault.
 #[test]
-fn a_standard_output_that_takes_nothing_is_told_and_a_closed_one_is_not() {
+fn full_stdout_fails_closed_one_does_not() {
     let folder = Folder::new();
     folder.write("shop.weft", NETWORK);
     folder.write("plain.weft", "CREATE PORT wan ON memory;\nCREATE CHAIN edge ON PORT wan AS END;\n");
@@ -89,25 +90,28 @@ fn a_standard_output_that_takes_nothing_is_told_and_a_closed_one_is_not() {
     for args in all {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("it is always there");
         let done = output(weft(&folder).current_dir(&folder.0).args(&args).stdout(full));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(told.contains("weft: cannot write to standard output: No space left"), "{args:?}: {told}");
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(
+            printed.contains("weft: cannot write to standard output: No space left"),
+            "{args:?}: {printed}"
+        );
         assert_eq!(done.status.code(), Some(3), "{args:?}");
 
         let (reader, writer) = std::io::pipe().expect("there is room for one");
         drop(reader);
         let done = output(weft(&folder).current_dir(&folder.0).args(&args).stdout(writer));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(0), "{args:?}: {told}");
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {printed}");
         assert!(
-            !told.to_lowercase().contains("pipe") && !told.contains("standard output"),
-            "{args:?}: {told}"
+            !printed.to_lowercase().contains("pipe") && !printed.contains("standard output"),
+            "{args:?}: {printed}"
         );
     }
 }
 
-/// Whoever has mistyped the path of a schema must not be sent looking for include paths.
+/// A user with a mistyped schema path would be told to look for include paths.
 #[test]
-fn a_schema_that_is_not_there_is_told_as_such() {
+fn missing_schema_is_reported() {
     let folder = Folder::new();
     let file = folder.write("lost.weft", &NETWORK.replace("'cart.proto'", "'carts.proto'"));
     let done = output(weft(&folder).arg("check").arg(&file));
@@ -121,9 +125,9 @@ fn a_schema_that_is_not_there_is_told_as_such() {
     assert!(text.contains("lost.proto"), "{text}");
 }
 
-/// A node would refuse what a check has let pass.
+/// A node would refuse a program that the check accepts.
 #[test]
-fn a_check_tells_how_many_queues_a_port_can_have() {
+fn check_reports_port_queue_limit() {
     let folder = Folder::new();
     let many = "CREATE PORT wan ON packet 'eth0' WITH (queues = 257);\n";
     let file = folder.write("many.weft", many);
@@ -135,9 +139,9 @@ fn a_check_tells_how_many_queues_a_port_can_have() {
     assert_eq!(output(weft(&folder).arg("check").arg(&file)).status.code(), Some(0));
 }
 
-/// Whoever changes a library of their own would get half of it, and half of ours.
+/// A user with a changed library would get half of it, and half of ours.
 #[test]
-fn files_of_a_library_folder_find_each_other() {
+fn library_folder_files_import_another() {
     let folder = Folder::new();
     std::fs::create_dir_all(folder.0.join("net/library/elements")).expect("the folder is ours");
     std::fs::create_dir_all(folder.0.join("net/library/protocols")).expect("the folder is ours");
@@ -150,14 +154,14 @@ fn files_of_a_library_folder_find_each_other() {
     assert!(text.contains("net/library/protocols/all.weft:1"), "{text}");
 }
 
-/// What goes wrong outside a program is told in one line, with what would help in another, and no more.
+/// A fault outside of the program must take one line, with its help in another.
 #[test]
-fn the_machines_faults_are_told_in_one_line() {
+fn machine_errors_take_one_line() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let taken = taken.local_addr().expect("it is bound").to_string();
-    let told = |command: &mut std::process::Command| {
+    let printed = |command: &mut std::process::Command| {
         let done = output(command);
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(3), "{text}");
@@ -166,33 +170,33 @@ fn the_machines_faults_are_told_in_one_line() {
         assert!(lines.get(1).is_none_or(|line| line.starts_with("  help: ")), "{text}");
         text
     };
-    let absent = told(weft(&folder).args(["run", "absent.weft"]));
+    let absent = printed(weft(&folder).args(["run", "absent.weft"]));
     assert!(absent.contains("cannot read `absent.weft`: there is no such file"), "{absent}");
-    let admin = told(weft(&folder).args(["run", "--admin", &taken]).arg(&good));
+    let admin = printed(weft(&folder).args(["run", "--admin", &taken]).arg(&good));
     assert!(admin.contains(&taken) && admin.contains("--admin 127.0.0.1:PORT"), "{admin}");
     // 192.0.2.0/24 is for documentation: no machine has such an address (RFC 5737).
     let elsewhere = folder.write("elsewhere.weft", &NETWORK.replace("127.0.0.1:0", "192.0.2.1:1"));
-    let elsewhere = told(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&elsewhere));
+    let elsewhere = printed(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&elsewhere));
     assert!(elsewhere.contains("listener `frontend` cannot listen on 192.0.2.1:1"), "{elsewhere}");
     let socket = NETWORK.replace("tcp '127.0.0.1:0'", "unix '/proc/weft.sock'");
     let forbidden = folder.write("forbidden.weft", &socket);
-    told(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&forbidden));
-    told(weft(&folder).args(["status", "--admin", "127.0.0.1:1"]));
+    printed(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&forbidden));
+    printed(weft(&folder).args(["status", "--admin", "127.0.0.1:1"]));
     let no_folder = folder.0.join("good.weft").display().to_string();
     let mut no_runtime = weft(&folder);
-    let no_token = told(no_runtime.env("XDG_RUNTIME_DIR", &no_folder).arg("run").arg(&good));
+    let no_token = printed(no_runtime.env("XDG_RUNTIME_DIR", &no_folder).arg("run").arg(&good));
     assert!(no_token.contains("cannot write the admin token"), "{no_token}");
 }
 
-/// A file or a name that is not there has to be seen to on the machine: that is no mistake in a program.
+/// A missing file or name is a fault of the machine: the program is right.
 #[test]
-fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
+fn missing_resource_is_machine_fault() {
     let folder = Folder::new();
     let check = |text: &str, args: &[&str], code: &str| {
         let file = folder.write("network.weft", text);
         let done = output(weft(&folder).args(args).arg(&file));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(told.contains(code), "{told}");
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(printed.contains(code), "{printed}");
         done.status.code()
     };
     let import = format!("IMPORT 'absent.weft';\n{NETWORK}");
@@ -213,9 +217,9 @@ fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
     assert_eq!(check(&host, &["apply", "--admin", &node.admin], "W0503"), Some(3));
 }
 
-/// A node has none of the client's files: what the client reads has to reach it.
+/// A node has none of the client's files: the client must send everything that it read.
 #[test]
-fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
+fn proto_roots_and_sets_reach_node() {
     let folder = Folder::new();
     let node = Node::start(&folder, &folder.write("good.weft", NETWORK), &[]);
     std::fs::create_dir_all(folder.0.join("vendor/acme")).expect("the folder is ours");
@@ -254,9 +258,9 @@ fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
     status(&["apply"], &descriptors);
 }
 
-/// A wrapper that is absent would be the same to a rule as an empty one.
+/// A rule could not tell an absent wrapper from an empty one.
 #[test]
-fn wrapper_binds_as_a_scalar_that_may_be_null() {
+fn wrapper_binds_as_nullable_scalar() {
     let folder = Folder::new();
     folder.write(
         "cart.proto",
@@ -269,16 +273,16 @@ fn wrapper_binds_as_a_scalar_that_may_be_null() {
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     assert_eq!(check("user TEXT?)", "  only_alice;").0, Some(0));
-    // Both are one place of the message: an element that sets one sets the other.
+    // Both are one field of the message: an element that sets one sets the other.
     let both = check("user TEXT?, name TEXT?)", "  only_alice (user := req.user, name := req.user.value);");
     assert_eq!(both.0, Some(0), "{}", both.1);
-    let (status, told) = check("user TEXT)", "  only_alice;");
-    assert!(status == Some(1) && told.contains("W0217") && told.contains("`user TEXT?`"), "{told}");
+    let (status, printed) = check("user TEXT)", "  only_alice;");
+    assert!(status == Some(1) && printed.contains("W0217") && printed.contains("`user TEXT?`"), "{printed}");
 }
 
-/// A network whose log goes nowhere looks well until somebody needs the log.
+/// A network whose log is lost would look healthy until an operator needs the log.
 #[test]
-fn a_sink_file_that_cannot_be_opened_is_refused_before_anything_runs() {
+fn unopenable_sink_stops_start() {
     let folder = Folder::new();
     let file = folder.0.join("nowhere/log.json").display().to_string();
     let element = format!(
@@ -311,9 +315,9 @@ END;
     assert!(!std::path::Path::new(&file).exists(), "a dry run has made a file");
 }
 
-/// A script reads one object whatever comes of an update, and nobody else has to read anything.
+/// A script needs one object for every outcome of an update.
 #[test]
-fn apply_gives_one_object_for_each_outcome() {
+fn apply_json_is_one_object() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
@@ -342,18 +346,18 @@ fn apply_gives_one_object_for_each_outcome() {
     assert_eq!(applied["diagnostics"], serde_json::json!([]));
 }
 
-/// What is missing, or in the way, must be named: a wrong guess sends a person looking in the wrong place.
+/// A help that names the wrong obstacle sends a person looking in the wrong place.
 #[test]
-fn helps_say_what_is_missing_or_in_the_way() {
+fn help_texts_name_the_obstacle() {
     let folder = Folder::new();
-    let told = |args: &[&str]| {
+    let printed = |args: &[&str]| {
         let done = output(weft(&folder).args(args));
         assert_eq!(done.status.code(), Some(3));
         String::from_utf8_lossy(&done.stderr).into_owned()
     };
     let socket = folder.0.join("nowhere/front.sock").display().to_string();
     let unix = folder.write("unix.weft", &NETWORK.replace("tcp '127.0.0.1:0'", &format!("unix '{socket}'")));
-    let missing = told(&["run", "--admin", "127.0.0.1:0", &unix.display().to_string()]);
+    let missing = printed(&["run", "--admin", "127.0.0.1:0", &unix.display().to_string()]);
     let named = format!("make the folder `{}`", folder.0.join("nowhere").display());
     assert!(missing.contains(&named), "{missing}");
     let other = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -366,13 +370,13 @@ fn helps_say_what_is_missing_or_in_the_way() {
         }
     });
     let token = folder.write_private("token", "00").display().to_string();
-    let not_http = told(&["status", "--admin", &address, "--token-file", &token]);
+    let not_http = printed(&["status", "--admin", &address, "--token-file", &token]);
     assert!(not_http.contains("is no admin endpoint") && not_http.contains("another program"), "{not_http}");
 }
 
-/// A node with thousands of connections must not end at the 1,024 files that shells hand on.
+/// A node with thousands of connections would end at the 1,024 files that shells allow.
 #[test]
-fn a_node_takes_all_the_files_that_it_may_have() {
+fn node_raises_descriptor_limit() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let mut command = std::process::Command::new("sh");
@@ -385,9 +389,9 @@ fn a_node_takes_all_the_files_that_it_may_have() {
     assert_eq!(words[3], words[4], "{line}");
 }
 
-/// Who formats a file wants to find either the old text or the new one, under the same permissions.
+/// A failed `fmt` would leave half a file, or a successful one would change its permissions.
 #[test]
-fn fmt_replaces_a_file_whole_and_keeps_its_permissions() {
+fn fmt_replaces_file_keeps_mode() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
     let folder = Folder::new();
     let file = folder.write("network.weft", &NETWORK.replace("  SELECT", "select"));
@@ -404,26 +408,26 @@ fn fmt_replaces_a_file_whole_and_keeps_its_permissions() {
     assert_eq!(names.len(), 3, "{names:?}");
 }
 
-/// The pages and completions are made from the command line itself, so they cannot lag behind it.
+/// Pages and completions come from the command line's definition, so they cannot lag behind it.
 #[test]
-fn there_is_a_manual_page_and_a_completion_for_each_command() {
+fn commands_have_manual_and_completion() {
     let folder = Folder::new();
-    let said = |args: &[&str]| {
+    let manual = |args: &[&str]| {
         let done = output(weft(&folder).args(args));
         assert!(done.status.success(), "{args:?}");
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
-    assert!(said(&["man"]).contains(".TH weft 1"), "{}", said(&["man"]));
-    assert!(said(&["man", "run"]).contains(".TH weft-run 1"), "{}", said(&["man", "run"]));
+    assert!(manual(&["man"]).contains(".TH weft 1"), "{}", manual(&["man"]));
+    assert!(manual(&["man", "run"]).contains(".TH weft-run 1"), "{}", manual(&["man", "run"]));
     for shell in ["bash", "zsh", "fish"] {
-        assert!(said(&["completions", shell]).contains("apply"), "{shell}");
+        assert!(manual(&["completions", shell]).contains("apply"), "{shell}");
     }
     assert_eq!(output(weft(&folder).args(["man", "nonsense"])).status.code(), Some(2));
 }
 
-/// Whoever asks what a change would do wants to know it without it being done.
+/// A user who asks for a dry run must see the changes, and the node must not make them.
 #[test]
-fn a_dry_run_says_what_would_change() {
+fn dry_run_prints_changes() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
@@ -441,23 +445,23 @@ fn a_dry_run_says_what_would_change() {
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_place_and_a_help() {
+fn error_shows_location_and_help() {
     let folder = Folder::new();
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
-    let told = output(weft(&folder).arg("check").arg(&bad));
-    let text = String::from_utf8_lossy(&told.stderr).into_owned();
+    let printed = output(weft(&folder).arg("check").arg(&bad));
+    let text = String::from_utf8_lossy(&printed.stderr).into_owned();
     assert!(text.contains("error[W0") && text.contains("usr") && text.contains("help:"), "{text}");
-    let told = output(weft(&folder).args(["check", "--json"]).arg(&bad));
-    let data: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON value");
+    let printed = output(weft(&folder).args(["check", "--json"]).arg(&bad));
+    let data: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("one JSON value");
     assert!(data.to_string().contains("W0"), "{data}");
     let good = folder.write("good.weft", NETWORK);
-    let told = output(weft(&folder).args(["check", "--json", "--cost"]).arg(&good));
-    let data: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one JSON value");
+    let printed = output(weft(&folder).args(["check", "--json", "--cost"]).arg(&good));
+    let data: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("one JSON value");
     assert_eq!(data["costs"][0]["element"], "only_alice", "{data}");
 }
 
 #[test]
-fn fmt_says_what_would_change_and_changes_it_once() {
+fn fmt_check_then_fmt_is_stable() {
     let folder = Folder::new();
     let file = folder.write("network.weft", &NETWORK.replace("  SELECT", "select"));
     assert_eq!(output(weft(&folder).args(["fmt", "--check"]).arg(&file)).status.code(), Some(1));
@@ -465,9 +469,9 @@ fn fmt_says_what_would_change_and_changes_it_once() {
     assert_eq!(output(weft(&folder).args(["fmt", "--check"]).arg(&file)).status.code(), Some(0));
 }
 
-/// Whoever pipes a program through, or names a folder, wants the same as with a file.
+/// A program from a pipe, or a folder, would be treated differently from a file.
 #[test]
-fn standard_input_and_folders_are_taken() {
+fn check_reads_stdin_and_folders() {
     let folder = Folder::new();
     let piped = |args: &[&str], text: &str| {
         let mut command = weft(&folder);
@@ -495,22 +499,22 @@ fn standard_input_and_folders_are_taken() {
     assert_eq!(std::fs::read_to_string(inner).expect("it is there"), NETWORK);
 }
 
-/// A port that is taken is the machine's fault, in one line with a help, and nothing runs.
+/// A port in use is the machine's fault: one line with a help, and nothing runs.
 #[test]
-fn a_taken_port_is_told_in_one_line() {
+fn port_in_use_takes_one_line() {
     let folder = Folder::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound").to_string();
     let network = folder.write("network.weft", &NETWORK.replace("127.0.0.1:0", &address));
-    let told = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&network));
-    let text = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert_eq!(told.status.code(), Some(3), "{text}");
+    let printed = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&network));
+    let text = String::from_utf8_lossy(&printed.stderr).into_owned();
+    assert_eq!(printed.status.code(), Some(3), "{text}");
     assert!(text.contains(&address) && text.contains("help:"), "{text}");
 }
 
-/// The admin endpoint must not be open to whoever can reach it, nor to web pages through a name of their own.
+/// The admin endpoint would be open to any process that reaches it, or to web pages through a name of their own.
 #[test]
-fn the_admin_endpoint_asks_for_its_token() {
+fn admin_endpoint_needs_token() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
@@ -528,7 +532,7 @@ fn the_admin_endpoint_asks_for_its_token() {
     assert!(get("/v1/status", "localhost", "Authorization: Bearer 00\r\n").starts_with("HTTP/1.1 401"));
     assert!(get("/healthz", "attacker.example", "").starts_with("HTTP/1.1 421"));
     assert!(get("/v1/nothing", "localhost", "").starts_with("HTTP/1.1 404"));
-    // Who has no token is answered before the body, which here never comes.
+    // Without a token the answer comes before the body, which is never sent here.
     let mut stream = TcpStream::connect(&node.admin).expect("it listens");
     let head = "POST /v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("it reads");
@@ -539,9 +543,9 @@ fn the_admin_endpoint_asks_for_its_token() {
     assert!(String::from_utf8_lossy(&shown.stdout).contains("only_alice"));
 }
 
-/// Rows that a sink writes to standard output must be all that is there: the next program in a pipe reads them.
+/// Standard output must have only rows of sinks: the next program in a pipe reads them.
 #[test]
-fn standard_output_has_the_rows_of_sinks_and_nothing_else() {
+fn stdout_has_only_sink_rows() {
     let folder = Folder::new();
     let rows = "CREATE ELEMENT tick ON rpc AS
   VAR n U64 MERGE SUM;
@@ -564,9 +568,9 @@ END;
     assert!(rows.filter(|row| row["sink"] == "tick.ticks").count() > 5, "{text}");
 }
 
-/// A server that is not there must not make callers hang.
+/// A missing server would make callers hang.
 #[test]
-fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
+fn dead_upstream_gives_unavailable() {
     let folder = Folder::new();
     let network = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &network, &[]);
@@ -582,14 +586,14 @@ fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
         assert_eq!(dead.code(), tonic::Code::Unavailable, "{dead}");
         assert!(begun.elapsed() < Duration::from_secs(3));
     });
-    // The client's connection ends with its runtime; the node would give it its grace otherwise.
+    // The client's connection ends with its runtime; otherwise the node would wait for its grace.
     drop(runtime);
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A call that takes longer than a node has to stop is told so, and stopping it as asked is no failure.
+/// A call that outlasts the grace must get an error; a requested stop is still no failure.
 #[test]
-fn a_call_that_outlasts_the_grace_is_cut_and_counted() {
+fn call_over_grace_is_cut_and_counted() {
     let folder = Folder::new();
     let server = shop_server("cart-1");
     let network = folder.write("network.weft", &NETWORK.replace("127.0.0.1:1'", &format!("{server}'")));
@@ -599,7 +603,7 @@ fn a_call_that_outlasts_the_grace_is_cut_and_counted() {
     let runtime = runtime.expect("a runtime");
     let slow = runtime.spawn(async move {
         let mut client = shop::pb::cart_client::CartClient::connect(target).await.expect("it listens");
-        // The shop takes so many milliseconds.
+        // The shop takes this number of milliseconds.
         let request = shop::pb::CartRequest { user: "alice".into(), quantity: 10_000, ..Default::default() };
         client.get(request).await
     });
@@ -612,7 +616,7 @@ fn a_call_that_outlasts_the_grace_is_cut_and_counted() {
     assert_eq!(cut.code(), tonic::Code::Unavailable, "{cut}");
 }
 
-/// A node that does nothing must not cost more than it is worth; `weft bench memory` has clients beside it.
+/// An idle node would take too much memory; `weft bench memory` measures it with clients.
 #[test]
 fn idle_memory_stays_small() {
     let folder = Folder::new();
@@ -625,16 +629,16 @@ fn idle_memory_stays_small() {
     assert!(idle <= limit, "an idle node has {idle} bytes");
 }
 
-/// Who closes the terminal of a node would cut its calls, and who wanted it to go on would lose it.
+/// Closing its terminal would cut a node's calls, or end a node that was meant to go on.
 #[test]
-fn closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
+fn closed_terminal_ends_node_cleanly() {
     if is_ignored(1) {
         return eprintln!("skipped: the tests ignore SIGHUP");
     }
     let folder = Folder::new();
     let network = folder.write("shop.weft", NETWORK);
     let talk = folder.0.join("talk");
-    // A terminal of its own, which is closed when the command that holds its other end is ended.
+    // The node's own terminal, which closes when the command at its other end is killed.
     let mut terminal = std::process::Command::new("script");
     let inside = format!(
         "exec {} run {} --admin 127.0.0.1:0 --table never 2> {}",
@@ -645,11 +649,11 @@ fn closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
     terminal.args(["-q", "-e", "-c", &inside, "/dev/null"]).env("XDG_RUNTIME_DIR", &folder.0);
     let started = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let Ok(mut terminal) = started else { return eprintln!("skipped: `script` is not here") };
-    let told = |mark: &str| std::fs::read_to_string(&talk).unwrap_or_default().contains(mark);
-    wait_until("the node starts", || told("admin http://"));
+    let log_has = |mark: &str| std::fs::read_to_string(&talk).unwrap_or_default().contains(mark);
+    wait_until("the node starts", || log_has("admin http://"));
     terminal.kill().expect("it is ours");
     terminal.wait().expect("it is ours");
-    wait_until("the node has ended", || told("stopped: 0 calls begun"));
+    wait_until("the node has ended", || log_has("stopped: 0 calls begun"));
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weft")]);
     command.env("XDG_RUNTIME_DIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
@@ -662,7 +666,7 @@ fn closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Waits for something that another process does.
+/// Waits for another process.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -671,10 +675,10 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that
-/// is older than what was applied since would take that back.
+/// With a service manager, SIGHUP reloads the file. A wrong file would end the running program, or an old file would
+/// undo a newer change.
 #[test]
-fn sighup_applies_the_file_where_no_terminal_is() {
+fn sighup_without_terminal_applies() {
     if is_ignored(1) {
         return eprintln!("skipped: the tests ignore SIGHUP");
     }
@@ -708,22 +712,22 @@ fn sighup_applies_the_file_where_no_terminal_is() {
     let events: Vec<serde_json::Value> =
         talk.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect();
     let of = |event: &str| {
-        let is_it = |told: &&serde_json::Value| told["event"] == event;
+        let is_it = |printed: &&serde_json::Value| printed["event"] == event;
         events
             .iter()
             .filter(is_it)
-            .map(|told| (told["by"].as_str(), told["version"].as_u64()))
+            .map(|printed| (printed["by"].as_str(), printed["version"].as_u64()))
             .collect::<Vec<_>>()
     };
     assert_eq!(of("apply"), [(Some("SIGHUP"), Some(2)), (Some("eve\nroot"), Some(3))], "{talk}");
     assert_eq!(of("refuse"), [(Some("SIGHUP"), Some(2)), (Some("SIGHUP"), None)], "{talk}");
-    let changed = events.iter().find(|told| told["event"] == "apply").expect("there are two");
+    let changed = events.iter().find(|printed| printed["event"] == "apply").expect("there are two");
     assert_eq!(changed["changes"][0]["what"], "element only_alice", "{talk}");
 }
 
-/// A service that starts later would keep a node from its start, and from every change.
+/// A service that starts later would prevent a node's start, and every change.
 #[test]
-fn name_without_address_is_an_endpoint_that_is_down() {
+fn unresolved_name_is_down_endpoint() {
     let folder = Folder::new();
     // RFC 6761 section 6.4: no name below `invalid` has an address.
     let text = NETWORK.replace("'127.0.0.1:1'", "'localhost:1', 'cart.invalid:1' WEIGHT 2");
@@ -743,29 +747,30 @@ fn name_without_address_is_an_endpoint_that_is_down() {
     assert!(run(&["status"]).contains("cart.invalid:1 of cart is down: "));
     let file = network.display().to_string();
     for args in [&["apply", "--dry-run", &file][..], &["apply", &file]] {
-        let told = run(args);
-        assert!(told.contains("name cart.invalid:1 has no address: "), "{told}");
-        assert!(told.contains("name localhost:1 is ") && told.contains(", as before"), "{told}");
+        let printed = run(args);
+        assert!(printed.contains("name cart.invalid:1 has no address: "), "{printed}");
+        assert!(printed.contains("name localhost:1 is ") && printed.contains(", as before"), "{printed}");
     }
     let (status, talk) = node.stop_and_hear();
     assert!(status == Some(0) && talk.contains("its endpoint is down"), "{talk}");
 }
 
-/// An operator who sets an option would not see whether it holds.
+/// An operator could not see whether an option is set.
 #[test]
-fn options_are_told_by_status() {
+fn status_lists_options() {
     let folder = Folder::new();
     let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (message_size_max = '8 MiB');");
     let text = text.replace("'127.0.0.1:1';", "'127.0.0.1:1' WITH (backoff_max = '9 s');");
     let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);
-    let told = output(weft(&folder).args(["status", "--admin", &node.admin]));
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let printed = output(weft(&folder).args(["status", "--admin", &node.admin]));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
     assert!(
-        told.contains("   message_size_max 8 MiB\n") && told.contains("\ncluster cart   backoff_max 9 s\n"),
-        "{told}"
+        printed.contains("   message_size_max 8 MiB\n")
+            && printed.contains("\ncluster cart   backoff_max 9 s\n"),
+        "{printed}"
     );
-    let told = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
-    let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one object");
+    let printed = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
+    let status: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("one object");
     let options = status["listeners"][0]["options"].as_array().expect("all of them");
     assert_eq!(options.len(), weft_core::options::LISTENER_OPTIONS.len());
     assert_eq!(
@@ -774,9 +779,9 @@ fn options_are_told_by_status() {
     );
 }
 
-/// The page would promise an option, a default or a range that is another.
+/// The page would list a wrong option, default or range.
 #[test]
-fn page_has_each_option() {
+fn docs_page_has_each_option() {
     let page = include_str!("../../../../docs/src/reference/program.md");
     let all = weft_core::options::LISTENER_OPTIONS.iter().chain(weft_core::options::CLUSTER_OPTIONS);
     let missing: Vec<String> =
@@ -784,9 +789,9 @@ fn page_has_each_option() {
     assert!(missing.is_empty(), "docs/src/reference/program.md lacks:\n{}", missing.join("\n"));
 }
 
-/// A balancer in front would send clients to a node that has closed its listener, before it has looked at its health.
+/// A balancer that has not checked the node's health yet would send clients to a closed listener.
 #[test]
-fn stopping_node_takes_clients_for_its_drain_delay() {
+fn drain_delay_accepts_clients() {
     let folder = Folder::new();
     let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (drain_delay = '2 s');");
     let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);

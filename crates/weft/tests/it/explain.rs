@@ -1,11 +1,11 @@
-//! What `weft explain` tells, as a person reads it and as data.
+//! The output of `weft explain`, as text and as JSON.
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
 use std::process::Command;
 
 /// The running example of the ADN paper (section 2 and figure 2): requests for an object go to its replica, are
-/// compressed, and are let through by user and object.
+/// compressed, and are admitted by user and object.
 const PAPER: &str = "CREATE TYPE cart_msg FROM PROTO 'cart.proto';
 IMPORT 'library/elements/compress.weft';
 IMPORT 'library/elements/shard_lb.weft';
@@ -36,14 +36,14 @@ CREATE CHAIN squeezed_key ON a -> b METHOD 'shop.Cart/Get' AS
 END;
 ";
 
-fn said(command: &mut Command) -> String {
+fn stdout_of(command: &mut Command) -> String {
     let done = output(command);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 fn explained(folder: &Folder, args: &[&str]) -> String {
-    said(weft(folder).current_dir(&folder.0).args(["explain", "--full"]).args(args))
+    stdout_of(weft(folder).current_dir(&folder.0).args(["explain", "--full"]).args(args))
 }
 
 fn assert_narrow(text: &str) {
@@ -51,10 +51,10 @@ fn assert_narrow(text: &str) {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
-/// The balancer and the ACL may come before the compression, as the paper has it, and only while that leaves alone what
-/// they read. A compiler that cannot tell this has nothing to reorder by.
+/// The balancer and the ACL may come before the compression, as in the paper, but only if it does not change what they
+/// read. Without this, the compiler cannot reorder anything.
 #[test]
-fn the_papers_example_may_be_reordered_for_the_papers_reason() {
+fn paper_example_reorders_as_in_paper() {
     let folder = Folder::new();
     folder.write("paper.weft", PAPER);
     let text = explained(&folder, &["paper.weft"]);
@@ -77,9 +77,9 @@ fn the_papers_example_may_be_reordered_for_the_papers_reason() {
     assert_eq!(data["chains"][1]["reordered"], false);
 }
 
-/// Whoever reads a chain must see what is tried again, and how often, without reading the filters.
+/// A reader of a chain must see which stages a filter retries, and how often, without reading the filters.
 #[test]
-fn filters_are_explained_where_they_stand() {
+fn explain_shows_filters_in_place() {
     let folder = Folder::new();
     let filters = [
         "timeout",
@@ -119,25 +119,25 @@ END;
     insta::assert_snapshot!("filters", text);
     let data = explained(&folder, &["filtered.weft", "--json"]);
     let data: serde_json::Value = serde_json::from_str(&data).expect("one JSON object");
-    let told = &data["chains"][0]["filters"];
-    assert_eq!(told.as_array().map(Vec::len), Some(12));
-    assert_eq!(told[0]["policies"][0]["policy"], "RATE");
-    assert_eq!(told[11]["wraps"], serde_json::json!([]));
+    let printed = &data["chains"][0]["filters"];
+    assert_eq!(printed.as_array().map(Vec::len), Some(12));
+    assert_eq!(printed[0]["policies"][0]["policy"], "RATE");
+    assert_eq!(printed[11]["wraps"], serde_json::json!([]));
 }
 
-/// The example that everybody starts with is the one that people will try it on.
+/// Most users try `explain` first on this example.
 #[test]
-fn the_shop_is_explained() {
+fn explain_prints_shop() {
     let folder = Folder::new();
     let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop");
-    let text = said(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop", "--full"]));
+    let text = stdout_of(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop", "--full"]));
     assert_narrow(&text);
     insta::assert_snapshot!("shop", text);
 }
 
-/// A chain that is not there is the input's fault, and whoever asks wants to know which there are.
+/// An unknown chain is the input's fault, and the message must list the known ones.
 #[test]
-fn an_unknown_chain_is_told_with_those_there_are() {
+fn unknown_chain_lists_known_ones() {
     let folder = Folder::new();
     let file = folder.write("paper.weft", PAPER);
     let done = output(weft(&folder).arg("explain").arg(&file).arg("pepper"));
@@ -147,24 +147,24 @@ fn an_unknown_chain_is_told_with_those_there_are() {
         text,
         "weft: there is no chain, link or queue `pepper`; the program has paper, squeezed_key\n"
     );
-    // A queue that needs arguments is there, too.
+    // A queue that needs arguments is listed, too.
     let text = "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
-    let wanting = folder.write("wanting.weft", text);
+    let missing_args = folder.write("wanting.weft", text);
     for name in [&[][..], &["w"]] {
-        let done = output(weft(&folder).arg("explain").arg(&wanting).args(name));
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let done = output(weft(&folder).arg("explain").arg(&missing_args).args(name));
+        let printed = String::from_utf8_lossy(&done.stderr).into_owned();
         let needs = "weft: queue `w` needs an argument for `t`\n  help: explain a queue with a value for each: \
                      `CREATE QUEUE mine AS w (t = ...); END;`\n";
-        assert_eq!((done.status.code(), told.as_str()), (Some(1), needs));
+        assert_eq!((done.status.code(), printed.as_str()), (Some(1), needs));
     }
     let bad = folder.write("bad.weft", "CREATE ELEMENT");
     assert_eq!(output(weft(&folder).arg("explain").arg(&bad)).status.code(), Some(1));
     assert_eq!(output(weft(&folder).args(["explain", "absent.weft"])).status.code(), Some(3));
 }
 
-/// A picture that a viewer refuses, or that leaves an element out, explains nothing.
+/// A picture that a viewer refuses, or that lacks an element, explains nothing.
 #[test]
-fn a_plan_is_drawn_with_all_its_elements_and_ties() {
+fn svg_draws_elements_and_edges() {
     let folder = Folder::new();
     folder.write("paper.weft", PAPER);
     explained(&folder, &["paper.weft", "--svg", "paper.svg", "--dot", "paper.dot"]);
@@ -186,9 +186,9 @@ fn a_plan_is_drawn_with_all_its_elements_and_ties() {
     assert_eq!(dot.matches('{').count(), dot.matches('}').count());
 }
 
-/// Whoever asks for a picture of what has none would find an empty one, and no word of how to get one.
+/// A user would get an empty picture, without a word on how to get a useful one.
 #[test]
-fn a_link_is_not_drawn_as_a_plan() {
+fn svg_of_link_is_refused() {
     let folder = Folder::new();
     let link = "IMPORT 'library/queues/fifo.weft';
 CREATE PORT lan ON packet 'eth0';
@@ -215,9 +215,9 @@ CREATE LINK wan ON PORT lan QUEUE fifo;
     explained(&folder, &["both.weft", "--svg", "all.svg"]);
 }
 
-/// Whoever asks about a packet would look for a program called so.
+/// A user who asks about a packet would be told to look for a program of that name.
 #[test]
-fn a_packet_is_explained_by_the_command_for_recordings() {
+fn explain_packet_shows_hint() {
     let folder = Folder::new();
     let asked = || {
         let done = output(weft(&folder).current_dir(&folder.0).args(["explain", "packet", "467"]));
@@ -233,9 +233,9 @@ fn a_packet_is_explained_by_the_command_for_recordings() {
     assert!(!text.contains("weft link explain"), "{text}");
 }
 
-/// Whoever asks about a packet of a recording would be told that a word is one too many, and not what to write.
+/// A user who asks about a packet of a recording would only read that there is one word too many.
 #[test]
-fn a_packet_of_a_recording_is_explained_by_the_command_for_it() {
+fn explain_recording_shows_hint() {
     let folder = Folder::new();
     let asked = |words: &[&str]| {
         let done = output(weft(&folder).current_dir(&folder.0).arg("explain").args(words));
@@ -251,7 +251,7 @@ fn a_packet_of_a_recording_is_explained_by_the_command_for_it() {
     );
 }
 
-/// Four stages of which two are filters, one with a key.
+/// Four stages, of which two are filters, one with a key.
 const TRIED: &str = "CREATE FILTER patient ON rpc AS TIMEOUT TRY '50 ms'; END;
 CREATE FILTER inorder ON rpc (user TEXT) AS ORDER PER user; END;
 CREATE ELEMENT tells_user ON rpc (user TEXT) AS ON REQUEST SET header['x-user'] = user; END;
@@ -261,9 +261,9 @@ CREATE CHAIN tried ON a -> b METHOD 'shop.Cart/Get' AS
 END;
 ";
 
-/// A filter runs beside nothing: whoever reads that it did would take the calls that it holds for under way.
+/// A reader would take calls that a filter holds for calls in progress if the filter seemed to run in parallel.
 #[test]
-fn a_filter_is_a_step_and_a_column_of_its_own() {
+fn svg_filter_has_own_column() {
     let folder = Folder::new();
     let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
     folder.write("tried.weft", &program);
@@ -289,20 +289,20 @@ fn a_filter_is_a_step_and_a_column_of_its_own() {
     assert!(!dot.contains("\"tried.early\" -> \"tried.b\""), "{dot}");
 }
 
-/// What `check` counts is what `explain` tells: the keys of a filter are no element, and cost something.
+/// `explain` must agree with `check`: the keys of a filter are no element, and have a cost.
 #[test]
-fn the_keys_of_a_filter_are_told_from_elements() {
+fn filter_keys_are_not_elements() {
     let folder = Folder::new();
     let program = format!("{}{TRIED}", PAPER.split("-- Compresses").next().unwrap_or_default());
     folder.write("tried.weft", &program);
-    let check = |args: &[&str]| said(weft(&folder).current_dir(&folder.0).arg("check").args(args));
+    let check = |args: &[&str]| stdout_of(weft(&folder).current_dir(&folder.0).arg("check").args(args));
     let text = check(&["tried.weft", "--cost"]);
     assert!(text.contains("inorder (keys of a filter)"), "{text}");
     let data: serde_json::Value =
         serde_json::from_str(&check(&["tried.weft", "--cost", "--json"])).expect("JSON");
-    let told = data["costs"].as_array().expect("a list");
-    let filters: Vec<_> = told.iter().filter(|cost| cost["is_filter"] == true).collect();
-    assert_eq!((told.len(), filters.len()), (4, 1), "{data}");
+    let printed = data["costs"].as_array().expect("a list");
+    let filters: Vec<_> = printed.iter().filter(|cost| cost["is_filter"] == true).collect();
+    assert_eq!((printed.len(), filters.len()), (4, 1), "{data}");
     let explained = explained(&folder, &["tried.weft", "--json"]);
     let explained: serde_json::Value = serde_json::from_str(&explained).expect("JSON");
     assert_eq!(filters[0]["request"], explained["chains"][0]["filters"][0]["keys"]["ops"], "{data}");
@@ -315,9 +315,9 @@ CREATE CHAIN t ON l -> c AS rule_acl (user := header.\"x-user\"); END;
 INSERT INTO t.rule_acl.rules VALUES (1, 1, '/a/B', NULL, NULL, 'allow'), (2, 1, NULL, '10.0.0.0/8', 'ann', 'allow');
 ";
 
-/// Whoever wonders what a look at their rules costs finds it nowhere else.
+/// The cost of a rule look-up is shown nowhere else.
 #[test]
-fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
+fn explain_shows_compiled_rules() {
     let folder = Folder::new();
     folder.write("net.weft", RULES);
     let text = explained(&folder, &["net.weft"]);
@@ -325,9 +325,9 @@ fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
     assert!(text.contains("matched   2 rows in "), "{text}");
 }
 
-/// Who asks about a link would be told of a queue, and not where it stands.
+/// A user who asks about a link would see a queue without its location.
 #[test]
-fn a_link_is_told_with_where_it_stands() {
+fn explain_shows_link_location() {
     let folder = Folder::new();
     folder.write(
         "net.weft",
@@ -337,8 +337,8 @@ CREATE LINK uplink ON PORT wan RATE '15 Mbit/s' QUEUE fifo;
 CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
 ",
     );
-    let told = explained(&folder, &["net.weft", "uplink"]);
-    assert!(told.starts_with("link uplink on port wan, 15 Mbit/s\nqueue fifo\n"), "{told}");
+    let printed = explained(&folder, &["net.weft", "uplink"]);
+    assert!(printed.starts_with("link uplink on port wan, 15 Mbit/s\nqueue fifo\n"), "{printed}");
     let all = explained(&folder, &["net.weft"]);
     assert!(all.contains("link downlink on port wan, ingress, as fast as that takes packets\n"), "{all}");
     let data = explained(&folder, &["net.weft", "uplink", "--json"]);
@@ -352,15 +352,15 @@ CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
     assert!(queue.starts_with("queue fifo\n"), "{queue}");
 }
 
-/// Who looked for where steered frames go would read every element of the chain.
+/// A user would have to read every element of the chain to find the branches.
 #[test]
-fn branches_of_a_chain_are_told() {
+fn explain_lists_branches() {
     let folder = Folder::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/uplinks/network.weft");
-    let told = explained(&folder, &[example, "out"]);
-    assert!(told.contains("steered      syn_guard.suspect -> meter"), "{told}");
-    assert!(told.contains("chains on frames run in the order in which they are written"), "{told}");
-    assert_narrow(&told);
+    let printed = explained(&folder, &[example, "out"]);
+    assert!(printed.contains("steered      syn_guard.suspect -> meter"), "{printed}");
+    assert!(printed.contains("chains on frames run in the order in which they are written"), "{printed}");
+    assert_narrow(&printed);
     let data: serde_json::Value =
         serde_json::from_str(&explained(&folder, &[example, "out", "--json"])).expect("it is data");
     let branch = &data["chains"][0]["branches"][0];

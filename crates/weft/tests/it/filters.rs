@@ -1,4 +1,4 @@
-//! Filters between a stock client and stock servers: what they promise holds over workers and connections.
+//! Filters between a stock client and stock servers: their guarantees hold over all workers and connections.
 
 use crate::node::{Folder, Node, runtime, serve};
 use shop::pb::cart_client::CartClient;
@@ -13,22 +13,22 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 const CONNECTIONS: usize = 8;
 
-/// What a server did, by user.
-type Seen = Arc<Mutex<BTreeMap<String, Vec<(i64, Instant, Instant)>>>>;
+/// The calls of a server, by user.
+type CallTimes = Arc<Mutex<BTreeMap<String, Vec<(i64, Instant, Instant)>>>>;
 
-/// A cart that does what the name of the user says.
+/// A cart whose behaviour depends on the name of the user.
 #[derive(Clone, Default)]
 struct Moody {
-    seen: Seen,
+    seen: CallTimes,
 }
 
 impl Moody {
-    /// How many calls came for a user.
+    /// The number of calls of a user.
     fn n_calls(&self, user: &str) -> usize {
         self.seen.lock().expect("no panic").get(user).map_or(0, Vec::len)
     }
 
-    /// Serves in a thread of its own; its address. It ends with the process.
+    /// Serves in a thread of its own until the process ends; returns its address.
     fn serve(&self) -> String {
         serve(self.clone())
     }
@@ -72,7 +72,7 @@ impl Cart for Moody {
     }
 }
 
-/// A node with one filter, and clients on connections of their own, which the workers share.
+/// A node with one filter, and clients on separate connections, which the workers share.
 struct Test {
     cart: Moody,
     node: Node,
@@ -112,9 +112,9 @@ async fn add(mut client: CartClient<Channel>, user: String, object_id: i64) -> R
     client.add(request).await.map(Response::into_inner)
 }
 
-/// A client whose call failed in passing would have to do by itself what the network promised.
+/// A client would have to retry transient failures itself although the network promises it.
 #[test]
-fn a_stock_client_does_not_see_what_was_tried_again() {
+fn retry_is_hidden_from_client() {
     let retry = "retry ON rpc AS\n  RETRY UP TO 3 WHEN status = UNAVAILABLE BACKOFF CONSTANT '1 ms';";
     let test = Test::new("2", retry, "retry");
     runtime().block_on(async {
@@ -131,9 +131,9 @@ fn a_stock_client_does_not_see_what_was_tried_again() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// Two workers that each kept a line of their own would let calls of one key run side by side.
+/// Two workers with separate queues would run calls of one key at the same time.
 #[test]
-fn calls_of_one_key_never_overlap_on_any_worker() {
+fn calls_of_one_key_never_overlap() {
     for workers in ["1", "4"] {
         let test =
             Test::new(workers, "order ON rpc (user TEXT) AS\n  ORDER PER user;", "order (user := req.user)");
@@ -158,9 +158,9 @@ fn calls_of_one_key_never_overlap_on_any_worker() {
     }
 }
 
-/// Two workers that each knew their own calls would send one twice.
+/// Two workers with separate records of calls would send one call twice.
 #[test]
-fn calls_with_one_id_reach_the_server_once_over_all_workers() {
+fn same_id_reaches_server_once() {
     for workers in ["1", "4"] {
         let once =
             "once ON rpc AS\n  RELIABILITY AT LEAST ONCE ID coalesce(header['x-id'], '') WINDOW '60 s';";
@@ -187,9 +187,9 @@ fn calls_with_one_id_reach_the_server_once_over_all_workers() {
     }
 }
 
-/// Two workers that each kept a schedule of their own would shape to twice the rate.
+/// Two workers with separate schedules would allow twice the rate.
 #[test]
-fn a_pace_is_one_for_all_workers() {
+fn pace_holds_over_all_workers() {
     for workers in ["1", "4"] {
         let test =
             Test::new(workers, "pace ON rpc AS\n  PACE TO 200 PER SECOND QUEUE 1000 WAIT '10 s';", "pace");
@@ -204,20 +204,20 @@ fn a_pace_is_one_for_all_workers() {
         let began: Vec<Instant> = seen["ann"].iter().map(|(_, began, _)| *began).collect();
         let (first, last) = (began.iter().min().expect("some came"), began.iter().max().expect("some came"));
         let rate = (began.len() - 1) as f64 / (*last - *first).as_secs_f64();
-        // A busy machine may have the first call wait, or the last; two schedules would be twice the rate.
+        // A busy machine may delay the first call, or the last; two schedules would give twice the rate.
         assert!((120.0..=260.0).contains(&rate), "{workers} workers: {rate:.1} calls a second");
     }
 }
 
-/// A breaker that every worker had to find open by itself would let each of them go on failing.
+/// With a breaker per worker, each worker would go on failing until its own one opens.
 #[test]
-fn a_circuit_is_open_on_all_workers() {
+fn open_circuit_holds_on_all_workers() {
     let circuit = "circuit ON rpc AS\n  CIRCUIT AFTER 3 ERRORS OPEN FOR '60 s';";
     let test = Test::new("4", circuit, "circuit");
     runtime().block_on(async {
         let clients = test.clients().await;
         for nth in 0..40 {
-            // A user of its own each time: its first call fails.
+            // A new user each time, whose first call fails.
             let answer = add(clients[nth % CONNECTIONS].clone(), format!("flaky-{nth}"), 1).await;
             let status = answer.expect_err("every call fails");
             assert_eq!(status.code(), Code::Unavailable);

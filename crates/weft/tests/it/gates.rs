@@ -1,11 +1,11 @@
-//! `weft compile`: gates, from outside.
+//! `weft compile`, from outside: queues as hardware modules.
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
 
-/// A module that is not written, or written where it is not, is no use to who builds the chip.
+/// A chip designer would get no module, or get one at the wrong path.
 #[test]
-fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
+fn queue_compiles_to_gates_or_refused() {
     let folder = Folder::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (file, module) in
@@ -19,10 +19,11 @@ fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
                 .arg(folder.0.join("gates")),
         );
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let told = String::from_utf8_lossy(&made.stdout).into_owned();
-        let text =
-            std::fs::read_to_string(told.split(':').next().map(|path| folder.0.join(path)).expect("a path"));
-        assert!(text.expect("it was written").contains(&format!("module {module} (")), "{told}");
+        let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+        let text = std::fs::read_to_string(
+            printed.split(':').next().map(|path| folder.0.join(path)).expect("a path"),
+        );
+        assert!(text.expect("it was written").contains(&format!("module {module} (")), "{printed}");
     }
 
     let two = folder.write(
@@ -33,32 +34,36 @@ fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
     );
     let compile = |args: &[&str]| {
         let ran = output(weft(&folder).arg("compile").arg(&two).args(["--target", "verilog"]).args(args));
-        let told = [ran.stderr, ran.stdout].map(|told| String::from_utf8_lossy(&told).into_owned());
-        (ran.status.code(), told.concat())
+        let printed = [ran.stderr, ran.stdout].map(|printed| String::from_utf8_lossy(&printed).into_owned());
+        (ran.status.code(), printed.concat())
     };
-    let (status, told) = compile(&[]);
-    assert!(status == Some(2) && told.contains("has the queues a, b: say which with --queue"), "{told}");
-    let (status, told) = compile(&["--queue", "a"]);
+    let (status, printed) = compile(&[]);
     assert!(
-        status == Some(1) && told.contains("queue `a`, line 6: gates do not compute with floats"),
-        "{told}"
+        status == Some(2) && printed.contains("has the queues a, b: say which with --queue"),
+        "{printed}"
+    );
+    let (status, printed) = compile(&["--queue", "a"]);
+    assert!(
+        status == Some(1) && printed.contains("queue `a`, line 6: gates do not compute with floats"),
+        "{printed}"
     );
     let library = |queue: &str, args: &[&str]| {
         let file = root.join(format!("library/queues/{queue}.weft"));
         let ran = output(weft(&folder).arg("compile").arg(file).args(["--target", "verilog"]).args(args));
         (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
     };
-    let (status, told) = library("pfabric", &[]);
-    assert!(status == Some(1) && told.contains("--entries 16 makes a tree of comparators"), "{told}");
-    // A time that does not fit would be another, and the gates decide otherwise than the queue.
-    let (status, told) = library("codel", &["--time-bits", "22"]);
+    let (status, printed) = library("pfabric", &[]);
+    assert!(status == Some(1) && printed.contains("--entries 16 makes a tree of comparators"), "{printed}");
+    // A truncated time would change the decisions of the gates.
+    let (status, printed) = library("codel", &["--time-bits", "22"]);
     assert!(
         status == Some(1)
-            && told.contains("`target` is 5,000,000 ns, which 22 bits cannot hold; --time-bits 23 has room"),
-        "{told}"
+            && printed
+                .contains("`target` is 5,000,000 ns, which 22 bits cannot hold; --time-bits 23 has room"),
+        "{printed}"
     );
-    let (status, told) = library("codel", &["--time-bits", "27"]);
-    assert_eq!(status, Some(0), "{told}");
-    let (status, told) = compile(&["--queue", "b", "--entries", "16"]);
-    assert!(status == Some(0) && told.contains("module weft_b_tree16 ("), "{told}");
+    let (status, printed) = library("codel", &["--time-bits", "27"]);
+    assert_eq!(status, Some(0), "{printed}");
+    let (status, printed) = compile(&["--queue", "b", "--entries", "16"]);
+    assert!(status == Some(0) && printed.contains("module weft_b_tree16 ("), "{printed}");
 }

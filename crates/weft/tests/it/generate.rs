@@ -1,4 +1,4 @@
-//! `weft generate`: packets of somebody's own protocol, from a definition to a chain that looks at it.
+//! `weft generate`: packets of a user's own protocol, from its definition to a chain that parses it.
 
 use crate::node::{Folder, output, weft};
 use serde_json::Value;
@@ -28,18 +28,17 @@ fn generate(folder: &Folder, args: &[&str]) -> Output {
 }
 
 fn json(done: &Output) -> Value {
-    let said = String::from_utf8_lossy(&done.stderr);
-    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{said}"))
+    let errors = String::from_utf8_lossy(&done.stderr);
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{errors}"))
 }
 
 fn bytes(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("it was written")
 }
 
-/// Who writes a protocol has no traffic of it, and could not see what a chain makes of it before the first device is
-/// there.
+/// The author of a protocol has no traffic of it, and could not test a chain before the first device exists.
 #[test]
-fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
+fn own_protocol_generates_and_replays() {
     let folder = Folder::new();
     let program = folder.write("sensor.weft", SENSOR);
     let program = program.to_str().expect("it is text");
@@ -54,7 +53,7 @@ fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
     let made = make(&files[0], "7");
     assert_eq!((made["packets"].as_u64(), made["different"]["packets"].as_u64()), (Some(60), Some(0)));
     let n = |layer: &str| {
-        let layers = made["layers"].as_array().expect("they are told");
+        let layers = made["layers"].as_array().expect("they are reported");
         layers.iter().find(|of| of["protocol"] == layer).map(|of| of["packets"].as_u64())
     };
     assert_eq!((n("sensor"), n("udp"), n("ethernet")), (Some(Some(60)), Some(Some(60)), Some(Some(60))));
@@ -66,18 +65,18 @@ fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
 
     let mut replay = weft(&folder);
     replay.args(["replay", program, "--in"]).arg(&files[0]).args(["-o", "json"]);
-    let told = json(&output(&mut replay));
-    let element = &told["elements"][0];
-    let malformed = made["malformed"].as_array().expect("they are told");
+    let report = json(&output(&mut replay));
+    let element = &report["elements"][0];
+    let malformed = made["malformed"].as_array().expect("they are reported");
     let n_malformed: u64 = malformed.iter().filter_map(|of| of["packets"].as_u64()).sum();
     assert!(n_malformed < 10, "{made}");
-    // Later fragments have none, nor has what is in more tunnels than a chain looks into.
-    assert!(element["seen"].as_u64() >= Some(45), "{told}");
+    // Later fragments have no such header; neither have packets in more tunnels than a chain parses.
+    assert!(element["seen"].as_u64() >= Some(45), "{report}");
 }
 
 /// Receivers drop a fragment that no sender can have cut, so such packets would test nothing behind it.
 #[test]
-fn fragments_are_cut_at_multiples_of_8_bytes() {
+fn fragments_start_at_multiples_of_8() {
     let folder = Folder::new();
     let program = folder.write("ip.weft", "IMPORT 'library/protocols/all.weft';\n");
     let out = folder.0.join("ip.pcap");
@@ -100,7 +99,7 @@ fn fragments_are_cut_at_multiples_of_8_bytes() {
 }
 
 #[test]
-fn what_cannot_be_made_is_told() {
+fn impossible_generate_is_refused() {
     let folder = Folder::new();
     let program = folder.write("sensor.weft", SENSOR);
     let program = program.to_str().expect("it is text");
@@ -109,22 +108,22 @@ fn what_cannot_be_made_is_told() {
         assert_eq!(done.status.code(), Some(status), "{args:?}");
         String::from_utf8_lossy(&done.stderr).into_owned()
     };
-    let told = refused(&[program, "--with", "senser"], 2);
-    assert!(told.contains("no protocol `senser`") && told.contains("`sensor`"), "{told}");
-    let told = refused(&[program, "--first", "arp", "--with", "sensor"], 2);
-    assert!(told.contains("begins with `arp` has a `sensor`"), "{told}");
+    let report = refused(&[program, "--with", "senser"], 2);
+    assert!(report.contains("no protocol `senser`") && report.contains("`sensor`"), "{report}");
+    let report = refused(&[program, "--first", "arp", "--with", "sensor"], 2);
+    assert!(report.contains("begins with `arp` has a `sensor`"), "{report}");
     let alone = folder.write("alone.weft", "CREATE PROTOCOL own (a bit(8), PAYLOAD bytes);\n");
     let alone = alone.to_str().expect("it is text");
     assert!(refused(&[alone], 2).contains("--first"));
     let done = generate(&folder, &[alone, "--first", "own", "--count", "5", "-o", "json"]);
     assert_eq!(json(&done)["packets"], 5);
-    let told = refused(&[program, "--out", "no/such/folder/x.pcap"], 3);
-    assert!(told.contains("no/such/folder"), "{told}");
+    let report = refused(&[program, "--out", "no/such/folder/x.pcap"], 3);
+    assert!(report.contains("no/such/folder"), "{report}");
 }
 
-/// Whoever makes packets of a list of options would have next to none that any parser takes.
+/// Random lists of options would be malformed for every parser.
 #[test]
-fn what_says_how_long_or_how_many_says_so() {
+fn generated_lengths_match_contents() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/ethernet.weft';
 CREATE PROTOCOL tlv (
@@ -146,9 +145,13 @@ CREATE CHAIN c ON PORT wire AS put; END;
     let file = |name: &str| folder.0.join(name).to_str().expect("it is text").to_owned();
     let (made, pushed) = (file("made.pcap"), file("pushed.pcap"));
     let args = [program, "--with", "tlv", "--count", "300", "--out", &made, "-o", "json"];
-    let told = json(&generate(&folder, &args));
-    assert_eq!((&told["packets"], &told["malformed"]), (&300.into(), &Value::Array(Vec::new())), "{told}");
-    // Headers that are put on have as many rounds as they say.
+    let report = json(&generate(&folder, &args));
+    assert_eq!(
+        (&report["packets"], &report["malformed"]),
+        (&300.into(), &Value::Array(Vec::new())),
+        "{report}"
+    );
+    // Added headers have as many rounds as their length says.
     let args = [program, "--count", "50", "--seed", "1", "--out", &made, "-o", "json"];
     let others = json(&generate(&folder, &args));
     let replay = |input: &str| {
@@ -158,7 +161,7 @@ CREATE CHAIN c ON PORT wire AS put; END;
     assert_eq!(replay(&made)["packets"], others["packets"]);
     std::fs::copy(&pushed, &made).expect("it was written");
     let again = replay(&made);
-    let malformed = again["ended"].as_array().expect("it is told").iter();
+    let malformed = again["ended"].as_array().expect("it is reported").iter();
     assert_eq!(
         malformed.filter(|end| end["why"].as_str().is_some_and(|why| why.contains("tlv"))).count(),
         0,

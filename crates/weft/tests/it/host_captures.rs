@@ -1,14 +1,13 @@
-//! Replays of what hosts and radios capture: other links, work that was left to a device, packets in part, and long
-//! ones.
+//! Replays captures of hosts and radios: other link types, offloaded work, truncated packets, and long ones.
 
 use crate::node::{Folder, output, weft};
-use crate::replay::{capture, fragments, packet, packets_in, sum, told_of};
+use crate::replay::{capture, fragments, packet, packets_in, replay_json, sum};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
 
-/// Tells packets apart by their ports.
+/// Identifies packets by their ports.
 const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
@@ -24,10 +23,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS see; END;
 ";
 const SEEN: &str = "SELECT port, n, bytes, intact FROM edge.see.seen ORDER BY port";
 
-/// What the element has seen: port, packets, bytes, packets whose checksums hold.
-fn seen(folder: &Folder, program: &Path, input: &Path, args: &[&str]) -> Value {
-    let told = told_of(folder, program, input, &[&["--query", SEEN], args].concat());
-    told["answers"][0]["rows"].clone()
+/// The element's counts: port, packets, bytes, packets with right checksums.
+fn counts_of(folder: &Folder, program: &Path, input: &Path, args: &[&str]) -> Value {
+    let report = replay_json(folder, program, input, &[&["--query", SEEN], args].concat());
+    report["answers"][0]["rows"].clone()
 }
 
 /// A capture of packets with their link types.
@@ -44,7 +43,7 @@ fn links(path: &Path, packets: &[(LinkType, Vec<u8>)]) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
-/// A frame of 802.11 with this packet of IP.
+/// A frame of 802.11 with this IP packet.
 fn radio(is_qos: bool, ip: &[u8]) -> Vec<u8> {
     let mut frame = vec![if is_qos { 0x88 } else { 0x08 }, 0x01];
     frame.resize(24, 2);
@@ -55,9 +54,9 @@ fn radio(is_qos: bool, ip: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Captures of radios, of lines and of firewalls would not be read, or packets in them be taken for others.
+/// Captures of radios, of serial lines and of firewalls could not be read, or their packets would be misread.
 #[test]
-fn packets_are_found_behind_every_link() {
+fn packets_decode_on_all_link_types() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let ip = |port: u16| packet(9, port)[14..].to_vec();
@@ -87,21 +86,21 @@ fn packets_are_found_behind_every_link() {
     ];
     let input = folder.0.join("in.pcapng");
     links(&input, &packets);
-    let rows = seen(&folder, &program, &input, &[]);
+    let rows = counts_of(&folder, &program, &input, &[]);
     let ports: Vec<u64> = rows.as_array().expect("rows").iter().filter_map(|row| row[0].as_u64()).collect();
     assert_eq!(ports, (1001..=1014).collect::<Vec<_>>());
     assert!(rows.as_array().expect("rows").iter().all(|row| row[3] == 1), "{rows}");
-    // What another program makes of them.
+    // Compare with another program.
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(&input).args(["-T", "fields", "-e", "udp.dstport"]).stderr(Stdio::null());
     let Ok(done) = tshark.output() else { return eprintln!("skipped: there is no `tshark` here") };
-    // It does not look behind labels without being told what is there.
+    // tshark decodes nothing after labels without a hint at the payload's type.
     let theirs = String::from_utf8_lossy(&done.stdout).lines().map(String::from).collect::<Vec<_>>();
     let known = (1001..=1014).map(|port| if port == 1005 { String::new() } else { port.to_string() });
     assert_eq!(theirs, known.collect::<Vec<_>>());
 }
 
-/// A segment of TCP as a host leaves it to its device: a length of 0, no checksum of IPv4, and the sum of the pseudo
+/// A TCP segment as a host passes it to an offloading device: length 0, no IPv4 checksum, and the sum of the pseudo
 /// header.
 fn unfinished(payload: usize) -> Vec<u8> {
     let mut frame = packet(9, 80)[..34].to_vec();
@@ -117,9 +116,9 @@ fn unfinished(payload: usize) -> Vec<u8> {
     frame
 }
 
-/// What a host sends would count as damaged, without a word of what would help.
+/// Packets that a host sends would count as damaged, without a hint at the option that helps.
 #[test]
-fn checksums_that_a_device_was_to_make_are_trusted_if_asked() {
+fn offloaded_checksums_can_be_trusted() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let input = folder.0.join("in.pcap");
@@ -127,30 +126,30 @@ fn checksums_that_a_device_was_to_make_are_trusted_if_asked() {
     let last = broken.len() - 1;
     broken[last] ^= 1;
     capture(&input, &[unfinished(3_000), unfinished(5), packet(9, 53), broken]);
-    let rows = seen(&folder, &program, &input, &[]);
+    let rows = counts_of(&folder, &program, &input, &[]);
     assert_eq!(rows, json!([[7, 1, 47, 0], [53, 1, 47, 1]]));
-    let told = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    let report = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
+    let report = String::from_utf8_lossy(&report.stderr).into_owned();
     let hint = "2 of 4 packets have a checksum, and 2 a length of 0, that a device was still to fill in: \
                 --trust-checksums does so";
-    assert!(told.contains(hint), "{told}");
+    assert!(report.contains(hint), "{report}");
     let out = folder.0.join("out.pcap");
     let args = ["--trust-checksums", "--out", out.to_str().expect("it is text")];
-    let rows = seen(&folder, &program, &input, &args);
+    let rows = counts_of(&folder, &program, &input, &args);
     assert_eq!(rows, json!([[7, 1, 47, 1], [53, 1, 47, 1], [80, 2, 3054 + 59, 2]]));
     let left = packets_in(&out);
     assert_eq!((u16::from_be_bytes([left[0][16], left[0][17]]), sum(&left[0][14..34])), (3_040, 0xffff));
-    // The rest is the device's to do.
+    // The device would do the rest.
     assert_eq!(left[0][34..], unfinished(3_000)[34..]);
-    // Few are no reason for a word.
+    // Few such packets cause no hint.
     capture(&input, &[&vec![packet(9, 53); 20][..], &[unfinished(5)]].concat());
-    let told = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
-    assert!(!String::from_utf8_lossy(&told.stderr).contains("trust"));
+    let report = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
+    assert!(!String::from_utf8_lossy(&report.stderr).contains("trust"));
 }
 
-/// Captures are mostly made with a short snapshot, and all of their packets would count as malformed.
+/// Most captures have a short snapshot length; all of their packets would count as malformed.
 #[test]
-fn packets_in_part_are_read_as_far_as_their_headers_go() {
+fn snapped_packets_parse_headers() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let whole = fragments(53, 1, 900, 1_480).remove(0);
@@ -171,44 +170,44 @@ fn packets_in_part_are_read_as_far_as_their_headers_go() {
         write(&input, 64);
         let args = ["--backend", backend, "--out", out.to_str().expect("it is text")];
         let bytes = 2 * whole.len();
-        assert_eq!(seen(&folder, &program, &input, &args), json!([[9, 1, 47, 1], [53, 2, bytes, 2]]));
+        assert_eq!(counts_of(&folder, &program, &input, &args), json!([[9, 1, 47, 1], [53, 2, bytes, 2]]));
         let (mut reader, mut lengths) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) = reader.next().expect("it is whole") {
             lengths.push((record.bytes.len(), record.original_length as usize));
         }
         assert_eq!(lengths, [(64, whole.len()), (47, 47), (64, whole.len())]);
-        // A header in part cannot be asked for.
+        // A truncated header has no readable fields.
         write(&input, 38);
-        let told = told_of(&folder, &program, &input, &args);
-        let why = told["ended"][0]["why"].as_str().expect("it is told");
-        assert!(why.contains("udp") && why.contains("truncated"), "{told}");
+        let report = replay_json(&folder, &program, &input, &args);
+        let why = report["ended"][0]["why"].as_str().expect("it is reported");
+        assert!(why.contains("udp") && why.contains("truncated"), "{report}");
     }
-    // One that is whole and says that it is longer is malformed beside them.
+    // A whole packet with a wrong length is still malformed.
     let liar = [&packet(9, 9)[..16], &[1], &packet(9, 9)[17..]].concat();
     capture(&input, &[liar]);
-    assert_eq!(seen(&folder, &program, &input, &[]), json!([]));
+    assert_eq!(counts_of(&folder, &program, &input, &[]), json!([]));
 }
 
-/// Whoever reads what became of each packet would look for the one that came twice in the wrong place.
+/// The outcomes of packets would be assigned to the wrong packets after a duplicate.
 #[test]
-fn what_became_of_packets_is_in_their_order_though_a_fragment_comes_twice() {
+fn duplicate_fragment_keeps_order() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
-    let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
+    let (input, report) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
     let parts = fragments(53, 1, 3_000, 1_480);
     let again = [parts[1].clone(), packet(9, 3), parts[2].clone(), packet(9, 4)];
     let packets = [&[packet(9, 1)][..], &parts[..2], &[packet(9, 2)], &again].concat();
     capture(&input, &packets);
     let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
+    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&report);
     assert_eq!(output(&mut replay).status.code(), Some(0));
-    assert!(packets_in(&told) == packets);
+    assert!(packets_in(&report) == packets);
 }
 
-/// What a host hands to its device in one piece could not be looked at, or would be written over.
+/// Segments that a host passes to its device in one piece could not be parsed, or would be damaged.
 #[test]
-fn packets_of_more_than_64_kib_are_read_and_written_as_they_are() {
+fn packets_over_64_kib_pass_whole() {
     let folder = Folder::new();
     let text = NETWORK.replace("IMPORT 'library/protocols/all.weft';\n", "");
     let at = text.find("  ON PACKET").expect("it has one");
@@ -223,6 +222,6 @@ fn packets_of_more_than_64_kib_are_read_and_written_as_they_are() {
     capture(&input, &packets);
     let args = ["--out", out.to_str().expect("it is text")];
     let bytes = packets.iter().map(Vec::len).sum::<usize>();
-    assert_eq!(seen(&folder, &program, &input, &args), json!([[0, 3, bytes, 0]]));
+    assert_eq!(counts_of(&folder, &program, &input, &args), json!([[0, 3, bytes, 0]]));
     assert_eq!(packets_in(&out), packets);
 }

@@ -1,10 +1,10 @@
-//! `weft import`: lists of other firewalls, from outside.
+//! `weft import`: rule lists of other firewalls, from outside.
 
 use crate::node::{Folder, output, weft};
 
-/// A firewall that is taken over without its wrong line is another firewall.
+/// A firewall that is imported without its wrong line is another firewall.
 #[test]
-fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
+fn firewall_import_is_all_or_nothing() {
     let folder = Folder::new();
     let rules = "table inet f {\n chain c {\n  type filter hook forward priority 0; policy drop;\n  \
                  tcp dport 80 accept\n  tcp dport 81 quota 1 mbytes accept\n }\n}\n";
@@ -13,12 +13,12 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     let refused = output(weft(&folder).args(["import", list]));
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stdout.is_empty());
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("rules.nft:5:16: `quota` is not read in a rule"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(printed.contains("rules.nft:5:16: `quota` is not read in a rule"), "{printed}");
     let kept = output(weft(&folder).args(["import", list, "--keep-going", "--table", "edge.ruleset.rules"]));
     assert!(kept.status.success());
     let rows = String::from_utf8(kept.stdout).expect("it is text");
-    // What it gives is a part of a program.
+    // The output is a part of a program.
     let program = format!(
         "IMPORT 'library/elements/ruleset.weft';\nCREATE PORT wan ON memory;\nCREATE PORT lan ON memory;\n\
          CREATE CHAIN edge ON PORT wan -> lan AS ruleset; END;\n{rows}"
@@ -27,15 +27,15 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     let checked = output(weft(&folder).arg("check").arg(program));
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     assert_eq!(rows.matches("'line 4'").count(), 1);
-    // An editor of another system puts a mark in front.
+    // An editor of another system puts a byte order mark first.
     let marked = folder.write("marked.nft", &format!("\u{feff}{rules}"));
     let kept = output(weft(&folder).arg("import").arg(marked).arg("--keep-going"));
     assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
 }
 
-/// A row for a port that no frame arrives at keeps nothing away; interfaces have other names than ports.
+/// A row for a port that no frame arrives at blocks nothing; interfaces have other names than ports.
 #[test]
-fn import_names_ports_as_the_program_does() {
+fn import_uses_program_port_names() {
     let folder = Folder::new();
     let list = folder.write(
         "list.nft",
@@ -63,9 +63,9 @@ fn import_names_ports_as_the_program_does() {
     assert!(program(&unnamed).contains("unknown port `br-lan`"));
 }
 
-/// Rows that no program can import are no rows, and what means something else here is told.
+/// Rows that no program can import would be written, or a changed meaning would not be reported.
 #[test]
-fn an_import_says_what_is_too_long_and_what_means_something_else() {
+fn import_reports_limits_and_changes() {
     let folder = Folder::new();
     let list = |rule: &str| {
         let text = format!(
@@ -73,16 +73,19 @@ fn an_import_says_what_is_too_long_and_what_means_something_else() {
         );
         folder.write("list.nft", &text)
     };
-    let told = output(weft(&folder).arg("import").arg(list("th dport 80 accept\ntcp dport 80 accept")));
-    assert!(told.status.success());
-    let warning = String::from_utf8_lossy(&told.stderr);
+    let printed = output(weft(&folder).arg("import").arg(list("th dport 80 accept\ntcp dport 80 accept")));
+    assert!(printed.status.success());
+    let warning = String::from_utf8_lossy(&printed.stderr);
     assert!(warning.contains("list.nft:2:1: warning: `th`"), "{warning}");
-    assert!(String::from_utf8_lossy(&told.stdout).contains("'line 3'"));
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("'line 3'"));
     let ports = |from: u16| (0..220).map(|nth| (from + 2 * nth).to_string()).collect::<Vec<_>>().join(", ");
     let rule = format!("tcp sport {{ {} }} tcp dport {{ {} }} accept", ports(20_000), ports(40_000));
     let refused = output(weft(&folder).arg("import").arg(list(&rule)));
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stdout.is_empty());
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(told.contains("the list becomes 48,400 rows") && told.contains("4194304 bytes"), "{told}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        printed.contains("the list becomes 48,400 rows") && printed.contains("4194304 bytes"),
+        "{printed}"
+    );
 }

@@ -15,17 +15,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// A cart server with a name, that takes its time, and says of its load what it is told to say.
+/// A named cart server with a configurable delay, and with a configurable load report.
 #[derive(Clone, Default)]
 pub(crate) struct Named {
     name: &'static str,
     takes: Duration,
-    /// It answers nothing as long as this is set.
+    /// It answers nothing while this is set.
     pub(crate) is_held: Arc<AtomicBool>,
     load: Option<&'static str>,
-    /// What it answers with instead of a reply.
+    /// The error that it answers with instead of a reply.
     fails: Option<Code>,
-    /// Metadata of the calls that came, a line each.
+    /// Metadata of the calls, a line each.
     came: Arc<Mutex<Vec<String>>>,
     n_calls: Arc<AtomicUsize>,
     /// The payload of the last call.
@@ -41,7 +41,7 @@ impl Named {
         self.n_calls.load(Relaxed)
     }
 
-    /// Serves in a thread of its own; its address. It ends with the process.
+    /// Serves in a thread of its own until the process ends; returns its address.
     pub(crate) fn serve(&self) -> String {
         serve(self.clone())
     }
@@ -92,7 +92,7 @@ impl Cart for Named {
     }
 }
 
-/// A node with these elements of the library in one chain, in front of the cluster `cart` of these servers.
+/// A node with a chain of these library elements, in front of the cluster `cart` of these servers.
 pub(crate) struct Test {
     pub(crate) node: Node,
     pub(crate) folder: Folder,
@@ -133,7 +133,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS {stages}; END;
 pub(crate) struct Client(pub(crate) CartClient<Channel>);
 
 impl Client {
-    /// Which server answered.
+    /// The server that answered.
     async fn get(&mut self, user: &str) -> Result<String, Code> {
         self.get_with(user, None).await
     }
@@ -158,7 +158,7 @@ impl Client {
         reply.map(|reply| reply.into_inner().server).map_err(|status| status.code())
     }
 
-    /// How many of `n` calls each server answered, one call after the other.
+    /// The number of answers of each server for `n` calls, one after the other.
     async fn count(&mut self, n: usize, user: impl Fn(usize) -> String) -> BTreeMap<String, usize> {
         let mut by_server = BTreeMap::new();
         for nth in 0..n {
@@ -169,9 +169,9 @@ impl Client {
     }
 }
 
-/// A cache that asked a server all the same, or gave one user what another had, would be worse than none.
+/// A cache would still ask a server, or give one user the answer of another.
 #[test]
-fn the_cache_answers_what_was_answered() {
+fn cache_repeats_answers() {
     let cart = Named::new("cart-1");
     let stage = "cache (ttl = '400 ms', shared = TRUE, key := user)";
     let test = Test::new(&["cache"], &[cart.serve()], stage, "");
@@ -190,9 +190,9 @@ fn the_cache_answers_what_was_answered() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A balancer that did not know the members of the cluster would send nothing, or all to one.
+/// A balancer that does not know the members of the cluster would send nothing, or everything to one.
 #[test]
-fn balancers_spread_calls_over_the_cluster() {
+fn balancers_spread_calls() {
     let servers = [Named::new("cart-1"), Named::new("cart-2")].map(|cart| cart.serve());
     let spread = |element: &str, stage: &str, users: fn(usize) -> String| {
         let test = Test::new(&[element], &servers, stage, "");
@@ -218,9 +218,9 @@ fn balancers_spread_calls_over_the_cluster() {
     }
 }
 
-/// A server that joins would get no calls until somebody wrote it down a second time, and one that leaves all errors.
+/// A new server would get no calls without a second entry, and calls to a removed one would fail.
 #[test]
-fn members_come_and_go_without_a_row_to_write() {
+fn cluster_members_join_and_leave() {
     let servers = ["cart-1", "cart-2", "cart-3"].map(|name| Named::new(name).serve());
     let program = |members: &[&str]| {
         let members = members.iter().map(|server| format!("'{server}'")).collect::<Vec<_>>().join(", ");
@@ -246,9 +246,9 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS round_robin_lb; 
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A server that is busy would get as much as one that is not.
+/// A busy server would get as many calls as an idle one.
 #[test]
-fn calls_under_way_count_as_load() {
+fn open_calls_count_as_load() {
     let slow = Named { takes: Duration::from_secs(1), ..Named::new("slow") };
     let quick = Named::new("quick");
     let servers = [slow.serve(), quick.serve()];
@@ -261,7 +261,7 @@ fn calls_under_way_count_as_load() {
         let test = Test::new(&[element], &servers, stage, "");
         runtime().block_on(async {
             let mut client = test.client().await;
-            // Whoever gets this one is busy for a while; if it is the quick one, the next goes to the other.
+            // This call keeps its server busy for a while; if it is the quick server, the next call goes to the other.
             let mut other = client.clone();
             let before = slow.n_calls();
             let busy = tokio::spawn(async move { while other.get("ann").await != Ok("slow".to_owned()) {} });
@@ -278,9 +278,9 @@ fn calls_under_way_count_as_load() {
     }
 }
 
-/// What a server says of its load would be passed over.
+/// A server's own load report would be ignored.
 #[test]
-fn what_a_server_says_of_its_load_counts() {
+fn reported_load_counts() {
     let tired = Named { load: Some("12.5"), ..Named::new("tired") };
     let fresh = Named { load: Some("0.5"), ..Named::new("fresh") };
     let stage = "power_of_two_lb (said := header.\"x-load\")";
@@ -290,9 +290,9 @@ fn what_a_server_says_of_its_load_counts() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A slow server would get half of the calls, or one that fails at once all of them.
+/// A slow server would get half of the calls, or a server that fails at once all of them.
 #[test]
-fn prequal_leaves_slow_and_failing_servers() {
+fn prequal_avoids_slow_servers() {
     let slow = Named { takes: Duration::from_millis(150), ..Named::new("slow") };
     let quick = Named { takes: Duration::from_millis(1), ..Named::new("quick") };
     let broken = Named { fails: Some(Code::Unavailable), ..Named::new("broken") };
@@ -309,9 +309,9 @@ fn prequal_leaves_slow_and_failing_servers() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A user would be moved between versions from call to call, or kept on one that fails.
+/// A user would move between versions from call to call, or stay on one that fails.
 #[test]
-fn a_canary_keeps_its_users_until_it_fails() {
+fn canary_is_sticky_until_failure() {
     let (old, new) = (Named::new("old"), Named::new("new"));
     let bad = Named { fails: Some(Code::Internal), ..Named::new("bad") };
     let canary = |next: &Named| {
@@ -347,7 +347,7 @@ fn a_canary_keeps_its_users_until_it_fails() {
 
 /// A header would not lead to the other version, or every call would.
 #[test]
-fn a_header_chooses_the_version() {
+fn header_selects_version() {
     let (a, b) = (Named::new("a"), Named::new("b"));
     let more = format!("CREATE CLUSTER cart_b TO '{}';", b.serve());
     let stage = "ab_header (value = 'b', target = 'cart_b', variant := header.\"x-variant\")";
@@ -361,9 +361,9 @@ fn a_header_chooses_the_version() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A server that fails would be called for each call, or never again once it has recovered.
+/// A failing server would get every call, or none after its recovery.
 #[test]
-fn a_circuit_opens_and_tries_again() {
+fn circuit_opens_then_probes() {
     let cart = Named { fails: Some(Code::Unavailable), ..Named::new("cart-1") };
     let stage = "circuit_breaker (failures = 3, pause = '300 ms')";
     let test = Test::new(&["circuit_breaker"], &[cart.serve()], stage, "");
@@ -382,9 +382,9 @@ fn a_circuit_opens_and_tries_again() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A server that refuses would be sent everything.
+/// A server that refuses calls would still get all of them.
 #[test]
-fn admission_control_sends_little_more_than_is_accepted() {
+fn admission_tracks_accepted_rate() {
     let cart = Named { fails: Some(Code::ResourceExhausted), ..Named::new("cart-1") };
     let test = Test::new(&["admission_control"], &[cart.serve()], "admission_control", "");
     runtime().block_on(async {
@@ -398,12 +398,12 @@ fn admission_control_sends_little_more_than_is_accepted() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A call would go where nothing was prepared for it.
+/// A call would go to a server that has no state for it.
 #[test]
-fn a_second_kind_of_call_follows_the_first() {
+fn session_affinity_keeps_server() {
     let servers = [Named::new("cart-1"), Named::new("cart-2")].map(|cart| cart.serve());
     let folder = Folder::new();
-    // One chain for both methods would need streams to wait for a message: the two of the shop stay out of it.
+    // With one chain for both methods, streams would have to wait for a message: the shop's two methods stay out of it.
     let program = format!(
         "IMPORT 'library/elements/session_affinity_after.weft';
 CREATE TYPE cart FROM PROTO 'two.proto';
@@ -433,9 +433,9 @@ END;
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A copy would reach the caller, or a new version that answers otherwise be taken for the same.
+/// A shadow's answer would reach the caller, or a different answer would not be noticed.
 #[test]
-fn a_shadow_is_compared_and_never_seen() {
+fn shadow_answers_stay_hidden() {
     let (old, same, other) = (Named::new("old"), Named::new("old"), Named::new("new"));
     for (next, n_differ) in [(&same, 0), (&other, 8)] {
         let more = format!(
@@ -477,9 +477,9 @@ END;
     }
 }
 
-/// The policy that users read first would let strangers in, ask servers in vain, or lose what it is to retry.
+/// The first policy that users read would admit strangers, retry in vain, or lose calls.
 #[test]
-fn the_mesh_of_the_examples_does_what_it_says() {
+fn mesh_example_works_as_written() {
     let (first, second, next) = (Named::new("cart-1"), Named::new("cart-2"), Named::new("new"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh/network.weft");
     let mut program = fs::read_to_string(path).expect("the example is there");
@@ -514,9 +514,9 @@ fn the_mesh_of_the_examples_does_what_it_says() {
     assert_eq!(rows.lines().count(), 42, "{rows}");
 }
 
-/// One tenant of the example would keep all others waiting.
+/// One tenant of the example would delay all others.
 #[test]
-fn tenants_of_the_examples_take_turns() {
+fn tenants_example_shares_fairly() {
     let cart = Named { takes: Duration::from_millis(20), ..Named::new("cart-1") };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tenants/network.weft");
     let mut program = fs::read_to_string(path).expect("the example is there");
@@ -543,23 +543,23 @@ fn tenants_of_the_examples_take_turns() {
         for _ in 0..5 {
             assert_eq!(modest.get("modest").await, Ok("cart-1".to_owned()));
         }
-        // 400 calls of 20 ms, eight at a time, take a second; in line with them each would wait for the rest of it.
+        // 400 calls of 20 ms, eight at a time, take a second; without fairness each other call would wait for the rest.
         let n_waiting = 400 - cart.n_calls();
         assert!(n_waiting > 50, "only {n_waiting} of the flood had to wait for another tenant");
         assert!(flood.join_all().await.iter().all(Result::is_ok));
     });
     let mut query = weft(&test.folder);
     let text = "SELECT port, queue, sent, queued, concurrency, in_flight FROM links";
-    let told = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let row = told.replace([' ', '\n'], "");
-    assert!(row.contains(r#"["cart","drr",405,0,8,0]"#), "{told}");
+    let printed = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let row = printed.replace([' ', '\n'], "");
+    assert!(row.contains(r#"["cart","drr",405,0,8,0]"#), "{printed}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A call would wait for ever at a worker that nobody wakes, or a place be lost with a call that was given up.
+/// A call would wait for ever at a worker that is not woken, or a cancelled call would keep its slot.
 #[test]
-fn fewer_places_than_workers_are_handed_round() {
+fn slots_rotate_over_workers() {
     let cart = Named { takes: Duration::from_millis(5), ..Named::new("cart-1") };
     let program = format!(
         "IMPORT 'library/queues/drr.weft';
@@ -577,9 +577,9 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
     let test = Test { node, folder };
     let query = |text: &str| {
         let mut query = weft(&test.folder);
-        let told = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        String::from_utf8_lossy(&told.stdout).replace([' ', '\n'], "")
+        let printed = output(query.args(["query", "--admin", &test.node.admin, "-o", "json", text]));
+        assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+        String::from_utf8_lossy(&printed.stdout).replace([' ', '\n'], "")
     };
     let n_answered = runtime().block_on(async {
         let mut calls = tokio::task::JoinSet::new();
@@ -587,7 +587,7 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
             let client = test.client().await;
             for at in 0..20 {
                 let mut client = client.clone();
-                // A quarter of the callers do not wait for their turn.
+                // A quarter of the callers give up before their turn.
                 let patience = Duration::from_millis(if at % 4 == 0 { 20 + nth * at } else { 60_000 });
                 calls.spawn(async move {
                     let call = tokio::time::timeout(patience, client.get("ann")).await;
@@ -614,22 +614,22 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
         calls.join_all().await.into_iter().filter(|is_answered| *is_answered).count()
     });
     assert!(n_answered >= 240, "{n_answered} of those who waited were answered");
-    // The node hears of the last callers that have left a little later.
+    // The node learns a little later that the last callers have left.
     let until = Instant::now() + Duration::from_secs(5);
     loop {
-        let told = query("SELECT arrived - sent - left, queue, queued, in_flight, dropped FROM links");
-        if told.contains(r#"[0,"sfq",0,0,0]"#) {
+        let printed = query("SELECT arrived - sent - left, queue, queued, in_flight, dropped FROM links");
+        if printed.contains(r#"[0,"sfq",0,0,0]"#) {
             break;
         }
-        assert!(Instant::now() < until, "{told}");
+        assert!(Instant::now() < until, "{printed}");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A crowd that asks for one thing would reach the server as a crowd, or one of it get another's answer.
+/// Equal calls of many clients would all reach the server, or a client would get the answer to another call.
 #[test]
-fn a_crowd_is_answered_by_one_call() {
+fn single_flight_merges_equal_calls() {
     let cart = Named { takes: Duration::from_millis(500), ..Named::new("cart-1") };
     let folder = Folder::new();
     let program = format!(
@@ -643,7 +643,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (s
     );
     let test = Test::run(folder, &program);
     runtime().block_on(async {
-        // Connections of their own, which both workers share.
+        // Separate connections, which both workers share.
         let mut clients = Vec::new();
         for _ in 0..16 {
             clients.push(test.client().await);
@@ -658,9 +658,9 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (s
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A reader who looks up the line that the guide's example was dropped by would find another.
+/// The line numbers in the guide's example would be wrong.
 #[test]
-fn the_guide_s_example_names_the_library_s_lines() {
+fn guide_example_cites_library_lines() {
     let read = |path: &str| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -670,7 +670,7 @@ fn the_guide_s_example_names_the_library_s_lines() {
     let verdict = "MARK OR DROP;";
     let line = 1 + queue.lines().position(|line| line.trim() == verdict).expect("it drops");
     let is_told =
-        |begins: &str, ends: &str| page.lines().any(|told| told.starts_with(begins) && told.ends_with(ends));
+        |begins: &str, ends: &str| page.lines().any(|line| line.starts_with(begins) && line.ends_with(ends));
     for (begins, ends) in [
         (format!("down  codel    {line}  dropped "), String::new()),
         ("  was dropped after ".to_owned(), format!(" by line {line} of codel, at the head")),

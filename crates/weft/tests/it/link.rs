@@ -1,7 +1,7 @@
-//! `weft link emulate`: programs behind a link that is slower and longer than they know.
+//! `weft link emulate`: programs behind a slower and longer link.
 //!
-//! The programs are this very binary, started once more with [`PORT`] set: the world (`far_end`) answers datagrams and
-//! gives bytes to whoever connects, the command (`near_end`) measures both.
+//! The programs are this test binary, started again with [`PORT`] set: the world (`far_end`) answers datagrams and
+//! sends bytes to each client; the command (`near_end`) measures both.
 
 use crate::node::{Folder, is_ignored, output, send, weft};
 use serde_json::Value;
@@ -12,15 +12,15 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The port of the far end. Without it, the ends are no tests of their own.
+/// The port of the far end. Without it, the ends do nothing as tests.
 const PORT: &str = "WEFT_TEST_LINK_PORT";
-/// What the far end gives.
+/// The number of bytes that the far end sends.
 const STREAM_BYTES: usize = 3 << 20;
 const WAIT: Duration = Duration::from_secs(20);
-/// One link at a time: its devices are those of the machine.
+/// One link at a time: its devices belong to the machine.
 static ALONE: Mutex<()> = Mutex::new(());
 /// A queue that cannot be used without an argument.
-const WANTING: &str =
+const MISSING_ARGS: &str =
     "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
 
 fn port() -> Option<u16> {
@@ -35,7 +35,7 @@ fn end(name: &str) -> Vec<String> {
         .into()
 }
 
-/// No test by itself: what is at the other end of the link.
+/// No test itself: the far end of the link.
 #[test]
 fn far_end() {
     let Some(port) = port() else { return };
@@ -54,18 +54,18 @@ fn far_end() {
     }
 }
 
-/// No test by itself: what runs behind the link. It says what it measured.
+/// No test itself: the command behind the link. It prints its measurements.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing but this to say")]
 fn near_end() {
     let Some(port) = port() else { return };
-    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");
+    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is reported").parse().expect("an address");
     let far = SocketAddr::from((world, port));
     let begun = Instant::now();
     let mut stream = loop {
         match TcpStream::connect_timeout(&far, WAIT) {
             Ok(stream) => break stream,
-            // It has not come up yet.
+            // The far end has not started yet.
             Err(_) if begun.elapsed() < WAIT => std::thread::sleep(Duration::from_millis(20)),
             Err(error) => panic!("{error}"),
         }
@@ -85,7 +85,7 @@ fn near_end() {
     let (since, first) = half.expect("there was one");
     let bits_per_s = (bytes - first) as f64 * 8.0 / since.elapsed().as_secs_f64();
     let rtt_ms = rtt(&echo, far);
-    // A machine without IPv6 is as far away by it as by IPv4.
+    // IPv6, if the machine has it, has the same delay as IPv4.
     let world_v6 = std::env::var("WEFT_WORLD6").ok().and_then(|world| world.parse::<Ipv6Addr>().ok());
     let rtt_v6_ms = world_v6.map_or(rtt_ms, |world| {
         let echo = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("a port is free");
@@ -95,11 +95,11 @@ fn near_end() {
     writeln!(std::io::stdout(), "measured {bits_per_s} {rtt_ms} {rtt_v6_ms}").expect("it is heard");
 }
 
-/// No test by itself: talks to the other end for two seconds, whether anybody answers or not.
+/// No test itself: sends to the far end for two seconds, with or without an answer.
 #[test]
 fn talking_end() {
     let Some(port) = port() else { return };
-    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");
+    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is reported").parse().expect("an address");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
     for _ in 0..400 {
         socket.send_to(&[7; 60], (world, port)).expect("it leaves");
@@ -118,9 +118,9 @@ fn rtt(echo: &UdpSocket, far: SocketAddr) -> f64 {
     std::iter::repeat_with(once).take(10).fold(f64::MAX, f64::min)
 }
 
-/// If this failed, a program would be tried behind another link than was asked for, and its author would believe it.
+/// If this failed, a program would be tested behind another link than its author requested.
 #[test]
-fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
+fn command_sees_rate_and_delay() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -134,19 +134,19 @@ fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
     emulate.args(["--record", &file]);
     emulate.args(["--up-rate", "5mbit", "--down-rate", "20mbit", "--queue", "codel (target = '10 ms')"]);
     let done = output(emulate.arg("--").args(end("near_end")));
-    let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    if said.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {said}");
+    let (printed, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if errors.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {errors}");
     }
-    assert!(done.status.success(), "{told}\n{said}");
-    let measured = told.lines().find_map(|line| line.split_once("measured ")).expect("it measures").1;
+    assert!(done.status.success(), "{printed}\n{errors}");
+    let measured = printed.lines().find_map(|line| line.split_once("measured ")).expect("it measures").1;
     let figures: Vec<f64> = measured.split(' ').map(|word| word.parse().expect("a number")).collect();
-    // 52 bytes of each 1500 are headers. On a busy machine the command may read late what came in time, and CoDel may
-    // take long over what slow start has overdone.
-    assert!((2e6..26e6).contains(&figures[0]), "{measured}: {told}");
+    // 52 bytes of each 1500 are headers. On a busy machine the command may read late, and CoDel may take long to
+    // correct slow start.
+    assert!((2e6..26e6).contains(&figures[0]), "{measured}: {printed}");
     assert!((40.0..80.0).contains(&figures[1]) && (40.0..80.0).contains(&figures[2]), "{measured}");
     let summary: Value =
-        serde_json::from_str(told.lines().last().expect("there is a summary")).expect("data");
+        serde_json::from_str(printed.lines().last().expect("there is a summary")).expect("data");
     let down = &summary["links"]["down"];
     assert!(down["through_bytes"].as_u64() > Some(STREAM_BYTES as u64), "{summary}");
     assert_eq!(down["queue"], "codel (target = '10 ms')");
@@ -159,13 +159,13 @@ fn a_command_sees_the_rate_and_the_delay_that_were_asked_for() {
     recorded(&folder, &file, down);
 }
 
-/// Asked again, the recorded queue has done what the one that ran has counted, and says why.
+/// A replay of the recorded queue agrees with the counters of the real one, and gives the reasons.
 fn recorded(folder: &Folder, file: &str, down: &Value) {
     let ask = |args: &[&str]| {
         let done = output(weft(folder).arg("link").args(args));
-        let (told, said) = (String::from_utf8_lossy(&done.stdout).into_owned(), done.stderr);
-        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
-        told
+        let (printed, errors) = (String::from_utf8_lossy(&done.stdout).into_owned(), done.stderr);
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&errors));
+        printed
     };
     let shown = ask(&["show", file, "--link", "down", "--json"]);
     let shown: Value = serde_json::from_str(&shown).expect("it is data");
@@ -185,10 +185,10 @@ fn recorded(folder: &Folder, file: &str, down: &Value) {
     let listed: Value =
         serde_json::from_str(&ask(&["explain", file, "--link", "down", "--json"])).expect("data");
     let first = listed[0]["packet"].as_u64().expect("a number").to_string();
-    let told = ask(&["explain", file, &first, "--link", "down"]);
+    let printed = ask(&["explain", file, &first, "--link", "down"]);
     assert!(
-        told.contains("MARK OR DROP;") && told.contains("p.sojourn") && told.contains("dropping"),
-        "{told}"
+        printed.contains("MARK OR DROP;") && printed.contains("p.sojourn") && printed.contains("dropping"),
+        "{printed}"
     );
     let unknown = output(weft(folder).args(["link", "explain", file, "1000000000"]));
     assert_eq!(unknown.status.code(), Some(1));
@@ -198,9 +198,9 @@ fn recorded(folder: &Folder, file: &str, down: &Value) {
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it is no recording of a link"));
 }
 
-/// A script could not tell that the program behind the link failed, or the machine would be left with its devices.
+/// A script could not see that the program behind the link failed, or the link's devices would stay on the machine.
 #[test]
-fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
+fn exit_status_passes_and_cleans_up() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -210,44 +210,45 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
         let done = output(weft(&folder).args(["link", "emulate"]).args(args));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&["--loss", "100%", "--", "sh", "-c", "exit 42"]);
-    if told.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {told}");
+    let (status, printed) = run(&["--loss", "100%", "--", "sh", "-c", "exit 42"]);
+    if printed.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {printed}");
     }
-    assert_eq!(status, Some(42), "{told}");
-    assert!(told.contains("ended with 42"), "{told}");
+    assert_eq!(status, Some(42), "{printed}");
+    assert!(printed.contains("ended with 42"), "{printed}");
     let (reads, errors) = std::io::pipe().expect("there is one");
     drop(reads);
     let mut deaf = weft(&folder);
     let done = deaf.args(["link", "emulate", "--", "sh", "-c", "exit 7"]).stderr(errors).status();
     assert_eq!(done.expect("it runs").code(), Some(7), "nobody listens");
-    let (status, told) = run(&["--", "sh", "-c", "kill -KILL $$"]);
-    assert_eq!(status, Some(128 + 9), "{told}");
-    let (_, told) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
-    assert!(told.contains("link0:") && !told.contains("eth0"), "{told}");
+    let (status, printed) = run(&["--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(status, Some(128 + 9), "{printed}");
+    let (_, printed) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
+    assert!(printed.contains("link0:") && !printed.contains("eth0"), "{printed}");
     let small = folder.write("small.weft", "CREATE QUEUE s AS LIMIT 100 ON OVERFLOW DROP TAIL; END;\n");
-    let (_, told) = run(&["--queue", &small.display().to_string(), "--", "true"]);
-    assert_eq!(told.matches("warning[").count(), 1, "it is one file for both ways: {told}");
-    let wanting = folder.write("wanting.weft", WANTING);
-    let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", wanting.display()), "--", "true"]);
-    assert!(status == Some(0) && told.contains("w (t = '5 ms')"), "{told}");
-    // A network's queue is tried without its ports and links, whose names may be those of the command's own.
+    let (_, printed) = run(&["--queue", &small.display().to_string(), "--", "true"]);
+    assert_eq!(printed.matches("warning[").count(), 1, "it is one file for both ways: {printed}");
+    let missing_args = folder.write("wanting.weft", MISSING_ARGS);
+    let (status, printed) =
+        run(&["--queue", &format!("{} (t = '5 ms')", missing_args.display()), "--", "true"]);
+    assert!(status == Some(0) && printed.contains("w (t = '5 ms')"), "{printed}");
+    // The command ignores a network's ports and links, whose names may equal its own.
     let network = folder.write(
         "network.weft",
         "IMPORT 'library/queues/codel.weft';\nCREATE PORT inside ON memory;\nCREATE PORT b ON memory;\n\
          CREATE CHAIN c ON PORT inside -> b AS END;\nCREATE LINK up ON PORT b QUEUE codel;\n\
          CREATE QUEUE mine AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;\n",
     );
-    let (status, told) = run(&["--queue", &network.display().to_string(), "--", "sh", "-c", "exit 7"]);
-    assert!(status == Some(7) && told.contains("mine"), "{told}");
-    let (status, told) = run(&["--", "/no/such/program"]);
-    assert_eq!(status, Some(1), "{told}");
+    let (status, printed) = run(&["--queue", &network.display().to_string(), "--", "sh", "-c", "exit 7"]);
+    assert!(status == Some(7) && printed.contains("mine"), "{printed}");
+    let (status, printed) = run(&["--", "/no/such/program"]);
+    assert_eq!(status, Some(1), "{printed}");
     assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
 }
 
-/// If this failed, an experiment that is done again with another seed would be the same experiment.
+/// If this failed, an experiment with another seed would be the same experiment.
 #[test]
-fn what_links_draw_comes_from_the_seed() {
+fn seed_fixes_link_randomness() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -271,9 +272,9 @@ fn what_links_draw_comes_from_the_seed() {
     assert_ne!(seeds("2"), Some(first));
 }
 
-/// Who mistypes the command of the far end would look for the fault in the link, or in the command behind it.
+/// A user with a mistyped far command would look for the fault in the link, or in the near command.
 #[test]
-fn a_far_end_that_ends_before_the_command_is_told() {
+fn early_far_end_exit_is_reported() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -283,23 +284,23 @@ fn a_far_end_that_ends_before_the_command_is_told() {
         let mut emulate = weft(&folder);
         output(emulate.args(["link", "emulate"]).args(args).args(["--", "sleep", "0.5"]))
     };
-    let told = String::from_utf8_lossy(&run(&["--far", "no_such_program"]).stderr).into_owned();
-    if told.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {told}");
+    let printed = String::from_utf8_lossy(&run(&["--far", "no_such_program"]).stderr).into_owned();
+    if printed.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {printed}");
     }
-    assert!(told.contains("link: the far command ended with 127 after 0."), "{told}");
+    assert!(printed.contains("link: the far command ended with 127 after 0."), "{printed}");
     for (far, status, signal) in [("exit 3", Some(3), None), ("kill -KILL $$", None, Some(9))] {
-        let told: Value = serde_json::from_slice(&run(&["--json", "--far", far]).stdout).expect("data");
-        assert_eq!((&told["far"]["status"], &told["far"]["signal"]), (&status.into(), &signal.into()));
+        let printed: Value = serde_json::from_slice(&run(&["--json", "--far", far]).stdout).expect("data");
+        assert_eq!((&printed["far"]["status"], &printed["far"]["signal"]), (&status.into(), &signal.into()));
     }
     let stays = run(&["--json", "--far", "sleep 60"]);
-    let told: Value = serde_json::from_slice(&stays.stdout).expect("data");
-    assert!(told["far"].is_null() && told["status"] == 0, "{told}");
+    let printed: Value = serde_json::from_slice(&stays.stdout).expect("data");
+    assert!(printed["far"].is_null() && printed["status"] == 0, "{printed}");
 }
 
-/// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
+/// A program would run on without a network after its terminal closes, and its recording would be lost.
 #[test]
-fn a_signal_is_passed_on_and_the_recording_is_whole() {
+fn signal_passes_and_recording_is_whole() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -313,7 +314,7 @@ fn a_signal_is_passed_on_and_the_recording_is_whole() {
         }
         let mut emulate = weft(&folder);
         emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "sh", "-c", &near]);
-        // Of a group of its own: no terminal has it in its foreground.
+        // A process group of its own: it is not in the foreground of a terminal.
         let mut running = emulate.process_group(0).stderr(Stdio::piped()).spawn().expect("it starts");
         let until = Instant::now() + WAIT;
         while !up.exists() && running.try_wait().expect("it is ours").is_none() {
@@ -324,54 +325,54 @@ fn a_signal_is_passed_on_and_the_recording_is_whole() {
             send(name, running.id());
         }
         let done = running.wait_with_output().expect("it is ours");
-        let told = String::from_utf8_lossy(&done.stderr);
-        if told.contains("cannot make a user namespace") {
-            return eprintln!("skipped: {told}");
+        let printed = String::from_utf8_lossy(&done.stderr);
+        if printed.contains("cannot make a user namespace") {
+            return eprintln!("skipped: {printed}");
         }
-        assert_eq!(done.status.code(), Some(128 + number), "{told}");
-        assert!(told.contains(&format!("ended by signal {number}")), "{told}");
+        assert_eq!(done.status.code(), Some(128 + number), "{printed}");
+        assert!(printed.contains(&format!("ended by signal {number}")), "{printed}");
         let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
         assert!(shown.status.success(), "{name}: {}", String::from_utf8_lossy(&shown.stderr));
         std::fs::remove_file(&up).expect("it is there");
     }
 }
 
-/// What is at the other end, or behind the link, would run on when somebody kills the link, and hold its port.
+/// Processes at both ends would survive a killed link, and keep their ports.
 #[test]
-fn both_ends_go_with_the_link_whatever_ends_that() {
+fn link_end_ends_both_sides() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
-    let told = |name: &str| folder.0.join(name);
-    let far = format!("echo $$ > {}; sleep 61 & sleep 60", told("far").display());
-    // It does not heed being asked, and has started something in a session of its own.
+    let path_of = |name: &str| folder.0.join(name);
+    let far = format!("echo $$ > {}; sleep 61 & sleep 60", path_of("far").display());
+    // It ignores SIGTERM, and has started a process in its own session.
     let near = format!(
         "trap '' TERM; setsid sleep 62 & echo $! > {}; echo $$ > {}; exec sleep 60",
-        told("other").display(),
-        told("near").display()
+        path_of("other").display(),
+        path_of("near").display()
     );
     let mut emulate = weft(&folder);
     emulate.args(["link", "emulate", "--far", &far, "--", "sh", "-c", &near]);
     let mut running = emulate.stderr(Stdio::piped()).spawn().expect("it starts");
     let number =
-        |name: &str| -> Option<u32> { std::fs::read_to_string(told(name)).ok()?.trim().parse().ok() };
+        |name: &str| -> Option<u32> { std::fs::read_to_string(path_of(name)).ok()?.trim().parse().ok() };
     let until = Instant::now() + WAIT;
     let (far, near) = loop {
         if let (Some(far), Some(near), Some(other)) = (number("far"), number("near"), number("other")) {
             break (far, [near, other]);
         }
         if running.try_wait().expect("it is ours").is_some() {
-            let mut told = String::new();
-            running.stderr.take().expect("it is heard").read_to_string(&mut told).expect("it is text");
-            assert!(told.contains("cannot make a user namespace"), "{told}");
-            return eprintln!("skipped: {told}");
+            let mut printed = String::new();
+            running.stderr.take().expect("it is heard").read_to_string(&mut printed).expect("it is text");
+            assert!(printed.contains("cannot make a user namespace"), "{printed}");
+            return eprintln!("skipped: {printed}");
         }
         assert!(Instant::now() < until, "it does not start");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // All that the far end has started is in its group.
+    // All processes of the far end are in its group.
     let is_there = || {
         let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
         let stats = processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
@@ -391,15 +392,15 @@ fn both_ends_go_with_the_link_whatever_ends_that() {
     }
 }
 
-/// Whether a process is there, and more than its entry.
+/// Whether a process is alive, and not a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// What a command leaves behind would go on without a link, and hold its ports and files.
+/// Processes that a command leaves behind would go on without a link, and keep their ports and files.
 #[test]
-fn what_the_command_leaves_behind_ends_with_the_link() {
+fn orphan_processes_end_with_link() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -408,18 +409,18 @@ fn what_the_command_leaves_behind_ends_with_the_link() {
     let file = folder.0.join("left");
     let command = format!("setsid sleep 63 > /dev/null 2>&1 & echo $! > {}; exit 3", file.display());
     let done = output(weft(&folder).args(["link", "emulate", "--", "sh", "-c", &command]));
-    let said = String::from_utf8_lossy(&done.stderr);
-    if said.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {said}");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    if errors.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {errors}");
     }
-    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert_eq!(done.status.code(), Some(3), "{errors}");
     let left = std::fs::read_to_string(file).expect("it was begun").trim().parse().expect("a number");
     assert!(!runs(left), "it is left behind");
 }
 
-/// A link would be impaired otherwise than was asked for, or change at another time; and nobody would hear of it.
+/// A link would silently be impaired in another way than requested, or at another time.
 #[test]
-fn what_happens_on_the_way_is_counted_told_and_recorded() {
+fn path_events_are_counted_and_shown() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -440,11 +441,12 @@ fn what_happens_on_the_way_is_counted_told_and_recorded() {
             .arg("--")
             .args(end("talking_end")),
     );
-    let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    if said.contains("cannot make a user namespace") {
-        return eprintln!("skipped: {said}");
+    let (printed, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if errors.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {errors}");
     }
-    let summary: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).expect("it is data");
+    let summary: Value =
+        serde_json::from_str(printed.lines().last().unwrap_or_default()).expect("it is data");
     let of = |link: &str, what: &str| summary["links"][link][what].as_u64().expect("a number");
     assert!(of("up", "lost") > 0 && of("up", "duplicated") > 0 && of("down", "reordered") > 0, "{summary}");
     assert_eq!((of("down", "lost"), of("up", "changes"), of("down", "changes")), (0, 1, 0));
@@ -459,10 +461,9 @@ fn what_happens_on_the_way_is_counted_told_and_recorded() {
     }
 }
 
-/// What was recorded before would be lost to a typing error; and who mistypes a path would be told that the machine is
-/// at fault.
+/// A typing error would destroy an earlier recording; a mistyped path would count as a fault of the machine.
 #[test]
-fn a_recording_stays_until_there_is_another() {
+fn failed_record_keeps_old_file() {
     let folder = Folder::new();
     let file = folder.write("kept.rec", "what is there\n");
     let record = |file: &str| {
@@ -478,24 +479,24 @@ fn a_recording_stays_until_there_is_another() {
     assert!(!other.exists());
 }
 
-/// A user with a broken trace, or a queue that is not there, would not be told what to mend.
+/// A user with a broken trace, or an unknown queue, would not learn what to fix.
 #[test]
-fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
+fn link_errors_show_before_start() {
     let folder = Folder::new();
     let trace = folder.write("broken.down", "1\n2\nfast\n");
     let run = |args: &[&str]| {
         let done = output(weft(&folder).args(["link", "emulate"]).args(args).args(["--", "true"]));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&["--trace", &trace.display().to_string()]);
+    let (status, printed) = run(&["--trace", &trace.display().to_string()]);
     assert_eq!(status, Some(1));
-    assert!(told.contains("line 3: `fast` is not a whole number of milliseconds"), "{told}");
-    let (status, told) = run(&["--queue", "codle"]);
+    assert!(printed.contains("line 3: `fast` is not a whole number of milliseconds"), "{printed}");
+    let (status, printed) = run(&["--queue", "codle"]);
     assert_eq!(status, Some(1));
-    assert!(told.contains("no queue `codle`") && told.contains(" codel,"), "{told}");
-    let (status, told) = run(&["--rate", "15"]);
+    assert!(printed.contains("no queue `codle`") && printed.contains(" codel,"), "{printed}");
+    let (status, printed) = run(&["--rate", "15"]);
     assert_eq!(status, Some(2));
-    assert!(told.contains("15mbit"), "{told}");
+    assert!(printed.contains("15mbit"), "{printed}");
     for (option, value, bound) in [
         ("--rate", "20000gbit", "1000gbit at most"),
         ("--rate", "0bit", "1bit at least"),
@@ -505,40 +506,43 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
         ("--reorder-distance", "0", "1 at least"),
         ("--keep-order", "--jitter", "a value is required"),
     ] {
-        let (status, told) = run(&[option, value]);
-        assert_eq!(status, Some(2), "{told}");
-        assert!(told.contains(bound) && !told.contains("as a value, use"), "{told}");
+        let (status, printed) = run(&[option, value]);
+        assert_eq!(status, Some(2), "{printed}");
+        assert!(printed.contains(bound) && !printed.contains("as a value, use"), "{printed}");
     }
     for args in [
         ["--keep-order", "--delay", "1ms"],
         ["--up-reorder-distance", "3", "--down-reorder=1%"],
         ["--reorder-gap", "5", "--loss=1%"],
     ] {
-        let (status, told) = run(&args);
-        assert!(status == Some(2) && told.contains("changes nothing without"), "{told}");
+        let (status, printed) = run(&args);
+        assert!(status == Some(2) && printed.contains("changes nothing without"), "{printed}");
     }
-    let (status, told) = run(&["--loss", "1%", "--loss-bursts", "1%,2%"]);
-    assert!(status == Some(2) && told.contains("cannot be used with"), "{told}");
+    let (status, printed) = run(&["--loss", "1%", "--loss-bursts", "1%,2%"]);
+    assert!(status == Some(2) && printed.contains("cannot be used with"), "{printed}");
     let schedule = folder.write("schedule", "1s rate=1mbit\n\n2s qeue=fifo\n");
     let schedule = schedule.display().to_string();
-    let (status, told) = run(&["--schedule", &schedule]);
-    assert!(status == Some(1) && told.contains("schedule: line 3: `qeue` is nothing that changes"), "{told}");
+    let (status, printed) = run(&["--schedule", &schedule]);
+    assert!(
+        status == Some(1) && printed.contains("schedule: line 3: `qeue` is nothing that changes"),
+        "{printed}"
+    );
     let whole = folder.write("whole.up", "1\n").display().to_string();
     let rates = folder.write("rates", "# no rate\n1s rate=1mbit\n").display().to_string();
-    let (status, told) = run(&["--up-trace", &whole, "--schedule", &rates]);
-    assert!(status == Some(1) && told.contains("line 2: a trace says when `up` sends"), "{told}");
+    let (status, printed) = run(&["--up-trace", &whole, "--schedule", &rates]);
+    assert!(status == Some(1) && printed.contains("line 2: a trace says when `up` sends"), "{printed}");
     let own = folder.write("own.weft", "-- No queue.\n");
-    let (status, told) = run(&["--queue", &own.display().to_string()]);
-    assert!(status == Some(1) && told.contains("creates no queue"), "{told}");
+    let (status, printed) = run(&["--queue", &own.display().to_string()]);
+    assert!(status == Some(1) && printed.contains("creates no queue"), "{printed}");
     let (file, ran) = (folder.0.join("nowhere/run.rec"), folder.0.join("ran"));
     let mut emulate = weft(&folder);
     let done =
         output(emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "touch"]).arg(&ran));
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.code() == Some(3) && told.contains("nowhere/run.rec: No such file"), "{told}");
+    let printed = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.code() == Some(3) && printed.contains("nowhere/run.rec: No such file"), "{printed}");
     assert!(!ran.exists(), "nobody waits for what is lost");
-    let wanting = folder.write("wanting.weft", WANTING);
-    let (status, told) = run(&["--queue", &wanting.display().to_string()]);
-    assert!(status == Some(1) && told.contains("queue `w` needs an argument for `t`"), "{told}");
-    assert!(told.contains("wanting.weft (t = ...)"), "{told}");
+    let missing_args = folder.write("wanting.weft", MISSING_ARGS);
+    let (status, printed) = run(&["--queue", &missing_args.display().to_string()]);
+    assert!(status == Some(1) && printed.contains("queue `w` needs an argument for `t`"), "{printed}");
+    assert!(printed.contains("wanting.weft (t = ...)"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! `weft lsp` as an editor has it: the real binary at the other end of two pipes.
+//! `weft lsp` as an editor uses it: the real binary at the other end of two pipes.
 
 use crate::node::{Folder, weft};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ CREATE ELEMENT only (name TEXT = 'alice') ON rpc (user TEXT) AS
 END;
 ";
 
-/// A client that writes down all that is said.
+/// A client that records the whole conversation.
 struct Client {
     child: Child,
     stdin: ChildStdin,
@@ -49,7 +49,7 @@ impl Client {
         let (stdout, record) = (BufReader::new(stdout), String::new());
         let mut client = Self { child, stdin, stdout, folder, next_id: 0, record };
         client.ask("initialize", json!({ "capabilities": {} }));
-        client.tell("initialized", json!({}));
+        client.notify("initialized", json!({}));
         client
     }
 
@@ -85,13 +85,13 @@ impl Client {
         let _ = writeln!(self.record, "{sign} {text}");
     }
 
-    /// A notification.
-    fn tell(&mut self, method: &str, params: Value) {
+    /// Sends a notification.
+    fn notify(&mut self, method: &str, params: Value) {
         self.note(&format!("--> {method}"), &params);
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
-    /// A request and its answer.
+    /// Sends a request and returns its answer.
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next_id += 1;
         let id = self.next_id;
@@ -107,8 +107,8 @@ impl Client {
         }
     }
 
-    /// The next diagnostics that the server tells by itself.
-    fn told(&mut self) -> Value {
+    /// The next diagnostics that the server publishes.
+    fn next_diagnostics(&mut self) -> Value {
         let message = self.receive();
         assert_eq!(message["method"], "textDocument/publishDiagnostics", "{message}");
         self.note("<-- publishDiagnostics", &message["params"]);
@@ -117,13 +117,13 @@ impl Client {
 
     fn open(&mut self, name: &str, text: &str) {
         let uri = self.uri(name);
-        self.tell(
+        self.notify(
             "textDocument/didOpen",
             json!({ "textDocument": { "uri": uri, "languageId": "weft", "version": 1, "text": text } }),
         );
     }
 
-    /// Asks at the first place where `word` stands in `text`, `inside` units into it.
+    /// Sends a request for the first occurrence of `word` in `text`, `inside` units into it.
     fn at(&mut self, method: &str, (name, text): (&str, &str), word: &str) -> Value {
         let before = &text[..text.find(word).expect("the word is there")];
         let line = before.matches('\n').count();
@@ -140,27 +140,28 @@ impl Client {
 
     fn stop(mut self) -> Option<i32> {
         self.ask("shutdown", Value::Null);
-        self.tell("exit", Value::Null);
+        self.notify("exit", Value::Null);
         self.child.wait().expect("it ends").code()
     }
 }
 
-/// An editor would show nothing, or something else than `weft check` says.
+/// An editor would show nothing, or something else than `weft check`.
 #[test]
-fn an_editor_is_told_what_is_wrong_and_what_a_name_means() {
+fn editor_gets_diagnostics_and_hover() {
     let folder = Folder::new();
     folder.write("limits.weft", LIMITS);
     let mut client = Client::start(&folder);
     client.open("network.weft", NETWORK);
     // The fault is in a file that is not open.
-    let told = [client.told(), client.told()];
-    let faulty =
-        told.iter().find(|params| params["uri"].as_str().is_some_and(|uri| uri.ends_with("limits.weft")));
-    let faulty = faulty.expect("the imported file is told of");
+    let next_diagnostics = [client.next_diagnostics(), client.next_diagnostics()];
+    let faulty = next_diagnostics
+        .iter()
+        .find(|params| params["uri"].as_str().is_some_and(|uri| uri.ends_with("limits.weft")));
+    let faulty = faulty.expect("the imported file is reported");
     assert_eq!(faulty["diagnostics"][0]["code"], "W0205");
-    // Now it is open, and put right by the action that the diagnostic offers.
+    // Now the file is open, and fixed by the action that the diagnostic offers.
     client.open("limits.weft", LIMITS);
-    client.told();
+    client.next_diagnostics();
     let range = faulty["diagnostics"][0]["range"].clone();
     let uri = client.uri("limits.weft");
     let actions = client.ask(
@@ -169,14 +170,14 @@ fn an_editor_is_told_what_is_wrong_and_what_a_name_means() {
     );
     let edit = actions[0]["edit"]["changes"][&uri][0].clone();
     assert_eq!(edit["newText"], "user");
-    client.tell(
+    client.notify(
         "textDocument/didChange",
         json!({
             "textDocument": { "uri": uri, "version": 2 },
             "contentChanges": [{ "range": edit["range"], "text": edit["newText"] }],
         }),
     );
-    assert_eq!(client.told()["diagnostics"], json!([]));
+    assert_eq!(client.next_diagnostics()["diagnostics"], json!([]));
     let limits = LIMITS.replace("usr", "user");
     let network = ("network.weft", NETWORK);
     for word in
@@ -194,10 +195,10 @@ fn an_editor_is_told_what_is_wrong_and_what_a_name_means() {
     let (limits_uri, network_uri) = (client.uri("limits.weft"), client.uri("network.weft"));
     client.ask("textDocument/documentSymbol", json!({ "textDocument": { "uri": limits_uri } }));
     client.ask("textDocument/semanticTokens/full", json!({ "textDocument": { "uri": network_uri } }));
-    client.tell("textDocument/didSave", json!({ "textDocument": { "uri": limits_uri } }));
-    client.tell("textDocument/didClose", json!({ "textDocument": { "uri": limits_uri } }));
-    // What is on the disk counts again, where the fault still is.
-    assert_eq!(client.told()["diagnostics"][0]["code"], "W0205");
+    client.notify("textDocument/didSave", json!({ "textDocument": { "uri": limits_uri } }));
+    client.notify("textDocument/didClose", json!({ "textDocument": { "uri": limits_uri } }));
+    // The file on the disk counts again, and still has the fault.
+    assert_eq!(client.next_diagnostics()["diagnostics"][0]["code"], "W0205");
     let unknown = client.ask("textDocument/unheardOf", json!({}));
     assert_eq!(unknown["code"], -32601);
     let record = client.record.clone();
@@ -205,9 +206,9 @@ fn an_editor_is_told_what_is_wrong_and_what_a_name_means() {
     insta::assert_snapshot!("conversation", record);
 }
 
-/// What is offered must fit the place, and what only the disk knows must be among it.
+/// Completions would not fit the context, or lack names that are only on the disk.
 #[test]
-fn what_is_offered_fits_the_place() {
+fn completions_fit_the_context() {
     let folder = Folder::new();
     folder.write("limits.weft", LIMITS);
     let mut client = Client::start(&folder);
@@ -217,7 +218,7 @@ fn what_is_offered_fits_the_place() {
         version += 1;
         let (before, after) = text.split_once('|').expect("a cursor");
         let (uri, text) = (client.uri("network.weft"), format!("{before}{after}"));
-        client.tell(
+        client.notify(
             "textDocument/didChange",
             json!({ "textDocument": { "uri": uri, "version": version }, "contentChanges": [{ "text": text }] }),
         );
@@ -240,9 +241,9 @@ fn what_is_offered_fits_the_place() {
     assert_eq!(client.stop(), Some(0));
 }
 
-/// Formatting in an editor is `weft fmt`, and what it cannot format it leaves alone.
+/// Formatting in an editor would differ from `weft fmt`, or change a text with errors.
 #[test]
-fn formatting_is_that_of_the_command() {
+fn formatting_matches_weft_fmt() {
     let folder = Folder::new();
     let mut client = Client::start(&folder);
     let text = "create listener   l on tcp 'a:1';\n-- kept\nCREATE CLUSTER c TO 'b:1';\n";
@@ -265,9 +266,9 @@ fn formatting_is_that_of_the_command() {
     assert_eq!(client.stop(), Some(0));
 }
 
-/// An element of the library is not on the disk: an editor that is sent to it must find a file there.
+/// Library elements are not on the disk: an editor would be sent to a file that does not exist.
 #[test]
-fn a_library_element_can_be_looked_at() {
+fn library_element_definition_opens() {
     let folder = Folder::new();
     let mut client = Client::start(&folder);
     let text = "IMPORT 'library/elements/acl.weft';\nCREATE LISTENER l ON tcp 'a:1';\nCREATE CLUSTER k TO 'b:1';\n\

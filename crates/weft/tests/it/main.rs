@@ -1,4 +1,4 @@
-//! The one binary, from outside: real processes, real sockets, stock gRPC at both ends.
+//! The binary from outside: real processes, real sockets, stock gRPC at both ends.
 
 mod call_links;
 mod checksums;

@@ -10,7 +10,7 @@ CREATE FUNCTION seal (BYTES) RETURNS BYTES AS NATIVE 'aes_256_gcm_seal' WITH (ke
 CREATE FUNCTION open (BYTES) RETURNS BYTES INVERSE OF seal AS NATIVE 'aes_256_gcm_open' WITH (key_file = 'KEY');
 ";
 
-/// Where the key of a test is, and what it is.
+/// Writes the key of a test; returns its folder and the declarations that use it.
 fn with_key(key: &str) -> (Folder, String) {
     let folder = Folder::new();
     let path = folder.write_private("shop.key", key);
@@ -20,9 +20,9 @@ fn with_key(key: &str) -> (Folder, String) {
 
 const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
-/// What does not fit the room of a pass fails; a message that the protocol takes has to fit.
+/// A pass fails if its data exceeds the scratch space; a message of the protocol's size must fit.
 #[test]
-fn the_longest_messages_pass_several_functions() {
+fn longest_messages_pass_functions() {
     let (_keys, functions) = with_key(SECRET);
     let cart = Named::new("cart-1");
     let data = "data := req.payload";
@@ -32,7 +32,7 @@ fn the_longest_messages_pass_several_functions() {
     );
     let elements = ["compress", "decompress", "encrypt", "decrypt"];
     let test = Test::new(&elements, &[cart.serve()], &stages, &functions);
-    // Bytes that do not get smaller, with room in the message for the names around them.
+    // Incompressible bytes, with room in the message for the names around them.
     let payload: Vec<u8> = (0..(4 << 20) - 4096_u64).map(|n| weft_core::hash::hash_word(n) as u8).collect();
     runtime().block_on(async {
         let mut client = test.client().await;
@@ -49,9 +49,9 @@ fn the_longest_messages_pass_several_functions() {
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// What a server reads must not be what the client wrote, and a call without a token must not reach it.
+/// The server would read the client's plain text, or a call without a token would reach it.
 #[test]
-fn payloads_are_sealed_and_tokens_are_needed() {
+fn payload_sealing_needs_token() {
     let (keys, functions) = with_key(SECRET);
     let token_key = keys.write_private("token.key", "0123456789abcdef0123456789abcdef\n");
     let functions = format!(
@@ -89,14 +89,14 @@ fn payloads_are_sealed_and_tokens_are_needed() {
         assert_ne!(sealed[0], sealed[1], "two messages under one nonce");
     });
     let status = output(weft(&test.folder).args(["status", "--json", "--admin", &test.node.admin]));
-    let told = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert!(!told.contains(SECRET) && !told.contains("0123456789abcdef"), "{told}");
+    let printed = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(!printed.contains(SECRET) && !printed.contains("0123456789abcdef"), "{printed}");
     assert_eq!(test.node.stop(), Some(0));
 }
 
-/// A machine without the key must say so before it takes a call, and a check on a laptop must not need it.
+/// A machine without the key would accept calls, or a check on a laptop would need the key.
 #[test]
-fn without_its_key_a_network_is_checked_and_not_run() {
+fn missing_key_checks_but_does_not_run() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -113,6 +113,6 @@ CREATE CHAIN shop ON frontend -> cart AS encrypt (seal = seal, data := req.paylo
     assert!(String::from_utf8_lossy(&check.stderr).contains("W0504"), "{check:?}");
     let run = output(weft(&folder).arg("run").arg(&program).args(["--admin", "127.0.0.1:0"]));
     assert_eq!(run.status.code(), Some(3));
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(told.contains("the environment has no variable `WEFT_TEST_NO_SUCH_KEY`"), "{told}");
+    let printed = String::from_utf8_lossy(&run.stderr);
+    assert!(printed.contains("the environment has no variable `WEFT_TEST_NO_SUCH_KEY`"), "{printed}");
 }

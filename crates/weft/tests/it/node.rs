@@ -1,4 +1,4 @@
-//! A `weft run` of a test's own, and a shop behind it.
+//! Starts `weft run` for a test, with a shop behind it.
 
 use shop::pb::cart_server::{Cart, CartServer};
 use std::fs;
@@ -30,7 +30,7 @@ impl Folder {
         path
     }
 
-    /// A file that its owner alone may read, as that of a key.
+    /// Writes a file that only its owner may read, such as a key.
     pub(crate) fn write_private(&self, name: &str, text: &str) -> PathBuf {
         let path = self.write(name, text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
@@ -48,7 +48,7 @@ pub(crate) fn shop_proto() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop/proto/cart.proto")
 }
 
-/// A command of the binary under test, with a runtime folder of its own for tokens.
+/// A command of the binary under test, with its own runtime folder for tokens.
 pub(crate) fn weft(folder: &Folder) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.env("XDG_RUNTIME_DIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
@@ -60,13 +60,13 @@ pub(crate) fn output(command: &mut Command) -> Output {
     command.output().expect("the binary can be started")
 }
 
-/// A running node. It is ended with the test.
+/// A running node. Dropping this value ends it.
 pub(crate) struct Node {
     child: Child,
-    /// Where the first listener is.
+    /// The address of the first listener.
     pub(crate) listener: String,
     pub(crate) admin: String,
-    /// What the node says after its first line, once it has ended.
+    /// The node's messages after the first line, once it has ended.
     talk: Option<JoinHandle<String>>,
 }
 
@@ -76,7 +76,8 @@ impl Node {
         Self::start_as(weft(folder), program, args)
     }
 
-    /// The same, by a command that ends with the binary. Where its standard output goes, the command says.
+    /// As [`Node::start`], with a command whose last arguments run the binary. The command decides where standard
+    /// output goes.
     pub(crate) fn start_as(mut command: Command, program: &Path, args: &[&str]) -> Self {
         command.arg("run").arg(program).args(["--admin", "127.0.0.1:0", "--table", "never"]).args(args);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the binary can be started");
@@ -115,12 +116,12 @@ impl Node {
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
     }
 
-    /// Asks the node to stop, and waits until it has: its exit status.
+    /// Stops the node and waits for its end; returns its exit status.
     pub(crate) fn stop(self) -> Option<i32> {
         self.stop_and_hear().0
     }
 
-    /// The same, with what the node said since its first line.
+    /// As [`Node::stop`]; also returns the node's messages after the first line.
     pub(crate) fn stop_and_hear(mut self) -> (Option<i32>, String) {
         self.signal("TERM");
         let status = self.child.wait().expect("the node is ours").code();
@@ -128,18 +129,18 @@ impl Node {
         (status, talk)
     }
 
-    /// Sends a signal to it.
+    /// Sends a signal to the node.
     pub(crate) fn signal(&self, name: &str) {
         send(name, self.child.id());
     }
 
-    /// Waits until the node has ended by itself: its exit status, and what it said since its first line.
+    /// Waits until the node ends on its own; returns its exit status, and its messages after the first line.
     pub(crate) fn await_end(mut self) -> (Option<i32>, String) {
         let talk = self.talk.take().expect("it was started").join().expect("no panic");
         (self.child.wait().expect("the node is ours").code(), talk)
     }
 
-    /// What the node wrote to its standard output, which must have been piped. Reads on until it has ended.
+    /// Reads the node's standard output, which must be piped, until the node ends.
     pub(crate) fn take_stdout(&mut self) -> JoinHandle<String> {
         let mut stdout = self.child.stdout.take().expect("it is piped");
         std::thread::spawn(move || {
@@ -163,19 +164,19 @@ pub(crate) fn send(signal: &str, to: u32) {
     assert!(done.expect("kill is there").success());
 }
 
-/// Whether the tests were begun with a signal ignored, as `nohup` does: what they start then ignores it, too.
+/// Whether this process ignores a signal, as under `nohup`: its children then ignore it, too.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it is told");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it is reported");
     u64::from_str_radix(mask.trim(), 16).expect("a mask") >> (signal - 1) & 1 == 1
 }
 
-/// A runtime for one thread.
+/// A runtime with one thread.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// A cart server of the test's own in this process: its address. It ends with the process.
+/// Serves a cart in this process until the process ends; returns its address.
 pub(crate) fn serve(cart: impl Cart) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -189,7 +190,7 @@ pub(crate) fn serve(cart: impl Cart) -> String {
     receive.recv().expect("the server starts")
 }
 
-/// A shop server in this process: its address. It ends with the process.
+/// Serves a shop in this process until the process ends; returns its address.
 pub(crate) fn shop_server(name: &str) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     let name = name.to_owned();

@@ -1,14 +1,14 @@
-//! The order that a chain runs in, on a node.
+//! The order of a chain's elements on a node.
 
 use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use shop::pb::CartRequest;
 use shop::pb::cart_client::CartClient;
 use std::path::Path;
 
-/// More than what a rate must have been seen for.
+/// More calls than the minimum for a measured rate.
 const CALLS: usize = 1200;
 
-/// Every second call is refused, and its user counted; what is dear comes first, and only `strict` insists on that.
+/// Refuses every second call and counts its user. The expensive element comes first, and only `strict` insists on that.
 fn program(server: &str, level: &str) -> String {
     format!(
         "CREATE TYPE cart FROM PROTO 'cart.proto';
@@ -31,9 +31,9 @@ END;
     )
 }
 
-/// What was measured decides about the order from the next update on, and neither state nor counts get lost by it.
+/// Measurements would not change the order at the next update, or the update would lose state or counters.
 #[test]
-fn an_update_runs_the_order_that_its_counters_ask_for() {
+fn update_reorders_by_counters() {
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
         reorder(&server, workers);
@@ -58,7 +58,7 @@ fn reorder(server: &str, workers: &str) {
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
     assert!(explained.contains("guard -> heavy   measured "), "{explained}");
     assert!(explained.contains("ns ending 50 %, heavy"), "{explained}");
-    // The rows of the table are those of both versions, under the instance's name.
+    // The table's rows belong to both versions, under the instance's name.
     let gone = folder.write("gone.weft", &program(server, "strict").replace("guard;", "guard AS other;"));
     let dropped = apply(&folder, &node, &gone)["dropped"].clone();
     assert_eq!(dropped, serde_json::json!([{ "what": "table shop.guard.seen", "rows": 2 }]));
@@ -71,7 +71,7 @@ fn apply(folder: &Folder, node: &Node, file: &Path) -> serde_json::Value {
     serde_json::from_slice(&done.stdout).expect("one JSON object")
 }
 
-/// The elements of the current version in their order, and how many calls reached each.
+/// The elements of the current version in order, with the number of calls that reached each.
 fn elements(folder: &Folder, node: &Node) -> Vec<(String, u64)> {
     let done = output(weft(folder).args(["status", "--json", "--admin", &node.admin]));
     let status: serde_json::Value = serde_json::from_slice(&done.stdout).expect("one JSON object");
@@ -84,7 +84,7 @@ fn elements(folder: &Folder, node: &Node) -> Vec<(String, u64)> {
     current["elements"].as_array().expect("a list").iter().map(element).collect()
 }
 
-/// Calls of two users in turn, one of whom is refused.
+/// Makes calls of two users in turn, of which one is refused.
 fn call(node: &Node) {
     let runtime = runtime();
     runtime.block_on(async {
@@ -100,7 +100,7 @@ fn call(node: &Node) {
     });
 }
 
-/// Elements that only look as if they could change places: what they do, the stages, a request, and how it ends.
+/// Elements that only seem to be swappable: their code, the stages, a request, and its outcome.
 const KEPT: [(&str, &str, &str); 3] = [
     (
         "a member of a oneof that another displaces",
@@ -137,10 +137,10 @@ CREATE ELEMENT c ON rpc AS ON REQUEST SET header['x-c'] = 'c'; END;",
     ),
 ];
 
-/// A plan that lets a call pass which the written order refuses, or a filter between two elements that changes what the
-/// second one sees, would make a policy mean something else than it says.
+/// A policy would change its meaning: a plan would admit a call that the written order refuses, or a filter between two
+/// elements would change the second one's input.
 #[test]
-fn chains_mean_the_same_planned_and_cut() {
+fn planned_and_cut_chains_agree() {
     let server = shop_server("cart-1");
     for (what, elements, wanted) in KEPT {
         for stages in ["a -> b -> c", "a -> b -> c; ORDER a BEFORE b; ORDER b BEFORE c", "a -> f -> b -> c"] {

@@ -1,4 +1,4 @@
-//! `weft run` with ports: two namespaces that reach each other through a program and no other way.
+//! `weft run` with ports: two namespaces that reach each other only through a program.
 
 use crate::node::{Folder, Node, output, weft};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use weft_io::packet::{Device as _, QueueId};
 
 const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-/// Nothing on it gets through.
+/// The program blocks this port.
 const CLOSED: u16 = 9_999;
 /// More than all windows and rings hold.
 const STREAM_BYTES: usize = 16 << 20;
@@ -56,13 +56,13 @@ struct World {
 }
 
 impl World {
-    /// Three namespaces; None, and a word of it, where the machine does not let us have them.
+    /// Three namespaces; None, with a message, if the machine does not allow them.
     fn bare() -> Option<Self> {
         let make = || Namespace::make().inspect_err(|error| eprintln!("skipped: {error}")).ok();
         Some(Self { a: make()?, middle: make()?, b: make()? })
     }
 
-    /// The same, with a pair of devices from the middle to each end.
+    /// As [`World::bare`], with a pair of devices from the middle to each end.
     fn new() -> Option<Self> {
         let world = Self::bare()?;
         for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
@@ -74,28 +74,28 @@ impl World {
 
     /// Joins an end and the middle.
     fn pair(&self, end: &Namespace, name: &str, inner: &str) {
-        within(&self.middle, || {
+        run_in(&self.middle, || {
             interface::make_veth(inner, name, Some(end)).expect("root may");
             interface::set_up(inner, true).expect("it is there");
         });
     }
 
-    /// Gives addresses to the devices of the ends, which are there.
+    /// Assigns addresses to the devices of the ends.
     fn give_addresses(&self) {
         for (end, name, address) in [(&self.a, "a", ADDRESS_A), (&self.b, "b", ADDRESS_B)] {
-            within(end, || {
+            run_in(end, || {
                 interface::add_address(name, IpAddr::V4(address), 24).expect("root may");
                 interface::set_up(name, true).expect("it is there");
             });
         }
     }
 
-    /// XDP knows of no checksum that is still to be finished.
+    /// Turns off checksum offload: XDP passes unfinished checksums.
     fn finish_checksums(&self) {
         for (end, name) in [(&self.a, "a"), (&self.b, "b")] {
-            // Some cannot be changed on some kernels.
+            // Some features cannot be changed on some kernels.
             let off = |feature: &Feature| drop(interface::set_feature(name, *feature, false));
-            within(end, || Feature::ALL.iter().for_each(off));
+            run_in(end, || Feature::ALL.iter().for_each(off));
         }
     }
 
@@ -104,20 +104,20 @@ impl World {
     }
 
     fn run_on(&self, folder: &Folder, program: &Path, workers: &str) -> Node {
-        within(&self.middle, || Node::start(folder, program, &["--seed", "1", "--workers", workers]))
+        run_in(&self.middle, || Node::start(folder, program, &["--seed", "1", "--workers", workers]))
     }
 
     fn apply(&self, folder: &Folder, node: &Node, text: &str) {
         let mut apply = weft(folder);
         apply.args(["apply", "--admin", &node.admin]).arg(folder.write("applied.weft", text));
-        let done = within(&self.middle, || output(&mut apply));
+        let done = run_in(&self.middle, || output(&mut apply));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
     fn query(&self, folder: &Folder, node: &Node, text: &str) -> String {
         let mut query = weft(folder);
         query.args(["query", "--admin", &node.admin, "-o", "json", text]);
-        let done = within(&self.middle, || output(&mut query));
+        let done = run_in(&self.middle, || output(&mut query));
         assert!(done.status.success(), "{text}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
@@ -125,17 +125,17 @@ impl World {
     fn status(&self, folder: &Folder, node: &Node) -> Value {
         let mut status = weft(folder);
         status.args(["status", "--json", "--admin", &node.admin]);
-        let done = within(&self.middle, || output(&mut status));
+        let done = run_in(&self.middle, || output(&mut status));
         serde_json::from_slice(&done.stdout).expect("it is data")
     }
 }
 
-fn within<R: Send>(namespace: &Namespace, work: impl FnOnce() -> R + Send) -> R {
+fn run_in<R: Send>(namespace: &Namespace, work: impl FnOnce() -> R + Send) -> R {
     namespace.run(work).expect("root may")
 }
 
 fn udp(namespace: &Namespace, address: Ipv4Addr, port: u16) -> UdpSocket {
-    let socket = within(namespace, || UdpSocket::bind((address, port)).expect("it is free"));
+    let socket = run_in(namespace, || UdpSocket::bind((address, port)).expect("it is free"));
     socket.set_read_timeout(Some(WAIT)).expect("it is one");
     socket
 }
@@ -151,8 +151,8 @@ fn exchange(a: &UdpSocket, b: &UdpSocket, text: &[u8]) {
     assert_eq!(&buffer[..n], text);
 }
 
-/// Sends until something arrives: a router loses what it asks with.
-fn until_it_is_known(a: &UdpSocket, b: &UdpSocket) {
+/// Sends until a datagram arrives: a router loses the first ones while it resolves the neighbour.
+fn await_neighbours(a: &UdpSocket, b: &UdpSocket) {
     b.set_read_timeout(Some(Duration::from_millis(100))).expect("it is one");
     let (until, mut buffer) = (Instant::now() + WAIT, [0; 64]);
     while b.recv(&mut buffer).is_err() {
@@ -163,14 +163,14 @@ fn until_it_is_known(a: &UdpSocket, b: &UdpSocket) {
     b.set_read_timeout(Some(WAIT)).expect("it is one");
 }
 
-/// Byte `at` of a stream in which no two places look alike for long.
+/// Byte `at` of a stream that has no long repetitions.
 fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Sends a stream from A to B; how much arrived, and whether it is what was sent.
+/// Sends a stream from A to B; returns the number of received bytes, and whether they are right.
 fn transfer(world: &World) -> (usize, bool) {
-    let listener = within(&world.b, || TcpListener::bind((ADDRESS_B, 0)).expect("a port is free"));
+    let listener = run_in(&world.b, || TcpListener::bind((ADDRESS_B, 0)).expect("a port is free"));
     let to: SocketAddr = listener.local_addr().expect("it is bound");
     let receiver = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("it comes");
@@ -178,7 +178,7 @@ fn transfer(world: &World) -> (usize, bool) {
         stream.read_to_end(&mut bytes).expect("it arrives");
         (bytes.len(), bytes.iter().enumerate().all(|(at, found)| *found == byte(at)))
     });
-    let mut stream = within(&world.a, || TcpStream::connect_timeout(&to, WAIT).expect("B answers"));
+    let mut stream = run_in(&world.a, || TcpStream::connect_timeout(&to, WAIT).expect("B answers"));
     let bytes: Vec<u8> = (0..STREAM_BYTES).map(byte).collect();
     stream.write_all(&bytes).expect("B reads");
     drop(stream);
@@ -190,16 +190,16 @@ fn sum(list: &Value, number: &str, is_meant: impl Fn(&Value) -> bool) -> u64 {
     list.iter().filter(|one| is_meant(one)).map(|one| one[number].as_u64().expect("it is a number")).sum()
 }
 
-/// If this failed, a firewall would let through what it is to stop, or break what it is to let through; an update of
-/// its rules would not reach the frames; or nobody would see what it did.
+/// If this failed, a firewall would pass what it should stop, or damage what it should pass; an update of its rules
+/// would not reach the frames; or its counters would be wrong.
 #[test]
-fn two_namespaces_talk_through_a_program() {
+fn namespaces_talk_through_program() {
     talk_on("1");
 }
 
-/// As above, for who has more cores than one.
+/// As [`namespaces_talk_through_program`], for machines with several cores.
 #[test]
-fn two_namespaces_talk_through_a_program_on_four_workers() {
+fn namespaces_talk_on_four_workers() {
     talk_on("4");
 }
 
@@ -214,7 +214,7 @@ fn talk_on(workers: &str) {
         a.send_to(b"nobody hears this", (ADDRESS_B, CLOSED)).expect("it leaves");
     }
     exchange(&a, &b, b"still there");
-    // More than one packet holds: it comes in fragments, and none of what is closed may arrive.
+    // Longer than one packet: it arrives in fragments, and no fragment of a blocked one may arrive.
     let long = [7; 4_000];
     a.send_to(&long, (ADDRESS_B, CLOSED)).expect("it leaves");
     a.send_to(&long, b.local_addr().expect("it is bound")).expect("it leaves");
@@ -222,7 +222,7 @@ fn talk_on(workers: &str) {
     let (n, _) = b.recv_from(&mut buffer).expect("it arrives");
     assert_eq!(buffer[..n], long);
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
-    // What came behind it has arrived long since.
+    // Datagrams sent later have already arrived.
     stopped.set_nonblocking(true).expect("it is one");
     assert!(stopped.recv(&mut [0; 64]).is_err(), "it was to be stopped");
 
@@ -246,12 +246,12 @@ fn talk_on(workers: &str) {
     let other = folder.write("other.weft", &NETWORK.replace("'to_b'", "'to_c'"));
     let mut apply = weft(&folder);
     apply.args(["apply", "--admin", &node.admin]).arg(&other);
-    let refused = within(&world.middle, || output(&mut apply));
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && told.contains("W0502"), "{told}");
-    assert!(told.contains("it is on `to_b` there"), "{told}");
+    let refused = run_in(&world.middle, || output(&mut apply));
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && printed.contains("W0502"), "{printed}");
+    assert!(printed.contains("it is on `to_b` there"), "{printed}");
 
-    let metrics = within(&world.middle, || {
+    let metrics = run_in(&world.middle, || {
         let mut stream = TcpStream::connect(&node.admin).expect("it listens");
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("it reads");
@@ -288,7 +288,7 @@ CREATE CHAIN back ON PORT right -> left AS END;
 const FLOWS: usize = 64;
 const ROUNDS: u32 = 12;
 
-/// Datagrams of many flows to one port, a round at a time; each flow's arrive in order, and all of them.
+/// Sends datagrams of many flows to one port, in rounds; checks that those of each flow arrive completely and in order.
 fn send_rounds(senders: &[UdpSocket], to: &UdpSocket) {
     let address = to.local_addr().expect("it is bound");
     let mut next = std::collections::BTreeMap::new();
@@ -307,11 +307,11 @@ fn send_rounds(senders: &[UdpSocket], to: &UdpSocket) {
     assert_eq!(next.len(), senders.len());
 }
 
-/// If this failed, each worker would count for itself, a limit would let through as many times too much, or rules, an
-/// update or a link would reach one worker and not the others.
+/// If this failed, each worker would count on its own, so a limit would pass a multiple; or rules, an update or a link
+/// would not reach all workers.
 #[test]
-fn workers_count_in_one_table_and_follow_rules_and_links() {
-    // A veth pair has one queue for XDP: its port is one worker's, and the two ports are two workers'.
+fn workers_share_tables_and_rules() {
+    // A veth pair has one queue for XDP: its port belongs to one worker, and the two ports to two workers.
     for driver in ["packet", "xdp", "tap"] {
         for workers in ["1", "4"] {
             count_on(driver, workers);
@@ -363,7 +363,7 @@ fn count_on(driver: &str, workers: &str) {
     let ended = sum(&there["ends"], "packets", |end| end["element"] == "count");
     assert_eq!(ended, FLOWS as u64, "{status}");
 
-    // A link in front of the chains and one behind them: one worker has each.
+    // A link before the chains and one after them, on different workers.
     let links = "CREATE LINK slow ON PORT right RATE '100 Mbit/s' QUEUE fifo;
 CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
 ";
@@ -383,10 +383,10 @@ CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Who says the MTU and the address of a device that a node makes would get others, and who asks for XDP without copies
-/// would not know that there are some.
+/// A node's device would have another MTU or address than requested, or a user who requests zero copy would not learn
+/// that frames are copied.
 #[test]
-fn devices_are_as_their_ports_say_or_it_is_told() {
+fn device_mismatch_is_reported() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let text = "CREATE PORT new ON tap 'new0' WITH (mtu = 1300, mac = '02:00:00:00:0a:0a');
@@ -396,24 +396,24 @@ CREATE CHAIN through ON PORT new -> fast AS END;
 ";
     let program = folder.write("network.weft", text);
     let node = world.run(&folder, &program);
-    let (new, plain) = within(&world.middle, || {
+    let (new, plain) = run_in(&world.middle, || {
         let of = |name: &str| LinkState::of(name).expect("it is there");
         ((of("new0").mtu(), of("new0").mac()), of("plain0").mtu())
     });
     assert_eq!((new, plain), ((Some(1300), Some([2, 0, 0, 0, 10, 10])), Some(1500)));
-    let (_, said) = node.stop_and_hear();
-    assert!(said.contains("port `fast`: `to_a` cannot write into the node's memory itself"), "{said}");
+    let (_, log) = node.stop_and_hear();
+    assert!(log.contains("port `fast`: `to_a` cannot write into the node's memory itself"), "{log}");
 }
 
-/// Datagrams of a second and more, a millisecond apart: twice what the link takes.
+/// Datagrams for more than a second, a millisecond apart: twice the link's rate.
 const DATAGRAMS: usize = 1_300;
-/// Bytes on the wire of the last; each is a byte longer than the one behind it, which tells it from all others.
+/// Bytes on the wire of the last one; each is a byte longer than the next, which identifies it.
 const FRAME_BYTES: usize = 142;
 
-/// If this fails, a recording of a running link is not what happened there, and what is explained by it is wrong: each
-/// packet that arrived was sent by it, and none that it dropped has.
+/// If this fails, a recording of a running link is not what happened, and its explanations are wrong: the link must
+/// have sent each packet that arrived, and dropped none of them.
 #[test]
-fn a_link_of_a_running_node_is_recorded_as_it_is() {
+fn live_packet_link_is_recorded() {
     for workers in ["1", "4"] {
         let Some(world) = World::new() else { return };
         record_on(&world, workers);
@@ -440,7 +440,7 @@ fn record_on(world: &World, workers: &str) {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    // By then many wait, and CoDel has begun to count.
+    // By then many packets wait, and CoDel has begun to count.
     std::thread::sleep(Duration::from_millis(400));
     let ask = |args: &[&str], is_asked: bool| {
         let mut link = weft(&folder);
@@ -448,22 +448,23 @@ fn record_on(world: &World, workers: &str) {
         if is_asked {
             link.args(["--admin", &node.admin]);
         }
-        let done = within(&world.middle, || output(&mut link));
-        let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        (done.status.code(), told.into_owned(), said.into_owned())
+        let done = run_in(&world.middle, || output(&mut link));
+        let (printed, errors) =
+            (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        (done.status.code(), printed.into_owned(), errors.into_owned())
     };
     let file = folder.0.join("wan.rec").display().to_string();
-    let (status, told, said) = ask(&["record", "wan", "--for", "4s", "-o", &file, "--json"], true);
-    assert_eq!(status, Some(0), "{said}");
-    let told: Value = serde_json::from_str(&told).expect("it is data");
-    assert_eq!((told["missed"].as_u64(), told["ended"].as_str()), (Some(0), Some("time")), "{told}");
+    let (status, printed, errors) = ask(&["record", "wan", "--for", "4s", "-o", &file, "--json"], true);
+    assert_eq!(status, Some(0), "{errors}");
+    let printed: Value = serde_json::from_str(&printed).expect("it is data");
+    assert_eq!((printed["missed"].as_u64(), printed["ended"].as_str()), (Some(0), Some("time")), "{printed}");
     sender.join().expect("it sends");
     let seen = receiver.join().expect("it hears");
 
-    let (_, shown, said) = ask(&["show", &file, "--json"], false);
-    let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{said}"));
+    let (_, shown, errors) = ask(&["show", &file, "--json"], false);
+    let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{errors}"));
     let bytes = |packet: &Value| packet["bytes"].as_u64().expect("a number") as usize;
-    // The machine says a few things of its own.
+    // The machine sends some packets of its own.
     let is_ours = |packet: &&Value| (FRAME_BYTES..FRAME_BYTES + DATAGRAMS).contains(&bytes(packet));
     let ours: Vec<&Value> = shown["packets"].as_array().expect("a list").iter().filter(is_ours).collect();
     let waited = ours.iter().filter(|packet| packet["came_ns"].as_i64() < Some(0)).count();
@@ -475,17 +476,17 @@ fn record_on(world: &World, workers: &str) {
     let (sent, dropped) = (of("sent"), of("dropped"));
     assert_eq!(sent.len() + dropped.len(), ours.len(), "some wait still");
     assert!(dropped.iter().all(|bytes| !seen.contains(bytes)), "{dropped:?} against {seen:?}");
-    // A machine that is busy with other things may lose one behind the link.
+    // A busy machine may lose one after the link.
     let lost = sent.iter().filter(|bytes| !seen.contains(bytes)).count();
     assert!(dropped.len() > 5 && lost * 20 < sent.len(), "{} dropped, {lost} lost", dropped.len());
     let (_, listed, _) = ask(&["explain", &file, "--json"], false);
     let listed: Value = serde_json::from_str(&listed).expect("it is data");
     let first = listed[0]["packet"].as_u64().expect("a number").to_string();
-    let (_, told, _) = ask(&["explain", &file, &first], false);
-    assert!(told.contains("MARK OR DROP;") && told.contains("p.sojourn"), "{told}");
+    let (_, printed, _) = ask(&["explain", &file, &first], false);
+    assert!(printed.contains("MARK OR DROP;") && printed.contains("p.sojourn"), "{printed}");
 
-    let (status, _, said) = ask(&["record", "lan"], true);
-    assert!(status == Some(1) && said.contains("there is no link `lan`; the node has wan"), "{said}");
+    let (status, _, errors) = ask(&["record", "lan"], true);
+    assert!(status == Some(1) && errors.contains("there is no link `lan`; the node has wan"), "{errors}");
     assert!(!folder.0.join("lan.rec").exists());
     let few = udp(&world.a, ADDRESS_A, 0);
     let sender = std::thread::spawn(move || {
@@ -495,21 +496,20 @@ fn record_on(world: &World, workers: &str) {
         }
     });
     let args = ["record", "wan", "--for", "600ms", "--packets", "3", "-o", &file];
-    let (status, _, said) = ask(&args, true);
+    let (status, _, errors) = ask(&args, true);
     sender.join().expect("it sends");
     assert!(
-        status == Some(0) && said.contains("it was full: ") && said.contains("3 packets of link wan"),
-        "{said}"
+        status == Some(0) && errors.contains("it was full: ") && errors.contains("3 packets of link wan"),
+        "{errors}"
     );
     let (_, shown, _) = ask(&["show", &file], false);
     assert!(shown.contains("that came later were not recorded"), "{shown}");
     assert_eq!(node.stop(), Some(0));
 }
 
-/// If this fails, a queue that looks at headers looks at others than those of the packets that come to its link, or its
-/// recording does not say what it saw.
+/// If this fails, a queue reads headers of other packets than those at its link, or its recording has other values.
 #[test]
-fn a_queue_drops_by_a_field_of_a_header() {
+fn queue_drops_by_header_field() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let queue = "CREATE QUEUE picky AS
@@ -527,7 +527,7 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
     let mut record = weft(&folder);
     record.args(["link", "record", "wan", "--for", "1s", "-o", &file, "--admin", &node.admin]);
     let recorded = std::thread::scope(|scope| {
-        let recording = scope.spawn(|| within(&world.middle, || output(&mut record)));
+        let recording = scope.spawn(|| run_in(&world.middle, || output(&mut record)));
         std::thread::sleep(Duration::from_millis(400));
         for port in [7_000, 7_001, 7_000, 7_001] {
             a.send_to(&[1; 333], (ADDRESS_B, port)).expect("it leaves");
@@ -545,15 +545,18 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
     let listed: Value = serde_json::from_str(&ask(&["--json"])).expect("data");
     let dropped = listed.as_array().expect("a list");
     assert_eq!(dropped.len(), 2, "{listed}");
-    let told = ask(&[&dropped[0]["packet"].to_string()]);
+    let printed = ask(&[&dropped[0]["packet"].to_string()]);
     let is_value = |line: &str| line.trim().starts_with("udp.dst_port") && line.trim().ends_with("7001");
-    assert!(told.contains("IF udp.dst_port = 7001 THEN DROP") && told.lines().any(is_value), "{told}");
+    assert!(
+        printed.contains("IF udp.dst_port = 7001 THEN DROP") && printed.lines().any(is_value),
+        "{printed}"
+    );
     assert_eq!(node.stop(), Some(0));
 }
 
-/// If this fails, nothing ranks packets of a port: a short flow waits behind all of a long one, whatever its queue is.
+/// If this fails, packets of a port have no rank: a short flow waits behind all of a long one with any queue.
 #[test]
-fn a_short_flow_goes_in_front_of_a_long_one() {
+fn short_flow_goes_before_long_one() {
     const LONG: u8 = 250;
     const SHORT: u8 = 5;
     let Some(world) = World::new() else { return };
@@ -570,7 +573,7 @@ CREATE LINK wan ON PORT right RATE '4 Mbit/s' QUEUE srpt;
     let (long, short) = (udp(&world.a, ADDRESS_A, 0), udp(&world.a, ADDRESS_A, 0));
     let b = udp(&world.b, ADDRESS_B, 7_000);
     exchange(&long, &b, b"hello");
-    // Of the long one each takes two milliseconds, so the last would leave half a second after the first.
+    // Each packet of the long flow takes two milliseconds, so the last would leave half a second after the first.
     for _ in 0..LONG {
         long.send_to(&[1; 958], (ADDRESS_B, 7_000)).expect("it leaves");
     }
@@ -593,38 +596,40 @@ CREATE LINK wan ON PORT right RATE '4 Mbit/s' QUEUE srpt;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Whoever starts a firewall on a machine without its interfaces has to see which is missing, and a service manager
-/// that it is not the program's fault. One whose interface goes while it runs must not look as if it worked.
+/// A user must see which interface is missing, and a service manager that the program is not at fault. A node whose
+/// interface vanishes must not seem to work.
 #[test]
-fn a_device_that_is_not_there_is_the_machines_fault() {
+fn missing_device_is_machine_fault() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let run = |text: &str| {
         let mut run = weft(&folder);
         run.arg("run").arg(folder.write("network.weft", text)).args(["--admin", "127.0.0.1:0"]);
-        let done = within(&world.middle, || output(&mut run));
+        let done = run_in(&world.middle, || output(&mut run));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&NETWORK.replace("'to_b'", "'to_c'"));
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("port `right`") && told.contains("`to_c`") && told.contains("help: "), "{told}");
-    let (status, told) = run(&NETWORK.replace("'to_b'", "'to_b' WITH (namespace = 'no-such')"));
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("ip netns"), "{told}");
-    let (status, told) = run(&NETWORK.replace("packet 'to_b'", "memory"));
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("W0502") && told.contains("weft replay"), "{told}");
+    let (status, printed) = run(&NETWORK.replace("'to_b'", "'to_c'"));
+    assert_eq!(status, Some(3), "{printed}");
+    assert!(
+        printed.contains("port `right`") && printed.contains("`to_c`") && printed.contains("help: "),
+        "{printed}"
+    );
+    let (status, printed) = run(&NETWORK.replace("'to_b'", "'to_b' WITH (namespace = 'no-such')"));
+    assert_eq!(status, Some(3), "{printed}");
+    assert!(printed.contains("ip netns"), "{printed}");
+    let (status, printed) = run(&NETWORK.replace("packet 'to_b'", "memory"));
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(printed.contains("W0502") && printed.contains("weft replay"), "{printed}");
     let node = world.run(&folder, &folder.write("network.weft", NETWORK));
-    within(&world.middle, || interface::remove("to_b").expect("it is there"));
-    let (status, told) = node.await_end();
-    assert_eq!(status, Some(3), "{told}");
-    assert!(told.contains("port `right`: `to_b` has failed: No such device"), "{told}");
+    run_in(&world.middle, || interface::remove("to_b").expect("it is there"));
+    let (status, printed) = node.await_end();
+    assert_eq!(status, Some(3), "{printed}");
+    assert!(printed.contains("port `right`: `to_b` has failed: No such device"), "{printed}");
 }
 
-/// Who tries a program between two namespaces would have to make what is between them by hand, and to clean up behind
-/// the node.
+/// A user would have to create veth pairs by hand, and remove them after the node.
 #[test]
-fn a_node_makes_the_pairs_of_its_ports_and_takes_them_with_it() {
+fn node_creates_and_removes_veths() {
     let Some(world) = World::bare() else { return };
     let folder = Folder::new();
     let port = |name: &str, device: &str, end: &Namespace, address: Ipv4Addr| {
@@ -640,8 +645,8 @@ CREATE CHAIN back ON PORT right -> left AS END;
     let program =
         port("left", "to_a", &world.a, ADDRESS_A) + &port("right", "to_b", &world.b, ADDRESS_B) + chains;
     let program = folder.write("network.weft", &program);
-    let mtu = |namespace: &Namespace, name: &str| within(namespace, || interface::mtu(name).ok());
-    // Twice: nothing is left of the first in the way of the second.
+    let mtu = |namespace: &Namespace, name: &str| run_in(namespace, || interface::mtu(name).ok());
+    // Twice: leftovers of the first run would block the second.
     for _ in 0..2 {
         let node = world.run(&folder, &program);
         let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
@@ -656,24 +661,23 @@ CREATE CHAIN back ON PORT right -> left AS END;
             assert_eq!(mtu(namespace, name), None, "{name} is still there");
         }
     }
-    // What somebody else made is his, and it is told.
+    // A pair that existed before stays, and the node reports it.
     world.pair(&world.a, "eth0", "to_a");
     let node = world.run(&folder, &program);
-    let (status, said) = node.stop_and_hear();
+    let (status, log) = node.stop_and_hear();
     assert_eq!(status, Some(0));
-    assert!(said.contains("port `left`: `to_a` was there already") && !said.contains("`to_b` was"), "{said}");
+    assert!(log.contains("port `left`: `to_a` was there already") && !log.contains("`to_b` was"), "{log}");
     assert_eq!((mtu(&world.middle, "to_a"), mtu(&world.middle, "to_b")), (Some(1500), None));
 }
 
-/// A link whose interface goes would take the node with it, or lose what it was told to hold, without a word; and a
-/// queue could not be changed without an editor. With several workers, the queues of the device that came back would
-/// never be opened, or not all of them.
+/// A missing interface would end the node, or silently lose packets that the link should hold; and a queue could not be
+/// changed with a statement. With several workers, the queues of the returning device would not all be opened.
 #[test]
-fn a_link_without_its_device_holds_or_drops_and_says_so() {
+fn missing_device_holds_or_drops() {
     let folder = Folder::new();
     let drivers = [("packet", "1"), ("packet", "4"), ("xdp", "4")];
     for ((driver, workers), done) in drivers.into_iter().flat_map(|way| [(way, "HOLD"), (way, "DROP")]) {
-        // A new one: the ends of the other know the address of a device that is gone.
+        // A new world: in the other one, the ends know the address of a device that is gone.
         let Some(world) = World::new() else { return };
         let link = format!("CREATE LINK wan ON PORT right RATE '1 Mbit/s' QUEUE fifo ON FAILURE {done};");
         let network = NETWORK.replace("ON packet '", &format!("ON {driver} '"));
@@ -682,7 +686,7 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
         world.finish_checksums();
         let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 7_000));
         exchange(&a, &b, b"hello");
-        within(&world.middle, || interface::remove("to_b").expect("it is there"));
+        run_in(&world.middle, || interface::remove("to_b").expect("it is there"));
         let await_status = |is_meant: &dyn Fn(&Value, &Value) -> bool| {
             let until = Instant::now() + WAIT;
             loop {
@@ -697,22 +701,22 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
         let is_broken = |port: &Value, _: &Value| {
             port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is gone"))
         };
-        // One worker finds it first. When they are asked again, all know.
+        // One worker notices it first. At the next request all know.
         await_status(&is_broken);
         let known = await_status(&is_broken);
         let send = || assert_eq!(a.send_to(b"later", (ADDRESS_B, 7_000)).expect("it leaves"), 5);
         (0..3).for_each(|_| send());
         if done == "HOLD" {
-            // The machine has things of its own to say besides.
+            // The machine also sends packets of its own.
             let holds = |link: &Value| link["queued"].as_u64() >= Some(3);
             await_status(&|_, link| holds(link));
             let alter = "ALTER LINK wan USE QUEUE codel (target = '20 ms') KEEP PACKETS";
             let mut query = weft(&folder);
             query.args(["query", alter, "--admin", &node.admin, "-o", "json"]);
-            let altered = within(&world.middle, || output(&mut query));
-            let told: Value = serde_json::from_slice(&altered.stdout)
+            let altered = run_in(&world.middle, || output(&mut query));
+            let printed: Value = serde_json::from_slice(&altered.stdout)
                 .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&altered.stderr)));
-            assert!(told[0]["rows"][0][2].as_u64() >= Some(3), "{told}");
+            assert!(printed[0]["rows"][0][2].as_u64() >= Some(3), "{printed}");
             await_status(&|_, link| link["queue"] == "codel" && holds(link));
         } else {
             let status = await_status(&|_, link| link["dropped"]["device_gone"].as_u64() >= Some(3));
@@ -724,19 +728,19 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
         }
         drop(b);
         world.pair(&world.b, "b", "to_b");
-        within(&world.b, || {
+        run_in(&world.b, || {
             interface::add_address("b", IpAddr::V4(ADDRESS_B), 24).expect("root may");
             interface::set_up("b", true).expect("it is there");
         });
         let back = await_status(&|port, link| port["broken"].is_null() && link["queued"] == 0);
-        // Of CoDel, what has waited for so long leaves all the same while it is only one burst.
+        // CoDel sends even packets that waited this long, as long as they are one burst.
         let sent = back["packets"]["ports"][1]["sent"].as_u64().expect("a number");
         let flows: Vec<_> = (0..FLOWS).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
         for flow in &flows {
             flow.send_to(b"again", (ADDRESS_B, 7_000)).expect("it leaves");
         }
         await_status(&|port, _| port["sent"].as_u64() >= Some(sent + FLOWS as u64));
-        // What the other end sends comes in at all queues, too.
+        // The other end's packets come in at all queues, too.
         let received = back["packets"]["ports"][1]["received"].as_u64().expect("a number");
         let others: Vec<_> = (0..FLOWS).map(|_| udp(&world.b, ADDRESS_B, 0)).collect();
         for other in &others {
@@ -744,20 +748,20 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
         }
         await_status(&|port, _| port["received"].as_u64() >= Some(received + FLOWS as u64));
         assert!(sent >= if done == "HOLD" { 4 } else { 1 }, "{back}");
-        // It looks what there is to say ten times a second.
+        // The log is written ten times a second.
         std::thread::sleep(Duration::from_millis(500));
-        let (status, told) = node.stop_and_hear();
-        assert_eq!(status, Some(0), "{told}");
+        let (status, printed) = node.stop_and_hear();
+        assert_eq!(status, Some(0), "{printed}");
         let kept = if done == "HOLD" { "held" } else { "dropped" };
-        assert!(told.contains("port `right`: `to_b` is gone") && told.contains(kept), "{told}");
-        assert!(told.contains("`to_b` is back"), "{told}");
+        assert!(printed.contains("port `right`: `to_b` is gone") && printed.contains(kept), "{printed}");
+        assert!(printed.contains("`to_b` is back"), "{printed}");
     }
 }
 
-/// Setting an interface, or the other end of its pair, down and up again would lose what a link was told to hold, or
-/// have it counted as what the device cannot carry.
+/// An interface, or its peer, that goes down and up again would lose packets that the link should hold, or count them
+/// as too long for the device.
 #[test]
-fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
+fn down_device_holds_or_drops() {
     let folder = Folder::new();
     let drivers =
         [("packet", "1", "to_b"), ("packet", "4", "to_b"), ("xdp", "1", "to_b"), ("packet", "1", "b")];
@@ -782,10 +786,10 @@ fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
             }
         };
         let at = if end == "b" { &world.b } else { &world.middle };
-        let set_up = |is_up| within(at, || interface::set_up(end, is_up).expect("it is there"));
+        let set_up = |is_up| run_in(at, || interface::set_up(end, is_up).expect("it is there"));
         let send = |text: &[u8]| a.send_to(text, (ADDRESS_B, 7_000)).expect("it leaves");
         set_up(false);
-        // What leaves before anybody has looked is not lost either.
+        // Packets that leave before the node notices are not lost either.
         send(b"first");
         await_status(&|port, _| port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is down")));
         for _ in 0..3 {
@@ -797,7 +801,7 @@ fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
             await_status(&|_, link| link["dropped"]["device_gone"].as_u64() >= Some(3))
         };
         assert!(status["packets"]["ports"][1]["dropped"]["refused_out"].is_null(), "{status}");
-        // It looks twice a second what there is to say.
+        // The log is written twice a second.
         std::thread::sleep(Duration::from_millis(600));
         set_up(true);
         await_status(&|port, link| port["broken"].is_null() && link["queued"] == 0);
@@ -816,17 +820,17 @@ fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
             assert!(next == "again" || driver == "xdp" && next == "first" && receive() == "again", "{next}");
         }
         std::thread::sleep(Duration::from_millis(600));
-        let (status, told) = node.stop_and_hear();
-        assert_eq!(status, Some(0), "{told}");
+        let (status, printed) = node.stop_and_hear();
+        assert_eq!(status, Some(0), "{printed}");
         let kept = if done == "HOLD" { "held" } else { "dropped" };
-        assert!(told.contains(&format!("`to_b` is down: what is to leave is {kept}")), "{told}");
-        assert!(told.contains("`to_b` is back"), "{told}");
+        assert!(printed.contains(&format!("`to_b` is down: what is to leave is {kept}")), "{printed}");
+        assert!(printed.contains("`to_b` is back"), "{printed}");
     }
 }
 
-/// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.
+/// If this failed, packets to a capture port would be lost, or the end of an input capture would end the node.
 #[test]
-fn a_capture_that_is_read_ends_and_one_that_is_written_is_whole() {
+fn capture_ports_end_and_flush() {
     use weft_proto::capture::{LinkType, Packet, Style, Writer};
     let folder = Folder::new();
     let mut bytes = Vec::new();
@@ -869,9 +873,9 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
     }
 }
 
-/// A flow export would have addresses that nobody can read, and bytes of a marker that are lost.
+/// A flow export would have unreadable addresses, or lose bytes of a marker.
 #[test]
-fn rows_have_addresses_and_bytes_as_they_are_written() {
+fn rows_print_addresses_and_bytes() {
     use weft_proto::capture::{LinkType, Packet, Style, Writer};
     let folder = Folder::new();
     let mut bytes = Vec::new();
@@ -915,11 +919,11 @@ CREATE CHAIN c ON PORT past AS told; END;
     assert!(text.ends_with(" c.told.line mac=02:02:02:02:02:02 src=2001:db8::9 mark=ff07\n"), "{text}");
 }
 
-/// Frames would leave by a link that is down for as long as nobody looks.
+/// Frames would leave by a dead link until an operator notices.
 #[test]
-fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
+fn group_fails_over_to_next_port() {
     let Some(world) = World::new() else { return };
-    within(&world.middle, || {
+    run_in(&world.middle, || {
         interface::make_veth("spare", "other", None).expect("root may");
         interface::set_up("spare", true).expect("it is there");
         interface::set_up("other", true).expect("it is there");
@@ -935,7 +939,7 @@ fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
         (of["is_up"].as_bool().expect("it is one"), of["sent"].as_u64().expect("it is a number"))
     };
     assert!(member(0).0 && member(0).1 > 0 && member(1) == (true, 0));
-    within(&world.b, || interface::set_up("b", false).expect("it is there"));
+    run_in(&world.b, || interface::set_up("b", false).expect("it is there"));
     let until = Instant::now() + WAIT;
     while member(0).0 {
         assert!(Instant::now() < until, "nobody saw that the link is down");
@@ -948,9 +952,9 @@ fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
     }
 }
 
-/// A statement that two threads carry out adds twice, and one that does so beside a worker breaks its table.
+/// Two threads would execute a statement twice, or one of them would break a table beside its worker.
 #[test]
-fn what_elements_on_ports_have_written_is_changed_once_and_by_its_worker() {
+fn port_rows_change_once_on_owner() {
     let Some(world) = World::new() else { return };
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT left ON packet 'to_a';
@@ -975,7 +979,7 @@ CREATE CHAIN back ON PORT right -> left AS count; END;
         assert!(updated.contains("\"updated\":1,"), "{workers} workers: {updated}");
         let shown = query("SELECT n FROM there.count.hits WHERE src = '192.0.2.1'");
         assert!(shown.contains("\"rows\":[[6]]"), "{workers} workers: {shown}");
-        // While packets fill the table, statements empty it.
+        // Statements empty the table while packets fill it.
         let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
         let sender = std::thread::spawn({
             let socks: Vec<UdpSocket> = (0..64).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
@@ -995,13 +999,13 @@ CREATE CHAIN back ON PORT right -> left AS count; END;
 }
 
 fn mac_of(end: &Namespace, name: &str) -> String {
-    let mac = within(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
+    let mac = run_in(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Hosts that nobody has told where a router is would not find it, and whoever looks for a fault could not ping it.
+/// Hosts without a static entry would not find a router, and an operator could not ping it.
 #[test]
-fn hosts_find_a_router_by_what_its_station_says() {
+fn station_answers_for_router() {
     let Some(world) = World::new() else { return };
     let program = format!(
         "IMPORT 'library/elements/station.weft';
@@ -1020,14 +1024,14 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     );
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", &program));
-    // The router does not know where B is: what comes first asks for it, and waits for the answer.
+    // The router does not know B's address: the first packet triggers a request and waits for the answer.
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
     exchange(&a, &b, b"hello");
     exchange(&b, &a, b"and back");
     let on_v6 = |end: &Namespace, name: &str, address: Ipv6Addr| {
-        within(end, || {
+        run_in(end, || {
             interface::add_address(name, IpAddr::V6(address), 64).expect("root may");
-            // The kernel asks first whether anybody has it already.
+            // The kernel first probes whether the address is in use.
             let until = Instant::now() + WAIT;
             loop {
                 match UdpSocket::bind((address, 0)) {
@@ -1052,22 +1056,22 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     ] {
         assert!(known.contains(&format!(r#"["{ip}","{at}","{mac}"]"#)), "{ip} is at {mac}: {known}");
     }
-    // Who asks has the address of the device.
+    // The host has learned the address of the device.
     let neighbours =
-        within(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
+        run_in(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
     assert!(neighbours.contains(&mac_of(&world.middle, "to_a")), "{neighbours}");
-    // A neighbour that has become another, and says nothing of it, is found by the next question.
-    within(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
+    // The next request finds the new address of a neighbour, which did not announce it.
+    run_in(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
-    until_it_is_known(&a, &b);
+    await_neighbours(&a, &b);
     exchange(&a, &b, b"hello");
     assert_eq!(node.stop(), Some(0));
 }
 
-/// If this failed, what is too long for a link would be lost, and neither end would know why: a connection that begins
-/// would stop with its first long packet.
+/// If this failed, packets that are too long for a link would be lost without an error to the sender: a connection
+/// would stop at its first long packet.
 #[test]
-fn a_router_follows_the_mtu_of_its_links() {
+fn router_follows_link_mtu() {
     let Some(world) = World::new() else { return };
     let program = format!(
         "IMPORT 'library/elements/router.weft';
@@ -1082,16 +1086,16 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
         b = mac_of(&world.b, "b"),
         inner = mac_of(&world.middle, "to_b"),
     );
-    within(&world.middle, || interface::set_mtu("to_b", 1400).expect("root may"));
+    run_in(&world.middle, || interface::set_mtu("to_b", 1400).expect("root may"));
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", &program));
     let asked = "SELECT port, mtu FROM there.router.links ORDER BY port;";
     let links = world.query(&folder, &node, asked);
     assert!(links.contains("1500") && links.contains("1400"), "{links}");
 
-    // Without DF: the router cuts it.
+    // Without DF: the router fragments the packet.
     let discover = |how: &str| {
-        within(&world.a, || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", how).expect("root may"));
+        run_in(&world.a, || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", how).expect("root may"));
     };
     discover("1");
     let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
@@ -1100,18 +1104,18 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     a.send_to(&long, b.local_addr().expect("it is bound")).expect("it leaves");
     let (n, _) = b.recv_from(&mut buffer).expect("its fragments arrive");
     assert_eq!(buffer[..n], long);
-    // With it: its sender is told, and sends shorter ones.
+    // With DF: the sender gets an error, and sends shorter packets.
     discover("0");
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
 
-    // The MTU of a device changes.
-    within(&world.middle, || interface::set_mtu("to_b", 1300).expect("root may"));
+    // Change the MTU of a device.
+    run_in(&world.middle, || interface::set_mtu("to_b", 1300).expect("root may"));
     let until = Instant::now() + WAIT;
     while !world.query(&folder, &node, asked).contains("1300") {
         assert!(Instant::now() < until, "nobody saw that the MTU is another");
     }
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
-    // A router that an update brings knows them from the start.
+    // A router that an update adds knows the MTUs from the start.
     let other = program.replace("); END;", ") AS other; END;").replace(".router.", ".other.");
     world.apply(&folder, &node, &other);
     let links = world.query(&folder, &node, &asked.replace(".router.", ".other."));
@@ -1119,12 +1123,11 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Between hosts that hand each other packets of more than 64 KiB each of them would be lost, and a connection stand
-/// still.
+/// Hosts exchange merged packets of more than 64 KiB; each of them would be lost, and a connection would stop.
 #[test]
-fn packets_that_are_longer_than_ip_can_say_pass() {
+fn packets_over_64_kib_cross_ports() {
     let Some(world) = World::new() else { return };
-    let set = |end: &Namespace, name: &str| within(end, || interface::set_joined_max(name, 180_000));
+    let set = |end: &Namespace, name: &str| run_in(end, || interface::set_joined_max(name, 180_000));
     let can = [set(&world.a, "a"), set(&world.b, "b")].into_iter().find_map(Result::err);
     if let Some(error) = can {
         eprintln!("skipped: {error}");
@@ -1139,22 +1142,22 @@ fn packets_that_are_longer_than_ip_can_say_pass() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Packets that an interface joins for the host would be longer than the buffers of XDP, and lost; and an interface
-/// that stays without its offloads is slower for whoever has it next.
+/// Packets that an interface merges for the host would exceed the buffers of XDP, and be lost. An interface would stay
+/// slow without its offloads after the node ends.
 #[test]
-fn an_xdp_port_turns_off_what_it_cannot_have_and_on_again() {
+fn xdp_port_restores_offloads() {
     let Some(world) = World::new() else { return };
     world.finish_checksums();
-    let is_on = || within(&world.middle, || interface::has_feature("to_a", Feature::ReceiveMerging));
-    within(&world.middle, || {
+    let is_on = || run_in(&world.middle, || interface::has_feature("to_a", Feature::ReceiveMerging));
+    run_in(&world.middle, || {
         interface::set_feature("to_a", Feature::ReceiveMerging, true).expect("root may");
     });
     assert_eq!(is_on(), Some(true));
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", BY_XDP));
     assert_eq!(is_on(), Some(false));
-    let (status, said) = node.stop_and_hear();
-    assert!(status == Some(0) && said.contains("port `left`: `to_a` is an end of a pair"), "{said}");
+    let (status, log) = node.stop_and_hear();
+    assert!(status == Some(0) && log.contains("port `left`: `to_a` is an end of a pair"), "{log}");
     assert_eq!(is_on(), Some(true));
 }
 
@@ -1165,17 +1168,17 @@ CREATE CHAIN there ON PORT left -> right AS END;
 CREATE CHAIN back ON PORT right -> left AS END;
 ";
 
-/// If this failed, the flows of all queues but the first would go to the host, past all chains, and nobody would know.
+/// If this failed, flows of all queues but the first would silently go to the host, past all chains.
 #[test]
-fn an_xdp_port_has_all_queues_of_its_interface() {
+fn xdp_port_has_all_queues() {
     let Some(world) = World::bare() else { return };
     for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
         // Two queues each way, at both ends.
         let words = |name| [name, "numtxqueues", "2", "numrxqueues", "2"];
         let add = [&["link", "add"], &words(inner)[..], &["type", "veth", "peer", "name"], &words(name)];
-        let made = within(&world.middle, || output(Command::new("ip").args(add.concat())));
+        let made = run_in(&world.middle, || output(Command::new("ip").args(add.concat())));
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        within(&world.middle, || {
+        run_in(&world.middle, || {
             interface::set_up(inner, true).expect("it is there");
             interface::move_to(name, &end.as_fd()).expect("root may");
         });
@@ -1187,29 +1190,29 @@ fn an_xdp_port_has_all_queues_of_its_interface() {
         let node = world.run_on(&folder, &folder.write("network.weft", BY_XDP), workers);
         let senders: Vec<UdpSocket> = (0..FLOWS).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
         let to = udp(&world.b, ADDRESS_B, 0);
-        until_it_is_known(&senders[0], &to);
+        await_neighbours(&senders[0], &to);
         send_rounds(&senders, &to);
-        let (status, said) = node.stop_and_hear();
-        assert!(status == Some(0) && !said.contains("queues"), "{said}");
+        let (status, log) = node.stop_and_hear();
+        assert!(status == Some(0) && !log.contains("queues"), "{log}");
     }
-    // Who asks for fewer is told what that means.
+    // A port with fewer queues gets a warning.
     let folder = Folder::new();
     let fewer = BY_XDP.replace("'to_a'", "'to_a' WITH (queues = 1)");
     let node = world.run(&folder, &folder.write("network.weft", &fewer));
-    let (_, said) = node.stop_and_hear();
+    let (_, log) = node.stop_and_hear();
     let warning = "port `left`: it has 1 of the 2 queues of `to_a`: frames that come in on the others \
                    go to the host, and no chain sees them; leave `queues` out, which opens all";
-    assert!(said.contains(warning) && !said.contains("port `right`: it has"), "{said}");
+    assert!(log.contains(warning) && !log.contains("port `right`: it has"), "{log}");
 }
 
-/// If this failed, long packets would be lost with no word of why but a counter.
+/// If this failed, only a counter would show that long packets are lost.
 #[test]
-fn an_mtu_beyond_the_buffers_of_xdp_is_told_once() {
+fn xdp_mtu_too_large_is_logged_once() {
     let Some(world) = World::new() else { return };
     world.finish_checksums();
     let set = |mtu: u16| {
-        within(&world.a, || interface::set_mtu("a", mtu).expect("root may"));
-        within(&world.middle, || interface::set_mtu("to_a", mtu).expect("root may"));
+        run_in(&world.a, || interface::set_mtu("a", mtu).expect("root may"));
+        run_in(&world.middle, || interface::set_mtu("to_a", mtu).expect("root may"));
     };
     let long = "port `left`: the MTU of `to_a` is 9000, and the buffers of its XDP port are for one of 3818: \
                 longer packets do not come in, and count as `overrun`; lower the MTU \
@@ -1219,44 +1222,44 @@ fn an_mtu_beyond_the_buffers_of_xdp_is_told_once() {
     let folder = Folder::new();
     let program = folder.write("network.weft", BY_XDP);
     let node = world.run(&folder, &program);
-    let sender = within(&world.a, || PacketSocket::open("a", QueueId::default(), Options::default()));
+    let sender = run_in(&world.a, || PacketSocket::open("a", QueueId::default(), Options::default()));
     let (mut sender, mut pool) = (sender.expect("it is there"), Pool::new(PoolConfig::default()));
     let mut send = |bytes: usize| {
         let frame = [&[0xff; 12][..], &[0x88, 0xb5], &vec![7; bytes - 14]].concat();
         let mut frames = vec![pool.take_filled(&frame).expect("a buffer")];
         assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
     };
-    // The longest with two tags comes in, and one that is longer is counted.
-    let before = counted_at_left(&world, &folder, &node);
+    // The longest packet with two tags comes in, and a longer one is counted.
+    let before = left_port_counts(&world, &folder, &node);
     send(3818 + 22);
     send(3818 + 23);
     let until = Instant::now() + WAIT;
-    // Hosts send frames of their own meanwhile, but none as long.
+    // Hosts send other frames meanwhile, but none as long.
     let is_counted = |(arrived, overrun)| arrived > before.0 && overrun == before.1 + 1;
-    while !is_counted(counted_at_left(&world, &folder, &node)) {
-        assert!(Instant::now() < until, "{:?}", counted_at_left(&world, &folder, &node));
+    while !is_counted(left_port_counts(&world, &folder, &node)) {
+        assert!(Instant::now() < until, "{:?}", left_port_counts(&world, &folder, &node));
     }
     std::thread::sleep(Duration::from_millis(700));
-    let (_, said) = node.stop_and_hear();
-    assert_eq!(said.matches(long).count(), 1, "{said}");
-    // While it runs.
+    let (_, log) = node.stop_and_hear();
+    assert_eq!(log.matches(long).count(), 1, "{log}");
+    // At run time.
     set(1500);
     let node = world.run(&folder, &program);
     set(3000);
     std::thread::sleep(Duration::from_millis(1_500));
-    let (_, said) = node.stop_and_hear();
+    let (_, log) = node.stop_and_hear();
     let grown =
         "port `left`: the MTU of `to_a` is 3000, and the buffers of its XDP port are for one of 1770: ";
-    assert_eq!(said.matches(grown).count(), 1, "{said}");
-    assert!(said.contains("or start the node anew"), "{said}");
-    // With longer buffers it is well.
+    assert_eq!(log.matches(grown).count(), 1, "{log}");
+    assert!(log.contains("or start the node anew"), "{log}");
+    // With longer buffers there is no loss.
     let node = world.run(&folder, &program);
-    let (_, said) = node.stop_and_hear();
-    assert!(!said.contains("MTU"), "{said}");
+    let (_, log) = node.stop_and_hear();
+    assert!(!log.contains("MTU"), "{log}");
 }
 
-/// Packets that came in at the port `left`, and those that did not.
-fn counted_at_left(world: &World, folder: &Folder, node: &Node) -> (u64, u64) {
+/// The packets that arrived at the port `left`, and those that were dropped there.
+fn left_port_counts(world: &World, folder: &Folder, node: &Node) -> (u64, u64) {
     let status = world.status(folder, node);
     let ports = status["packets"]["ports"].as_array().expect("it is a list").clone();
     let left = ports.iter().find(|port| port["name"] == "left").expect("it is there");

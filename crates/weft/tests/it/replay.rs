@@ -1,4 +1,4 @@
-//! `weft replay`, from a program with the library's protocols to what Wireshark would show.
+//! `weft replay`, from a program with the library's protocols to a capture that Wireshark reads.
 
 use crate::node::{Folder, output, weft};
 use std::path::Path;
@@ -25,7 +25,7 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS hop -> dns; END;
 ";
 
-/// An element that takes packets out of a tunnel, with a new link header where the tunnel carries none.
+/// An element that takes packets out of a tunnel, and adds a link header if the tunnel carries none.
 fn opened(name: &str) -> String {
     format!(
         "CREATE ELEMENT {name} ON packet AS
@@ -76,7 +76,7 @@ pub(crate) fn capture(path: &Path, packets: &[Vec<u8>]) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
-/// A capture of packets and of when they came, in milliseconds.
+/// A capture of packets with their times, in milliseconds.
 fn capture_at(path: &Path, packets: impl IntoIterator<Item = (i64, Vec<u8>)>) {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
@@ -87,9 +87,9 @@ fn capture_at(path: &Path, packets: impl IntoIterator<Item = (i64, Vec<u8>)>) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
-/// If this failed, nobody could try a rule set against yesterday's traffic.
+/// If this failed, no user could test rules on old traffic.
 #[test]
-fn a_chain_is_tried_on_a_capture() {
+fn replay_runs_chain_on_capture() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let path = |name: &str| folder.0.join(name);
@@ -103,12 +103,12 @@ fn a_chain_is_tried_on_a_capture() {
         let out = path("out.pcapng").display().to_string();
         let done = replay(&["-o", "json", "--annotate", "--out", &out, "--backend", backend]);
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let elements: Vec<_> = told["elements"].as_array().into_iter().flatten().collect();
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements: Vec<_> = report["elements"].as_array().into_iter().flatten().collect();
         let counts = |name| elements.iter().map(|element| element[name].as_u64()).collect::<Vec<_>>();
         assert_eq!((counts("seen"), counts("dropped")), (vec![Some(3), Some(2)], vec![Some(1), Some(0)]));
-        assert_eq!(told["ports"][1]["out"], 2);
-        let files = told["ended"].as_array().into_iter().flatten().filter_map(|end| end["file"].as_str());
+        assert_eq!(report["ports"][1]["out"], 2);
+        let files = report["ended"].as_array().into_iter().flatten().filter_map(|end| end["file"].as_str());
         let files: Vec<_> = files.map(|file| file.rsplit('/').next().unwrap_or_default()).collect();
         assert_eq!(files, ["ipv4.weft", "edge.weft"]);
 
@@ -131,9 +131,10 @@ fn a_chain_is_tried_on_a_capture() {
     let queue = "CREATE QUEUE q AS LIMIT 1 PACKETS ON OVERFLOW DROP TAIL; END;";
     std::fs::write(&program, format!("{text}\n{queue}\nCREATE LINK thin ON PORT lan QUEUE q;\n"))
         .expect("ours");
-    let told = replay(&[]);
+    let report = replay(&[]);
     assert!(
-        told.status.success() && String::from_utf8_lossy(&told.stderr).contains("link `thin` holds nothing")
+        report.status.success()
+            && String::from_utf8_lossy(&report.stderr).contains("link `thin` holds nothing")
     );
     std::fs::write(&program, text).expect("ours");
     assert_eq!(replay(&["--chain", "core"]).status.code(), Some(2));
@@ -142,16 +143,15 @@ fn a_chain_is_tried_on_a_capture() {
     assert_eq!(replay(&[]).status.code(), Some(1));
     std::fs::remove_file(path("in.pcap")).expect("it is there");
     assert_eq!(replay(&[]).status.code(), Some(3));
-    // A node of this version carries calls alone, and must not look as if it carried packets.
+    // This version of the node only carries calls, and must not seem to carry packets.
     let done = output(weft(&folder).args(["run", "--admin", "127.0.0.1:0"]).arg(&program));
     assert_eq!(done.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
 }
 
-/// A script that reads the data would take part of a capture for all of it; and whoever captured on a PPP device would
-/// look for IP packets.
+/// A script would take a part of a capture for all of it; a user with a PPP capture would look for IP packets.
 #[test]
-fn what_a_capture_lacks_is_data_and_its_links_have_names() {
+fn json_reports_incomplete_capture() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON packet 'eth0';
@@ -167,29 +167,29 @@ CREATE CHAIN edge ON PORT wan AS all; END;
         std::fs::write(&input, bytes).expect("the folder is ours");
         let done =
             output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input).args(["-o", "json"]));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
-        (done.status.code(), told, String::from_utf8_lossy(&done.stderr).into_owned())
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        (done.status.code(), report, String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told, _) = replay(&bytes);
-    assert!(status == Some(0) && told["packets"] == 2 && told["broken"].is_null(), "{told}");
+    let (status, report, _) = replay(&bytes);
+    assert!(status == Some(0) && report["packets"] == 2 && report["broken"].is_null(), "{report}");
     // In the second packet, in the first, and in the header of the file.
     for (n, length) in [(1, bytes.len() - 3), (0, 24 + 16 + 3), (0, 24 + 3), (0, 24 - 3), (0, 8)] {
-        let (status, told, said) = replay(&bytes[..length]);
-        assert!(status == Some(0) && told["packets"] == n, "{length}: {told} {said}");
+        let (status, report, errors) = replay(&bytes[..length]);
+        assert!(status == Some(0) && report["packets"] == n, "{length}: {report} {errors}");
         let why = format!("the capture is cut short: it ends at byte {length}");
-        assert!(told["broken"].as_str().is_some_and(|told| told.starts_with(&why)), "{told}");
-        assert!(said.contains(&why), "{said}");
+        assert!(report["broken"].as_str().is_some_and(|report| report.starts_with(&why)), "{report}");
+        assert!(errors.contains(&why), "{errors}");
     }
     assert_eq!(replay(&[]).0, Some(1));
     let mut damaged = bytes.clone();
     damaged[24 + 16 + (bytes.len() - 24) / 2 - 16 + 8..][..4].fill(0xff);
-    let (status, told, said) = replay(&damaged);
-    assert!(status == Some(1) && told["packets"] == 1 && told["broken"].is_string(), "{told} {said}");
+    let (status, report, errors) = replay(&damaged);
+    assert!(status == Some(1) && report["packets"] == 1 && report["broken"].is_string(), "{report} {errors}");
 }
 
-/// Yesterday's traffic is often that of `tcpdump -i any`, of a loopback or of a tunnel.
+/// Many captures come from `tcpdump -i any`, from a loopback or from a tunnel.
 #[test]
-fn captures_without_link_headers_are_replayed_on_ports_of_frames_and_of_packets() {
+fn raw_ip_replays_on_both_port_kinds() {
     let folder = Folder::new();
     let ports = |kind: &str| {
         format!(
@@ -223,11 +223,11 @@ CREATE CHAIN edge ON PORT wan -> wan AS others; END;
             let mut replay = weft(&folder);
             replay.arg("replay").arg(program).arg("--in").arg(&input).arg("--out").arg(&out);
             let done = output(replay.args(["-o", "json"]));
-            let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(told["packets"] == 2 && told["refused"] == 0, "{name}: {told} {said}");
+            let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+            let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(report["packets"] == 2 && report["refused"] == 0, "{name}: {report} {errors}");
             let is_made_up = is_framed && link != 1;
-            assert_eq!(said.contains(&format!("is of {name}: at port `wan`")), is_made_up, "{said}");
+            assert_eq!(errors.contains(&format!("is of {name}: at port `wan`")), is_made_up, "{errors}");
             let link_bytes = if link == 1 { &packet(9, 9)[..14] } else { &[&[0; 12][..], &[8, 0]].concat() };
             let front: &[u8] = if is_framed { link_bytes } else { &[] };
             let left = std::fs::read(&out).expect("it was written");
@@ -236,7 +236,7 @@ CREATE CHAIN edge ON PORT wan -> wan AS others; END;
     }
 }
 
-/// An IPv4 frame with this ECN, and a checksum that is right.
+/// An IPv4 frame with this ECN, and a right checksum.
 fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[15] = ecn;
@@ -246,9 +246,9 @@ fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
     frame
 }
 
-/// Queues on the way would mark packets of a tunnel in vain: senders would not slow down (RFC 6040).
+/// Congestion marks on a tunnel's packets would be lost: senders would not slow down (RFC 6040).
 #[test]
-fn what_is_marked_on_its_way_through_a_tunnel_is_marked_behind_it() {
+fn tunnel_carries_ecn_marks_out() {
     let folder = Folder::new();
     let gateways = [
         (
@@ -291,27 +291,27 @@ CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
     }
 }
 
-/// A packet that is missing in what is told of each would be looked for in vain.
+/// The report of each packet would lack some packets.
 #[test]
-fn fragments_whose_first_never_came_are_told_of() {
+fn orphan_fragments_are_reported() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
-    let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
+    let (input, report) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
     let last = fragments(53, 1, 3_000, 1_480).pop().expect("there are three");
     capture(&input, &[packet(9, 9), last]);
     let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
+    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&report);
     assert_eq!(output(&mut replay).status.code(), Some(0));
-    let told = std::fs::read(&told).expect("it was written");
-    let told = String::from_utf8_lossy(&told).into_owned();
+    let report = std::fs::read(&report).expect("it was written");
+    let report = String::from_utf8_lossy(&report).into_owned();
     for wanted in ["weft: forward to lan", "weft: drop: the first fragment has not come"] {
-        assert!(told.contains(wanted), "{wanted}");
+        assert!(report.contains(wanted), "{wanted}");
     }
 }
 
-/// Who writes over a header by a fragment would be dropped, and nobody could say by what rule.
+/// A fragment that overwrites a header would be dropped without a rule's name.
 #[test]
-fn fragments_that_overlap_are_malformed_by_a_line_of_their_protocol() {
+fn overlapping_fragments_are_malformed() {
     // A datagram of 24 bytes in two fragments, of which the second begins 8 bytes before the first ends.
     let part = |offset: u16, more: u16| {
         let mut frame =
@@ -331,21 +331,22 @@ CREATE CHAIN edge ON PORT wan -> lan AS web; END;
 ";
     let program = folder.write("edge.weft", text);
     for backend in ["jit", "interp"] {
-        let told = replayed(&folder, &program, backend, &[part(0, 1), part(1, 0), part(2, 0)]);
-        assert_eq!(told["ports"][1]["out"], 1, "{told}");
+        let report = replayed(&folder, &program, backend, &[part(0, 1), part(1, 0), part(2, 0)]);
+        assert_eq!(report["ports"][1]["out"], 1, "{report}");
         let of_six = |end: &&serde_json::Value| {
             end["why"] == "malformed ipv6_fragment: overlaps another fragment, or ends where none may"
         };
-        let end = told["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is told");
+        let end =
+            report["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is reported");
         assert_eq!((&end["packets"], &end["file"]), (&2.into(), &"library/protocols/ipv6.weft".into()));
         assert!(end["line"].as_u64() > Some(60), "{end}");
-        assert_eq!(told["chains"][0]["packets"], 3, "those that overlap took the chain as well");
+        assert_eq!(report["chains"][0]["packets"], 3, "those that overlap took the chain as well");
     }
 }
 
-/// A fragment would be taken for one of a packet of minutes before, for captures are read many packets at a time.
+/// A fragment could be joined with a packet from minutes before, because captures are read in large batches.
 #[test]
-fn fragments_are_followed_in_the_time_of_the_capture() {
+fn fragments_expire_in_capture_time() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let input = folder.0.join("in.pcap");
@@ -353,13 +354,13 @@ fn fragments_are_followed_in_the_time_of_the_capture() {
     capture_at(&input, [(0, last), (300_000, first)]);
     let mut replay = weft(&folder);
     replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["-o", "json"]);
-    let told: serde_json::Value = serde_json::from_slice(&output(&mut replay).stdout).expect("it is JSON");
-    assert_eq!(lost_in(&told, ["the first fragment has not come"]), [1], "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&output(&mut replay).stdout).expect("it is JSON");
+    assert_eq!(drops_in(&report, ["the first fragment has not come"]), [1], "{report}");
 }
 
-/// The capture of yesterday's trouble would be gone, and there may be no other.
+/// A capture would be overwritten by its own replay, and there may be no copy.
 #[test]
-fn a_capture_is_not_written_over_as_it_is_read() {
+fn replay_refuses_output_onto_input() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
     let input = folder.0.join("wan.pcapng");
@@ -373,17 +374,18 @@ fn a_capture_is_not_written_over_as_it_is_read() {
     let of_file = all.iter().flat_map(|out| [vec!["--out", out], vec!["--annotate", "--out", out]]);
     for args in of_file.chain([vec!["--out-dir", folder.0.to_str().expect("it is a name")]]) {
         let done = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input).args(&args));
-        let told = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(2), "{args:?}: {told}");
+        let report = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {report}");
         assert!(
-            told.contains("would write over the capture that is read") && told.contains("help: name another")
+            report.contains("would write over the capture that is read")
+                && report.contains("help: name another")
         );
         assert_eq!(std::fs::read(&input).ok().as_deref(), Some(&*before), "{args:?}");
         assert!(!folder.0.join("lan.pcapng").exists(), "nothing is opened before");
     }
 }
 
-/// A datagram of UDP in fragments of so many bytes.
+/// A UDP datagram in fragments of this many bytes.
 pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
     let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();
     datagram.extend(((8 + payload) as u16).to_be_bytes());
@@ -392,7 +394,7 @@ pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) ->
     pieces(&packet(64, 1)[..34], &datagram, id, bytes)
 }
 
-/// What stands behind these headers in pieces of so many bytes.
+/// The payload after these headers, in pieces of this many bytes.
 fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>> {
     let fragment = |(nth, piece): (usize, &[u8])| {
         let is_followed = (nth + 1) * bytes < payload.len();
@@ -410,10 +412,10 @@ fn pieces(headers: &[u8], payload: &[u8], id: u16, bytes: usize) -> Vec<Vec<u8>>
     payload.chunks(bytes).enumerate().map(fragment).collect()
 }
 
-/// If this failed, rules about ports would not hold for large datagrams: all but the first part of what is closed would
-/// pass, or the first part of what is open would be taken for malformed.
+/// If this failed, rules about ports would not hold for large datagrams: later fragments of blocked ones would pass, or
+/// first fragments of permitted ones would count as malformed.
 #[test]
-fn rules_about_ports_hold_for_fragments() {
+fn port_rules_hold_for_fragments() {
     let folder = Folder::new();
     let program = NETWORK.replace("SET udp.dst_port = 5353;", "DROP;");
     let program = folder.write("edge.weft", &program);
@@ -422,7 +424,7 @@ fn rules_about_ports_hold_for_fragments() {
     let late = [&open[1], &open[2], &closed[2], &closed[0], &open[0], &closed[1]].map(Clone::clone);
     let mut over = open.clone();
     over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
-    // The ports are asked for by a condition, and again behind a change of headers.
+    // A condition reads the ports, and reads them again after a change of headers.
     let tagged = NETWORK
         .replace("SET udp.dst_port = 5353;", "DROP;")
         .replace(
@@ -433,31 +435,31 @@ fn rules_about_ports_hold_for_fragments() {
     let tagged = folder.write("tagged.weft", &tagged);
     for backend in ["jit", "interp"] {
         let replay = |packets: &[Vec<u8>]| replayed(&folder, &program, backend, packets);
-        let told = replayed(&folder, &tagged, backend, &late);
+        let report = replayed(&folder, &tagged, backend, &late);
         assert_eq!(
-            (&told["ports"][1]["out"], &told["elements"][2]["dropped"]),
+            (&report["ports"][1]["out"], &report["elements"][2]["dropped"]),
             (&3.into(), &3.into()),
-            "{told}"
+            "{report}"
         );
         for packets in [[open.clone(), closed.clone()].concat(), late.to_vec()] {
-            let told = replay(&packets);
+            let report = replay(&packets);
             assert_eq!(
-                (&told["ports"][1]["out"], &told["elements"][1]["dropped"]),
+                (&report["ports"][1]["out"], &report["elements"][1]["dropped"]),
                 (&3.into(), &3.into()),
-                "{told}"
+                "{report}"
             );
         }
-        let told = replay(&over);
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{told}");
-        let told = replay(&closed[1..]);
-        assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{told}");
+        let report = replay(&over);
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("overlap"), "{report}");
+        let report = replay(&closed[1..]);
+        assert!(report["ports"][1]["out"] == 0 && report.to_string().contains("first"), "{report}");
     }
 }
 
-/// What a packet carries stands behind its extension headers, which the first fragment alone has: a rule about it would
-/// drop that, and let all others pass.
+/// Only the first fragment has the extension headers before the payload: a payload rule would drop the first one and
+/// pass the others.
 #[test]
-fn rules_about_what_a_packet_carries_hold_for_all_its_fragments() {
+fn payload_rules_hold_for_fragments() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -468,7 +470,7 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
 ";
     let program = folder.write("edge.weft", program);
-    // Options for the destination, and UDP behind them.
+    // Destination options, followed by UDP.
     let datagram = |port: u8| {
         let behind = [&[17, 0, 1, 4, 0, 0, 0, 0, 4, 0x57, 0, port, 0, 72, 0x12, 0x34][..], &[0; 64]].concat();
         let piece = |(nth, piece): (usize, &[u8])| {
@@ -484,19 +486,18 @@ CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
     let (closed, open) = (datagram(53), datagram(80));
     assert_eq!(closed.len(), 3);
     for backend in ["jit", "interp"] {
-        let told = replayed(&folder, &program, backend, &[closed.clone(), open.clone()].concat());
+        let report = replayed(&folder, &program, backend, &[closed.clone(), open.clone()].concat());
         assert_eq!(
-            (&told["ports"][1]["out"], &told["elements"][0]["dropped"]),
+            (&report["ports"][1]["out"], &report["elements"][0]["dropped"]),
             (&3.into(), &3.into()),
-            "{told}"
+            "{report}"
         );
     }
 }
 
-/// If this failed, a capture of what leaves by two ports would go back in time, and whoever reads it would see answers
-/// before their questions.
+/// If this failed, a capture from two ports would go back in time, with answers before their requests.
 #[test]
-fn what_leaves_by_several_ports_is_in_the_order_of_its_times() {
+fn multi_port_output_is_in_time_order() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -508,15 +509,15 @@ CREATE CHAIN edge ON PORT wan -> lan AS parts; END;
     let out = folder.0.join("out.pcapng").display().to_string();
     let ttls: Vec<u8> = (1..=200).collect();
     capture_at(&input, ttls.iter().map(|ttl| (i64::from(*ttl), packet(*ttl, 53))));
-    told_of(&folder, &program, &input, &["--out", &out]);
+    replay_json(&folder, &program, &input, &["--out", &out]);
     let left: Vec<u8> = packets_in(out.as_ref()).iter().map(|packet| packet[14 + 8]).collect();
     assert_eq!(left, ttls);
 }
 
-/// If this failed, what is put between two headers would be malformed for whoever reads it: its checksum would be that
-/// of a header that does not yet say what stands behind it.
+/// If this failed, an inserted header would be malformed for every reader: its checksum would cover a header that does
+/// not yet have its final next-header field.
 #[test]
-fn sums_of_what_is_put_between_headers_hold() {
+fn inserted_header_checksums_hold() {
     let folder = Folder::new();
     let program = |sum: &str| {
         let text = format!(
@@ -533,13 +534,13 @@ CREATE CHAIN edge ON PORT wan -> lan AS enc -> look; END;
     };
     let packets = fragments(53, 1, 100, 200);
     for backend in ["jit", "interp"] {
-        let told = replayed(&folder, &program("bit(16) COMPUTED (checksum(header))"), backend, &packets);
-        assert_eq!(told["ports"][1]["out"], 1, "{told}");
-        // Nobody asks what a sum over the payload says on the way through: it is the capture that has to hold it.
+        let report = replayed(&folder, &program("bit(16) COMPUTED (checksum(header))"), backend, &packets);
+        assert_eq!(report["ports"][1]["out"], 1, "{report}");
+        // No element reads the sum over the payload: only the capture shows it.
         let (program, input) =
             (program("bit(16) COMPUTED (checksum(header, payload))"), folder.0.join("in.pcap"));
         let out = folder.0.join("out.pcap").display().to_string();
-        told_of(&folder, &program, &input, &["--out", &out, "--backend", backend]);
+        replay_json(&folder, &program, &input, &["--out", &out, "--backend", backend]);
         let frame = &packets_in(out.as_ref())[0];
         assert_eq!((&frame[12..16], sum(&frame[14..])), (&[0x88, 0xb5, 0, 7][..], 0xffff), "{backend}");
     }
@@ -555,14 +556,14 @@ pub(crate) fn packets_in(path: &Path) -> Vec<Vec<u8>> {
     packets
 }
 
-/// What `weft replay` tells of these packets.
+/// The JSON report of `weft replay` for these packets.
 fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> serde_json::Value {
     let path = folder.0.join("in.pcap");
     capture(&path, packets);
-    told_of(folder, program, &path, &["--backend", backend])
+    replay_json(folder, program, &path, &["--backend", backend])
 }
 
-/// As [`replayed`], with each packet in what is made of it and its number.
+/// As [`replayed`], with each packet encapsulated by a function that gets it and its number.
 fn replayed_in(
     folder: &Folder,
     program: &Path,
@@ -574,8 +575,13 @@ fn replayed_in(
     replayed(folder, program, backend, &packets)
 }
 
-/// What a replay of a capture that is there tells as data.
-pub(crate) fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
+/// The JSON report of a replay of an existing capture.
+pub(crate) fn replay_json(
+    folder: &Folder,
+    program: &Path,
+    capture: &Path,
+    args: &[&str],
+) -> serde_json::Value {
     let mut replay = weft(folder);
     replay.arg("replay").arg(program).arg("--in").arg(capture);
     let done = output(replay.args(["-o", "json"]).args(args));
@@ -583,7 +589,7 @@ pub(crate) fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&
     serde_json::from_slice(&done.stdout).expect("it is data")
 }
 
-/// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: in VXLAN the whole frame, else its packet alone.
+/// A frame in a tunnel from 192.0.2.1 to 192.0.2.2: VXLAN carries the whole frame, others its packet.
 fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
     let udp = |port: u16, header: &[u8], inside: &[u8]| {
         let length = (8 + header.len() + inside.len()) as u16;
@@ -612,10 +618,10 @@ fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
     outside
 }
 
-/// If this failed, rules about what tunnels carry would hold for the first part of a large datagram alone; or a part in
-/// one tunnel would be taken for one of another, so that who has a tunnel could open a way for who has not.
+/// If this failed, rules about tunnelled packets would hold only for the first fragment of a datagram; or fragments of
+/// two tunnels would be mixed, so that the user of one could open a path for another.
 #[test]
-fn rules_about_ports_hold_for_fragments_in_tunnels() {
+fn port_rules_hold_in_tunnels() {
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -636,7 +642,7 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
     {
         let put_in = |number, frame: &[u8]| tunnelled(by, number, frame);
         let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &put_in);
-        let told = replay(&[
+        let report = replay(&[
             (7, &open[1]),
             (7, &closed[0]),
             (7, &open[2]),
@@ -644,29 +650,29 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
             (7, &open[0]),
             (7, &closed[1]),
         ]);
-        let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);
-        assert_eq!(passed, (&3.into(), &3.into()), "{by}: {told}");
+        let passed = (&report["ports"][1]["out"], &report["elements"][0]["dropped"]);
+        assert_eq!(passed, (&3.into(), &3.into()), "{by}: {report}");
         let mut over = open.clone();
         over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
-        let told = replay(&[(7, &over[0]), (7, &over[1]), (7, &over[2])]);
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{by}: {told}");
+        let report = replay(&[(7, &over[0]), (7, &over[1]), (7, &over[2])]);
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("overlap"), "{by}: {report}");
         if by != "ipip" {
-            let told = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
-            assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{by}: {told}");
+            let report = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
+            assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{by}: {report}");
         }
-        // All of what a tunnel carries in fragments of its own has the ports, too.
+        // A packet that the tunnel itself fragments also has the ports.
         let whole = tunnelled(by, 7, &fragments(53, 3, 2_990, 3_000)[0]);
-        let told = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
-        assert_eq!(told["elements"][0]["dropped"], 3, "{by}: {told}");
+        let report = replayed(&folder, &program, backend, &pieces(&whole[..34], &whole[34..], 9, 1_480));
+        assert_eq!(report["elements"][0]["dropped"], 3, "{by}: {report}");
     }
 }
 
-/// If this failed, a rule about ports behind the end of a tunnel would hold for the first part of a large datagram
-/// alone, if other elements changed it on the way; or a part of one tunnel would be taken for one of another.
+/// If this failed, a rule after a tunnel's end would hold only for the first fragment if elements change it on the way;
+/// or fragments of two tunnels would be mixed.
 #[test]
-fn rules_about_ports_hold_for_fragments_that_elements_take_out_of_tunnels() {
+fn port_rules_hold_after_decapsulation() {
     let folder = Folder::new();
-    // The frame is changed once more between the end of the tunnel and the rule: it is looked at three times.
+    // The frame changes once more between the end of the tunnel and the rule: it is parsed three times.
     let text = format!(
         "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -691,22 +697,22 @@ CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
         let in_order: Vec<_> = open.iter().chain(&closed).map(|frame| (7, frame)).collect();
         let late = [&open[1], &closed[0], &open[2], &closed[2], &open[0], &closed[1]].map(|frame| (7, frame));
         for packets in [&in_order[..], &late] {
-            let told = replay(packets);
-            let passed = (&told["ports"][1]["out"], &told["elements"][2]["dropped"]);
-            assert_eq!(passed, (&3.into(), &3.into()), "{by}: {told}");
+            let report = replay(packets);
+            let passed = (&report["ports"][1]["out"], &report["elements"][2]["dropped"]);
+            assert_eq!(passed, (&3.into(), &3.into()), "{by}: {report}");
         }
-        let told = replay(&over.iter().map(|frame| (7, frame)).collect::<Vec<_>>());
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("overlap"), "{by}: {told}");
-        let told = replay(&[(7, &open[1]), (7, &open[2])]);
-        assert!(told["ports"][1]["out"] == 0 && told.to_string().contains("first"), "{by}: {told}");
+        let report = replay(&over.iter().map(|frame| (7, frame)).collect::<Vec<_>>());
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("overlap"), "{by}: {report}");
+        let report = replay(&[(7, &open[1]), (7, &open[2])]);
+        assert!(report["ports"][1]["out"] == 0 && report.to_string().contains("first"), "{by}: {report}");
         if by != "ipip" {
-            let told = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
-            assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{by}: {told}");
+            let report = replay(&[(7, &open[0]), (8, &open[1]), (8, &open[2])]);
+            assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{by}: {report}");
         }
     }
 }
 
-/// A frame with labels of MPLS in front of its packet, the last of which is the bottom of the stack.
+/// A frame with MPLS labels in front of its packet; the last is the bottom of the stack.
 fn labelled(labels: &[u32], ttl: u8, frame: &[u8]) -> Vec<u8> {
     let mut out = [&frame[..12], &[0x88, 0x47]].concat();
     for (nth, label) in labels.iter().enumerate() {
@@ -716,17 +722,17 @@ fn labelled(labels: &[u32], ttl: u8, frame: &[u8]) -> Vec<u8> {
     [&out, &frame[14..]].concat()
 }
 
-/// A frame with its packet of IPv4 in a session of PPPoE.
+/// A frame whose IPv4 packet is in a PPPoE session.
 fn in_session(session: u8, frame: &[u8]) -> Vec<u8> {
     let packet = &frame[14..];
     let length = (2 + packet.len() as u16).to_be_bytes();
     [&frame[..12], &[0x88, 0x64, 0x11, 0, 0, session], &length, &[0, 0x21], packet].concat()
 }
 
-/// If this failed, a rule about ports would hold for the first part of a large datagram alone where subscribers come in
-/// sessions of PPPoE; or a part of one subscriber would be taken for one of another.
+/// If this failed, a rule about ports would hold only for the first fragment in PPPoE sessions; or fragments of two
+/// subscribers would be mixed.
 #[test]
-fn rules_about_ports_hold_for_fragments_in_sessions() {
+fn port_rules_hold_in_sessions() {
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -741,16 +747,17 @@ CREATE CHAIN edge ON PORT wan -> lan AS closed; END;
     let [good, bad, ..] = four_packets();
     for backend in ["jit", "interp"] {
         let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &in_session);
-        let told =
+        let report =
             replay(&[(7, &good[1]), (7, &bad[0]), (7, &good[2]), (7, &bad[2]), (7, &good[0]), (7, &bad[1])]);
-        let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);
-        assert_eq!(passed, (&3.into(), &3.into()), "{told}");
-        let told = replay(&[(7, &good[0]), (8, &good[1]), (8, &good[2])]);
-        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{told}");
+        let passed = (&report["ports"][1]["out"], &report["elements"][0]["dropped"]);
+        assert_eq!(passed, (&3.into(), &3.into()), "{report}");
+        let report = replay(&[(7, &good[0]), (8, &good[1]), (8, &good[2])]);
+        assert!(report["ports"][1]["out"] == 1 && report.to_string().contains("first"), "{report}");
     }
 }
 
-/// Packets in three fragments: one to an open port, one to a closed one, one of which two parts overlap, and one more.
+/// Packets in three fragments each: one to an open port, one to a closed one, one with two overlapping fragments, and
+/// one more.
 fn four_packets() -> [Vec<Vec<u8>>; 4] {
     let of = |port, id| fragments(port, id, 3_000, 1_480);
     let mut over = of(80, 3);
@@ -758,16 +765,16 @@ fn four_packets() -> [Vec<Vec<u8>>; 4] {
     [of(80, 1), of(53, 2), over, of(80, 4)]
 }
 
-/// How many frames were lost for each of these reasons.
-fn lost_in<const N: usize>(told: &serde_json::Value, reasons: [&str; N]) -> [u64; N] {
-    let ended = told["ended"].as_array().expect("it is a list");
+/// The number of dropped frames for each of these reasons.
+fn drops_in<const N: usize>(report: &serde_json::Value, reasons: [&str; N]) -> [u64; N] {
+    let ended = report["ended"].as_array().expect("it is a list");
     let lost = |reason| ended.iter().find(|end| end["why"] == reason).and_then(|end| end["packets"].as_u64());
     reasons.map(|reason| lost(reason).unwrap_or(0))
 }
 
-/// If this failed, a packet for one network would leave in another, with the number that is left of its own.
+/// If this failed, a packet for one network would leave in another, with a truncated number.
 #[test]
-fn a_number_that_its_field_cannot_hold_ends_the_frame() {
+fn field_overflow_ends_frame() {
     let folder = Folder::new();
     let push = "LET number = udp.dst_port; POP TO ip; PUSH ethernet (dst = '02:00:00:00:00:01', \
                 src = '02:00:00:00:00:02'), vlan (id = number);";
@@ -792,22 +799,22 @@ CREATE CHAIN edge ON PORT wan -> lan AS tagged; END;
             frame
         };
         for backend in ["jit", "interp"] {
-            let told = replayed(&folder, &program, backend, &[frame(4095), frame(4096), frame(5000)]);
-            assert_eq!(told["ports"][1]["out"], 1, "{change}: {told}");
-            assert_eq!(lost_in(&told, ["unfit value by tagged"]), [2], "{change}: {told}");
-            let end = &told["ended"][0];
+            let report = replayed(&folder, &program, backend, &[frame(4095), frame(4096), frame(5000)]);
+            assert_eq!(report["ports"][1]["out"], 1, "{change}: {report}");
+            assert_eq!(drops_in(&report, ["unfit value by tagged"]), [2], "{change}: {report}");
+            let end = &report["ended"][0];
             assert!(
                 end["line"] == 6 && end["file"].as_str().is_some_and(|file| file.ends_with(".weft")),
-                "{told}"
+                "{report}"
             );
         }
     }
 }
 
-/// If this failed, a rule about ports would hold for the first part of a large datagram alone where one tunnel runs in
-/// another; or a part from one customer's tunnel would be taken for one of another's.
+/// If this failed, a rule about ports would hold only for the first fragment in nested tunnels; or fragments of two
+/// customers' tunnels would be mixed.
 #[test]
-fn rules_about_ports_hold_for_fragments_in_tunnels_in_tunnels() {
+fn port_rules_hold_in_nested_tunnels() {
     let folder = Folder::new();
     let closed = |name: &str, port: &str| {
         format!(
@@ -834,7 +841,7 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
     );
     let chains = [
         ("outer -> inside -> tagged -> closed", 3),
-        // The rule stands where one of the tunnels is still there.
+        // The rule runs while one of the tunnels is still there.
         ("outer -> tagged -> closed_inside -> inside", 2),
     ];
     let [good, bad, over, lone] = four_packets();
@@ -849,30 +856,30 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
             let late = [&good[1], &bad[0], &good[2], &bad[2], &good[0], &bad[1]];
             let mut packets: Vec<_> =
                 late.into_iter().chain(&over).chain(&lone[..1]).map(|frame| nested((7, 7), frame)).collect();
-            // Neither another tunnel outside nor another inside is the same.
+            // Another outer tunnel, or another inner one, is a different flow.
             let others = [(by != "ipip").then_some((8, 7)), (within != "ipip").then_some((7, 8))];
             packets.extend(others.into_iter().flatten().zip(&lone[1..]).map(|(of, frame)| nested(of, frame)));
             let n_others = packets.len() - 10;
             let backend = ["jit", "interp"][(at + nth_pair) % 2];
-            let told = replayed(&folder, &program, backend, &packets);
+            let report = replayed(&folder, &program, backend, &packets);
             assert_eq!(
-                (&told["ports"][1]["out"], &told["elements"][nth]["dropped"]),
+                (&report["ports"][1]["out"], &report["elements"][nth]["dropped"]),
                 (&5.into(), &3.into()),
-                "{by}, {within}, {chain}: {told}"
+                "{by}, {within}, {chain}: {report}"
             );
             let lost = [
                 ("malformed ipv4: overlaps another fragment, or ends where none may", 2),
                 ("the first fragment has not come", n_others as u64),
             ];
-            assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
+            assert_eq!(drops_in(&report, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{report}");
         }
     }
 }
 
-/// If this failed, who sends large datagrams over MPLS would pass rules about ports with all but their first part, and
-/// fragments of one network could be taken for those of another with the same addresses.
+/// If this failed, later fragments of large datagrams over MPLS would pass rules about ports, and fragments of two
+/// networks with equal addresses would be mixed.
 #[test]
-fn rules_about_ports_hold_for_fragments_behind_labels() {
+fn port_rules_hold_behind_labels() {
     let folder = Folder::new();
     let text = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
@@ -913,7 +920,7 @@ END;
         let program = folder.write(&format!("edge{at}.weft"), &text);
         for backend in ["jit", "interp"] {
             let frame = |labels: &[u32], ttl: u8, frame: &Vec<u8>| labelled(labels, ttl, &carry(frame));
-            // Behind the label 7 stands one by which routers spread flows, and the parts came by ways of other lengths.
+            // After label 7 comes one by which routers spread flows; the fragments came on paths of different lengths.
             let [one, two, other] = [[100, 7, 5, 300], [100, 7, 6, 300], [100, 7, 5, 301]];
             let late = [(&good[1], 60), (&good[2], 63), (&good[0], 64)];
             let mut packets =
@@ -925,28 +932,28 @@ END;
                 frame(&other, 64, &lone[1]),
                 frame(&one[..3], 64, &lone[2]),
             ]);
-            let told = replayed(&folder, &program, backend, &packets);
+            let report = replayed(&folder, &program, backend, &packets);
             assert_eq!(
-                (&told["ports"][1]["out"], &told["elements"][nth]["dropped"]),
+                (&report["ports"][1]["out"], &report["elements"][nth]["dropped"]),
                 (&5.into(), &3.into()),
-                "{chain}: {told}"
+                "{chain}: {report}"
             );
             let lost = [
                 ("malformed ipv4: overlaps another fragment, or ends where none may", 2),
                 ("the first fragment has not come", 2),
             ];
-            assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
+            assert_eq!(drops_in(&report, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{report}");
         }
     }
 }
 
-/// If this failed, what a chain learns from its packets would do nothing to those behind them, and nobody could try a
-/// guard against yesterday's traffic.
+/// If this failed, rules that a chain learns would not affect later packets, and no user could test a guard on old
+/// traffic.
 #[test]
-fn rules_that_packets_add_hold_for_those_behind_them() {
+fn learned_rules_match_later_packets() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    // A scan of a port each ten milliseconds, of which the fourth is one too many.
+    // A scan of a port every ten milliseconds, of which the fourth is one too many.
     let scan = (0..100_u16).map(|n| {
         let mut frame = packet(64, 1_000 + n);
         frame[23] = 6;
@@ -966,17 +973,17 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
 ";
     let program = folder.write("edge.weft", text);
     for backend in ["jit", "interp"] {
-        let told = told_of(&folder, &program, &path, &["--backend", backend]);
-        // Half a second later it is let in again, and shut out again with its next port.
-        let passed = told["ports"][1]["out"].as_u64();
-        assert!((5..=6).contains(&passed.unwrap_or(0)), "{told}");
+        let report = replay_json(&folder, &program, &path, &["--backend", backend]);
+        // Half a second later the source passes again, until its next port.
+        let passed = report["ports"][1]["out"].as_u64();
+        assert!((5..=6).contains(&passed.unwrap_or(0)), "{report}");
         assert_eq!(
-            (&told["sinks"][0]["rows"], &told["rows_refused"]),
+            (&report["sinks"][0]["rows"], &report["rows_refused"]),
             (&2.into(), &serde_json::json!({})),
-            "{told}"
+            "{report}"
         );
     }
-    // What tables hold at the end, and what sinks were given.
+    // The tables at the end, and the rows of sinks.
     let rows = folder.0.join("rows.jsonl");
     let asked = |more: &[&str]| {
         let mut replay = weft(&folder);
@@ -986,24 +993,24 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     let shut = "SELECT src, since FROM edge.scan_guard.shut";
     let ports = "SELECT count(*) AS n, max(port) AS last FROM edge.scan_guard.tried";
     let done = asked(&["--query", shut, "--query", ports, "--rows", &rows.display().to_string()]);
-    let told = String::from_utf8(done.stdout).expect("it is text");
+    let report = String::from_utf8(done.stdout).expect("it is text");
     let begun = "src       since\n10.0.0.1  1970-01-01T00:00:01.";
-    assert!(told.contains(begun) && told.ends_with("\nn  last\n5  1061\n1 row\n"), "{told}");
+    assert!(report.contains(begun) && report.ends_with("\nn  last\n5  1061\n1 row\n"), "{report}");
     let rows = std::fs::read_to_string(rows).expect("it was written");
     let rows: Vec<serde_json::Value> =
         rows.lines().map(|row| serde_json::from_str(row).expect("it is data")).collect();
     assert_eq!((rows.len(), &rows[0]["src"]), (3, &"10.0.0.1".into()), "{rows:?}");
-    // A fault in a question is told before the capture is read, and a replay changes nothing by it.
+    // A wrong query is reported before the capture is read, and a query in a replay changes nothing.
     for (question, why) in [
         ("SELECT nett FROM edge.scan_guard.shut", "`nett`"),
         ("DELETE FROM edge.scan_guard.shut", "not a SELECT"),
     ] {
         let done = asked(&["--query", question]);
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.code() == Some(1) && done.stdout.is_empty() && said.contains(why), "{said}");
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && done.stdout.is_empty() && errors.contains(why), "{errors}");
     }
     assert_eq!(asked(&["--query", ""]).status.code(), Some(1), "nothing is asked");
-    // Nothing that is read is written over, and nothing twice.
+    // No input is overwritten, and no output is written twice.
     let (input, other) = (path.display().to_string(), folder.0.join("other").display().to_string());
     let written = [&["--rows", &input][..], &["--rows", program.to_str().expect("a path")]];
     for options in written.into_iter().chain([&["--out", other.as_str(), "--rows", &other][..]]) {
@@ -1013,12 +1020,12 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     assert!(String::from_utf8_lossy(&done.stdout).starts_with("{\""), "rows go to standard output");
 }
 
-/// What a rule does not outlive on a node it must not outlive in a replay, in the time of the capture.
+/// A rule that expires on a node would not expire in a replay, in the time of the capture.
 #[test]
-fn rules_grow_old_in_the_time_of_the_capture() {
+fn rules_expire_in_capture_time() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    // For half a second a packet each ten milliseconds, a pause of half a second, and again.
+    // A packet every ten milliseconds for half a second, a pause of half a second, and the same again.
     capture_at(&path, (0..50).chain(100..150).map(|n| (n * 10, packet(64, 53))));
     for (ttl, dropped) in [("", 1..=1), ("TTL '200 ms' ON ACCESS", 2..=2), ("TTL '200 ms'", 4..=6)] {
         let text = format!(
@@ -1036,19 +1043,19 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
         );
         let program = folder.write("edge.weft", &text);
         for backend in ["jit", "interp"] {
-            let told = told_of(&folder, &program, &path, &["--backend", backend]);
-            let n = 100 - told["ports"][1]["out"].as_u64().expect("a number");
-            assert!(dropped.contains(&n), "{ttl}: {n} of {told}");
+            let report = replay_json(&folder, &program, &path, &["--backend", backend]);
+            let n = 100 - report["ports"][1]["out"].as_u64().expect("a number");
+            assert!(dropped.contains(&n), "{ttl}: {n} of {report}");
         }
     }
 }
 
-/// If this failed, the flows that ended or made room last before a capture ends would be in no export.
+/// If this failed, a flow export would lack the last expired and evicted flows of a capture.
 #[test]
-fn rows_that_have_left_their_tables_are_told_of_at_the_end() {
+fn evictions_are_reported_at_end() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    // The last packets come when the rows of the first ten have expired, and are too many for the table.
+    // The last packets come after the rows of the first ten have expired, and are too many for the table.
     let ten = (0..10).map(|n| (i64::from(n), packet(64, 2_000 + n)));
     capture_at(&path, ten.chain((0..5_000).map(|n| (1_000, packet(64, 3_000 + n)))));
     let text = "IMPORT 'library/protocols/all.weft';
@@ -1065,16 +1072,16 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
 ";
     let program = folder.write("edge.weft", text);
-    let told = told_of(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
+    let report = replay_json(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
     let rows = |sink: &str| {
-        let sinks = told["sinks"].as_array().expect("a list");
+        let sinks = report["sinks"].as_array().expect("a list");
         sinks.iter().find(|of| of["name"] == sink).map(|of| of["rows"].as_u64().expect("a number"))
     };
-    let untold = told["evicted_untold"]["edge.flows.open"].as_u64().expect("there was no room for all");
-    assert_eq!(rows("flows.ended"), Some(10), "{told}");
-    assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{told}");
-    assert!(told.to_string().contains("[[1000]]"), "{told}");
-    // What is told may make others leave, which is told as well.
+    let untold = report["evicted_untold"]["edge.flows.open"].as_u64().expect("there was no room for all");
+    assert_eq!(rows("flows.ended"), Some(10), "{report}");
+    assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{report}");
+    assert!(report.to_string().contains("[[1000]]"), "{report}");
+    // A reported row may evict other rows, which are reported as well.
     let again = text.replace(
         "ON EVICT OF open INSERT INTO gone VALUES (OLD.port);",
         "ON EVICT OF open
@@ -1087,23 +1094,23 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     );
     let program = folder.write("again.weft", &again);
     capture_at(&path, (0..1_100).map(|n| (0, packet(64, 3_000 + n))));
-    let told = told_of(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
-    // Whoever comes back makes another go: a hundred more than there is room for have gone for good.
-    let sinks = told["sinks"].as_array().expect("a list");
+    let report = replay_json(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
+    // Each returning flow evicts another: a hundred more than the table holds are gone for good.
+    let sinks = report["sinks"].as_array().expect("a list");
     let ended = sinks.iter().find(|of| of["name"] == "flows.ended").map(|of| &of["rows"]);
-    assert_eq!((ended, &told["evicted_untold"]), (Some(&100.into()), &serde_json::json!({})), "{told}");
-    assert!(told.to_string().contains("[[1000]]"), "{told}");
+    assert_eq!((ended, &report["evicted_untold"]), (Some(&100.into()), &serde_json::json!({})), "{report}");
+    assert!(report.to_string().contains("[[1000]]"), "{report}");
 }
 
-/// What looks for rows that have left their tables is due much more often than what people write: it would take the
-/// place of that in a long gap.
+/// The search for rows that have left is due much more often than the user's handlers, and would use up the runs of a
+/// long gap.
 #[test]
-fn what_runs_in_a_gap_is_not_less_where_handlers_wait_for_rows() {
+fn row_handlers_keep_timer_runs() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let handlers = "ON EVICT OF flows UPSERT told KEY (1) SET n = n + 1;
   ON TIMEOUT OF flows UPSERT told KEY (2) SET n = n + 1;";
-    let told = |seconds: i64, handlers: &str| {
+    let report = |seconds: i64, handlers: &str| {
         capture_at(&path, [(0, packet(64, 2_000)), (seconds * 1_000, packet(64, 2_001))]);
         let text = format!(
             "IMPORT 'library/protocols/all.weft';
@@ -1120,22 +1127,27 @@ CREATE CHAIN edge ON PORT wan -> lan AS ticks; END;
 "
         );
         let program = folder.write("edge.weft", &text);
-        told_of(&folder, &program, &path, &["--query", "SELECT what, n FROM edge.ticks.told ORDER BY what"])
-            .to_string()
+        replay_json(
+            &folder,
+            &program,
+            &path,
+            &["--query", "SELECT what, n FROM edge.ticks.told ORDER BY what"],
+        )
+        .to_string()
     };
-    // What is due when the last packet comes runs behind it.
+    // Handlers that are due at the time of the last packet run after it.
     for (seconds, ticks) in [(60, 119), (600, 1_199), (3_600, 7_199)] {
-        let told = told(seconds, handlers);
-        assert!(told.contains(&format!("[[0,{ticks}],[2,1]]")), "{seconds} s: {told}");
+        let report = report(seconds, handlers);
+        assert!(report.contains(&format!("[[0,{ticks}],[2,1]]")), "{seconds} s: {report}");
     }
-    // Beyond 10,000 the rest is one, whoever waits.
-    let [with, without] = [handlers, ""].map(|handlers| told(36_000, handlers));
+    // After 10,000 runs the rest of the gap is one step, with and without such handlers.
+    let [with, without] = [handlers, ""].map(|handlers| report(36_000, handlers));
     assert!(with.contains("[[0,10001],[2,1]]") && without.contains("[[0,10001]]"), "{with} {without}");
 }
 
-/// If this failed, one fragment whose first is not in a capture would have all that a chain knows forgotten at its end.
+/// If this failed, one orphan fragment would make a chain forget everything at the end of a capture.
 #[test]
-fn fragments_that_wait_at_the_end_do_not_move_the_clock() {
+fn held_fragments_do_not_move_clock() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let mut later = packet(64, 53);
@@ -1150,20 +1162,19 @@ CREATE PORT wan ON memory;
 CREATE CHAIN edge ON PORT lan, wan AS conntrack (inside = 'lan', idle = '10 s'); END;
 ";
     let program = folder.write("edge.weft", text);
-    let told = told_of(
+    let report = replay_json(
         &folder,
         &program,
         &path,
         &["--port", "lan", "--query", "SELECT count(*) FROM edge.conntrack.flows"],
     );
-    assert!(told.to_string().contains("[[10]]"), "{told}");
-    assert_eq!(lost_in(&told, ["the first fragment has not come"]), [1], "{told}");
+    assert!(report.to_string().contains("[[10]]"), "{report}");
+    assert_eq!(drops_in(&report, ["the first fragment has not come"]), [1], "{report}");
 }
 
-/// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is
-/// told that they were refused.
+/// A row from a packet could break the table's CHECK, or its refusal would not be reported.
 #[test]
-fn rows_that_break_a_check_are_not_learned() {
+fn rows_breaking_check_are_not_learned() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     capture_at(&path, (0..100).map(|n| (n * 10, packet(64, if n % 4 == 0 { 53 } else { 2053 }))));
@@ -1179,9 +1190,9 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
 ";
     let program = folder.write("edge.weft", text);
-    let told = told_of(&folder, &program, &path, &["--query", "SELECT port FROM edge.knock.known"]);
-    assert_eq!(told["rows_refused"], serde_json::json!({ "edge.knock.known": 25 }), "{told}");
-    assert!(told.to_string().contains("[[2053]]"), "{told}");
+    let report = replay_json(&folder, &program, &path, &["--query", "SELECT port FROM edge.knock.known"]);
+    assert_eq!(report["rows_refused"], serde_json::json!({ "edge.knock.known": 25 }), "{report}");
+    assert!(report.to_string().contains("[[2053]]"), "{report}");
 }
 
 const TWO_WAYS: &str = "IMPORT 'library/protocols/all.weft';
@@ -1196,10 +1207,10 @@ CREATE CHAIN out ON PORT lan -> wan AS opens; END;
 CREATE CHAIN back ON PORT wan -> lan AS closed; END;
 ";
 
-/// If this failed, a box with two sides could be tried with the packets of one of them alone, or answers would come
-/// before their questions.
+/// If this failed, a box with two sides could only be tested with packets of one of them, or answers would come before
+/// their requests.
 #[test]
-fn captures_of_several_ports_arrive_in_the_order_of_their_times() {
+fn multi_port_input_is_in_time_order() {
     let folder = Folder::new();
     folder.write("two_ways.weft", TWO_WAYS);
     let path = |name: &str| folder.0.join(name);
@@ -1211,15 +1222,15 @@ fn captures_of_several_ports_arrive_in_the_order_of_their_times() {
         assert_eq!(done.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         done
     };
-    let told = |args: &[&str]| {
+    let report = |args: &[&str]| {
         let done = replay(&[args, &["-o", "json"]].concat());
         serde_json::from_slice::<serde_json::Value>(&done.stdout).expect("it is data")
     };
-    let passed = |told: &serde_json::Value| told["ports"][0]["out"].as_u64().expect("a number");
+    let passed = |report: &serde_json::Value| report["ports"][0]["out"].as_u64().expect("a number");
     let (lan, wan) = (["--in", "lan=lan.pcapng"], ["--in", "wan=wan.pcapng"]);
     let both = [lan, wan].concat();
     for backend in ["jit", "interp"] {
-        let all = told(&[&both[..], &["--backend", backend]].concat());
+        let all = report(&[&both[..], &["--backend", backend]].concat());
         assert_eq!((passed(&all), &all["packets"]), (2, &6.into()), "{all}");
         let chains = all["chains"].as_array().into_iter().flatten();
         let chains: Vec<_> = chains
@@ -1229,20 +1240,20 @@ fn captures_of_several_ports_arrive_in_the_order_of_their_times() {
         assert_eq!((&all["inputs"][1]["port"], &all["inputs"][1]["packets"]), (&"wan".into(), &4.into()));
         assert!(all["chain"].is_null() && all["input"].is_null() && all["broken"].is_null(), "{all}");
     }
-    // Of one time, the one that is named first comes first.
-    assert_eq!(passed(&told(&[wan, lan].concat())), 1);
-    let paced = told(&[&both[..], &["--speed", "recorded"]].concat());
+    // At equal times, the capture that is named first comes first.
+    assert_eq!(passed(&report(&[wan, lan].concat())), 1);
+    let paced = report(&[&both[..], &["--speed", "recorded"]].concat());
     assert_eq!(passed(&paced), 2);
     assert!(paced["captured_seconds"].as_f64() >= Some(0.035), "{paced}");
-    let limited = told(&[&both[..], &["--limit", "3"]].concat());
+    let limited = report(&[&both[..], &["--limit", "3"]].concat());
     assert_eq!((passed(&limited), &limited["packets"]), (1, &3.into()));
     // One chain, by its name or by the port.
     for one in [&["--in", "wan=wan.pcapng", "--chain", "back"][..], &["--in", "wan.pcapng", "--port", "wan"]]
     {
-        let one = told(one);
+        let one = report(one);
         assert_eq!((passed(&one), &one["chain"], &one["port"]), (0, &"back".into(), &"wan".into()), "{one}");
     }
-    assert_eq!(passed(&told(&[&wan[..], &["--in", "lan.pcapng", "--port", "lan"]].concat())), 1);
+    assert_eq!(passed(&report(&[&wan[..], &["--in", "lan.pcapng", "--port", "lan"]].concat())), 1);
 
     let text = String::from_utf8(replay(&both).stdout).expect("it is text");
     let wanted = "
@@ -1282,9 +1293,9 @@ wan    4    2
     assert_eq!(fates, wanted);
 }
 
-/// If this failed, a capture that ends early would take the others with it.
+/// If this failed, a truncated capture would end the others, too.
 #[test]
-fn a_capture_that_is_cut_short_leaves_the_others_whole() {
+fn truncated_capture_leaves_others_whole() {
     let folder = Folder::new();
     let program = folder.write("two_ways.weft", TWO_WAYS);
     let path = |name: &str| folder.0.join(name);
@@ -1299,20 +1310,20 @@ fn a_capture_that_is_cut_short_leaves_the_others_whole() {
         let mut replay = weft(&folder);
         replay.current_dir(&folder.0).arg("replay").arg(&program);
         let done = output(replay.args(["--in", "lan=lan", "--in", "wan=wan", "-o", "json"]));
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(status), "{said}");
-        assert_eq!(said.lines().filter(|line| line.starts_with("weft: lan: ")).count(), 1, "{said}");
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let inputs = &told["inputs"];
-        assert_eq!((&inputs[0]["packets"], &inputs[1]["packets"]), (&n.into(), &3.into()), "{told}");
-        assert!(inputs[0]["broken"].is_string() && inputs[1]["broken"].is_null(), "{told}");
-        assert_eq!(told["ports"][0]["out"], 3, "{told}");
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{errors}");
+        assert_eq!(errors.lines().filter(|line| line.starts_with("weft: lan: ")).count(), 1, "{errors}");
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let inputs = &report["inputs"];
+        assert_eq!((&inputs[0]["packets"], &inputs[1]["packets"]), (&n.into(), &3.into()), "{report}");
+        assert!(inputs[0]["broken"].is_string() && inputs[1]["broken"].is_null(), "{report}");
+        assert_eq!(report["ports"][0]["out"], 3, "{report}");
     }
 }
 
-/// If this failed, IP packets of one port would be read as frames, because those of another are.
+/// If this failed, IP packets of one port would be read as frames because those of another port are.
 #[test]
-fn packets_of_ports_of_two_kinds_are_written_as_what_they_are() {
+fn mixed_port_kinds_keep_link_types() {
     let folder = Folder::new();
     let text = "CREATE PORT lan ON memory;
 CREATE PORT vpn ON tun 'tun0';
@@ -1337,9 +1348,9 @@ CREATE CHAIN packets ON PORT vpn -> vpn AS END;
     assert_eq!(left, [(LinkType::ETHERNET, frame.clone()), (LinkType::RAW, frame[14..].to_vec())]);
 }
 
-/// Whoever errs in a port would look for an answer in packets that went elsewhere.
+/// A user with a wrong port would search the output of the wrong packets.
 #[test]
-fn captures_and_ports_that_do_not_fit_are_told() {
+fn mismatched_capture_is_reported() {
     let folder = Folder::new();
     let program = folder.write("two_ways.weft", TWO_WAYS);
     capture_at(&folder.0.join("a"), [(10, packet(64, 53))]);
@@ -1362,19 +1373,18 @@ fn captures_and_ports_that_do_not_fit_are_told() {
         ("--in lan=a --in wan=b=c --out b=c", "--out would write over the capture that is read"),
         ("--in lan=a --in wan=b=c --rows a", "--rows would write over the capture that is read"),
     ] {
-        let (status, said) = replay(args);
-        assert!(status == Some(2) && said.contains(why), "{args}: {said}");
+        let (status, errors) = replay(args);
+        assert!(status == Some(2) && errors.contains(why), "{args}: {errors}");
     }
-    // A file may have a `=` in its name, and one that is not there is told as such.
+    // A file may have a `=` in its name, and a missing file is reported as such.
     assert_eq!(replay("--in b=c --port lan").0, Some(0));
     assert_eq!(replay("--in wan=b=c").0, Some(0));
     assert_eq!(replay("--in ./none=c --port lan").0, Some(3));
 }
 
-/// If this failed, a group would part what is to stay together, by whatever the program says that is, or send all to
-/// one port.
+/// If this failed, a group would split packets with equal keys, or send all to one port.
 #[test]
-fn a_group_chooses_by_what_it_is_told() {
+fn group_selects_by_given_key() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
     let arp = [&[0xff; 6][..], &[2; 6], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[7; 20]].concat();
@@ -1389,7 +1399,7 @@ fn a_group_chooses_by_what_it_is_told() {
         packets.push(packet);
     }
     capture(&path, &packets);
-    // Where in the frame the key is, and whether there are so many that both ports have some.
+    // The offset of the key in the frame, and whether there are enough keys that both ports get some.
     let (src, dst_port, mac) = (26..30, 36..38, 6..12);
     let cases = [
         ("ip.src", vec![src.clone()], true),
@@ -1414,11 +1424,11 @@ CREATE CHAIN c ON PORT lan -> up AS END;
         replay.arg("replay").arg(&program).arg("--in").arg(&path).arg("--out").arg(&out);
         let done = output(replay.args(["--annotate", "-o", "json", "--backend", backend]));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let of = |at: usize| told["ports"][at]["out"].as_u64().expect("a number");
-        assert_eq!(of(1) + of(2), packets.len() as u64, "{by}: {told}");
-        assert!(!are_many || of(1) > 40 && of(2) > 40, "{by}: {told}");
-        // What has the same key leaves by the same port.
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let of = |at: usize| report["ports"][at]["out"].as_u64().expect("a number");
+        assert_eq!(of(1) + of(2), packets.len() as u64, "{by}: {report}");
+        assert!(!are_many || of(1) > 40 && of(2) > 40, "{by}: {report}");
+        // Packets with equal keys leave by the same port.
         let (mut reader, mut ways) = (Reader::new(), Vec::<(Vec<u8>, String)>::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) = reader.next().expect("it is whole") {
@@ -1432,9 +1442,9 @@ CREATE CHAIN c ON PORT lan -> up AS END;
     }
 }
 
-/// If this failed, the first network of packets that people copy would let through what it says it stops.
+/// If this failed, the first packet network that people copy would pass what it should stop.
 #[test]
-fn the_examples_on_ports_do_what_they_say() {
+fn port_examples_work_as_written() {
     let folder = Folder::new();
     let path = |name: &str| folder.0.join(name);
     let example = |name: &str| format!("{}/../../examples/{name}/network.weft", env!("CARGO_MANIFEST_DIR"));
@@ -1458,17 +1468,17 @@ fn the_examples_on_ports_do_what_they_say() {
         serde_json::from_slice(&done.stdout).expect("it is data")
     };
     let replay = |name: &str, port: &str| replay_chain(name, None, port);
-    let out = |told: &serde_json::Value, port: &str| {
-        let ports = told["ports"].as_array().into_iter().flatten();
+    let out = |report: &serde_json::Value, port: &str| {
+        let ports = report["ports"].as_array().into_iter().flatten();
         ports.filter(|row| row["name"] == port).filter_map(|row| row["out"].as_u64()).sum::<u64>()
     };
-    // From inside all but what is on the list goes out; nobody outside may begin.
+    // From inside, everything passes except the list; from outside, no flow may begin.
     assert_eq!(out(&replay("firewall", "lan"), "wan"), 2);
     assert_eq!(out(&replay("firewall", "wan"), "lan"), 0);
     assert_eq!((out(&replay("tunnel", "lan"), "wan"), out(&replay("tunnel", "wan"), "lan")), (3, 0));
     let routed = replay("router", "up");
     assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
-    // What desks send leaves by the uplink with a tag, and by the other desk as it is; guests see nothing of it.
+    // Packets of desks leave by the uplink with a tag, and by the other desk unchanged; guests see none.
     let switched = replay("switch", "desk1");
     assert_eq!(["desk1", "desk2", "guest", "up"].map(|port| out(&switched, port)), [0, 3, 0, 3]);
     let bytes = |port: usize, way: &str| switched["ports"][port][way].as_u64().expect("a number");
@@ -1477,13 +1487,13 @@ fn the_examples_on_ports_do_what_they_say() {
     assert_eq!(out(&shared, "wan0") + out(&shared, "wan1"), 3);
 }
 
-/// Receivers would throw away what passed a NAT of IPv6: a checksum covers addresses in front of it, also where its own
-/// header has one, as that of a neighbour solicitation does.
+/// Receivers would drop packets after an IPv6 NAT: a checksum covers the addresses before it, also in protocols with
+/// their own header checksum, such as a neighbour solicitation.
 #[test]
-fn checksums_of_all_protocols_follow_addresses_of_ipv6() {
+fn ipv6_edit_updates_all_checksums() {
     let folder = Folder::new();
     let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
-    // Behind 54 bytes of Ethernet and IPv6: the protocol, where its checksum is, and what it is of.
+    // After 54 bytes of Ethernet and IPv6: the protocol, the offset of its checksum, and a packet.
     let all: [(u8, usize, &[u8]); 4] = [
         (6, 16, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0, b'x']),
         (17, 6, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']),
@@ -1532,9 +1542,9 @@ CREATE CHAIN edge ON PORT wan -> wan AS nat; END;
     }
 }
 
-/// What one element says of a frame would be lost where its headers change, or hold for the next frame as well.
+/// An element's metadata of a frame would be lost when its headers change, or apply to the next frame as well.
 #[test]
-fn what_is_said_of_a_frame_is_known_behind_changes_of_its_headers() {
+fn metadata_survives_header_changes() {
     const SAID: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON pcap 'in.pcap';
 CREATE PORT lan ON pcap 'out.pcap' WITH (write = TRUE);
@@ -1571,9 +1581,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
     }
 }
 
-/// Who is rejected without a word waits for its time-out: the answer leaves by the port at which the packet arrived.
+/// A silently rejected sender waits for its time-out: the answer must leave by the port of arrival.
 #[test]
-fn rejected_sender_is_told_at_its_port() {
+fn reject_answers_at_sender_port() {
     const RULES: &str = "IMPORT 'library/elements/ruleset.weft';
 CREATE PORT lan ON memory;
 CREATE PORT wan ON memory;
@@ -1593,19 +1603,19 @@ INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53,
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
         let left = packets_in(out.as_ref());
         let sent = packet(64, 53);
-        let told: Vec<_> = left.iter().filter(|packet| packet[23] == 1).collect();
-        assert_eq!((left.len(), told.len()), (2, 1), "{backend}");
-        // An error of ICMP, from the address that was not reached to the sender, about the packet as it came.
-        assert_eq!((&told[0][26..30], &told[0][30..34]), (&sent[30..34], &sent[26..30]), "{backend}");
-        assert_eq!(told[0][34..36], [3, 3], "{backend}");
-        assert_eq!(told[0][42..], sent[14..], "{backend}");
-        assert_eq!(told[0][..6], sent[6..12], "{backend}");
+        let report: Vec<_> = left.iter().filter(|packet| packet[23] == 1).collect();
+        assert_eq!((left.len(), report.len()), (2, 1), "{backend}");
+        // An ICMP error from the unreachable address to the sender, about the original packet.
+        assert_eq!((&report[0][26..30], &report[0][30..34]), (&sent[30..34], &sent[26..30]), "{backend}");
+        assert_eq!(report[0][34..36], [3, 3], "{backend}");
+        assert_eq!(report[0][42..], sent[14..], "{backend}");
+        assert_eq!(report[0][..6], sent[6..12], "{backend}");
     }
 }
 
-/// A rule that does not know by which port a frame leaves, behind an element that changes headers, would let it out.
+/// A rule that does not know the egress port after an element changes headers would pass a forbidden frame.
 #[test]
-fn egress_is_known_behind_changes_of_headers() {
+fn egress_survives_header_changes() {
     const CHOSEN: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
@@ -1651,7 +1661,7 @@ INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'l
         command.args(["replay", "-o", "json", "--out", &out, "--backend", backend]);
         let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        // Behind a tag the hop limit stands four bytes further on.
+        // After a tag the hop limit is four bytes later.
         let ttl = |packet: &Vec<u8>| if packet[12] == 0x81 { packet[26] } else { packet[22] };
         let mut ttls: Vec<u8> = packets_in(out.as_ref()).iter().map(ttl).collect();
         ttls.sort_unstable();
@@ -1659,10 +1669,10 @@ INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'l
     }
 }
 
-/// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken
-/// would leave a tunnel.
+/// If this failed, an element would read headers that another has removed, or a frame with a broken inner packet would
+/// leave a tunnel.
 #[test]
-fn each_element_sees_the_frame_that_those_before_it_left() {
+fn elements_see_edited_frame() {
     const TUNNEL: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT wan ON pcap 'in.pcap';
 CREATE PORT lan ON pcap 'out.pcap' WITH (write = TRUE);
@@ -1694,10 +1704,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
         command.args(["replay", "-o", "json", "--annotate", "--out", &out, "--backend", backend]);
         let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let elements = told["elements"].as_array().into_iter().flatten();
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements = report["elements"].as_array().into_iter().flatten();
         let seen: Vec<_> = elements.map(|element| element["seen"].as_u64()).collect();
-        assert_eq!(seen, [Some(3); 4], "{told}");
+        assert_eq!(seen, [Some(3); 4], "{report}");
         let (mut reader, mut fates) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) = reader.next().expect("it is whole") {
@@ -1712,11 +1722,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
     }
 }
 
-/// If this failed, a rule behind address translation would hold for what the packet was before; or translation could
-/// not stand in a chain with elements of the library, which know ports by other names. And nobody could tell whether a
-/// protocol of their own ever matches.
+/// If this failed, a rule after address translation would see the original packet; or translation could not be combined
+/// with library elements, which use other names for ports; and unmatched protocols would not be noticed.
 #[test]
-fn each_element_sees_fields_that_others_set_by_its_own_names() {
+fn field_edits_cross_element_names() {
     const NAT: &str = "IMPORT 'library/elements/conntrack.weft';
 CREATE PORT wan ON memory; CREATE PORT lan ON memory;
 CREATE ELEMENT nat ON ipv4 AS
@@ -1747,10 +1756,10 @@ CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wa
         replay.arg("replay").arg(&program).arg("--in").arg(folder.0.join("in.pcap")).arg("--out").arg(&out);
         let done = output(replay.args(["-o", "json", "--backend", backend]));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
-        let elements = told["elements"].as_array().into_iter().flatten();
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements = report["elements"].as_array().into_iter().flatten();
         let seen: Vec<_> = elements.map(|element| element["seen"].as_u64()).collect();
-        assert_eq!(seen, [Some(3), Some(3), Some(2), Some(2)], "{told}");
+        assert_eq!(seen, [Some(3), Some(3), Some(2), Some(2)], "{report}");
         let (mut reader, mut left) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));
         while let Some(record) =
@@ -1763,15 +1772,15 @@ CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wa
     }
 }
 
-/// If this failed, nobody could tell from outside how much of a frame a definition may take for a header.
+/// If this failed, users could not see how many bytes a definition may take for a header.
 #[test]
-fn check_tells_how_long_headers_are() {
+fn check_reports_header_lengths() {
     let folder = Folder::new();
     let program = folder.write("edge.weft", NETWORK);
-    let told = output(weft(&folder).args(["check", "--cost", "--json"]).arg(&program));
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is data");
+    let report = output(weft(&folder).args(["check", "--cost", "--json"]).arg(&program));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("it is data");
     let of = |name: &str| {
-        let headers = told["headers"].as_array().into_iter().flatten();
+        let headers = report["headers"].as_array().into_iter().flatten();
         let header = headers.into_iter().find(|header| header["protocol"] == name).expect("it is imported");
         (header["least"].as_u64(), header["most"].as_u64())
     };
@@ -1779,9 +1788,9 @@ fn check_tells_how_long_headers_are() {
     assert_eq!(of("ipv4"), (Some(20), Some(60)));
 }
 
-/// Whoever writes a queue would not see what a packet costs before it runs.
+/// The author of a queue would not see the cost of a packet before it runs.
 #[test]
-fn check_tells_what_queues_cost() {
+fn check_reports_queue_cost() {
     let folder = Folder::new();
     let text = "IMPORT 'library/queues/fq_codel.weft';
 CREATE QUEUE plain (n U32) AS
@@ -1795,18 +1804,18 @@ CREATE LINK out ON PORT wan QUEUE plain (n = 9);
 ";
     let program = folder.write("edge.weft", text);
     let check = |args: &[&str]| {
-        let told = output(weft(&folder).args(["check", "--cost"]).args(args).arg(&program));
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        String::from_utf8(told.stdout).expect("it is text")
+        let report = output(weft(&folder).args(["check", "--cost"]).args(args).arg(&program));
+        assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+        String::from_utf8(report.stdout).expect("it is text")
     };
     let data: serde_json::Value = serde_json::from_str(&check(&["--json"])).expect("it is data");
     let queues = data["queues"].as_array().expect("a list");
     let plain = queues.iter().find(|queue| queue["queue"] == "plain").expect("a link has it");
     let operations = plain["levels"][0]["handlers"][0]["operations"].as_u64().expect("a number");
     assert!(operations > 2 && queues.iter().any(|queue| queue["queue"] == "fq_codel"), "{data}");
-    let told = check(&[]);
+    let report = check(&[]);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    assert!(told.lines().any(|line| words(line) == format!("plain ON ENQUEUE {operations}")), "{told}");
-    assert!(told.contains("ON DEQUEUE") && told.contains("a packet, in and out"), "{told}");
-    assert!(!told.contains("operations of a handler and bytes of state"), "{told}");
+    assert!(report.lines().any(|line| words(line) == format!("plain ON ENQUEUE {operations}")), "{report}");
+    assert!(report.contains("ON DEQUEUE") && report.contains("a packet, in and out"), "{report}");
+    assert!(!report.contains("operations of a handler and bytes of state"), "{report}");
 }

@@ -21,7 +21,7 @@ fn ran(folder: &Folder, node: &Node, args: &[&str]) -> Output {
     output(weft(folder).args(args).args(["--admin", &node.admin]))
 }
 
-fn said(folder: &Folder, node: &Node, args: &[&str]) -> String {
+fn stdout_of(folder: &Folder, node: &Node, args: &[&str]) -> String {
     let done = ran(folder, node, args);
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).expect("it is text")
@@ -33,16 +33,19 @@ fn refused(folder: &Folder, node: &Node, args: &[&str]) -> String {
     String::from_utf8(done.stderr).expect("it is text")
 }
 
-/// A rule that is put in and is not there, or one that an update loses, lets calls through that must not pass.
+/// A rule that is inserted but missing, or lost in an update, would admit forbidden calls.
 #[test]
-fn rows_of_a_running_node_are_asked_and_changed() {
+fn live_rows_are_read_and_changed() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
-    let query = |text: &str| said(&folder, &node, &["query", text]);
+    let query = |text: &str| stdout_of(&folder, &node, &["query", text]);
     let ids = || -> Value {
-        let text =
-            said(&folder, &node, &["query", "SELECT id FROM shop.rule_acl.rules ORDER BY id", "-o", "json"]);
+        let text = stdout_of(
+            &folder,
+            &node,
+            &["query", "SELECT id FROM shop.rule_acl.rules ORDER BY id", "-o", "json"],
+        );
         let answers: Value = serde_json::from_str(&text).expect("it is data");
         answers[0]["rows"].clone()
     };
@@ -52,12 +55,22 @@ fn rows_of_a_running_node_are_asked_and_changed() {
     );
     assert!(inserted.starts_with("2 rows inserted; visible in "), "{inserted}");
     let shown = query("SELECT id, net, who FROM shop.rule_acl.rules WHERE net IS NOT NULL ORDER BY id DESC");
-    assert_eq!(shown, "id  net            who\n 3  2001:db8::/32  -\n 2  10.0.0.0/8     ann\n2 rows\n");
+    assert_eq!(
+        shown,
+        "id  net            who\
+ 3  2001:db8::/32  -\
+ 2  10.0.0.0/8     ann\
+2 rows\
+"
+    );
     let updated = query("UPDATE shop.rule_acl.rules SET priority = priority + 1 WHERE id BETWEEN 2 AND 3");
     assert!(updated.starts_with("2 rows updated"), "{updated}");
     assert_eq!(
         query("SELECT count(*) FROM shop.rule_acl.rules WHERE priority > 10"),
-        "count\n    1\n1 row\n"
+        "count\
+    1\
+1 row\
+"
     );
     let fault = refused(
         &folder,
@@ -77,22 +90,22 @@ fn rows_of_a_running_node_are_asked_and_changed() {
     assert!(fault.contains("`nett`"), "{fault}");
     let fault = refused(&folder, &node, &["query", "DELETE FROM shop.rule_acl.ruls"]);
     assert!(fault.contains("there is no table `ruls`"), "{fault}");
-    // The same text again: what came at run time stays; a row that the text drops goes.
-    said(&folder, &node, &["apply", program.to_str().expect("a path")]);
+    // The same text again: run-time rows stay; a row that the text drops goes.
+    stdout_of(&folder, &node, &["apply", program.to_str().expect("a path")]);
     assert_eq!(ids(), json!([[1], [2], [3]]));
     let other = folder.write("network.weft", &NETWORK.replace("(1, 10", "(7, 10"));
-    said(&folder, &node, &["apply", other.to_str().expect("a path")]);
+    stdout_of(&folder, &node, &["apply", other.to_str().expect("a path")]);
     assert_eq!(ids(), json!([[2], [3], [7]]));
     assert!(query("DELETE FROM shop.rule_acl.rules WHERE id <> 7").starts_with("2 rows deleted"));
     assert_eq!(ids(), json!([[7]]));
-    let tables = said(&folder, &node, &["query"]);
+    let tables = stdout_of(&folder, &node, &["query"]);
     assert!(tables.contains("shop.rule_acl.rules  controller     1  1,000,000"), "{tables}");
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A rule that was given for a while must not stay for good.
+/// A temporary rule would stay for good.
 #[test]
-fn a_row_of_a_running_node_goes_when_its_time_is_over() {
+fn live_row_expires_after_ttl() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -107,21 +120,27 @@ INSERT INTO shop.shut.users VALUES ('ann');
 ",
     );
     let node = Node::start(&folder, &program, &[]);
-    let query = |text: &str| said(&folder, &node, &["query", text]);
+    let query = |text: &str| stdout_of(&folder, &node, &["query", text]);
     query("INSERT INTO shop.shut.users VALUES ('bob')");
     assert!(query("SELECT name FROM shop.shut.users").contains("bob"));
     let until = std::time::Instant::now() + Duration::from_secs(20);
-    while !said(&folder, &node, &["query"]).contains("shop.shut.users: its TTL took out 2 rows\n") {
+    while !stdout_of(&folder, &node, &["query"]).contains(
+        "shop.shut.users: its TTL took out 2 rows\
+",
+    ) {
         assert!(std::time::Instant::now() < until);
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(query("SELECT name FROM shop.shut.users").ends_with("0 rows\n"));
+    assert!(query("SELECT name FROM shop.shut.users").ends_with(
+        "0 rows\
+"
+    ));
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Someone who wants a total would have to fetch every row and add them up.
+/// A user who needs a total would have to fetch every row and add them up.
 #[test]
-fn rows_are_put_together() {
+fn select_aggregates_rows() {
     let folder = Folder::new();
     let tables =
         "CREATE TABLE sold (id U64 PRIMARY KEY, shop TEXT(9), n U8?, price F64, owed U64, waited INTERVAL,
@@ -142,11 +161,11 @@ fn rows_are_put_together() {
     let program = folder.write("network.weft", &format!("{NETWORK}{tables}"));
     let node = Node::start(&folder, &program, &[]);
     let rows = |text: &str| -> Value {
-        let text = said(&folder, &node, &["query", text, "-o", "json"]);
+        let text = stdout_of(&folder, &node, &["query", text, "-o", "json"]);
         let answers: Value = serde_json::from_str(&text).expect("it is data");
         json!([answers[0]["columns"], answers[0]["rows"]])
     };
-    // NULL is passed over, and the sum of small numbers is not small.
+    // NULL does not count, and a sum of small integers may be large.
     assert_eq!(
         rows("SELECT count(*), sum(n), min(n), max(n) AS most, avg(n), sum(price), sum(waited) FROM sold"),
         json!([
@@ -168,9 +187,9 @@ fn rows_are_put_together() {
     assert_eq!(of_none[1], json!([[0, null, null, null]]));
     assert_eq!(rows("SELECT n, count(*) FROM empty GROUP BY n")[1], json!([]));
     assert_eq!(rows("SELECT id FROM sold WHERE seen > now() - '1 min'")[1], json!([[3]]));
-    let wrong = |text: &str, said: &str| {
+    let wrong = |text: &str, wanted: &str| {
         let fault = refused(&folder, &node, &["query", text]);
-        assert!(fault.contains(said), "{text}: {fault}");
+        assert!(fault.contains(wanted), "{text}: {fault}");
     };
     wrong("SELECT sum(owed) FROM sold", "the sum of this is outside what U64 holds");
     wrong("SELECT shop, sum(n) FROM sold", "`GROUP BY shop`");
@@ -187,46 +206,80 @@ fn rows_are_put_together() {
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A list that is put in by halves, without a word of where it is wrong, is worse than none.
+/// A list would be loaded in part, without the location of its error.
 #[test]
-fn lists_are_loaded_and_their_faults_have_a_place() {
+fn load_error_has_line() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
-    let many: String =
-        (10..5_010).map(|id| format!("{id},1,,10.{}.{}.0/24,,deny\n", id / 256, id % 256)).collect();
-    let list = folder.write("rules.csv", &format!("id,priority,path,net,who,action\n{many}"));
+    let many: String = (10..5_010)
+        .map(|id| {
+            format!(
+                "{id},1,,10.{}.{}.0/24,,deny\
+",
+                id / 256,
+                id % 256
+            )
+        })
+        .collect();
+    let list = folder.write(
+        "rules.csv",
+        &format!(
+            "id,priority,path,net,who,action\
+{many}"
+        ),
+    );
     let list = list.to_str().expect("a path");
-    let loaded = said(&folder, &node, &["load", "shop.rule_acl.rules", list]);
+    let loaded = stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", list]);
     assert!(loaded.starts_with("shop.rule_acl.rules: 5,000 rows inserted"), "{loaded}");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", list]);
     assert!(fault.contains("row 1 of shop.rule_acl.rules: a row with this key is there already"), "{fault}");
-    let again = said(&folder, &node, &["load", "shop.rule_acl.rules", list, "--replace"]);
+    let again = stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", list, "--replace"]);
     assert!(again.contains("5,000 rows updated"), "{again}");
-    // As spreadsheets write it.
-    let marked = folder.write("marked.csv", "\u{feff}id,priority,net,action\n9999,1,10.0.0.0/8,deny\n");
-    let loaded = said(&folder, &node, &["load", "shop.rule_acl.rules", marked.to_str().expect("a path")]);
+    // In the form that spreadsheets write.
+    let marked = folder.write(
+        "marked.csv",
+        "\u{feff}id,priority,net,action\
+9999,1,10.0.0.0/8,deny\
+",
+    );
+    let loaded =
+        stdout_of(&folder, &node, &["load", "shop.rule_acl.rules", marked.to_str().expect("a path")]);
     assert!(loaded.starts_with("shop.rule_acl.rules: 1 row inserted"), "{loaded}");
-    let wrong =
-        folder.write("wrong.csv", "id,priority,net,action\n1,1,10.0.0.0/8,deny\n2,1,10.0.0.0/33,deny\n");
+    let wrong = folder.write(
+        "wrong.csv",
+        "id,priority,net,action\
+1,1,10.0.0.0/8,deny\
+2,1,10.0.0.0/33,deny\
+",
+    );
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", wrong.to_str().expect("a path")]);
     assert!(fault.contains("row 2, column `net`: a CIDR is"), "{fault}");
-    let unknown = folder.write("unknown.csv", "id,prio\n1,1\n");
+    let unknown = folder.write(
+        "unknown.csv",
+        "id,prio\
+1,1\
+",
+    );
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", unknown.to_str().expect("a path")]);
     assert!(fault.contains("has no column `prio`"), "{fault}");
-    // As spreadsheets write it that know no UTF-8.
+    // In the form of spreadsheets without UTF-8.
     let foreign = folder.0.join("foreign.csv");
-    std::fs::write(&foreign, b"id,priority,who,action\n1,1,Andr\xe9,deny\n").expect("the folder takes files");
+    std::fs::write(
+        &foreign,
+        b"id,priority,who,action\
+1,1,Andr\xe9,deny\
+",
+    )
+    .expect("the folder takes files");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", foreign.to_str().expect("a path")]);
     assert!(fault.contains("foreign.csv`: it is not UTF-8 text"), "{fault}");
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A row that says of a network what it is not is found by nobody, and whoever put it in waits for calls that never
-/// come.
-/// Whoever takes out some of many rules would wait for all of them to be asked about each, or lose others.
+/// A statement that names a few of many keys would scan all rows, or change others.
 #[test]
-fn rows_that_are_named_by_their_keys_are_found() {
+fn key_lookup_finds_rows() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -250,8 +303,14 @@ INSERT INTO shop.some.names VALUES ('a', 1), ('b', 2), ('', 3);
     let node = Node::start(&folder, &program, &[]);
     let ids = |condition: &str| {
         let text = format!("SELECT id FROM shop.some.known WHERE {condition} ORDER BY id");
-        let told = said(&folder, &node, &["query", &text]);
-        told.lines().skip(1).map(str::trim).filter(|line| !line.contains("row")).collect::<Vec<_>>().join(" ")
+        let printed = stdout_of(&folder, &node, &["query", &text]);
+        printed
+            .lines()
+            .skip(1)
+            .map(str::trim)
+            .filter(|line| !line.contains("row"))
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     for (condition, found) in [
         ("id = 3", "3"),
@@ -268,22 +327,30 @@ INSERT INTO shop.some.names VALUES ('a', 1), ('b', 2), ('', 3);
         assert_eq!(ids(condition), found, "{condition}");
     }
     let pairs =
-        said(&folder, &node, &["query", "SELECT name FROM shop.some.pairs WHERE a = 1 ORDER BY name"]);
-    assert_eq!(pairs, "name\na\nb\n2 rows\n");
-    let names = said(
+        stdout_of(&folder, &node, &["query", "SELECT name FROM shop.some.pairs WHERE a = 1 ORDER BY name"]);
+    assert_eq!(
+        pairs,
+        "name\
+a\
+b\
+2 rows\
+"
+    );
+    let names = stdout_of(
         &folder,
         &node,
         &["query", "DELETE FROM shop.some.names WHERE name IN ('', 'b', 'much too long')"],
     );
     assert!(names.starts_with("2 rows deleted"), "{names}");
-    let changed = said(&folder, &node, &["query", "UPDATE shop.some.known SET n = 7 WHERE id IN (1, 4, 4)"]);
+    let changed =
+        stdout_of(&folder, &node, &["query", "UPDATE shop.some.known SET n = 7 WHERE id IN (1, 4, 4)"]);
     assert!(changed.starts_with("2 rows updated"), "{changed}");
     assert_eq!(ids("n = 7"), "1 4");
     assert_eq!(node.stop(), Some(0));
 }
 
 #[test]
-fn rows_of_which_a_check_does_not_hold_are_refused() {
+fn rows_breaking_check_are_refused() {
     let folder = Folder::new();
     let program = folder.write(
         "network.weft",
@@ -318,19 +385,32 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
     let broken = "`100 / cost > 1` has no value for a row of `known`, division by zero: cost is 0, net is \
                   '10.0.0.0/8'";
     assert!(fault.contains(broken), "{fault}");
-    let list = folder.write("nets.csv", "net,bits\n192.0.2.0/24,24\n198.51.100.0/24,25\n");
+    let list = folder.write(
+        "nets.csv",
+        "net,bits\
+192.0.2.0/24,24\
+198.51.100.0/24,25\
+",
+    );
     let fault = no(&["load", "shop.nets.known", list.to_str().expect("a path")]);
     assert!(fault.contains("row 2 of shop.nets.known: `bits = prefix_bits(net)` does not hold"), "{fault}");
-    let rows = said(&folder, &node, &["query", "SELECT net, bits FROM shop.nets.known"]);
-    assert_eq!(rows, "net         bits\n10.0.0.0/8     8\n1 row\n", "nothing has changed");
+    let rows = stdout_of(&folder, &node, &["query", "SELECT net, bits FROM shop.nets.known"]);
+    assert_eq!(
+        rows,
+        "net         bits\
+10.0.0.0/8     8\
+1 row\
+",
+        "nothing has changed"
+    );
     let inserted = "INSERT INTO shop.nets.known VALUES ('::/0', 0, now() + '1 h', 5)";
-    assert!(said(&folder, &node, &["query", inserted]).starts_with("1 row inserted"));
+    assert!(stdout_of(&folder, &node, &["query", inserted]).starts_with("1 row inserted"));
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A worker that does not hear of a change goes on to let pass who may not.
+/// A worker that misses a change would go on to admit forbidden calls.
 #[test]
-fn what_is_answered_is_seen_by_calls_of_all_workers() {
+fn row_changes_reach_all_workers() {
     const CONNECTIONS: usize = 8;
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
@@ -356,7 +436,7 @@ END;
         );
         let program = folder.write("network.weft", &program);
         let node = Node::start(&folder, &program, &["--workers", workers]);
-        let change = |text: &str| said(&folder, &node, &["query", text]);
+        let change = |text: &str| stdout_of(&folder, &node, &["query", text]);
         let allow = "INSERT OR REPLACE INTO users VALUES ('ann', TRUE); \
                      INSERT OR REPLACE INTO shop.ranked.rules VALUES (9, NULL, TRUE)";
         let steps = [
@@ -388,9 +468,9 @@ END;
     }
 }
 
-/// An operator who cannot let in again whom a program has shut out has to restart it, and forgets all others.
+/// To admit a locked-out user again, an operator would have to restart the program, which forgets all others.
 #[test]
-fn what_handlers_have_written_is_changed_from_outside() {
+fn handler_rows_change_from_outside() {
     const CONNECTIONS: usize = 8;
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
@@ -415,10 +495,16 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         );
         let program = folder.write("network.weft", &program);
         let node = Node::start(&folder, &program, &["--workers", workers]);
-        let query = |text: &str| said(&folder, &node, &["query", text]);
+        let query = |text: &str| stdout_of(&folder, &node, &["query", text]);
         let mut others = vec!["name,n".to_owned()];
         others.extend((0..99).map(|n| format!("u{n},{n}")));
-        let others = folder.write("others.csv", &others.join("\n"));
+        let others = folder.write(
+            "others.csv",
+            &others.join(
+                "\
+",
+            ),
+        );
         runtime().block_on(async {
             let mut clients = Vec::new();
             for _ in 0..CONNECTIONS {
@@ -447,11 +533,18 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
             let inserted = query("INSERT INTO shop.guard.calls VALUES ('ann', 8, 'me', now() - '1 d', 'qq')");
             assert!(inserted.contains("1 row inserted"), "{inserted}");
             pass(false, "the row says so").await;
-            // What is shown is what can be loaded again.
+            // The output can be loaded again.
             let row = query("SELECT at, raw FROM shop.guard.calls");
             let row: Vec<&str> = row.lines().nth(1).expect("a row").split_whitespace().collect();
             assert_eq!((row.len(), row[1]), (2, "0x7171"), "{row:?}");
-            let again = folder.write("again.csv", &format!("name,n,at,raw\nann,8,{},{}", row[0], row[1]));
+            let again = folder.write(
+                "again.csv",
+                &format!(
+                    "name,n,at,raw\
+ann,8,{},{}",
+                    row[0], row[1]
+                ),
+            );
             let loaded =
                 ran(&folder, &node, &["load", "--replace", "shop.guard.calls", &again.display().to_string()]);
             assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
@@ -463,11 +556,29 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         });
         // Each worker has counted in rows of its own.
         let sum = |text: &str| query(&format!("SELECT sum(n) AS n FROM shop.guard.seen {text}"));
-        assert_eq!(sum(""), " n\n48\n1 row\n");
+        assert_eq!(
+            sum(""),
+            " n\
+48\
+1 row\
+"
+        );
         query("UPDATE shop.guard.seen SET n = 0");
-        assert_eq!(sum("WHERE n > 0"), "n\n-\n1 row\n");
+        assert_eq!(
+            sum("WHERE n > 0"),
+            "n\
+-\
+1 row\
+"
+        );
         query("DELETE FROM shop.guard.seen");
-        assert_eq!(query("SELECT count(*) FROM shop.guard.seen"), "count\n    0\n1 row\n");
+        assert_eq!(
+            query("SELECT count(*) FROM shop.guard.seen"),
+            "count\
+    0\
+1 row\
+"
+        );
         let no = |text: &str| refused(&folder, &node, &["query", text]);
         let fault = no("INSERT INTO shop.guard.seen (name, nth) VALUES ('ann', 1)");
         assert!(fault.contains("is filled by each worker for itself"), "{fault}");
@@ -486,17 +597,39 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         assert!(load(&folder).status.success());
         assert_eq!(
             query("SELECT count(*), sum(n) FROM shop.guard.calls WHERE name <> 'ann'"),
-            "count  sum(n)\n   99    4851\n1 row\n"
+            "count  sum(n)\
+   99    4851\
+1 row\
+"
         );
         let fault = no("INSERT INTO shop.guard.calls (name) VALUES ('one too many')");
         assert!(fault.contains("the table is full: it has at most 100 rows"), "{fault}");
-        // A list is sent in parts, and the one that finds no room is in up to there.
-        let ids: String = (0..2_500).map(|id| format!("{id}\n")).collect();
-        let ids = folder.write("ids.csv", &format!("id\n{ids}"));
+        // A list is sent in parts; the part that finds no room is inserted up to there.
+        let ids: String = (0..2_500)
+            .map(|id| {
+                format!(
+                    "{id}\
+"
+                )
+            })
+            .collect();
+        let ids = folder.write(
+            "ids.csv",
+            &format!(
+                "id\
+{ids}"
+            ),
+        );
         let fault = refused(&folder, &node, &["load", "shop.guard.many", ids.to_str().expect("a path")]);
         assert!(fault.contains("row 2100 of shop.guard.many: the table is full"), "{fault}");
         assert!(fault.contains("the 2099 rows before are in"), "{fault}");
-        assert_eq!(query("SELECT count(*) FROM shop.guard.many"), "count\n 2100\n1 row\n");
+        assert_eq!(
+            query("SELECT count(*) FROM shop.guard.many"),
+            "count\
+ 2100\
+1 row\
+"
+        );
         query("DELETE FROM shop.guard.many WHERE id <> 9999 AND id > 1");
         let fault = no(&format!("INSERT INTO shop.guard.many VALUES {}", {
             let rows: Vec<String> = (2..2_200).map(|id| format!("({id}, 0)")).collect();
@@ -507,7 +640,7 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
     }
 }
 
-/// Rules that a handler asks for: who knocks is let in.
+/// A handler adds rules: a user who knocks is admitted.
 const KNOCK: &str = "CREATE ELEMENT knock ON rpc (user TEXT, object_id I64) AS
   TABLE rules (who TEXT(16) PRIMARY KEY, rank U32 = 10, may BOOL) MAX 2 ROWS FILLED BY CONTROLLER;
   SINK allow (who TEXT, may BOOL) TO TABLE rules;
@@ -521,9 +654,9 @@ const KNOCK: &str = "CREATE ELEMENT knock ON rpc (user TEXT, object_id I64) AS
 END;
 ";
 
-/// A handler that learns whom to let in would let nobody in, or somebody by a pass that was undone.
+/// A handler's rule would admit no user, or admit one by a pass that was rolled back.
 #[test]
-fn handlers_send_rows_to_tables_of_rules() {
+fn handlers_insert_into_rule_tables() {
     let server = shop_server("cart-1");
     for workers in ["1", "3"] {
         let folder = Folder::new();
@@ -562,12 +695,12 @@ END;
             assert_eq!(call("bob", 0).await, denied);
             assert_eq!(call("ann", 2).await, tonic::Code::Ok);
             comes("ann", denied).await;
-            // A pass that fails sends nothing; what the one behind it sends is seen.
+            // A failed pass sends no row; the row of the next one arrives.
             assert_ne!(call("eve", 3).await, tonic::Code::Ok);
             assert_eq!(call("bob", 1).await, denied);
             comes("bob", tonic::Code::Ok).await;
             assert_eq!(call("eve", 0).await, denied);
-            // Two rules are all that there is room for. The same one again is nothing new.
+            // There is room for two rules. The same one again changes nothing.
             assert_eq!(call("bob", 1).await, tonic::Code::Ok);
             assert_eq!(call("cid", 1).await, denied);
             comes("cid", tonic::Code::Ok).await;
@@ -576,17 +709,24 @@ END;
             assert_eq!(call("dan", 0).await, denied);
         });
         let rows =
-            said(&folder, &node, &["query", "SELECT who, rank, may FROM shop.knock.rules ORDER BY who"]);
-        assert_eq!(rows, "who  rank  may\nbob    10  true\ncid    10  true\n2 rows\n");
-        let status = said(&folder, &node, &["status"]);
+            stdout_of(&folder, &node, &["query", "SELECT who, rank, may FROM shop.knock.rules ORDER BY who"]);
+        assert_eq!(
+            rows,
+            "who  rank  may\
+bob    10  true\
+cid    10  true\
+2 rows\
+"
+        );
+        let status = stdout_of(&folder, &node, &["status"]);
         assert!(status.contains("shop.knock.rules refused 1 row of sinks TO TABLE"), "{status}");
         assert_eq!(node.stop(), Some(0));
     }
 }
 
-/// A firewall that learns would drop a flow for good, or let through what nobody asked for.
+/// A learning firewall would block a flow for good, or pass unrequested packets.
 #[test]
-fn frames_add_rules_for_those_behind_them() {
+fn frames_add_rules_for_later_frames() {
     let folder = Folder::new();
     let (program, kept) = between_captures(
         &folder,
@@ -602,23 +742,23 @@ END;
 ",
     );
     let node = Node::start(&folder, &program, &[]);
-    let rows = || said(&folder, &node, &["query", "SELECT src FROM edge.learning.allowed"]);
+    let rows = || stdout_of(&folder, &node, &["query", "SELECT src FROM edge.learning.allowed"]);
     let begun = std::time::Instant::now();
     while !rows().contains("10.0.0.1") {
         assert!(begun.elapsed() < Duration::from_secs(20), "no rule was learnt");
     }
     std::thread::sleep(Duration::from_millis(1500));
     let status: Value =
-        serde_json::from_str(&said(&folder, &node, &["status", "-o", "json"])).expect("it is data");
+        serde_json::from_str(&stdout_of(&folder, &node, &["status", "-o", "json"])).expect("it is data");
     assert_eq!(status["rows_refused"], serde_json::json!({}));
     assert_eq!(node.stop(), Some(0));
-    // Each packet of the capture has a length of its own in the file; the first at least was dropped.
+    // Each packet of the capture has its own length in the file; at least the first was dropped.
     let (all, kept) = (capture(100).len(), std::fs::metadata(&kept).expect("it was written").len() as usize);
     assert!(kept < all && kept > all / 2, "{kept} bytes of {all}");
 }
 
-/// A program that plays so many frames as they were recorded through an element and writes what it lets pass, and where
-/// that is written.
+/// A program that plays recorded frames through an element at their times, and captures what passes; and the path of
+/// that capture.
 fn between_captures(folder: &Folder, frames: i64, name: &str, element: &str) -> (PathBuf, String) {
     let [from, to] = ["in.pcapng", "out.pcapng"].map(|name| folder.0.join(name).display().to_string());
     std::fs::write(&from, capture(frames)).expect("the folder is ours");
@@ -633,7 +773,7 @@ CREATE CHAIN edge ON PORT past -> kept AS {name}; END;
     (folder.write("network.weft", &text), to)
 }
 
-/// A capture of so many frames, ten milliseconds apart, all of one flow.
+/// A capture of this many frames, ten milliseconds apart, all of one flow.
 fn capture(frames: i64) -> Vec<u8> {
     let mut header = [0x45, 0, 0, 46, 0, 1, 0, 0, 9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     let sum = !checksum::fold(checksum::sum(&header));
@@ -648,9 +788,9 @@ fn capture(frames: i64) -> Vec<u8> {
     bytes
 }
 
-/// Code that was made for other rules would let pass what these forbid; so would one that is made anew in mid-flight.
+/// Code for outdated rules would pass forbidden frames, or a recompilation at run time would.
 #[test]
-fn rows_change_while_frames_pass_and_code_follows_their_shape() {
+fn row_changes_respecialize_code() {
     let folder = Folder::new();
     let (program, _) = between_captures(
         &folder,
@@ -667,14 +807,15 @@ END;
 ",
     );
     let node = Node::start(&folder, &program, &[]);
-    let change = |text: &str| said(&folder, &node, &["query", text]);
+    let change = |text: &str| stdout_of(&folder, &node, &["query", text]);
     let frames = || -> [u64; 2] {
-        let status: Value = serde_json::from_str(&said(&folder, &node, &["status", "--json"])).expect("data");
+        let status: Value =
+            serde_json::from_str(&stdout_of(&folder, &node, &["status", "--json"])).expect("data");
         assert_eq!(status["version"], 1, "rows are no other version");
         let ports = &status["packets"]["ports"];
         [&ports[0]["received"], &ports[1]["sent"]].map(|n| n.as_u64().expect("a number"))
     };
-    // Until a good number of frames has come: how many of them left.
+    // Waits until many frames have come, and counts those that left.
     let left_of_next = || {
         let [before, left] = frames();
         loop {
@@ -692,27 +833,33 @@ END;
          INSERT INTO edge.ranked.rules VALUES (5, '2001:db8::/32', FALSE)",
     );
     assert!(left_of_next() >= 10);
-    // A second later code is made anew for them.
+    // A second later the code is recompiled for them.
     std::thread::sleep(Duration::from_millis(1_500));
     assert!(left_of_next() >= 10);
     change("INSERT INTO edge.ranked.rules VALUES (1, '10.0.0.0/8', FALSE)");
     assert_eq!(left_of_next(), 0);
     change("UPDATE edge.ranked.rules SET net = '2001:db8::/32' WHERE rank = 1");
     assert!(left_of_next() >= 10);
-    // What elements have learned is asked for when a program that may not know it takes the place of this one.
+    // A new program that may not know the learned rows is about to replace this one.
     let text = std::fs::read_to_string(&program).expect("it was written");
-    said(&folder, &node, &["apply", program.to_str().expect("a path")]);
-    assert!(change("SELECT count(*) FROM edge.ranked.rules").contains("    3\n"), "rows of run time stay");
+    stdout_of(&folder, &node, &["apply", program.to_str().expect("a path")]);
+    assert!(
+        change("SELECT count(*) FROM edge.ranked.rules").contains(
+            "    3\
+"
+        ),
+        "rows of run time stay"
+    );
     std::thread::sleep(Duration::from_millis(1_500));
     let other = folder.write("other.weft", &text.replace("seen", "known"));
-    let told = said(&folder, &node, &["apply", "--dry-run", other.to_str().expect("a path")]);
-    assert!(told.contains("edge.ranked.seen"), "{told}");
+    let printed = stdout_of(&folder, &node, &["apply", "--dry-run", other.to_str().expect("a path")]);
+    assert!(printed.contains("edge.ranked.seen"), "{printed}");
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Who gets a name wrong in a program is told; a row of run time that sends frames nowhere lost them without a word.
+/// A wrong name in a program gives an error; in a run-time row it would silently lose frames.
 #[test]
-fn a_row_that_sends_frames_nowhere_is_warned_of() {
+fn row_with_unknown_port_warns() {
     let folder = Folder::new();
     let (program, _) = between_captures(
         &folder,
@@ -733,29 +880,30 @@ END;
         assert_eq!(done.status.code(), Some(0), "a warning is no fault");
         [done.stdout, done.stderr].map(|bytes| String::from_utf8(bytes).expect("it is text"))
     };
-    let [told, warned] = ask("('10.0.0.1', 'kept')", &[]);
-    assert!(told.starts_with("1 row inserted") && warned.is_empty(), "{warned}");
-    let [told, warned] = ask("('10.0.0.2', 'kpet')", &[]);
-    assert!(told.starts_with("1 row inserted"), "{told}");
+    let [printed, warned] = ask("('10.0.0.1', 'kept')", &[]);
+    assert!(printed.starts_with("1 row inserted") && warned.is_empty(), "{warned}");
+    let [printed, warned] = ask("('10.0.0.2', 'kpet')", &[]);
+    assert!(printed.starts_with("1 row inserted"), "{printed}");
     assert!(warned.contains("unknown port `kpet`") && warned.contains("write 'kept'"), "{warned}");
-    let [told, warned] = ask("('10.0.0.3', 'kpet')", &["-o", "json"]);
-    let answers: Value = serde_json::from_str(&told).expect("it is data");
+    let [printed, warned] = ask("('10.0.0.3', 'kpet')", &["-o", "json"]);
+    let answers: Value = serde_json::from_str(&printed).expect("it is data");
     assert!(
         warned.is_empty() && answers[0]["warnings"].as_str().is_some_and(|w| w.contains("`kpet`")),
-        "{told}"
+        "{printed}"
     );
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A node could be asked about the tables of its program, and not about itself.
+/// A node's own state could not be queried, only the tables of its program.
 #[test]
-fn a_node_tells_of_itself_in_tables() {
+fn system_tables_describe_node() {
     let folder = Folder::new();
     let program = folder.write("network.weft", NETWORK);
     let node = Node::start(&folder, &program, &[]);
-    let elements = said(&folder, &node, &["query", "SELECT chain, name, seen FROM elements ORDER BY name"]);
+    let elements =
+        stdout_of(&folder, &node, &["query", "SELECT chain, name, seen FROM elements ORDER BY name"]);
     assert!(elements.contains("shop") && elements.contains("rule_acl"), "{elements}");
-    let none = said(&folder, &node, &["query", "SELECT count(*) FROM links"]);
+    let none = stdout_of(&folder, &node, &["query", "SELECT count(*) FROM links"]);
     assert!(none.contains('0'), "{none}");
     let fault = refused(&folder, &node, &["query", "DELETE FROM elements WHERE name = 'rule_acl'"]);
     assert!(fault.contains("`elements` is filled by the node itself"), "{fault}");

@@ -3,19 +3,19 @@
 use crate::node::{Folder, output, weft};
 use serde_json::Value;
 
-/// `weft sim run` with these arguments, in the folder: what it says and on which side, and the status.
+/// Runs `weft sim run` with these arguments in the folder; returns both outputs and the status.
 fn sim_run(folder: &Folder, args: &[&str]) -> (String, String, Option<i32>) {
     let done = output(weft(folder).current_dir(&folder.0).args(["sim", "run"]).args(args));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
     (text(done.stdout), text(done.stderr), done.status.code())
 }
 
-/// The rows of a run as data.
+/// The rows of a run as JSON.
 fn rows(folder: &Folder, args: &[&str]) -> Vec<Value> {
-    let (told, faults, status) = sim_run(folder, &[args, &["--json"]].concat());
+    let (printed, faults, status) = sim_run(folder, &[args, &["--json"]].concat());
     assert_eq!(status, Some(0), "{faults}");
-    let told: Value = serde_json::from_str(&told).expect("it is JSON");
-    told["rows"].as_array().expect("rows").clone()
+    let printed: Value = serde_json::from_str(&printed).expect("it is JSON");
+    printed["rows"].as_array().expect("rows").clone()
 }
 
 /// The figure of a workload with a queue.
@@ -24,9 +24,9 @@ fn figure(rows: &[Value], workload: &str, queue: &str, of: &str) -> f64 {
     rows.iter().find(is_it).and_then(|row| row.pointer(of)?.as_f64()).expect("it has that")
 }
 
-/// A trace that is broken would be played as if it were not, or the user would not be told where it is broken.
+/// A broken trace would be played, or the user would not learn where it is broken.
 #[test]
-fn a_broken_trace_is_told_by_file_and_line() {
+fn broken_trace_names_file_and_line() {
     let folder = Folder::new();
     let run = |folder: &Folder, traces: &str| {
         let done = output(weft(folder).current_dir(&folder.0).args([
@@ -38,41 +38,40 @@ fn a_broken_trace_is_told_by_file_and_line() {
         ]));
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
-    let (status, told) = run(&folder, ".");
+    let (status, printed) = run(&folder, ".");
     assert_eq!(status, Some(1));
-    assert!(told.contains("no file whose name ends in .down or .up"), "{told}");
+    assert!(printed.contains("no file whose name ends in .down or .up"), "{printed}");
     folder.write("a.down", "1\n2\n3\n");
     folder.write("b.down", "1\n9\n3\n");
-    let (status, told) = run(&folder, ".");
+    let (status, printed) = run(&folder, ".");
     assert_eq!(status, Some(1));
-    assert!(told.contains("b.down: line 3: time goes back from 9 ms to 3 ms"), "{told}");
+    assert!(printed.contains("b.down: line 3: time goes back from 9 ms to 3 ms"), "{printed}");
     let (status, _) = run(&folder, "absent");
     assert_eq!(status, Some(3));
 }
 
-/// If this fails, the book tells of another table than `weft sim flood` gives. With `UPDATE_EXPECT=1` it is written
-/// there.
+/// If this fails, the book has another table than `weft sim flood` prints. `UPDATE_EXPECT=1` writes it there.
 #[test]
-fn the_book_has_what_queues_leave_beside_a_flood() {
+fn book_has_flood_figures() {
     let folder = Folder::new();
     let done = output(weft(&folder).args(["sim", "flood"]));
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-    let told = String::from_utf8(done.stdout).expect("it is text");
+    let printed = String::from_utf8(done.stdout).expect("it is text");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/guide/simulating.md");
     let page = std::fs::read_to_string(path).expect("the book is there");
     let begins = "weft sim flood\n```\n\n```text\n";
     let at = page.find(begins).expect("the page has the command") + begins.len();
     let end = at + page[at..].find("```").expect("the block ends");
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        let page = format!("{}{told}{}", &page[..at], &page[end..]);
+        let page = format!("{}{printed}{}", &page[..at], &page[end..]);
         return std::fs::write(path, page).expect("it can be written");
     }
-    assert_eq!(page[at..end], told);
+    assert_eq!(page[at..end], printed);
 }
 
-/// The experiment would end without its figures, or with others the next time.
+/// The experiment would lack its figures, or give others the next time.
 #[test]
-fn the_experiment_gives_the_same_figures_again() {
+fn experiment_repeats_exactly() {
     let folder = Folder::new();
     folder.write("link.down", &(1..=500).map(|n| format!("{}\n", 4 * n)).collect::<String>());
     let run = |jobs: &str| {
@@ -95,10 +94,13 @@ fn the_experiment_gives_the_same_figures_again() {
         done.stdout
     };
     let bytes = run("2");
-    let told: Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    let printed: Value = serde_json::from_slice(&bytes).expect("it is JSON");
     // Eight objectives, four configurations.
-    assert_eq!(told["rows"].as_array().expect("rows").len(), 32);
-    assert_eq!(told["conditions"], "1 seed, 1/5 of the time, NewReno as in the paper, LTE links of 1 trace");
+    assert_eq!(printed["rows"].as_array().expect("rows").len(), 32);
+    assert_eq!(
+        printed["conditions"],
+        "1 seed, 1/5 of the time, NewReno as in the paper, LTE links of 1 trace"
+    );
     let recorded = || std::fs::read(folder.0.join("out.rec")).expect("it is written");
     let first = recorded();
     assert!(bytes == run("1"), "the same seed gives other bytes");
@@ -112,9 +114,9 @@ fn the_experiment_gives_the_same_figures_again() {
     );
 }
 
-/// Nobody could repeat a figure, or it would depend on how many cores a machine has.
+/// Figures would not be reproducible, or would depend on the number of cores.
 #[test]
-fn a_run_gives_the_same_bytes_again() {
+fn sim_run_repeats_exactly() {
     let folder = Folder::new();
     let of = |topology: &str, jobs: &str, seed: &str| {
         let args = ["--topology", topology, "--for", "3s", "--seeds", "3", "--loss", "1%", "--reorder", "2%"];
@@ -123,16 +125,16 @@ fn a_run_gives_the_same_bytes_again() {
         sim_run(&folder, &[&args[..], &more].concat())
     };
     for topology in ["dumbbell", "parking-lot", "fat-tree"] {
-        let (told, faults, status) = of(topology, "1", "7");
+        let (printed, faults, status) = of(topology, "1", "7");
         assert_eq!((&*faults, status), ("", Some(0)));
-        assert_eq!(of(topology, "4", "7").0, told);
-        assert_ne!(of(topology, "4", "8").0, told);
+        assert_eq!(of(topology, "4", "7").0, printed);
+        assert_ne!(of(topology, "4", "8").0, printed);
     }
 }
 
-/// A policy would look as if it did nothing.
+/// A policy would seem to have no effect.
 #[test]
-fn fair_queues_spare_others_the_wait_of_bulk() {
+fn fair_queue_spares_short_flows() {
     let folder = Folder::new();
     let args = ["--queue", "fifo", "--queue", "fq_codel", "--for", "15s", "--seeds", "2"];
     let rows = rows(&folder, &[&args[..], &["--flows", "bulk=2,interactive,rpc=2"]].concat());
@@ -143,13 +145,13 @@ fn fair_queues_spare_others_the_wait_of_bulk() {
     assert!(done("fq_codel") < done("fifo") / 10.0, "{rows:?}");
 }
 
-/// Two commands would simulate two networks where the user asks for the same one.
+/// Two commands would simulate different networks for the same request.
 #[test]
-fn a_run_is_what_the_experiment_is() {
+fn sim_run_matches_experiment() {
     let folder = Folder::new();
     let experiment = ["sim", "no-silver-bullet", "--quick", "--seeds", "1", "--json"];
     let done = output(weft(&folder).current_dir(&folder.0).args(experiment));
-    let told: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
+    let printed: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
     let queue = "objective (packets = 1000000)";
     for (comparison, flows, seconds) in [("2b", "interactive=2", "50s"), ("1b", "bulk,web", "200s")] {
         let args =
@@ -161,12 +163,12 @@ fn a_run_is_what_the_experiment_is() {
                     && other["application"] == row["workload"]
             };
             let other =
-                told["rows"].as_array().and_then(|rows| rows.iter().find(is_it)).expect("it is there");
+                printed["rows"].as_array().and_then(|rows| rows.iter().find(is_it)).expect("it is there");
             let same = |mine: &Value, its: &Value, times: f64| {
                 let ratio = mine.as_f64().expect("a number") / (its.as_f64().expect("a number") * times);
                 assert!((ratio - 1.0).abs() < 1e-12, "{mine} {its}: {row}");
             };
-            // The experiment has the throughput of one flow.
+            // The experiment reports the throughput of one flow.
             let n_flows = row["flows"].as_f64().expect("a number");
             same(&row["throughput_mbit_per_s"], &other["throughput_mbit_per_s"], n_flows);
             if comparison == "2b" {
@@ -178,9 +180,9 @@ fn a_run_is_what_the_experiment_is() {
     }
 }
 
-/// A user would not be told what is wrong, or whose fault it is.
+/// A user would not learn what is wrong, or whose fault it is.
 #[test]
-fn what_cannot_be_run_is_told() {
+fn invalid_sim_run_is_refused() {
     let folder = Folder::new();
     let queue =
         |name: &str| format!("CREATE QUEUE {name} AS\n  LIMIT 9 PACKETS ON OVERFLOW DROP TAIL;\nEND;\n");
@@ -219,17 +221,17 @@ fn what_cannot_be_run_is_told() {
     ];
     let mut text = String::new();
     for args in all {
-        let (told, faults, status) = sim_run(&folder, args);
-        assert_eq!(told, "");
+        let (printed, faults, status) = sim_run(&folder, args);
+        assert_eq!(printed, "");
         text +=
             &format!("$ weft sim run {}\n{faults}exit status {}\n\n", args.join(" "), status.expect("one"));
     }
     insta::assert_snapshot!("sim_run_faults", text);
 }
 
-/// A queue other than the one that was asked for would be measured.
+/// Another queue than the requested one would be measured.
 #[test]
-fn queues_of_a_file_and_of_the_library_are_found_by_name() {
+fn queues_resolve_by_name() {
     let folder = Folder::new();
     let queue = |name: &str, packets: u32| {
         format!(
@@ -259,25 +261,25 @@ fn queues_of_a_file_and_of_the_library_are_found_by_name() {
         "fifo (packets = 2000)",
     ]);
     assert_eq!(all.len(), 5);
-    // The file's own codel holds one packet, as deep does where that is its argument.
+    // The file's own codel holds one packet, as does `deep` with that argument.
     assert_eq!(all[0].1, all[2].1);
     assert_eq!(all[1], last[0]);
     assert_eq!(all[1].1, all[4].1);
     assert_ne!(all[3].1, all[4].1);
     assert_eq!(of(&[])[0].0, "fifo");
-    // A file by itself is its last queue, with other arguments, too.
+    // A file alone means its last queue, also with arguments.
     let files = of(&["--queue", "mine.weft", "--queue", "./mine.weft (packets = 1)"]);
     assert_eq!((&files[0].0, &files[0].1), (&Value::from("mine.weft"), &last[0].1));
     assert_eq!(files[1].1, all[0].1);
-    // One that cannot do without them is used with them.
-    let wanting =
+    // A queue that needs arguments is used with them.
+    let missing_args =
         of(&["wanting.weft", "--queue", "wanting (packets = 1)", "--queue", "wanting.weft (packets = 2000)"]);
-    assert_eq!((&wanting[0].1, &wanting[1].1), (&all[0].1, &last[0].1));
+    assert_eq!((&missing_args[0].1, &missing_args[1].1), (&all[0].1, &last[0].1));
 }
 
-/// A mean over seeds would be one run, counted as often as there are seeds.
+/// A mean over seeds would count one run several times.
 #[test]
-fn neighbouring_seeds_are_independent_runs() {
+fn adjacent_seeds_are_independent() {
     let folder = Folder::new();
     folder.write(
         "half.weft",
@@ -288,10 +290,10 @@ fn neighbouring_seeds_are_independent_runs() {
         let args = ["half.weft", "--flows", "bulk=1", "--for", "10s", "--seeds", "1", "--seed", seed];
         let (_, faults, status) = sim_run(&folder, &[&args[..], &["--record", "run.rec"]].concat());
         assert_eq!(status, Some(0), "{faults}");
-        let told =
+        let printed =
             output(weft(&folder).current_dir(&folder.0).args(["link", "explain", "run.rec", "--json"]));
-        let told: Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
-        let numbers = told.as_array().expect("a list").iter().map(|one| one["packet"].as_u64());
+        let printed: Value = serde_json::from_slice(&printed.stdout).expect("it is JSON");
+        let numbers = printed.as_array().expect("a list").iter().map(|one| one["packet"].as_u64());
         numbers.map(|number| number.expect("a number")).collect()
     };
     let [one, two] = ["1", "2"].map(dropped);
@@ -302,9 +304,9 @@ fn neighbouring_seeds_are_independent_runs() {
     }
 }
 
-/// A picture or a recording would be missing, or be of something else than the figures.
+/// A picture or a recording would be missing, or would not match the figures.
 #[test]
-fn a_run_is_drawn_and_recorded() {
+fn sim_run_is_plotted_and_recorded() {
     let folder = Folder::new();
     let args = [
         "--queue",
@@ -315,12 +317,12 @@ fn a_run_is_drawn_and_recorded() {
         "bulk=2,web,rpc,interactive",
     ];
     let more = ["--for", "5s", "--seeds", "2", "--svg", "out.svg", "--record", "out.rec"];
-    let (told, faults, status) = sim_run(&folder, &[&args[..], &more].concat());
+    let (printed, faults, status) = sim_run(&folder, &[&args[..], &more].concat());
     assert_eq!(status, Some(0), "{faults}");
-    assert!(told.starts_with("dumbbell, 15 Mbit/s, 75 ms, CUBIC, 2 seeds of 5 s\n\nflows "), "{told}");
+    assert!(printed.starts_with("dumbbell, 15 Mbit/s, 75 ms, CUBIC, 2 seeds of 5 s\n\nflows "), "{printed}");
     assert!(faults.starts_with("simulated ") && faults.ends_with(" s\n"), "{faults}");
     let svg = std::fs::read_to_string(folder.0.join("out.svg")).expect("it is written");
-    // Two bars for each of four workloads and each queue, beside the paper and the names.
+    // Two bars for each of four workloads and each queue, plus the background and the legend.
     assert_eq!(svg.matches("<rect").count(), 2 * 4 * 2 + 2 + 1, "{svg}");
     let rows = rows(&folder, &[&args[..], &["--for", "5s", "--seeds", "1"]].concat());
     for link in ["fq_codel", "codel (target = '3 ms')"] {
@@ -334,9 +336,9 @@ fn a_run_is_drawn_and_recorded() {
     }
 }
 
-/// Who asks why a packet had no room would be told what its queue held at another time, or not what its lines look at.
+/// The explanation of an overflow would have the queue's fill of another time, or omit what its lines read.
 #[test]
-fn a_drop_for_want_of_room_says_how_full_the_queue_was() {
+fn overflow_drop_shows_queue_fill() {
     let folder = Folder::new();
     let queues = "CREATE QUEUE shallow AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;
 CREATE QUEUE fattest AS
@@ -366,27 +368,31 @@ END;
         let by = &dropped["by"];
         assert!(by["held_packets"] == limit && by["limit_packets"] == limit, "{dropped}");
         assert!(by["held_bytes"].as_u64() > Some(0) && by["limit_bytes"].is_null(), "{dropped}");
-        let told = explain(link, &[&dropped["packet"].to_string()]);
+        let printed = explain(link, &[&dropped["packet"].to_string()]);
         let held = format!("  the queue held {limit} packets and ");
-        let line = told.lines().find(|line| line.starts_with(&held)).expect("it says so");
+        let line = printed.lines().find(|line| line.starts_with(&held)).expect("it says so");
         assert!(line.ends_with(&format!(" came; the limit is {limit} packets")), "{line}");
         assert_eq!(line.contains("when it came"), link == "shallow", "{line}");
     }
-    let told = explain("fattest", &["1"]);
+    let printed = explain("fattest", &["1"]);
     let value = |name: &str| {
-        let line = told.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("no {name}: {told}")).trim().to_owned()
+        let line = printed.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {printed}")).trim().to_owned()
     };
     let index: u32 = value("partition.index").parse().expect("a number");
     let (flow, hex) =
         value("p.flow").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("both");
-    assert!(index < 16 && flow.parse::<u32>().map(|flow| format!("({flow:08x})")) == Ok(hex), "{told}");
-    assert_eq!((value("drops").as_str(), value("partition.bytes").as_str()), ("0 packets", "0 B"), "{told}");
+    assert!(index < 16 && flow.parse::<u32>().map(|flow| format!("({flow:08x})")) == Ok(hex), "{printed}");
+    assert_eq!(
+        (value("drops").as_str(), value("partition.bytes").as_str()),
+        ("0 packets", "0 B"),
+        "{printed}"
+    );
 }
 
-/// A script would take a recording that somebody damaged for a fault of the machine.
+/// A script would take a damaged recording for a fault of the machine.
 #[test]
-fn a_recording_with_a_damaged_program_is_at_fault_itself() {
+fn damaged_recording_is_input_fault() {
     let folder = Folder::new();
     folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
     let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
@@ -395,14 +401,14 @@ fn a_recording_with_a_damaged_program_is_at_fault_itself() {
     for damage in ["IMPORT 'gone.weft'; CREATE QUEUE mine", "CREATE QUEUE"] {
         let file = folder.write("damaged.rec", &text.replace("CREATE QUEUE mine", damage));
         let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
-        let told = String::from_utf8_lossy(&shown.stderr).into_owned();
-        assert!(shown.status.code() == Some(1) && told.contains("error["), "{told}");
+        let printed = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(shown.status.code() == Some(1) && printed.contains("error["), "{printed}");
     }
 }
 
-/// Half of a file would pass for all of it: a download that was cut off, or a disk that was full.
+/// A truncated file would pass as a complete one, after a broken download or on a full disk.
 #[test]
-fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
+fn truncated_recording_is_shown() {
     let folder = Folder::new();
     folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
     let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
@@ -411,8 +417,8 @@ fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
     let run = |command: &str, args: &[&str], text: &str| {
         let file = folder.write("cut.rec", text);
         let done = output(weft(&folder).args(["link", command]).arg(&file).args(args));
-        let told = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
-        (told(done.stdout), told(done.stderr), done.status.code())
+        let text_of = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+        (text_of(done.stdout), text_of(done.stderr), done.status.code())
     };
     let data =
         |text: &str| serde_json::from_str::<Value>(&run("show", &["--json"], text).0).expect("it is data");
@@ -423,13 +429,13 @@ fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
     let mid = text.len() / 2;
     let between = text[..mid].rfind('\n').expect("it has lines") + 1;
     for cut in [&text[..between + 3], &text[..between]] {
-        let (told, n_lines) = (data(cut), text[..between].lines().count());
+        let (printed, n_lines) = (data(cut), text[..between].lines().count());
         assert!(
-            told["is_cut"] == true && told["file_ends_in_line"] == n_lines,
+            printed["is_cut"] == true && printed["file_ends_in_line"] == n_lines,
             "{}",
-            told["file_ends_in_line"]
+            printed["file_ends_in_line"]
         );
-        let (all, some) = (&whole["packets"], &told["packets"]);
+        let (all, some) = (&whole["packets"], &printed["packets"]);
         let n = some.as_array().expect("a list").len();
         assert!(
             n > 10 && all.as_array().expect("a list")[..n - 4] == some.as_array().expect("a list")[..n - 4]
@@ -439,13 +445,13 @@ fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
         assert!(run("explain", &[], cut).0.lines().next().is_some_and(|line| line.contains(&words)));
         assert!(run("explain", &["--json"], cut).1.contains(&words));
     }
-    let (_, told, status) = run("show", &[], &text[..20]);
-    assert!(status == Some(1) && told.contains("cut.rec"), "{told}");
+    let (_, printed, status) = run("show", &[], &text[..20]);
+    assert!(status == Some(1) && printed.contains("cut.rec"), "{printed}");
 }
 
-/// A script would take a finding for a crash: nobody who reads on is no reason to end otherwise.
+/// A script would take a normal result for a crash: a closed pipe must not change the exit status.
 #[test]
-fn nobody_who_listens_changes_no_status() {
+fn closed_pipe_keeps_exit_status() {
     let folder = Folder::new();
     let wrong = folder.write("wrong.weft", "CREATE QUEUE mine AS END;\n");
     let right =
@@ -453,9 +459,9 @@ fn nobody_who_listens_changes_no_status() {
     let status = |args: &[&str], file: &std::path::Path| {
         let (reads, errors) = std::io::pipe().expect("there is one");
         drop(reads);
-        let told = errors.try_clone().expect("there is another");
+        let printed = errors.try_clone().expect("there is another");
         let mut deaf = weft(&folder);
-        deaf.args(args).arg(file).stdout(told).stderr(errors);
+        deaf.args(args).arg(file).stdout(printed).stderr(errors);
         deaf.status().expect("it runs").code()
     };
     assert_eq!(status(&["check"], &wrong), Some(1));
@@ -465,10 +471,10 @@ fn nobody_who_listens_changes_no_status() {
     assert_eq!(status(&simulated, &right), Some(0));
 }
 
-/// The reference would say what no queue does: when the partition of a packet is found, how bits move, and what of a
+/// The reference would be wrong about queues: when a packet's partition is found, how bits shift, and which fields of a
 /// packet can be set.
 #[test]
-fn what_the_reference_says_of_handlers_holds() {
+fn reference_handler_rules_hold() {
     let folder = Folder::new();
     let queue = "CREATE QUEUE told AS
   VAR one U8 = 1;
@@ -503,15 +509,15 @@ END;
     assert_eq!(rows[0]["dropped"], 0, "{}", rows[0]);
 }
 
-/// The guide would show a table that nobody gets.
+/// The guide would show a table that the command does not print.
 #[test]
-fn the_guide_shows_what_a_run_says() {
+fn guide_shows_real_run_output() {
     let folder = Folder::new();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let guide = std::fs::read_to_string(format!("{root}/docs/src/guide/simulating.md")).expect("it is there");
     let command = "weft sim run examples/policy/queue.weft --queue least --queue fifo --queue fq_codel";
     assert!(guide.contains(&format!("{command}\n")), "the guide has another command");
     let done = output(weft(&folder).current_dir(root).args(command.split(' ').skip(1)));
-    let told = String::from_utf8(done.stdout).expect("it is text");
-    assert!(guide.contains(&told), "the guide is to have:\n{told}");
+    let printed = String::from_utf8(done.stdout).expect("it is text");
+    assert!(guide.contains(&printed), "the guide is to have:\n{printed}");
 }

@@ -1,4 +1,4 @@
-//! Hot updates under load: every call is answered, by one version.
+//! Hot updates under load: every call has an answer, from one version.
 
 use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use shop::load::Settings;
@@ -9,22 +9,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Swaps in the middle of the load.
+/// The number of updates under load.
 const SWAPS: usize = 10;
-/// Between two swaps.
+/// The time between two updates.
 const BETWEEN: Duration = Duration::from_millis(200);
-/// A call that is under way across most of the swaps.
+/// The duration of a call that spans most of the updates.
 const SLOW: Duration = Duration::from_secs(3);
-/// Callers that look at the stamps of their answers.
+/// Callers that check the stamps of their answers.
 const ASKERS: usize = 4;
-/// Half of the swaps make a worker pause for less than this. Machines that run tests are busy with other things as
-/// well; the figure itself is that of `weft bench update`.
+/// The limit of the median pause of a worker. Test machines are busy; `weft bench update` measures the real figure.
 const PAUSE_US_MAX: f64 = 50_000.0;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A network that stamps its version on what it passes: on requests in a field that the shop echoes, on responses in
-/// a header, on their ends in a trailer.
+/// A network that stamps its version on calls: on requests in a field that the shop echoes, on responses in a header,
+/// on their ends in a trailer.
 fn stamping(server: &str, version: u64) -> String {
     let guard = match version {
         1 => "",
@@ -62,9 +61,9 @@ CREATE CLUSTER cart TO '{server}';
     )
 }
 
-/// An update that lost a call, cut a stream or a slow call, or showed one call two versions would be no hot update.
+/// An update would lose a call, cut a stream or a slow call, or show one call two versions.
 #[test]
-fn ten_updates_under_load_lose_nothing() {
+fn ten_updates_under_load_lose_none() {
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
         swap_under_load(&server, workers);
@@ -111,12 +110,12 @@ fn swap_under_load(server: &str, workers: &str) {
     eprintln!("{workers} workers: {} calls, {n_echoed} messages of a stream", tally.sent);
     assert!(n_echoed > 100, "{n_echoed} messages went through the stream");
     assert!((1..=SWAPS).contains(&n_moves), "the stream moved {n_moves} times");
-    // The clients' connections end with their runtime; the node would give them its grace otherwise.
+    // The clients' connections end with their runtime; otherwise the node would wait for its grace.
     drop(runtime);
     assert_eq!(node.stop(), Some(0));
 }
 
-/// Applies the two programs in turn, and says how long workers paused.
+/// Applies the two programs in turn, and checks how long workers pause.
 fn swap(folder: &Folder, node: &Node, programs: &[PathBuf; 2], workers: &str) {
     let mut pauses_us: Vec<f64> = Vec::new();
     for swap in 0..SWAPS {
@@ -139,7 +138,7 @@ async fn until(mut stopped: watch::Receiver<()>) {
     let _ = stopped.changed().await;
 }
 
-/// Calls until it is stopped, and looks each time that all stamps of a call are of one version.
+/// Makes calls until it is stopped, and checks that all stamps of a call have one version.
 async fn ask(target: String, stopped: watch::Receiver<()>) -> Result<u64, Failure> {
     let mut client = CartClient::connect(target).await?;
     let mut n_asked = 0;
@@ -159,7 +158,7 @@ async fn slow_call(target: String) -> Result<[i64; 3], Failure> {
     Ok(versions)
 }
 
-/// What a call was stamped with: in the request, in the response's header and in its trailer.
+/// The stamps of a call: in the request, in the response's header and in its trailer.
 async fn stamps(
     client: &mut CartClient<tonic::transport::Channel>,
     delay_ms: i32,
@@ -172,8 +171,8 @@ async fn stamps(
     Ok([reply.object_id, version("x-version")?, version("x-ended")?])
 }
 
-/// One busy bidirectional stream across all updates, each message echoed: how many there were, and how often the
-/// version changed from one to the next.
+/// Runs one busy bidirectional stream across all updates, with each message echoed; returns the number of messages, and
+/// the number of version changes between them.
 async fn talk(target: String, stopped: watch::Receiver<()>) -> Result<(u64, usize), Failure> {
     let mut client = CartClient::connect(target).await?;
     let (send, receive) = tokio::sync::mpsc::channel(1);
@@ -192,9 +191,9 @@ async fn talk(target: String, stopped: watch::Receiver<()>) -> Result<(u64, usiz
     Ok((n, n_moves))
 }
 
-/// State is known by the names of chain, instance and table: a renamed instance begins anew, which must not be silent.
+/// State belongs to the names of chain, instance and table: a renamed instance loses it, which must be reported.
 #[test]
-fn state_that_a_rename_loses_is_told() {
+fn rename_reports_lost_state() {
     let server = shop_server("cart-1");
     let folder = Folder::new();
     let with = |instance: &str| {
@@ -222,7 +221,7 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
             client.add(request).await.expect("it is let through");
         }
     });
-    let told = "  state dropped: table shop.guard.seen (2 rows), var shop.guard.last\n";
+    let wanted = "  state dropped: table shop.guard.seen (2 rows), var shop.guard.last\n";
     let apply = |args: &[&str], file: &PathBuf| {
         let done = output(weft(&folder).args(["apply", "--admin", &node.admin]).args(args).arg(file));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -232,13 +231,13 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/*' AS {instance}; END;
     assert!(!same.contains("dropped"), "{same}");
     for args in [&["--dry-run"][..], &[]] {
         let text = apply(args, &new);
-        assert!(text.ends_with(told), "{text}");
+        assert!(text.ends_with(wanted), "{text}");
     }
 }
 
-/// What cannot be carried over is refused with a diagnostic, and the old program runs on.
+/// An update whose state cannot be carried over would be accepted, or would end the running program.
 #[test]
-fn an_incompatible_update_is_refused() {
+fn incompatible_update_is_refused() {
     let server = shop_server("cart-1");
     let folder = Folder::new();
     let with_key = |key: &str| {

@@ -1,4 +1,4 @@
-//! A limit is a limit whatever the number of workers and connections.
+//! A limit holds for any number of workers and connections.
 
 use crate::node::{Folder, Node, runtime, shop_server};
 use shop::pb::CartRequest;
@@ -10,19 +10,19 @@ const RATE: f64 = 100.0;
 const CONNECTIONS: usize = 8;
 const TIME: Duration = Duration::from_secs(4);
 
-/// Two workers that each kept a bucket of their own would admit twice the rate.
+/// Two workers with separate buckets would admit twice the rate.
 #[test]
-fn a_tenants_limit_holds_over_connections_and_workers() {
+fn tenant_limit_holds_over_workers() {
     let server = shop_server("cart-1");
     for workers in ["1", "4"] {
         let rate = admitted_rate(&server, workers);
-        // On an idle machine it is within a hundredth. A busy one leaves some of the rate unused.
+        // On an idle machine it is within a hundredth. A busy machine leaves some of the rate unused.
         let is_held = (RATE * 0.8..=RATE * 1.05).contains(&rate);
         assert!(is_held, "{workers} workers admitted {rate:.2} calls a second");
     }
 }
 
-/// Calls a second that got through, between the first and the last of them.
+/// The admitted calls a second, between the first and the last.
 fn admitted_rate(server: &str, workers: &str) -> f64 {
     let folder = Folder::new();
     let program = format!(

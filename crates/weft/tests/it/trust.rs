@@ -1,4 +1,4 @@
-//! What peers, other users of the machine and whoever reaches the admin endpoint can do to a node and its operator.
+//! What peers, other users of the machine and clients of the admin endpoint can do to a node and its operator.
 
 use crate::node::{Folder, Node, output, runtime, shop_server, weft};
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn network(folder: &Folder, server: &str) -> std::path::PathBuf {
     folder.write("network.weft", &text)
 }
 
-/// `weft run` with so many descriptors.
+/// `weft run` with this many descriptors.
 fn start_with(folder: &Folder, network: &std::path::Path, descriptors: u32, args: &[&str]) -> Node {
     let mut command = Command::new("sh");
     let limited = format!("ulimit -n {descriptors}; exec \"$@\"");
@@ -65,14 +65,14 @@ fn call(node: &Node, user: &str) {
     });
 }
 
-/// Nothing but lines and columns steers the terminal, and no line begins with what the peer forged.
+/// Checks that only line feeds and tabs control the terminal.
 fn assert_harmless(what: &str, shown: &[u8]) {
     let text = std::str::from_utf8(shown).unwrap_or_else(|_| panic!("{what} is no text"));
     let steers = |c: char| !matches!(c, '\n' | '\t') && Escape::of(c).is_some();
     assert!(!text.chars().any(steers), "{what}: {text:?}");
 }
 
-/// The same of a text that has the peer's on one line.
+/// As [`assert_harmless`], for output with the peer's text on one line.
 fn assert_one_line(what: &str, shown: &[u8]) {
     assert_harmless(what, shown);
     let text = String::from_utf8_lossy(shown);
@@ -83,7 +83,7 @@ fn assert_one_line(what: &str, shown: &[u8]) {
 }
 
 #[test]
-fn texts_of_peers_are_shown_escaped() {
+fn peer_texts_are_escaped() {
     // A client could write to the terminal of an operator, and forge rows of tables and lines of logs.
     let folder = Folder::new();
     let mut command = weft(&folder);
@@ -91,19 +91,19 @@ fn texts_of_peers_are_shown_escaped() {
     let mut node = Node::start_as(command, &network(&folder, &shop_server("cart-1")), &[]);
     let stdout = node.take_stdout();
     call(&node, HOSTILE);
-    let said = |args: &[&str]| {
+    let stdout_of = |args: &[&str]| {
         let done = output(weft(&folder).args(args).args(["--admin", &node.admin]));
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
         assert_harmless(&format!("{args:?}"), &done.stderr);
         done.stdout
     };
-    assert_one_line("query", &said(&["query", "SELECT * FROM shop.log.users"]));
-    let json = said(&["query", "SELECT * FROM shop.log.users", "-o", "json"]);
+    assert_one_line("query", &stdout_of(&["query", "SELECT * FROM shop.log.users"]));
+    let json = stdout_of(&["query", "SELECT * FROM shop.log.users", "-o", "json"]);
     assert_one_line("query -o json", &json);
     let data: Value = serde_json::from_slice(&json).expect("it is data");
     assert_eq!(data[0]["rows"][0][0], HOSTILE);
     for args in [&["status"][..], &["status", "--json"], &["status", "--program"], &["query"]] {
-        assert_harmless(&format!("{args:?}"), &said(args));
+        assert_harmless(&format!("{args:?}"), &stdout_of(args));
     }
     let metrics = get(&node.admin, "/metrics", "");
     assert_harmless("/metrics", metrics.split_once("\r\n\r\n").expect("it has a head").1.as_bytes());
@@ -124,7 +124,7 @@ fn texts_of_peers_are_shown_escaped() {
     }
 }
 
-/// Puts a text in the place of each text of an answer.
+/// Replaces every text in an answer.
 fn replace_texts(value: &mut Value, by: &str) {
     match value {
         Value::String(text) => by.clone_into(text),
@@ -134,7 +134,7 @@ fn replace_texts(value: &mut Value, by: &str) {
     }
 }
 
-/// An endpoint that gives these answers, by path, until the test ends: its address.
+/// An endpoint with these answers by path, until the test ends; returns its address.
 fn endpoint(answers: Vec<(&'static str, u16, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();
@@ -162,8 +162,8 @@ fn endpoint(answers: Vec<(&'static str, u16, String)>) -> String {
 }
 
 #[test]
-fn texts_of_endpoints_are_shown_escaped() {
-    // Whoever answers at the address of a node could write to the terminal of its operator.
+fn endpoint_texts_are_escaped() {
+    // A process at the address of a node could write to the terminal of its operator.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
     let node = Node::start(&folder, &file, &["--private-metrics"]);
@@ -225,8 +225,8 @@ fn texts_of_endpoints_are_shown_escaped() {
 }
 
 #[test]
-fn texts_of_programs_are_shown_escaped() {
-    // A program from elsewhere could write to the terminal of whoever checks it.
+fn program_texts_are_escaped() {
+    // A foreign program could write to the terminal of the user who checks it.
     let folder = Folder::new();
     let file = folder.write("a.weft", &format!("CREATE LISTENER '{HOSTILE}' \"{HOSTILE}\" {HOSTILE};\n"));
     for args in [&["check"][..], &["check", "--json"], &["fmt", "--check"], &["apply"], &["explain"]] {
@@ -238,8 +238,8 @@ fn texts_of_programs_are_shown_escaped() {
 }
 
 #[test]
-fn token_folder_of_others_is_refused() {
-    // Whoever prepared the folder would be sent the program, and could answer as the node.
+fn foreign_token_folder_is_refused() {
+    // The user who prepared the folder would receive the program, and could answer as the node.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
     let address = endpoint(vec![("/v1/status", 200, String::new())]);
@@ -250,22 +250,26 @@ fn token_folder_of_others_is_refused() {
     let token = tokens.join(format!("{port}.{namespace}.token"));
     fs::write(&token, "00").expect("the folder is ours");
     let chmod = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
-    let told = || {
+    let stderr_of = || {
         let done = output(weft(&folder).args(["apply", "--admin", &address]).arg(&file));
         assert_eq!(done.status.code(), Some(3));
         String::from_utf8(done.stderr).expect("it is text")
     };
     chmod(&token, 0o600);
     chmod(&tokens, 0o777);
-    assert!(told().contains("may be written to by others (mode 0777)"), "{}", told());
+    assert!(stderr_of().contains("may be written to by others (mode 0777)"), "{}", stderr_of());
     chmod(&tokens, 0o700);
     chmod(&token, 0o644);
-    assert!(told().contains("its mode 0644 lets other users read or change it"), "{}", told());
+    assert!(stderr_of().contains("its mode 0644 lets other users read or change it"), "{}", stderr_of());
     chmod(&token, 0o600);
-    assert!(told().contains("refused"), "with a token of its own the endpoint is asked: {}", told());
+    assert!(
+        stderr_of().contains("refused"),
+        "with a token of its own the endpoint is asked: {}",
+        stderr_of()
+    );
     fs::rename(&tokens, folder.0.join("elsewhere")).expect("the folder is ours");
     symlink(folder.0.join("elsewhere"), &tokens).expect("the folder is ours");
-    assert!(told().contains("is no folder"), "{}", told());
+    assert!(stderr_of().contains("is no folder"), "{}", stderr_of());
 }
 
 #[test]
@@ -290,7 +294,7 @@ fn admin_flood_leaves_calls_alone() {
 
 #[test]
 fn calls_leave_descriptors_for_the_admin() {
-    // Clients could take every descriptor, and nobody could ask the node what is wrong.
+    // Clients could take every descriptor, and an operator could not query the node.
     let folder = Folder::new();
     let node = start_with(&folder, &network(&folder, "127.0.0.1:1"), 128, &[]);
     let clients: Vec<_> = (0..250).map(|_| TcpStream::connect(&node.listener).expect("it listens")).collect();
@@ -315,8 +319,8 @@ fn calls_leave_descriptors_for_the_admin() {
 }
 
 #[test]
-fn metrics_ask_for_the_token_if_told_to() {
-    // The metrics say who calls what: on a machine of many users that may be a secret.
+fn metrics_can_require_token() {
+    // The metrics show the callers of each method, which may be secret on a machine with many users.
     let folder = Folder::new();
     let node = Node::start(&folder, &network(&folder, "127.0.0.1:1"), &["--private-metrics"]);
     assert!(get(&node.admin, "/metrics", "").starts_with("HTTP/1.1 401"));
@@ -332,7 +336,7 @@ fn metrics_ask_for_the_token_if_told_to() {
 fn capabilities(node: &Node) -> Vec<(String, u64)> {
     let of = |status: String| {
         let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it is told");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it is reported");
             line.trim().to_owned()
         };
         (field("Name:"), u64::from_str_radix(&field("CapPrm:"), 16).expect("a mask"))
@@ -341,14 +345,14 @@ fn capabilities(node: &Node) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn node_keeps_the_capabilities_of_changes() {
-    // Somebody who takes over a node that was started as root would have the machine.
+fn node_keeps_needed_capabilities() {
+    // An attacker who takes over a node that root has started would own the machine.
     let folder = Folder::new();
     let file = network(&folder, "127.0.0.1:1");
     // capability.h: NET_BIND_SERVICE, NET_ADMIN, NET_RAW, BPF.
     let kept: u64 = 1 << 10 | 1 << 12 | 1 << 13 | 1 << 39;
     let own = fs::read_to_string("/proc/self/status").expect("it is there");
-    let own = own.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("it is told");
+    let own = own.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("it is reported");
     let own = u64::from_str_radix(own.trim(), 16).expect("a mask");
     for (args, kept) in [(&[][..], kept), (&["--drop-all"], 0)] {
         let node = Node::start(&folder, &file, args);

@@ -1,4 +1,4 @@
-//! What is measured: each library element in a chain of its own, and the chain of the ADN paper.
+//! The measured chains: each library element in a chain of its own, and the chain of the ADN paper.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,23 +23,23 @@ CREATE CLUSTER back TO '10.0.0.1:7000', '10.0.0.2:7000', '10.0.0.3:7000', '10.0.
 CREATE CLUSTER other TO '10.0.0.9:7000';
 ";
 
-/// One chain to be measured.
+/// A measured chain.
 pub(super) struct Case {
-    /// The element's name, or the chain's.
+    /// The name of the element, or of the chain.
     pub(super) name: &'static str,
     /// The library files of the elements.
     files: &'static [&'static str],
-    /// Elements that are not of the library.
+    /// Elements that are not in the library.
     text: &'static str,
     /// The stages of the chain.
     stages: &'static str,
     /// Rows for its tables.
     rows: fn() -> String,
-    /// What its messages carry.
+    /// The payload of its messages.
     pub(super) payload: Payload,
-    /// The chain by hand.
+    /// The handwritten chain.
     pub(super) twin: twins::Make,
-    /// The text of the twin.
+    /// The source text of the twin.
     twin_text: &'static [&'static str],
 }
 
@@ -321,7 +321,7 @@ impl Case {
     /// The lowered chain.
     ///
     /// # Errors
-    /// The library does not have the element, or it does not compile.
+    /// The library lacks the element, or it does not compile.
     pub(super) fn program(&self) -> Result<ChainProgram, String> {
         let named = |why: String| format!("{}: {why}", self.name);
         let (network, _) = network(self.files, self.text, self.stages, &(self.rows)()).map_err(named)?;
@@ -339,11 +339,11 @@ impl Case {
     }
 }
 
-/// A network with a chain `bench` of these stages, whose elements are in these files of the library and in `text`, and
-/// rows for its tables.
+/// A network with a chain `bench` of these stages, with elements from these library files and from `text`, and rows for
+/// its tables.
 ///
 /// # Errors
-/// The library does not have the elements, or they are not right.
+/// The library lacks the elements, or they are wrong.
 pub(super) fn network(
     files: &[&str],
     text: &str,
@@ -354,7 +354,7 @@ pub(super) fn network(
     whole(files, &format!("{text}\n{chain} {stages}; END;\n{rows}"))
 }
 
-/// A network of this text, behind the types, a listener and a cluster.
+/// A network of this text, after the types, a listener and a cluster.
 ///
 /// # Errors
 /// As for [`network`].
@@ -373,13 +373,13 @@ pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), 
     Ok((network, checked.sources))
 }
 
-/// Some 250 bytes of what users ordered.
+/// Orders of a user, some 250 bytes.
 fn orders(name: String) -> Vec<u8> {
     let order = |n: usize| format!("order {} of {name} to shelf {}; ", n * 7919 % 10_000, n * 31 % 64);
     (0..8).map(order).collect::<String>().into_bytes()
 }
 
-/// Orders as `compress` sends them on; those of strangers are cut short.
+/// Orders in the form of `compress`; those of strangers are truncated.
 fn compressed(name: String) -> Vec<u8> {
     let is_damaged = name.starts_with(STRANGER);
     let mut made = Vec::new();
@@ -389,7 +389,7 @@ fn compressed(name: String) -> Vec<u8> {
     made
 }
 
-/// Orders as `encrypt` sends them on; those of strangers are changed.
+/// Orders in the form of `encrypt`; those of strangers are altered.
 fn sealed(name: String) -> Vec<u8> {
     let is_changed = name.starts_with(STRANGER);
     let mut made = Vec::new();
@@ -398,19 +398,19 @@ fn sealed(name: String) -> Vec<u8> {
     made
 }
 
-/// A Rust file without its tests.
+/// The code of a Rust file without its tests.
 fn code(text: &str) -> &str {
     text.split("#[cfg(test)]").next().unwrap_or(text)
 }
 
-/// All users may write but for one in a hundred.
+/// All users may write except one in a hundred.
 pub(super) fn permissions() -> String {
     let permission = |user| format!("('u{user}', '{}')", if user % 100 == 7 { 'R' } else { 'W' });
     let rows: Vec<String> = (0..USERS).map(permission).collect();
     format!("INSERT INTO bench.acl.ac_tab (user, permission) VALUES {};\n", rows.join(", "))
 }
 
-/// Tokens that calls may have: those that are no stranger's.
+/// Valid tokens: those of all users but strangers.
 fn tokens() -> String {
     let rows: Vec<String> = (0..USERS).map(|token| format!("('u{token}', 'front end')")).collect();
     format!("INSERT INTO bench.header_acl.allowed (token, role) VALUES {};\n", rows.join(", "))

@@ -1,7 +1,7 @@
-//! Instructions a message, counted by valgrind where it is installed.
+//! Instructions per message, counted by valgrind if it is installed.
 //!
-//! Each runner runs as a process of its own. Counts hardly depend on what else the machine does, so one pair
-//! suffices, and pairs run side by side.
+//! Each runner is a process of its own. Counts hardly depend on the machine's load, so one pair of runs suffices, and
+//! pairs run in parallel.
 
 use std::thread;
 
@@ -9,14 +9,14 @@ use super::rig::MESSAGES;
 use crate::bench::process::{can_count, instructions_each};
 use crate::bench::report::Row;
 
-/// Who is counted, and with which rounds.
+/// The runners, and the rounds of their two runs.
 const RUNNERS: [(&str, [usize; 2]); 4] =
     [("nothing", [1, 3]), ("jit", [1, 3]), ("twin", [1, 3]), ("interp", [1, 2])];
 
 /// Counts these cases.
 ///
 /// # Errors
-/// Valgrind is not there, or it could not count.
+/// Valgrind is missing, or could not count.
 pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
     can_count()?;
     let mut rows = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn count(cases: &[&str]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Counts the compiled code of these cases alone.
+/// Counts only the compiled code of these cases.
 ///
 /// # Errors
 /// As [`count`].
@@ -47,7 +47,7 @@ pub(super) fn count_compiled(cases: &[&'static str]) -> Result<Vec<Row>, String>
     cases.iter().map(row).collect()
 }
 
-/// Instructions a message for each runner.
+/// Instructions per message for each runner.
 fn of_case(name: &str) -> Result<Vec<f64>, String> {
     thread::scope(|scope| {
         let started: Vec<_> =
@@ -59,8 +59,8 @@ fn of_case(name: &str) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Messages that take fewer instructions than this are counted over more rounds: what a process does before them
-/// differs by some 200,000 from run to run.
+/// Messages with fewer instructions than this are counted over more rounds: the start of a process varies by some
+/// 200,000.
 const CHEAP: f64 = 5000.0;
 const ROUNDS_OF_CHEAP: [usize; 2] = [1, 41];
 

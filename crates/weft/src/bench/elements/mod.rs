@@ -1,4 +1,4 @@
-//! What elements cost in memory, without sockets: compiled, interpreted and written by hand; as written and as planned.
+//! The cost of elements in memory, without sockets: compiled, interpreted and handwritten; as written and as planned.
 
 mod cases;
 mod instructions;
@@ -17,25 +17,25 @@ use weft_jit::Jit;
 
 use super::progress;
 use super::report::{Report, Row, median};
-use crate::together::Together;
+use crate::parallel_backend::ParallelBackend;
 use cases::{CASES, Case};
-use rig::{Lane, Messages, Nothing, Programs, Runner};
+use rig::{EmptyRunner, Lane, Messages, Programs, Runner};
 
-/// Random messages on which a twin and the compiled code are held against the interpreter.
+/// Random messages on which twin and compiled code are compared with the interpreter.
 const COMPARED: usize = 3 * rig::MESSAGES;
-/// The interpreter runs in one round of so many: it takes much longer, and is only shown.
+/// The interpreter runs in one of this many rounds: it is much slower, and only shown for information.
 const INTERPRET_EVERY: usize = 8;
 
-/// How often a chain is compiled.
+/// Compilations of a chain.
 const COMPILED: usize = 20;
 
-/// Who runs a chain.
+/// The runner of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
+enum RunnerKind {
     Jit,
     Interp,
     Twin,
-    Nothing,
+    EmptyRunner,
 }
 
 /// The options of `weft bench-element`.
@@ -45,14 +45,14 @@ pub(crate) struct ElementArgs {
     name: String,
     /// Who runs it
     #[arg(long, value_enum)]
-    by: By,
+    by: RunnerKind,
     /// How often all messages are run
     #[arg(long)]
     rounds: usize,
 }
 
-/// Measures every case. An element that does not compile, or code that does not do what the element says, is a failure
-/// of the report.
+/// Measures every case. An element that does not compile, or code that disagrees with the interpreter, is a failure in
+/// the report.
 pub(super) fn run(quick: bool) -> Report {
     let rounds = if quick { 100 } else { 400 };
     let (mut rows, mut failures, mut measured) = (Vec::new(), Vec::new(), Vec::new());
@@ -78,7 +78,7 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "elements", rows, notes, failures }
 }
 
-/// Instructions a message of each case, compiled.
+/// Instructions per message of each compiled case.
 ///
 /// # Errors
 /// They cannot be counted.
@@ -106,10 +106,12 @@ pub(crate) fn run_one(args: &ElementArgs) -> Result<(), String> {
     let program = case.program()?;
     let messages = Messages::new(&program, case.payload, 1, 0);
     match args.by {
-        By::Jit => repeat(jitted(&messages, &program)?, &messages, args.rounds),
-        By::Interp => repeat(interpreted(&messages, &program)?, &messages, args.rounds),
-        By::Twin => repeat(by_hand(&messages, case, &program)?, &messages, args.rounds),
-        By::Nothing => repeat(Lane::new(&messages, Nothing, State::default()), &messages, args.rounds),
+        RunnerKind::Jit => repeat(jitted(&messages, &program)?, &messages, args.rounds),
+        RunnerKind::Interp => repeat(interpreted(&messages, &program)?, &messages, args.rounds),
+        RunnerKind::Twin => repeat(by_hand(&messages, case, &program)?, &messages, args.rounds),
+        RunnerKind::EmptyRunner => {
+            repeat(Lane::new(&messages, EmptyRunner, State::default()), &messages, args.rounds)
+        }
     }
     Ok(())
 }
@@ -146,7 +148,7 @@ fn jit() -> Result<Jit, String> {
     Jit::new().map_err(|error| error.to_string())
 }
 
-/// Holds compiled code and twin against the interpreter, which is the meaning.
+/// Compares compiled code and twin with the interpreter, which defines the meaning.
 fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
     let messages = Messages::new(program, case.payload, 7, 10);
     let expected = interpreted(&messages, program)?.observe(&messages, COMPARED);
@@ -164,16 +166,16 @@ fn compare(case: &Case, program: &ChainProgram) -> Result<(), String> {
     Ok(())
 }
 
-/// Times in rounds of which each runs everybody once, in turns.
+/// Times the runners in rounds, each once per round.
 fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>, String> {
     let messages = Messages::new(program, case.payload, 1, 0);
-    let backend = Together::new(Arc::new(jit()?));
-    let mut nothing = Lane::new(&messages, Nothing, State::default());
+    let backend = ParallelBackend::new(Arc::new(jit()?));
+    let mut nothing = Lane::new(&messages, EmptyRunner, State::default());
     let mut jit = jitted(&messages, program)?;
     let mut twin = by_hand(&messages, case, program)?;
     let mut interp = interpreted(&messages, program)?;
     let (mut rig_ns, mut jit_ns, mut twin_ns, mut interp_ns) = (vec![], vec![], vec![], vec![]);
-    // One round of everybody fills tables and caches.
+    // One round of each runner fills tables and caches.
     for lane_round in 0..=rounds {
         let rig = nothing.round(&messages);
         let (ours, theirs) = if lane_round % 2 == 0 {
@@ -196,7 +198,7 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
     let rig = median(&rig_ns);
     let net = |all: &[f64]| all.iter().map(|ns| ns - rig).collect::<Vec<f64>>();
     let (jit_net, twin_net) = (net(&jit_ns), net(&twin_ns));
-    // As a node that runs compiles an update: the first one that it compiled has filled what its compiler keeps.
+    // As for an update in a running node: the first compilation has filled the compiler's caches.
     make_us(program, &backend)?;
     let made = (0..COMPILED).map(|_| make_us(program, &backend)).collect::<Result<Vec<[f64; 2]>, _>>()?;
     let [compile_us, bind_us] = [0, 1].map(|at| made.iter().map(|made| made[at]).collect::<Vec<f64>>());
@@ -212,9 +214,8 @@ fn times(case: &Case, program: &ChainProgram, rounds: usize) -> Result<Vec<Row>,
     ])
 }
 
-/// Microseconds from the lowered chain to machine code for all its passes with their state, and how many of these the
-/// state takes.
-fn make_us(program: &ChainProgram, backend: &Together) -> Result<[f64; 2], String> {
+/// Microseconds from the lowered chain to machine code for all its passes with their state, and the part of the state.
+fn make_us(program: &ChainProgram, backend: &ParallelBackend) -> Result<[f64; 2], String> {
     let us = |began: Instant| began.elapsed().as_nanos() as f64 / 1e3;
     let [first, second] = [program.clone(), program.clone()];
     let began = Instant::now();
@@ -232,9 +233,9 @@ fn make_us(program: &ChainProgram, backend: &Together) -> Result<[f64; 2], Strin
 mod tests {
     use super::*;
 
-    /// A twin that does other work than its element would be no measure of it.
+    /// A twin that does other work than its element would not be comparable.
     #[test]
-    fn each_twin_does_what_its_element_does() {
+    fn twins_agree_with_elements() {
         let wrong = |case: &Case| case.program().and_then(|program| compare(case, &program)).err();
         let wrong: Vec<String> = CASES.iter().filter_map(wrong).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");

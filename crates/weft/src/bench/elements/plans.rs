@@ -1,4 +1,4 @@
-//! Chains of library elements in the order as written and in the order as planned, and how long planning takes.
+//! Chains of library elements in written order and in planned order, and the time of planning.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::bench::report::{Report, Row};
 use crate::bench::{progress, refused};
 use crate::commands::explain;
 use crate::compile::Compiler;
-use crate::ordering::{Ordered, ordered};
-use crate::together::Together;
+use crate::ordering::{PlannedChain, ordered};
+use crate::parallel_backend::ParallelBackend;
 
-/// Rounds with the clock on. The planner takes the least of their figures: the machine does other things, too.
+/// Rounds with timing. The planner uses the least of their figures, because other processes use the machine as well.
 const TRACED: usize = 12;
-/// How often a network is compiled, and a chain explained.
+/// Compilations of a network, and explanations of a chain.
 const REPEATED: usize = 20;
-/// Elements of the network that is compiled, in chains of ten.
+/// Elements of the compiled network, in chains of ten.
 const ELEMENTS: usize = 100;
-/// Elements of the chain that is explained.
+/// Elements of the explained chain.
 const EXPLAINED: usize = 16;
 
-/// A chain to be planned.
+/// A chain to plan.
 struct Case {
     name: &'static str,
     files: &'static [&'static str],
@@ -109,7 +109,7 @@ fn denied_and_replicas() -> String {
     half_denied() + &replicas()
 }
 
-/// Measures every case, and then how long planning takes.
+/// Measures every case, and then the time of planning.
 pub(crate) fn run(quick: bool) -> Report {
     let rounds = if quick { 60 } else { 300 };
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
@@ -138,7 +138,7 @@ pub(crate) fn run(quick: bool) -> Report {
 fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
     let (network, _) = cases::network(case.files, case.text, case.stages, &(case.rows)())?;
     let written = lower(&network, 0, &LowerOptions { workers: 1 });
-    let written = written.map_err(|told| refused(&told))?;
+    let written = written.map_err(|diagnostics| refused(&diagnostics))?;
     let messages = Messages::new(&written, String::into_bytes, 1, 0);
     let mut lane = compiled(&messages, &written, &jit()?)?;
     let plan = measured(&network, &written, &mut lane, &messages);
@@ -172,13 +172,13 @@ fn of_case(case: &Case, rounds: usize) -> Result<(Vec<Row>, String), String> {
     Ok((rows, order.join(" -> ")))
 }
 
-/// The plan by what the elements take and end in the order as written.
+/// The plan from the measured cost and ends of the elements in written order.
 fn measured(
     network: &Network,
     program: &ChainProgram,
     lane: &mut Lane<Programs>,
     messages: &Messages,
-) -> Ordered {
+) -> PlannedChain {
     lane.round(messages);
     let mut counted = lane.traced(messages);
     for _ in 1..TRACED {
@@ -193,18 +193,20 @@ fn measured(
     ordered(network, 0, program, &names.zip(counted).collect::<Vec<_>>())
 }
 
-/// How long it takes to compile a network, and to explain a chain.
+/// The time to compile a network, and to explain a chain.
 fn times() -> Result<Vec<Row>, String> {
     let files =
         ["library/elements/acl.weft", "library/elements/fault.weft", "library/elements/mutation.weft"];
     progress("compiling 100 elements");
     let text = many(ELEMENTS / 10, 10);
     let (network, sources) = cases::whole(&files, &text)?;
-    let backend = Together::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
+    let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
     let compiler = Compiler::new(Box::new(backend), 1, HashKey::from_seed(1));
     let compile = || {
         let compiled = compiler.compile(&network, &sources, &[]);
-        compiled.map(|compiled| compiled.took.as_secs_f64() * 1e3).map_err(|told| refused(&told))
+        compiled
+            .map(|compiled| compiled.took.as_secs_f64() * 1e3)
+            .map_err(|diagnostics| refused(&diagnostics))
     };
     compile()?;
     let compile_ms = (0..REPEATED).map(|_| compile()).collect::<Result<Vec<f64>, _>>()?;
@@ -220,11 +222,12 @@ fn times() -> Result<Vec<Row>, String> {
     ])
 }
 
-/// Analysing and planning all chains, which compiling contains.
+/// The time to analyse and plan all chains, which compiling includes.
 fn plan_ms(network: &Network) -> Result<f64, String> {
     let options = LowerOptions { workers: 1 };
     let programs = (0..network.chains.len()).map(|chain| lower(network, chain, &options));
-    let programs: Vec<ChainProgram> = programs.collect::<Result<_, _>>().map_err(|told| refused(&told))?;
+    let programs: Vec<ChainProgram> =
+        programs.collect::<Result<_, _>>().map_err(|diagnostics| refused(&diagnostics))?;
     let began = Instant::now();
     for (chain, program) in programs.iter().enumerate() {
         std::hint::black_box(ordered(network, chain, program, &[]));
@@ -234,12 +237,12 @@ fn plan_ms(network: &Network) -> Result<f64, String> {
 
 fn explain_ms(network: &Network, sources: &SourceMap) -> Result<f64, String> {
     let began = Instant::now();
-    let text = explain::text_of(network, 0, sources).map_err(|told| refused(&told))?;
+    let text = explain::text_of(network, 0, sources).map_err(|diagnostics| refused(&diagnostics))?;
     std::hint::black_box(text);
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The text of so many chains, each on an edge of its own, of so many elements of the library.
+/// A program with this many chains, each on its own edge, of this many library elements.
 fn many(chains: usize, elements: usize) -> String {
     let mut text = String::new();
     for chain in 0..chains {

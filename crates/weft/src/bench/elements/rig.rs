@@ -1,4 +1,4 @@
-//! Messages in memory, and what they are run through: programs, by a back end or by hand.
+//! Messages in memory, and runners that process them: programs of a back end, or handwritten ones.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use weft_ir::program::{ChainProgram, Direction, Event, Input, InputLocation, Met
 
 use crate::bench::twins;
 
-/// Messages of one round. Their columns take some 400 KB: they do not stay in the first-level cache, as in life.
+/// Messages of a round. Their columns take some 400 KB: too much for the first-level cache, as in practice.
 pub(super) const MESSAGES: usize = 4096;
-/// Users that the messages come from.
+/// The number of users.
 pub(super) const USERS: u64 = 1000;
-/// Time between two messages.
+/// The time between two messages.
 const STEP: Interval = Interval::from_micros(1);
 
-/// What runs the passes of a call.
+/// Runs the passes of a call.
 pub(super) trait Runner {
-    /// One pass.
+    /// Runs one pass.
     fn run(&mut self, leg: Leg, cx: &mut Cx<'_>, opened: usize);
 }
 
-/// The passes of a unary call, in their order.
+/// The passes of a unary call, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leg {
     Request,
@@ -56,7 +56,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Compiles them, for state of their own.
+    /// Compiles them, with their own state.
     ///
     /// # Errors
     /// The back end cannot express the chain, or its state cannot be made.
@@ -68,7 +68,7 @@ impl Programs {
         Ok((Self { legs }, state))
     }
 
-    /// Those of a twin, on state of the same kind.
+    /// The programs of a twin, with the same kind of state.
     ///
     /// # Errors
     /// The state cannot be made.
@@ -89,7 +89,7 @@ impl Programs {
 pub(super) fn bind(program: ChainProgram) -> Result<(Arc<ChainProgram>, State), String> {
     let store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
-    // All have the same entropy, and so the same nonces: what they seal can be compared.
+    // All have the same entropy, and so the same nonces: their ciphertexts can be compared.
     let secrets = || weft_native::Secrets { key: Some(&twins::KEY), entropy: twins::ENTROPY };
     let natives = program.natives.iter().map(|decl| weft_native::prepare(decl, &secrets()));
     let natives: Vec<_> = natives.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
@@ -108,10 +108,10 @@ impl Runner for Programs {
     }
 }
 
-/// Nothing: what is left is the cost of the rig itself.
-pub(super) struct Nothing;
+/// Does nothing: measures the cost of the rig itself.
+pub(super) struct EmptyRunner;
 
-impl Runner for Nothing {
+impl Runner for EmptyRunner {
     #[inline(always)]
     fn run(&mut self, _: Leg, cx: &mut Cx<'_>, _: usize) {
         black_box(cx);
@@ -136,13 +136,13 @@ struct Columns {
 }
 
 impl Messages {
-    /// Random messages for a chain. With `strange_every`, one text in so many is unknown to every table, and some
-    /// nullable columns are NULL; with 0 none.
+    /// Random messages for a chain. One text in `strange_every` is unknown to every table, and some nullable columns
+    /// are NULL; with 0 none.
     pub(super) fn new(program: &ChainProgram, payload: Payload, seed: u64, strange_every: u64) -> Self {
-        let mut draws = Draws { payload, rng: Rng::from_seed(seed), strange_every };
+        let mut values = ValueSource { payload, rng: Rng::from_seed(seed), strange_every };
         let mut bytes = Vec::new();
-        let request = Columns::new(&program.request, &mut draws, &mut bytes);
-        let response = Columns::new(&program.response, &mut draws, &mut bytes);
+        let request = Columns::new(&program.request, &mut values, &mut bytes);
+        let response = Columns::new(&program.response, &mut values, &mut bytes);
         let legs = Leg::ALL.into_iter().filter(|leg| !program.parts(leg.event()).is_empty());
         Self {
             legs: legs.collect(),
@@ -156,14 +156,14 @@ impl Messages {
 }
 
 impl Columns {
-    fn new(direction: &Direction, draws: &mut Draws, bytes: &mut Vec<u8>) -> Self {
+    fn new(direction: &Direction, values: &mut ValueSource, bytes: &mut Vec<u8>) -> Self {
         let width = direction.inputs.len();
         let (mut slots, mut present) = (Vec::new(), Vec::new());
         for _ in 0..MESSAGES {
             let mut there = InputSet::EMPTY;
             for (index, input) in direction.inputs.iter().enumerate() {
-                let is_null = input.nullable && draws.strange_every != 0 && draws.below(8) == 0;
-                slots.push(if is_null { Slot::default() } else { draws.slot(input, bytes) });
+                let is_null = input.nullable && values.strange_every != 0 && values.below(8) == 0;
+                slots.push(if is_null { Slot::default() } else { values.slot(input, bytes) });
                 there.set(index, !is_null);
             }
             present.push(there);
@@ -177,21 +177,20 @@ impl Columns {
     }
 }
 
-/// What a column of bytes holds for a name; it may be damaged for strangers, whose names begin with
-/// [`STRANGER`].
+/// Makes the bytes of a column for a name. It may damage those of strangers, whose names begin with [`STRANGER`].
 pub(super) type Payload = fn(String) -> Vec<u8>;
 
-/// How the names of those begin whom no table knows.
+/// The prefix of names that no table has.
 pub(super) const STRANGER: &str = "stranger";
 
-/// Where columns' values come from.
-struct Draws {
+/// The source of column values.
+struct ValueSource {
     payload: Payload,
     rng: Rng,
     strange_every: u64,
 }
 
-impl Draws {
+impl ValueSource {
     fn below(&mut self, n: u64) -> u64 {
         self.rng.below(n as usize) as u64
     }
@@ -202,8 +201,8 @@ impl Draws {
             InputLocation::Meta(Meta::Status) => {
                 word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code()))
             }
-            // A unary call has one message each way.
-            InputLocation::Meta(Meta::Index) => word(0),
+            // A unary call has one message in each direction.
+            Place::Meta(Meta::Index) => word(0),
             InputLocation::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
             InputLocation::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
             _ => match input.ty {
@@ -228,7 +227,7 @@ impl Draws {
     }
 }
 
-/// One runner's way through the messages: its clock, and what its passes leave.
+/// A runner with its clock, state and results.
 pub(super) struct Lane<R> {
     runner: R,
     state: State,
@@ -252,7 +251,7 @@ impl<R: Runner> Lane<R> {
         }
     }
 
-    /// What elements have counted in a round in which each of their passes is timed.
+    /// The elements' counters after a round in which each pass is timed.
     pub(super) fn traced(&mut self, messages: &Messages) -> Vec<Counters> {
         self.counters.fill(Counters::default());
         self.clock = Some(nanos);
@@ -265,7 +264,7 @@ impl<R: Runner> Lane<R> {
         self.counters.iter().map(without_clock).collect()
     }
 
-    /// Nanoseconds a message of one round.
+    /// Nanoseconds per message in one round.
     #[inline(never)]
     pub(super) fn round(&mut self, messages: &Messages) -> f64 {
         let began = Instant::now();
@@ -277,11 +276,11 @@ impl<R: Runner> Lane<R> {
         began.elapsed().as_nanos() as f64 / MESSAGES as f64
     }
 
-    /// What `n` messages led to, and what is left in the end.
-    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<Seen>, Left) {
+    /// The outcomes of `n` messages, and the final state.
+    pub(super) fn observe(&mut self, messages: &Messages, n: usize) -> (Vec<PassRecord>, FinalState) {
         let mut seen = Vec::new();
         for message in 0..n {
-            self.call(messages, message % MESSAGES, |leg, out| seen.push(Seen::of(leg, out)));
+            self.call(messages, message % MESSAGES, |leg, out| seen.push(PassRecord::of(leg, out)));
         }
         let rows = |table: &Arc<Table>| {
             let mut chunk = Vec::new();
@@ -289,7 +288,7 @@ impl<R: Runner> Lane<R> {
             chunk
         };
         let (scalars, merged) = (&self.state.scalars, &self.state.merged);
-        let left = Left {
+        let left = FinalState {
             counters: self.counters.clone(),
             tables: self.state.tables.iter().map(rows).collect(),
             scalars: (0..scalars.len()).map(|word| scalars.word(word)).collect(),
@@ -298,7 +297,7 @@ impl<R: Runner> Lane<R> {
         (seen, left)
     }
 
-    /// One call: its request, then its response unless the request ended it, then its end where something opened.
+    /// Runs one call: its request, its response unless the request ended it, and its end if a handler opened state.
     #[inline(always)]
     fn call(&mut self, messages: &Messages, message: usize, mut after: impl FnMut(Leg, &mut Outcome)) {
         self.now += STEP;
@@ -339,7 +338,7 @@ fn nanos() -> u64 {
     BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// What reading the clock takes: part of every time that is measured.
+/// The time to read the clock, which is a part of every measured time.
 fn clock_ns() -> u64 {
     const READS: u32 = 10_000;
     let began = Instant::now();
@@ -349,9 +348,9 @@ fn clock_ns() -> u64 {
     began.elapsed().as_nanos() as u64 / u64::from(READS)
 }
 
-/// What all passes together left behind.
+/// The state after all passes.
 #[derive(Debug, PartialEq)]
-pub(super) struct Left {
+pub(super) struct FinalState {
     counters: Vec<Counters>,
     /// The rows of each table, with their ages.
     tables: Vec<Vec<u8>>,
@@ -359,9 +358,9 @@ pub(super) struct Left {
     merged: Vec<u64>,
 }
 
-/// What one pass led to, with all bytes in place, so that back ends can be compared.
+/// The outcome of a pass, with all bytes copied, so that back ends can be compared.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct PassRecord {
     leg: Leg,
     verdict: Verdict,
     element: u16,
@@ -373,7 +372,7 @@ pub(super) struct Seen {
     marks: Marks,
 }
 
-impl Seen {
+impl PassRecord {
     fn of(leg: Leg, out: &mut Outcome) -> Self {
         out.materialize();
         let has_text = matches!(out.verdict, Verdict::Abort(_) | Verdict::Redirect);

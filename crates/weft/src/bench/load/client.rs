@@ -19,11 +19,11 @@ use super::wire::{Handler, Wire, invalid, since};
 use super::{PATH, USERS, message};
 use crate::bench::process;
 
-/// Received bytes of one connection that were not looked at yet.
+/// Received bytes of a connection before they are processed.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Readiness events of one wait.
+/// Readiness events per wait.
 const EVENTS: usize = 64;
-/// Without any answer for this time the run has failed.
+/// A run without any answer for this time has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The options of `weft bench-client`.
@@ -46,29 +46,29 @@ pub(crate) struct ClientArgs {
     warm_up_ms: u64,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LoadResult {
-    /// Calls that ended while they were counted.
+    /// Calls that ended while counting.
     pub(crate) calls: u64,
-    /// All calls, those of the warm-up too: what the processes' CPU time is to be divided by.
+    /// All calls, with those of the warm-up: the divisor of the processes' CPU time.
     pub(crate) calls_all: u64,
     pub(crate) calls_per_s: f64,
     pub(crate) mean_us: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// Calls with status OK, with another, and answers that were not what was sent.
+    /// Calls with status OK, with another status, and wrong answers.
     pub(crate) ok: u64,
     pub(crate) not_ok: u64,
     pub(crate) wrong: u64,
-    /// Calls that were sent and not answered within 10 s.
+    /// Calls without an answer within 10 s.
     pub(crate) lost: u64,
-    /// CPU time of the client, in microseconds a call.
+    /// CPU time of the client, in microseconds per call.
     pub(crate) cpu_us_per_call: f64,
 }
 
 impl LoadResult {
-    /// Reads the line that `weft bench-client` prints.
+    /// Parses the line that `weft bench-client` prints.
     pub(crate) fn from_json(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let number = |name: &str| value.get(name)?.as_f64();
@@ -88,11 +88,11 @@ impl LoadResult {
     }
 }
 
-/// Makes calls for the time asked for, and returns one JSON object with what [`LoadResult`] holds and the calls of
+/// Makes calls for the requested time, and returns a JSON object with the fields of [`LoadResult`] and the calls of
 /// each status by name.
 ///
 /// # Errors
-/// The system's; a peer that breaks the rules of HTTP/2; no answer for 10 s.
+/// An error of the system; a violation of HTTP/2; no answer for 10 s.
 pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
     let start = Instant::now();
     let mut poll = Poll::new()?;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
         }
         if now >= warm && warmed.is_none() {
             warmed = Some(now);
-            calls.counted = Counted::default();
+            calls.counts = CallCounts::default();
         }
         match poll.poll(&mut events, Some(SILENCE_MAX)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
         }
         for event in &events {
             let (wire, flights) = &mut wires[event.token().0];
-            let mut turn = Turn { calls: &mut calls, flights };
+            let mut turn = EventContext { calls: &mut calls, flights };
             if event.is_readable() && !wire.read(since(start), &mut turn)? {
                 return Err(io::Error::new(ErrorKind::ConnectionReset, "the server closed a connection"));
             }
@@ -141,14 +141,14 @@ pub(crate) fn run(args: &ClientArgs) -> io::Result<Value> {
     Ok(result)
 }
 
-/// One connection and the calls on it.
+/// A connection and its calls.
 type Client = (Wire, Flights);
 
 fn connect(args: &ClientArgs, poll: &Poll, start: Instant) -> io::Result<Vec<Client>> {
     let connections = args.connections.min(args.in_flight);
     let mut clients = Vec::new();
     for index in 0..connections {
-        // A blocking connect tells a refusal at once and by name.
+        // A blocking connect reports a refusal at once and by name.
         let socket = std::net::TcpStream::connect(args.target)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
@@ -181,19 +181,19 @@ struct Flight {
     is_wrong: bool,
 }
 
-/// What all calls have in common.
+/// The state that all calls share.
 struct Calls {
     start: Instant,
     requests: Vec<(Rc<Headers>, Vec<u8>)>,
     next_user: usize,
     all: u64,
-    /// No more calls are begun.
+    /// Starts no more calls.
     is_over: bool,
-    counted: Counted,
+    counts: CallCounts,
 }
 
 #[derive(Default)]
-struct Counted {
+struct CallCounts {
     latency: Histogram,
     statuses: [u64; Status::ALL.len()],
     wrong: u64,
@@ -211,11 +211,11 @@ impl Calls {
             next_user: 0,
             all: 0,
             is_over: false,
-            counted: Counted::default(),
+            counts: CallCounts::default(),
         }
     }
 
-    /// Begins calls until as many as wanted are in flight, or the server takes no more.
+    /// Starts calls until enough are in flight, or the server accepts no more.
     fn fill(&mut self, http2: &mut Connection, flights: &mut Flights) -> io::Result<()> {
         while flights.open.len() < flights.wanted && !self.is_over {
             let Some(stream) = http2.open() else {
@@ -237,13 +237,13 @@ impl Calls {
         let whole = self.requests[flight.user as usize].1.len() as u32;
         let is_complete = status != Some(Status::Ok) || flight.echoed == whole;
         self.all += 1;
-        self.counted.wrong += u64::from(flight.is_wrong || !is_complete);
-        self.counted.statuses[usize::from(status.unwrap_or(Status::Unknown).code())] += 1;
-        self.counted.latency.record(since(self.start) - flight.sent);
+        self.counts.wrong += u64::from(flight.is_wrong || !is_complete);
+        self.counts.statuses[usize::from(status.unwrap_or(Status::Unknown).code())] += 1;
+        self.counts.latency.record(since(self.start) - flight.sent);
     }
 
     fn result(&self, seconds: f64) -> Value {
-        let Counted { latency, statuses, wrong } = &self.counted;
+        let CallCounts { latency, statuses, wrong } = &self.counts;
         let us = |time: Interval| time.0 as f64 / 1e3;
         let ok = statuses[usize::from(Status::Ok.code())];
         let by_name = Status::ALL.iter().filter(|s| statuses[usize::from(s.code())] > 0);
@@ -266,13 +266,13 @@ impl Calls {
     }
 }
 
-/// What a connection's events are handled with.
-struct Turn<'a> {
+/// The context of a connection's events.
+struct EventContext<'a> {
     calls: &'a mut Calls,
     flights: &'a mut Flights,
 }
 
-impl Handler for Turn<'_> {
+impl Handler for EventContext<'_> {
     fn handle(&mut self, http2: &mut Connection, event: Event<'_>) -> io::Result<()> {
         match event {
             Event::Headers { stream, headers, end_stream, .. } if end_stream => {
@@ -303,7 +303,7 @@ impl Handler for Turn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl EventContext<'_> {
     fn compare(&mut self, stream: StreamId, data: &[u8]) {
         let Some(flight) = self.flights.open.get_mut(&stream) else { return };
         let sent = &self.calls.requests[flight.user as usize].1;
@@ -319,7 +319,7 @@ impl Turn<'_> {
     }
 }
 
-/// The fields of a request in the order in which grpc-go sends them.
+/// The fields of a request, in the order of grpc-go.
 fn request_headers(user: &str) -> Rc<Headers> {
     headers(&[
         (":method", "POST"),

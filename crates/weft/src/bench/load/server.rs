@@ -14,13 +14,13 @@ use weft_proto::session::http2::{Config, Connection, Event, Headers, HeadersBuil
 
 use super::wire::{Handler, Wire, since};
 
-/// Streams that one connection may have open.
+/// Open streams per connection.
 const STREAMS_MAX: u32 = 1000;
-/// Received bytes of one connection that were not echoed yet.
+/// Received bytes of a connection before they are echoed.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Readiness events of one wait.
+/// Readiness events per wait.
 const EVENTS: usize = 256;
-/// How often timeouts of connections are looked at.
+/// The interval between checks of the connections' timeouts.
 const TICK: Duration = Duration::from_secs(1);
 
 const LISTENER: Token = Token(usize::MAX);
@@ -36,10 +36,10 @@ pub(crate) struct ServerArgs {
     end_with_stdin: bool,
 }
 
-/// Runs the server until it is killed, or until its standard input ends if that was asked for.
+/// Runs the server until it is killed, or until its standard input ends if requested.
 ///
 /// # Errors
-/// The system's, such as a port that is taken.
+/// An error of the system, such as a port in use.
 #[expect(clippy::disallowed_methods, reason = "who has started it wants its own error")]
 pub(crate) fn run(args: &ServerArgs) -> io::Result<()> {
     let mut listener = TcpListener::bind(args.listen)?;
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// A connection that fails is closed; the others go on.
+    /// Serves a ready connection. Closes it if it fails; the others go on.
     fn ready(&mut self, index: usize, is_readable: bool) {
         let now = since(self.start);
         let Some((wire, echo)) = self.wires.get_mut(&index) else { return };
@@ -122,11 +122,11 @@ impl Server {
     }
 }
 
-/// Answers each call with the bytes that came, when all have come.
+/// Answers each call with its own bytes, when all have come.
 struct Echo {
     response: Rc<Headers>,
     trailers: Rc<Headers>,
-    /// Bodies that came in parts, as far as they are here.
+    /// Incomplete bodies.
     parts: FxHashMap<StreamId, Vec<u8>>,
 }
 
@@ -142,7 +142,7 @@ impl Default for Echo {
 
 impl Echo {
     fn answer(&self, http2: &mut Connection, stream: StreamId, earlier: &[u8], body: &[u8]) {
-        // The stream may have been reset by the client since; then there is nobody to answer.
+        // If the client has reset the stream meanwhile, no answer is needed.
         let _ = http2
             .send_headers(stream, &self.response, false)
             .and_then(|()| http2.send_data(stream, earlier, body, false))

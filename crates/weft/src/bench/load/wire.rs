@@ -1,4 +1,4 @@
-//! One socket that speaks HTTP/2.
+//! A socket that speaks HTTP/2.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -8,12 +8,12 @@ use mio::{Interest, Registry, Token};
 use weft_core::Time;
 use weft_proto::session::http2::{Config, Connection, Event};
 
-/// Bytes of a connection's input buffer: four of the largest frames that the default settings permit.
+/// The input buffer of a connection, in bytes: four of the largest frames that the default settings permit.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// What the owner of a connection does with its events.
+/// Handles the events of a connection.
 pub(super) trait Handler {
-    /// Acts on one event. What it sends leaves when the whole batch has been handled.
+    /// Handles one event. Output is sent after the whole batch of events.
     fn handle(&mut self, http2: &mut Connection, event: Event<'_>) -> io::Result<()>;
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Takes on a socket that is connected, or about to be.
+    /// Takes a socket that is connected, or is connecting.
     pub(super) fn new(
         mut socket: TcpStream,
         registry: &Registry,
@@ -39,10 +39,10 @@ impl Wire {
         Ok(Self { socket, http2, input: vec![0; INPUT_BYTES].into_boxed_slice(), filled: 0 })
     }
 
-    /// Reads until the socket is empty, and hands each event on; false at the end of the stream.
+    /// Reads until the socket is empty, and handles each event; false at the end of the stream.
     ///
     /// # Errors
-    /// The socket's, the handler's, and `InvalidData` if the peer broke a rule of HTTP/2.
+    /// Errors of the socket and of the handler, and `InvalidData` if the peer violates HTTP/2.
     pub(super) fn read(&mut self, now: Time, handler: &mut impl Handler) -> io::Result<bool> {
         loop {
             let n = match self.socket.read(&mut self.input[self.filled..]) {
@@ -62,7 +62,7 @@ impl Wire {
         }
     }
 
-    /// Sends what the connection has to send, as far as the socket takes it.
+    /// Sends pending output, as far as the socket accepts it.
     pub(super) fn write(&mut self) -> io::Result<()> {
         loop {
             let output = self.http2.output();
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// Does what the clock asks for. Without keep-alive that is nothing while both sides answer.
+    /// Handles timers. Without keep-alive there are none while both sides answer.
     pub(super) fn handle_timeout(&mut self, now: Time, handler: &mut impl Handler) -> io::Result<()> {
         if self.http2.poll_timeout().is_some_and(|at| at <= now) {
             self.http2.handle_timeout(now).map_err(invalid)?;
@@ -106,7 +106,7 @@ impl Wire {
     }
 }
 
-/// The time since `start`, as connections take it.
+/// The time since `start`, in the connections' form.
 pub(super) fn since(start: Instant) -> Time {
     Time(start.elapsed().as_nanos() as i64)
 }

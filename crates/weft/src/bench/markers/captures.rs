@@ -1,4 +1,4 @@
-//! Labelled flows out of captures: each file holds traffic of one class.
+//! Reads labelled flows from captures: each file has traffic of one class.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,19 +12,19 @@ use weft_proto::capture::{Fault as Broken, Reader, Record};
 use super::traffic::{Flow, Packet};
 use crate::fault::Fault;
 
-/// Classes that are told apart.
+/// The maximum number of classes.
 pub(super) const CLASSES_MAX: usize = 16;
-/// Flows that are looked at, those of all classes together; of each class an equal part, the first of its captures.
+/// The maximum number of flows over all classes. Each class has an equal part, from the beginning of its captures.
 pub(super) const FLOWS_MAX: usize = 4_000;
-/// Flows that a class must have: fewer could not be divided into those that are learned and those that are judged.
+/// The least number of flows of a class: fewer could not be split into training and test flows.
 const FLOWS_MIN: usize = 12;
-/// Packets of a flow that are looked at. Those of a longer one are like those before.
+/// The maximum number of packets per flow. Later packets of a long flow resemble the earlier ones.
 const FLOW_PACKETS_MAX: usize = 20_000;
-/// A flow has so many packets at least; one or two say nothing of how it goes on.
+/// The least number of packets of a flow; one or two say nothing about its course.
 const FLOW_PACKETS_MIN: usize = 3;
-/// After so long without a packet the next one begins another flow, as in `flow_marker`.
+/// After this time without a packet the next one begins another flow, as in `flow_marker`.
 const IDLE_US: u64 = 60_000_000;
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 1 << 18;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -41,23 +41,23 @@ pub(crate) struct Labelled {
     path: String,
 }
 
-/// A class, as its captures have it.
+/// A class, from its captures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) label: String,
-    /// Flows that are looked at, and those for which there was no room.
+    /// Flows that are used, and flows beyond the maximum.
     pub(super) flows: usize,
     pub(super) left_out: usize,
     /// Flows of fewer than [`FLOW_PACKETS_MIN`] packets.
     pub(super) short: usize,
-    /// Packets that are none of IP, or cut off in front of their addresses.
+    /// Packets that are not IP, or are truncated before the end of their addresses.
     pub(super) others: u64,
 }
 
-/// One direction of a connection: the addresses and ports.
+/// One direction of a connection: addresses and ports.
 type Key = (u8, [u8; 16], [u8; 16], [u8; 4]);
 
-/// A flow that is being read.
+/// A flow in progress.
 #[derive(Debug, Default)]
 struct Open {
     packets: Vec<Packet>,
@@ -77,10 +77,10 @@ impl FromStr for Labelled {
     }
 }
 
-/// The flows of captures, and their classes in the order in which they are first named.
+/// Reads the flows of captures, and their classes in order of first use.
 ///
 /// # Errors
-/// A file cannot be opened or is no capture; or there are too few classes or flows, or too many classes.
+/// A file cannot be opened or is no capture; there are too few classes or flows, or too many classes.
 pub(super) fn read(captures: &[Labelled]) -> Result<(Vec<Flow>, Vec<Class>), Fault> {
     let mut classes: Vec<Class> = Vec::new();
     for Labelled { label, .. } in captures {
@@ -113,7 +113,7 @@ pub(super) fn read(captures: &[Labelled]) -> Result<(Vec<Flow>, Vec<Class>), Fau
     Ok((flows, classes))
 }
 
-/// Reads one capture to its end. Of one that is cut short, what is whole counts.
+/// Reads one capture to its end. A truncated capture counts as far as it goes.
 fn read_one(
     capture: &Labelled,
     class: u8,
@@ -169,7 +169,7 @@ fn read_one(
     Ok(())
 }
 
-/// The flow of a packet, and the length of the packet of IP.
+/// The flow of a packet, and the length of its IP packet.
 fn flow_of(record: &Record<'_>) -> Option<(Key, u16)> {
     let (mut ethertype, range) = record.link.network(record.bytes)?;
     let mut at = range.start;

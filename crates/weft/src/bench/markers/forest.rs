@@ -1,12 +1,13 @@
-//! A forest of decision trees: the classifier that markers are judged with.
+//! A random forest: the classifier that evaluates markers.
 //!
-//! Deterministic: all choices follow from a seed, and every comparison is of integers or of sums made in one order.
+//! Deterministic: all random choices come from a seed, and every comparison is of integers, or of sums in a fixed
+//! order.
 
 use weft_core::rng::Rng;
 
-/// Levels of a tree.
+/// The maximum depth of a tree.
 const DEPTH_MAX: usize = 14;
-/// Samples at which a node is not divided any more.
+/// A node with at most this many samples is not split.
 const LEAF_MIN: usize = 3;
 
 /// Samples: a column for each feature, and the class of each sample.
@@ -23,13 +24,13 @@ pub(super) struct Samples {
 pub(super) struct Forest {
     trees: Vec<Vec<Node>>,
     n_classes: usize,
-    /// By feature: how much its divisions told the classes apart.
+    /// By feature: how well its splits separate the classes.
     importance: Vec<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Node {
-    /// Samples with at most this value go to the next node, others to that one.
+    /// Samples with at most this value go to the next node, the others to this one.
     Divide {
         feature: usize,
         at_most: u16,
@@ -38,7 +39,7 @@ enum Node {
     Class(u8),
 }
 
-/// A division of a node's samples.
+/// A split of a node's samples.
 struct Division {
     feature: usize,
     at_most: u16,
@@ -46,7 +47,7 @@ struct Division {
 }
 
 impl Samples {
-    /// These features alone, in this order.
+    /// Only these features, in this order.
     pub(super) fn features(&self, which: &[usize]) -> Self {
         let columns = which.iter().map(|at| self.columns[*at].clone()).collect();
         Self { columns, classes: self.classes.clone() }
@@ -54,10 +55,10 @@ impl Samples {
 }
 
 impl Forest {
-    /// Learns from these samples, each tree from as many that are drawn with replacement.
+    /// Trains on these samples. Each tree gets as many, drawn with replacement.
     pub(super) fn learn(samples: &Samples, among: &[u32], n_trees: usize, rng: &mut Rng) -> Self {
         let n_classes = samples.classes.iter().map(|class| usize::from(*class) + 1).max().unwrap_or(1);
-        // A feature that is the same everywhere divides nothing.
+        // A constant feature splits nothing.
         let varies =
             |column: &&Vec<u16>| among.iter().any(|at| column[*at as usize] != column[among[0] as usize]);
         let useful: Vec<usize> =
@@ -80,13 +81,13 @@ impl Forest {
         Self { trees, n_classes, importance }
     }
 
-    /// The share of these samples whose class most trees name.
+    /// The share of these samples whose class wins the vote.
     pub(super) fn accuracy(&self, samples: &Samples, among: &[u32]) -> f64 {
         let is_right = |at: &&u32| self.class(samples, **at as usize) == samples.classes[**at as usize];
         among.iter().filter(is_right).count() as f64 / among.len().max(1) as f64
     }
 
-    /// Features by how well they tell classes apart, the best first.
+    /// Features by how well they separate classes, the best first.
     pub(super) fn ranking(&self) -> Vec<usize> {
         let mut ranked: Vec<usize> = (0..self.importance.len()).collect();
         ranked.sort_by(|a, b| self.importance[*b].total_cmp(&self.importance[*a]).then(a.cmp(b)));
@@ -121,7 +122,7 @@ struct Learner<'a> {
 }
 
 impl Learner<'_> {
-    /// Adds the node of these samples, and those below it.
+    /// Adds the node of these samples, and its subtree.
     fn grow(&mut self, among: Vec<u32>, depth: usize) {
         let counts = self.counts(&among);
         let is_pure = counts.iter().filter(|n| **n > 0).count() < 2;
@@ -141,7 +142,7 @@ impl Learner<'_> {
         self.grow(above, depth + 1);
     }
 
-    /// The best division by one of some features that are drawn.
+    /// The best split by one of some randomly drawn features.
     fn best(&mut self, among: &[u32], counts: &[u32]) -> Option<Division> {
         let n_tried = ((self.useful.len() as f64).sqrt().ceil() as usize + 1).max(self.useful.len() / 8);
         let whole = impurity(counts, among.len());
@@ -164,7 +165,7 @@ impl Learner<'_> {
                 }
                 let gain = whole - impurity(&below, at) - impurity(&above, values.len() - at);
                 if best.as_ref().is_none_or(|best| gain > best.gain) {
-                    // In the middle, so that values between the two go either way.
+                    // The midpoint, so that new values between the two may go either way.
                     best = Some(Division { feature, at_most: value + (values[at].0 - value) / 2, gain });
                 }
             }

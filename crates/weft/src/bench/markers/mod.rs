@@ -1,12 +1,11 @@
-//! Markers of flows: how few bytes a flow tell classes of traffic apart as well as all lengths and gaps do
+//! Flow markers: the fewest bytes per flow that separate classes of traffic as well as all lengths and gaps do
 //! (FlowLens, Barradas et al., NDSS 2021).
 //!
-//! A marker is a histogram of packet lengths, and of the gaps between packets, in 16-bit counters, as an element
-//! keeps it with `counted`. It is made small in two ways: lengths and gaps are *quantised*, so that several share a
-//! counter, and *truncated*: of the counters only those are kept that tell classes apart best. Which quantisation
-//! and which counters those are is searched on a part of the flows that were given; how well they do is measured on
-//! others, four times, so that each flow is judged once by what has not seen it. *Raw* is the same search without a
-//! bound on the counters.
+//! A marker is a histogram of packet lengths, and of the gaps between packets, in 16-bit counters, as an element keeps
+//! it with `counted`. Two steps make it small: lengths and gaps are *quantised*, so that several share a counter, and
+//! *truncated*, so that only the counters that separate classes best are kept. A search on one part of the flows
+//! selects the quantisation and the counters. Four tests on the other flows measure their accuracy, so that each flow
+//! is tested once by a forest that has not seen it. *Raw* is the same search without a limit on the counters.
 
 mod captures;
 mod forest;
@@ -21,40 +20,39 @@ pub(super) use captures::Labelled;
 use forest::{Forest, Samples};
 use traffic::Flow;
 
-/// Bytes of a counter.
+/// Bytes per counter.
 const COUNTER_BYTES: usize = 2;
-/// Bytes a flow that markers may have, of flows that are made and of captures.
+/// Sizes of markers in bytes per flow, for generated flows and for captures.
 const SIZES: [(usize, &str); 3] = [(20, "20 B"), (94, "94 B"), (302, "302 B")];
 const CAPTURE_SIZES: [(usize, &str); 6] =
     [(10, "10 B"), (20, "20 B"), (46, "46 B"), (94, "94 B"), (190, "190 B"), (302, "302 B")];
 /// Counters that `flow_marker` keeps.
 const COUNTERS_OF_ELEMENT: usize = 302 / COUNTER_BYTES;
-/// A marker of captures that loses so many points is as good as all counters.
+/// A marker of captures that loses this many points counts as equal to all counters.
 const LOSES_MAX: f64 = 2.0;
-/// Lengths that are told apart without quantisation.
+/// Distinct lengths without quantisation.
 const LENGTHS: usize = 1501;
-/// Gaps that are told apart without quantisation: the root of the microseconds, by 8. The last is all above a
-/// minute.
+/// Distinct gaps without quantisation: the root of the microseconds, over 8. The last is everything above a minute.
 const GAPS: usize = 1024;
 const GAP_STEP: f64 = 8.0;
-/// Parts into which flows are divided: each is judged by what was learned from the others.
+/// Folds of the flows: each is tested by a forest trained on the others.
 const FOLDS: usize = 4;
 
-/// Something that tells flows apart.
+/// A classification task.
 struct Detector {
     name: &'static str,
-    /// The sizes that are tried.
+    /// The sizes to try.
     sizes: &'static [(usize, &'static str)],
     flows: Vec<Flow>,
-    /// Gaps count as well as lengths.
+    /// Uses gaps as well as lengths.
     with_gaps: bool,
-    /// All counters that an element keeps are so many at most.
+    /// The maximum number of counters that an element can keep.
     counters_max: usize,
-    /// The marker with so many bytes may lose so many points of accuracy; None for captures.
+    /// The marker with this many bytes may lose this many points of accuracy; None for captures.
     goal: Option<(usize, f64)>,
 }
 
-/// How finely lengths and gaps are told apart: so many of their lowest bits are dropped.
+/// The resolution of lengths and gaps: the number of dropped low bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quantisation {
     lengths: u32,
@@ -62,7 +60,7 @@ struct Quantisation {
 }
 
 impl Quantisation {
-    /// Counters of lengths, and of gaps.
+    /// The number of counters of lengths, and of gaps.
     fn counters(self, with_gaps: bool) -> (usize, usize) {
         let of = |values: usize, dropped: u32| ((values - 1) >> dropped) + 1;
         (of(LENGTHS, self.lengths), if with_gaps { of(GAPS, self.gaps) } else { 0 })
@@ -84,14 +82,14 @@ pub(super) fn run(quick: bool) -> Report {
         rows.extend(rows_of(&detector, &measured));
         for ((bytes, size), (shares, chosen)) in detector.sizes.iter().zip(&measured.markers) {
             if let Some((_, may_lose)) = detector.goal.filter(|(of, _)| of == bytes) {
-                notes.push(told(&detector, size, measured.lost(shares), may_lose, *chosen));
+                notes.push(verdict(&detector, size, measured.lost(shares), may_lose, *chosen));
             }
         }
     }
     Report { bench: "markers", rows, notes, failures: Vec::new() }
 }
 
-/// Measures how well the classes of captures are told apart.
+/// Measures how well the classes of captures can be separated.
 ///
 /// # Errors
 /// See [`captures::read`].
@@ -134,7 +132,7 @@ fn mean(shares: &[f64]) -> f64 {
 fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     let percent = |shares: &[f64]| shares.iter().map(|share| 100.0 * share).collect::<Vec<f64>>();
     let raw = percent(&measured.raw);
-    // Each part has judged other flows: all of them are judged by the mean.
+    // Each fold tests other flows, so the mean covers all flows.
     let of = |size: &'static str, shares: &[f64]| Row {
         value: 100.0 * mean(shares),
         ..Row::new(detector.name, size, "%", &percent(shares))
@@ -146,7 +144,7 @@ fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     [of("raw", &measured.raw)].into_iter().chain(markers).collect()
 }
 
-/// What a class has, in a sentence.
+/// A class in a sentence.
 fn described(class: &Class) -> String {
     let Class { label, flows, left_out, short, others } = class;
     let rest = [
@@ -161,7 +159,7 @@ fn described(class: &Class) -> String {
     format!("{label}: {flows} flows{without}")
 }
 
-/// The smallest marker that does, as parameters of `flow_marker`, beside a share that is right without any.
+/// The smallest sufficient marker, as parameters of `flow_marker`, with the share that guessing gets right.
 fn advice(measured: &Measured, by_guess: f64) -> String {
     let raw = 100.0 * mean(&measured.raw);
     if raw <= by_guess + LOSES_MAX {
@@ -185,8 +183,8 @@ fn advice(measured: &Measured, by_guess: f64) -> String {
     )
 }
 
-/// Whether a detector's goal is met, in a sentence.
-fn told(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Quantisation) -> String {
+/// Whether a detector meets its goal, in a sentence.
+fn verdict(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Quantisation) -> String {
     let name = detector.name;
     let held = if lost <= may_lose { "as it may" } else { "too many" };
     let lengths = 1 << chosen.lengths;
@@ -229,12 +227,12 @@ fn detectors(n: usize) -> [Detector; 3] {
 /// Accuracies by fold.
 struct Measured {
     raw: Vec<f64>,
-    /// For each of the sizes: and what the first fold chose.
+    /// For each size: the accuracies, and the choice of the first fold.
     markers: Vec<(Vec<f64>, Quantisation)>,
 }
 
 impl Measured {
-    /// Points of accuracy that a marker has lost.
+    /// Points of accuracy that a marker loses.
     fn lost(&self, shares: &[f64]) -> f64 {
         100.0 * (mean(&self.raw) - mean(shares))
     }
@@ -248,7 +246,7 @@ fn measure(detector: &Detector, n_trees: usize) -> Measured {
         let (judged, known): (Vec<u32>, Vec<u32>) =
             (0..detector.flows.len() as u32).partition(|at| in_part(*at, 0, FOLDS) == fold);
         let rng = |what: u64| Rng::of_stream(what, "fold", fold as u64);
-        // What is searched for is judged by a third of the known flows.
+        // A third of the training flows evaluates the candidates of the search.
         let (tried, learned): (Vec<u32>, Vec<u32>) = known.iter().partition(|at| in_part(**at, 1, 3) == 0);
         let learn = |(_, samples): &(Quantisation, Samples)| {
             let forest = Forest::learn(samples, &learned, n_trees, &mut rng(1));
@@ -277,18 +275,18 @@ fn measure(detector: &Detector, n_trees: usize) -> Measured {
     measured
 }
 
-/// Where the greatest is, the first of them.
+/// The index of the first maximum.
 fn best(accuracies: impl Iterator<Item = f64>) -> usize {
     let greater = |best: (usize, f64), next: (usize, f64)| if next.1 > best.1 { next } else { best };
     accuracies.enumerate().reduce(greater).map_or(0, |(at, _)| at)
 }
 
-/// In which of so many parts a flow is. Parts of other numbers are drawn apart.
+/// The part of a flow among this many parts. Different numbers give independent partitions.
 fn in_part(flow: u32, number: u64, parts: usize) -> usize {
     (weft_core::hash::mix(number, u64::from(flow)) % parts as u64) as usize
 }
 
-/// The levels that are searched.
+/// The quantisations to search.
 fn quantisations(detector: &Detector) -> Vec<Quantisation> {
     let gaps = if detector.with_gaps { vec![0, 3, 5] } else { vec![0] };
     let of_lengths = move |lengths| gaps.clone().into_iter().map(move |gaps| Quantisation { lengths, gaps });
@@ -299,7 +297,7 @@ fn quantisations(detector: &Detector) -> Vec<Quantisation> {
     (0..8).flat_map(of_lengths).filter(has_room).collect()
 }
 
-/// The counters of each flow, as an element with them would have counted.
+/// The counters of each flow, as an element would have them.
 fn samples(detector: &Detector, level: Quantisation) -> Samples {
     let (n_lengths, n_gaps) = level.counters(detector.with_gaps);
     let mut columns = vec![vec![0_u16; detector.flows.len()]; n_lengths + n_gaps];
@@ -322,8 +320,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_lose_as_little_as_they_may() {
-        // A search that kept the wrong counters would recommend markers that tell nothing apart.
+    fn search_finds_best_markers() {
+        // A wrong search would recommend markers that separate nothing.
         for detector in detectors(TESTED) {
             let measured = measure(&detector, 9);
             let (size, may_lose) = detector.goal.expect("what is made has a goal");
@@ -335,7 +333,7 @@ mod tests {
         }
     }
 
-    /// A capture of flows over UDP: packets of these lengths in turn.
+    /// A capture of UDP flows: packets of these lengths in turn.
     fn capture(path: &std::path::Path, n: u8, lengths: [u16; 2]) {
         use weft_core::Time;
         use weft_proto::capture::{LinkType, Packet, Style, Writer};
@@ -358,8 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn captures_of_classes_are_told_apart_or_refused() {
-        // Whoever sized a marker by captures of his own would be told what holds for others.
+    fn labelled_captures_train_or_refused() {
+        // A user who sizes a marker by own captures would get advice for other traffic.
         let folder = Folder::new().expect("a folder");
         let [small, large, few] = ["small", "large", "few"].map(|name| folder.0.join(name));
         capture(&small, 40, [60, 120]);
@@ -374,18 +372,18 @@ mod tests {
         let right: Vec<(&str, f64)> = report.rows.iter().map(|row| (row.metric, row.value)).collect();
         assert_eq!(right.len(), 1 + CAPTURE_SIZES.len());
         assert!(right.iter().all(|(_, share)| *share > 99.0), "{right:?}");
-        let said = report.notes.join("\n");
+        let notes = report.notes.join("\n");
         for wanted in
             ["talk: 40 flows", "bulk: 60 flows", "right for 60.0 %", "10 B are enough: 0.0 points lost"]
         {
-            assert!(said.contains(wanted), "{said}");
+            assert!(notes.contains(wanted), "{notes}");
         }
         let number_behind = |what: &str| -> Option<usize> {
-            let rest = said.split_once(what)?.1;
+            let rest = notes.split_once(what)?.1;
             rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
         };
         let [gaps_at, kept] = ["gaps_at = ", "), of the "].map(number_behind).map(Option::unwrap_or_default);
-        assert!(0 < gaps_at && gaps_at < kept && kept <= COUNTERS_OF_ELEMENT, "{said}");
+        assert!(0 < gaps_at && gaps_at < kept && kept <= COUNTERS_OF_ELEMENT, "{notes}");
         let same = run_on(&labelled(&[("a", &small), ("b", &small)]), true).expect("they are sound");
         assert!(same.notes.join("\n").contains("do not tell these classes apart"), "{:?}", same.notes);
         let refused =

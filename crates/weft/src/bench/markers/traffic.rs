@@ -1,41 +1,40 @@
-//! Labelled flows, made from a seed.
+//! Labelled flows, generated from a seed.
 //!
-//! What is made has the marks that such traffic is told by, and noise that hides a part of them. None of it is a
-//! capture: accuracies say how much a marker loses against all that there is to see, and not how good a detector is
-//! on a network.
+//! The generated traffic has the features by which such traffic is recognised, and noise that hides a part of them. It
+//! is no capture: accuracies show how much a marker loses against all the data, and not how good a detector is on a
+//! network.
 
 use weft_core::rng::Rng;
 
 /// A packet of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
-    /// Since the packet before; 0 for the first.
+    /// Time since the previous packet; 0 for the first.
     pub(super) gap_us: u64,
     /// The length of the IP packet.
     pub(super) bytes: u16,
 }
 
-/// A flow, and what it is.
+/// A flow, and its class.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    /// Which class, from 0.
+    /// The class, from 0.
     pub(super) class: u8,
     /// In order.
     pub(super) packets: Vec<Packet>,
 }
 
-/// Video calls, every second of which carries something else in its pictures.
+/// Video calls, of which half carry hidden data in their pictures.
 ///
-/// A call sends an Opus packet every 20 ms and pictures at 25 a second, cut into packets of equal length as WebRTC
-/// does. A tunnel (DeltaShaper, Facet) puts its own pictures into the call: they change at a lower rate, so some are
-/// larger and those between smaller, and their sizes vary less than those of a face in a room. Calls differ in rate
-/// and in liveliness.
+/// A call sends an Opus packet every 20 ms, and 25 pictures a second, cut into packets of equal length as in WebRTC. A
+/// tunnel (DeltaShaper, Facet) puts its own pictures into the call. They change less often, so some are larger and the
+/// others smaller, and their sizes vary less than those of a face in a room. Calls differ in rate and in liveliness.
 pub(super) fn covert_channel(n_each: usize, rng: &mut Rng) -> Vec<Flow> {
     let flows = (0..2 * n_each).map(|at| {
         let class = (at % 2) as u8;
         let base = 2400.0 + 1000.0 * unit(rng);
         let lively = 0.08 + 0.17 * unit(rng);
-        // How much of the picture carries data: the less, the harder it is to see.
+        // The share of the picture that carries data: a smaller share is harder to detect.
         let share = if class == 1 { 0.55 + 0.40 * unit(rng) } else { 0.0 };
         let period = 2 + rng.below(4);
         let mut mood = 0.0;
@@ -65,11 +64,11 @@ pub(super) fn covert_channel(n_each: usize, rng: &mut Rng) -> Vec<Flow> {
     flows.collect()
 }
 
-/// Peers that share files, and bots that keep in touch with theirs.
+/// File-sharing peers, and bots that keep in touch with their peers.
 ///
-/// File sharing sends blocks in full packets and short requests, milliseconds apart; many of its flows are only talk
-/// of the distributed hash table, which is what bots look like. Bots (Storm, Waledac) keep in touch by messages of
-/// few lengths at intervals that their authors wrote down, with some jitter.
+/// File sharing sends blocks in full packets, and short requests, milliseconds apart. Many of its flows are only
+/// messages of the distributed hash table, which resemble those of bots. Bots (Storm, Waledac) send messages of few
+/// lengths at programmed intervals, with some jitter.
 pub(super) fn botnet(n_each: usize, rng: &mut Rng) -> Vec<Flow> {
     let flows = (0..2 * n_each).map(|at| {
         let class = (at % 2) as u8;
@@ -103,7 +102,7 @@ fn shared_blocks(n: usize, rng: &mut Rng) -> Vec<Packet> {
 
 fn table_talk(n: usize, rng: &mut Rng) -> Vec<Packet> {
     let packet = |_| {
-        // A question is short; an answer has up to eight nodes of 26 bytes.
+        // A request is short; an answer has up to eight nodes of 26 bytes.
         let bytes = match rng.below(3) {
             0 => 125 + rng.below(8) as u16,
             1 => 80 + rng.below(40) as u16,
@@ -127,7 +126,7 @@ fn bot_talk(n: usize, rng: &mut Rng) -> Vec<Packet> {
             60 + rng.below(300) as u16
         };
         let gap_us = match rng.below(4) {
-            // The answer to a message follows it.
+            // An answer follows its message.
             0 | 1 => 40_000 + rng.below(300_000) as u64,
             2 => (period * (1.0 + 0.08 * normal(rng)).max(0.2)) as u64,
             _ => (waits(rng) * 15e6) as u64,
@@ -137,11 +136,11 @@ fn bot_talk(n: usize, rng: &mut Rng) -> Vec<Packet> {
     (0..n).map(packet).collect()
 }
 
-/// Visits of websites through a tunnel: a class is a site.
+/// Visits of websites through a tunnel; each class is a site.
 ///
-/// A page is a set of objects; each comes in full packets and a rest, which is what tells sites apart. The tunnel
-/// (OpenSSH) pads to 16 bytes. Some objects are in the cache of a visitor, some are new with every visit, and sites
-/// have objects in common.
+/// A page is a set of objects; each is sent in full packets and a rest, by which sites can be recognised. The tunnel
+/// (OpenSSH) pads to 16 bytes. Some objects are in a visitor's cache, some are new with every visit, and sites share
+/// objects.
 pub(super) fn websites(n_sites: usize, n_each: usize, rng: &mut Rng) -> Vec<Flow> {
     let common: Vec<u32> = (0..12).map(|_| object(rng)).collect();
     let site = |rng: &mut Rng| {
@@ -194,7 +193,7 @@ fn unit(rng: &mut Rng) -> f64 {
     (rng.bits() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// About normal: the sum of twelve uniform draws.
+/// Roughly normal: the sum of twelve uniform draws.
 fn normal(rng: &mut Rng) -> f64 {
     (0..12).map(|_| unit(rng)).sum::<f64>() - 6.0
 }

@@ -1,4 +1,4 @@
-//! Both back ends do the same to random traffic: VLAN stacks, options, fragments, tunnels, and flows that go on.
+//! Compares both back ends on random traffic: VLAN stacks, options, fragments, tunnels, and long flows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use weft_lang::source::SourceMap;
 use super::cases::{fill, network_of_text};
 use crate::packets;
 
-/// Frames of each chain; `WEFT_PACKETS` says how many there are of all chains together.
+/// Frames of each chain; `WEFT_PACKETS` sets the number for all chains together.
 const FRAMES: usize = 600;
 
-/// Chains that change, look up, remember, and open frames in every way that the library knows.
+/// Chains that change, look up, keep state, and parse frames in every way that the library has.
 const CHAINS: &[(&str, &str)] = &[
     ("lan -> wan", "conntrack (inside = 'lan') -> firewall -> router"),
     ("lan -> wan", "conntrack (inside = 'lan') -> ruleset -> monitor"),
@@ -55,9 +55,9 @@ const CHAINS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the library does not have: an element that looks at ports in tunnels, where fragments are as well, and one that
-/// takes packets out of theirs for another to look at; one that delays frames, some of them longer than others, and
-/// copies of them; and one that puts them into tunnels with values of all kinds, some of which do not fit.
+/// Elements that the library lacks: one that reads ports in tunnels, with fragments; one that decapsulates packets for
+/// the next element; one that delays frames for various times, and copies of them; one that encapsulates them with
+/// values of all kinds, some of which do not fit.
 const OTHERS: &str = "CREATE ELEMENT inner_ports ON packet AS
   TABLE seen (src IPADDR, port U16, PRIMARY KEY (src, port), packets U64 = 0) MAX 1000 ROWS EVICT OLDEST;
   ON PACKET
@@ -118,16 +118,16 @@ CREATE ELEMENT wrapped ON packet AS
 END;
 ";
 
-/// The names of those.
+/// Their names.
 const OWN: [&str; 5] = ["inner_ports", "opened", "ports", "late", "wrapped"];
 
-/// If this fails, a chain that was tried by one back end does something else where it runs.
+/// If this fails, a chain that was tested with one back end behaves differently in production.
 #[test]
-fn both_back_ends_do_the_same_to_random_traffic() {
-    let said = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
-    let frames = said.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
+fn backends_agree_on_random_traffic() {
+    let n_frames = std::env::var("WEFT_PACKETS").ok().and_then(|n| n.parse::<usize>().ok());
+    let frames = n_frames.map_or(FRAMES, |all| all.div_ceil(CHAINS.len()));
     let jit = || Jit::new().expect("this machine has machine code");
-    // Whatever the sizes of tables are, as it would with many flows.
+    // Prefetch from tables of any size, as with many flows.
     let compilers = [jit(), jit().prefetching_always()];
     for (nth, (on, stages)) in CHAINS.iter().enumerate() {
         let (network, sources) = network(on, stages);
@@ -148,7 +148,7 @@ fn both_back_ends_do_the_same_to_random_traffic() {
     }
 }
 
-/// What a chain makes of traffic.
+/// The results of a chain on traffic.
 struct Observed {
     /// Ports and bytes.
     left: Vec<(u16, Vec<u8>)>,
@@ -163,12 +163,23 @@ fn network(on: &str, stages: &str) -> (Network, SourceMap) {
         .filter_map(|stage| stage.split_whitespace().next())
         .filter(|name| !name.contains('.') && !OWN.contains(name))
         .collect();
-    let imports: String =
-        names.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
+    let imports: String = names
+        .iter()
+        .map(|name| {
+            format!(
+                "IMPORT 'library/elements/{name}.weft';\
+"
+            )
+        })
+        .collect();
     let text = format!(
-        "IMPORT 'library/protocols/all.weft';\n{imports}{OTHERS}\
-         CREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
-         CREATE CHAIN tried ON PORT {on} AS {stages}; END;\n"
+        "IMPORT 'library/protocols/all.weft';\
+{imports}{OTHERS}\
+         CREATE PORT lan ON memory;\
+CREATE PORT wan ON memory;\
+\
+         CREATE CHAIN tried ON PORT {on} AS {stages}; END;\
+"
     );
     network_of_text(text).unwrap_or_else(|why| panic!("{stages}: {why}"))
 }
@@ -184,7 +195,7 @@ fn plan(backend: &dyn Backend, network: &Network, sources: &SourceMap) -> Packet
     plan
 }
 
-/// Batches of frames: where they come in, how much later than those before, and their bytes.
+/// Batches of frames: the port of arrival, the time since the previous batch, and the bytes.
 struct Traffic(Vec<(u16, Interval, Vec<Vec<u8>>)>);
 
 impl Traffic {
@@ -198,7 +209,7 @@ impl Traffic {
             let n = (1 + rng.below(BATCH_MAX)).min(left);
             let mut batch: Vec<Vec<u8>> = Vec::new();
             while batch.len() < n {
-                batch.extend(frames_of_one(&network.protocols, root, rng));
+                batch.extend(random_frames(&network.protocols, root, rng));
             }
             left -= n;
             let later = Interval::from_millis(rng.below(200) as i64 * rng.below(200) as i64);
@@ -208,12 +219,14 @@ impl Traffic {
     }
 }
 
-/// A frame of a few hosts and ports, so that flows go on, or one for each of two parts of its innermost packet; now and
-/// then with bytes changed, or cut short.
-fn frames_of_one(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec<Vec<u8>> {
+/// A random frame of a few hosts and ports, so that flows recur, or two fragments of its innermost packet; sometimes
+/// altered or truncated.
+fn random_frames(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec<Vec<u8>> {
     let (mut headers, payload) = generate::headers(protocols, root, rng);
-    headers.iter_mut().for_each(|header| of_few(&protocols[usize::from(header.protocol.0)], header, rng));
-    let parts = if rng.below(4) == 0 { in_two(protocols, &headers, &payload, rng) } else { None };
+    headers
+        .iter_mut()
+        .for_each(|header| reuse_values(&protocols[usize::from(header.protocol.0)], header, rng));
+    let parts = if rng.below(4) == 0 { as_fragments(protocols, &headers, &payload, rng) } else { None };
     let whole = || build(protocols, &headers, &payload).into_iter().collect();
     let mut frames: Vec<Vec<u8>> = parts.map_or_else(whole, Vec::from);
     for frame in &mut frames {
@@ -228,8 +241,13 @@ fn frames_of_one(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec
     frames
 }
 
-/// The two fragments of the innermost packet of IPv4, in either order. None: there is none, or nothing in it.
-fn in_two(protocols: &[Protocol], headers: &[Header], payload: &[u8], rng: &mut Rng) -> Option<[Vec<u8>; 2]> {
+/// The two fragments of the innermost IPv4 packet, in either order. None if there is no such packet, or it is empty.
+fn as_fragments(
+    protocols: &[Protocol],
+    headers: &[Header],
+    payload: &[u8],
+    rng: &mut Rng,
+) -> Option<[Vec<u8>; 2]> {
     let ipv4 = protocols.iter().position(|protocol| protocol.name == "ipv4")?;
     let at = headers.iter().rposition(|header| usize::from(header.protocol.0) == ipv4)?;
     let field = |name: &str| {
@@ -255,7 +273,7 @@ fn in_two(protocols: &[Protocol], headers: &[Header], payload: &[u8], rng: &mut 
     Some(parts)
 }
 
-fn of_few(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
+fn reuse_values(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     for (id, value) in &mut header.values {
         let field = protocol.fields[usize::from(id.0)].name.as_str();
         match (protocol.name.as_str(), field, value) {
@@ -311,7 +329,7 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
     Observed { left, rows, stats, tables: tables(&plan, now) }
 }
 
-/// A frame with these bytes, now and then with little room in front.
+/// A frame with these bytes, sometimes with little headroom.
 fn take(nth: usize, bytes: &[u8], pool: &mut Pool) -> Frame {
     let grown = if nth.is_multiple_of(5) { bytes.len().min(100) } else { 0 };
     let mut frame = pool.take_filled(&bytes[grown..]).expect("there are enough");

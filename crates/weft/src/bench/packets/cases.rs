@@ -1,4 +1,4 @@
-//! The chains that are measured, and the rules and routes that their tables have.
+//! The measured chains, and the rules and routes in their tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,36 +22,36 @@ use super::rig::{Flow, UDP, all_flows, destinations, of_host};
 use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets::{self, Lowered};
+use crate::parallel_backend::ParallelBackend;
 use crate::source::Files;
-use crate::together::Together;
 
-/// A chain and what goes through it.
+/// A chain and its traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     /// Its name in figures.
     pub(super) name: &'static str,
-    /// The ports that it is on.
+    /// Its ports.
     on: &'static str,
     stages: &'static str,
-    /// Routes in the table of a router, the default route not counted.
+    /// Routes in the table of a router, without the default route.
     pub(super) routes: usize,
     /// Rules of each firewall.
     rules: usize,
-    /// Flows that are active.
+    /// Active flows.
     pub(super) flows: usize,
-    /// Statements that put rows into its tables, which nothing else does.
+    /// Statements that insert rows into its tables.
     pub(super) inserts: &'static str,
-    /// The case whose time this one's is a multiple of.
+    /// The case that its time is compared with.
     pub(super) beside: Option<&'static str>,
 }
 
-/// A case that is ready to be run.
-pub(super) struct Ready {
-    /// What runs.
+/// A case that is ready to run.
+pub(super) struct PreparedCase {
+    /// The running plan.
     pub(super) plan: Arc<PacketPlan>,
     /// Its state.
     pub(super) store: StateStore,
-    /// Table look-ups that a packet takes at most.
+    /// The maximum number of table look-ups per packet.
     pub(super) lookups: usize,
     /// The rules of each firewall.
     pub(super) rules: Vec<Vec<Rule>>,
@@ -61,9 +61,9 @@ pub(super) struct Ready {
 
 /// Rules of a firewall.
 const RULES: usize = 200;
-/// The element that has a row for each flow.
+/// The element with a row for each flow.
 const PER_FLOW: &str = "per_flow";
-/// The names of what a program imports.
+/// The imports of a program.
 const LIBRARY: [&str; 18] = [
     "monitor",
     "l2_switch",
@@ -99,10 +99,10 @@ const USERS: &str = "gtpu_gateway (core = 'lan', radio = 'wan', own_ip = '192.0.
     core_mac = '02:00:00:00:00:02', radio_mac = '02:00:00:00:00:03')";
 const CLASSIFY: &str =
     "nsh_classifier (fabric = 'wan', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
-/// The case that is what all others run on top of.
+/// The case that is the baseline of all others.
 pub(super) const IO: &str = "none";
 
-/// Every case, in the order in which they are shown.
+/// Every case, in display order.
 pub(super) const CASES: &[Case] = &[
     case(IO, ""),
     case("1 simple element", "count"),
@@ -158,7 +158,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Elements of the library that are counted, so that their pages say what they cost, and not timed.
+/// Elements of the library that are only counted, for the costs in their pages, and not timed.
 pub(super) const COUNTED: &[Case] = &[
     Case {
         inserts: "INSERT INTO bench.nsh_forwarder.hops VALUES (42, 3, 'wan', '02:00:00:00:00:02');",
@@ -186,7 +186,7 @@ pub(super) const COUNTED: &[Case] = &[
     case("flow_export", "flow_export"),
 ];
 
-/// The chains whose rows change while packets pass: each with the table that does.
+/// The chains whose rows change while packets pass, each with the changing table.
 pub(super) const CHANGED: &[(Case, &str)] = &[
     (case("firewall of 200", "firewall"), "rules"),
     (Case { rules: 10_000, ..case("firewall of 10k", "firewall") }, "rules"),
@@ -200,7 +200,7 @@ impl Case {
         TableName { chain: "bench".into(), instance: self.stages.into(), table: table.into() }
     }
 
-    /// Whether it is big: left out of a quick run, and not counted in instructions.
+    /// Whether it is big: it is skipped in a quick run, and its instructions are not counted.
     pub(super) fn is_big(&self) -> bool {
         self.flows > 100_000 || self.routes > 1000
     }
@@ -208,36 +208,36 @@ impl Case {
     /// Compiles it and fills its tables.
     ///
     /// # Errors
-    /// The library does not have what it needs, or this machine has no machine code.
-    pub(super) fn ready(&self) -> Result<Ready, String> {
+    /// The library lacks a file, or this machine has no machine code.
+    pub(super) fn ready(&self) -> Result<PreparedCase, String> {
         let (network, sources) = self.network()?;
-        let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-        let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+        let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+        let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
         let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
         admit_users(&mut lowered, || destinations(&rules, &routes, self.flows));
         admit_flows(&mut lowered, || all_flows(&rules, &routes, self.flows));
         let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
-        let backend = Together::new(Arc::new(jit));
+        let backend = ParallelBackend::new(Arc::new(jit));
         let mut store = StateStore::new(1, HashKey::from_seed(1));
         let mut staged = store.stage();
-        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
         store.commit(staged);
-        Ok(Ready { plan: Arc::new(plan), store, lookups, rules, routes })
+        Ok(PreparedCase { plan: Arc::new(plan), store, lookups, rules, routes })
     }
 
-    /// Its code, made for rows as they are now.
+    /// Its code, compiled for the current rows.
     ///
     /// # Errors
     /// As of [`Case::ready`].
     pub(super) fn code(&self, store: &mut StateStore) -> Result<Arc<PacketPlan>, String> {
         let (network, sources) = self.network()?;
-        let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-        let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
-        let backend = Together::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
+        let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+        let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
+        let backend = ParallelBackend::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
         let mut staged = store.stage();
         staged.keep_rows();
-        let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
         plan.forget_rules();
         store.note_coded();
         Ok(Arc::new(plan))
@@ -271,7 +271,7 @@ pub(super) fn network_of_text(text: String) -> Result<(Network, SourceMap), Stri
     Ok((network, checked.sources))
 }
 
-/// A route to where hosts may be: a router does not forward to other addresses.
+/// Moves a route to host addresses: a router does not forward to other addresses.
 fn to_hosts(mut route: Rule) -> Rule {
     for pattern in &mut route.patterns {
         if let Pattern::Prefix { value, .. } = pattern {
@@ -282,7 +282,8 @@ fn to_hosts(mut route: Rule) -> Rule {
     route
 }
 
-/// Puts so many rules into each firewall, another set into each, and so many routes and a default one into each router.
+/// Puts this many rules into each firewall, a different set into each, and this many routes and a default route into
+/// each router.
 pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> (Vec<Vec<Rule>>, Vec<Rule>) {
     let (mut filled, mut routes) = (Vec::new(), Vec::new());
     for program in lowered.iter_mut().map(Lowered::program) {
@@ -301,7 +302,7 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
                     let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
                     table.rows = routes.iter().chain([&all]).map(route_row).collect();
                 }
-                // A path for all.
+                // One path for all.
                 (Some("nsh_classifier"), "rules") => {
                     let [id, priority, spi, si] = [1, 10, 42, 3].map(Value::Int);
                     table.rows = vec![vec![id, priority, Value::Null, Value::Null, Value::Null, spi, si]];
@@ -313,8 +314,8 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
     (filled, routes)
 }
 
-/// What each table of a gateway has behind that of its flows, as the tables of Open vSwitch have beside it
-/// (`benches/peers/packets.py`): one flow that is refused, so that all fields are looked at, and all others.
+/// The rules of a gateway's tables after the table of flows, as in the tables of Open vSwitch in the comparison
+/// (`benches/peers/packets.py`): one refused flow, so that all fields are read, and all others.
 fn gateway_rules() -> Vec<Vec<Value>> {
     let host = |first: u8| Value::Bytes(vec![first, 255, 255, 255, 32]);
     let port = [Value::Int(u16::MAX.into()), Value::Int(u16::MAX.into())];
@@ -327,7 +328,7 @@ fn gateway_rules() -> Vec<Vec<Value>> {
     vec![row(refused, port, false), row(all, ports, true)]
 }
 
-/// Makes each of these hosts a user of a GTP-U gateway, in a tunnel of its own to one of 16 stations.
+/// Makes each of these hosts a user of a GTP-U gateway, in its own tunnel to one of 16 stations.
 fn admit_users(lowered: &mut [Lowered], hosts: impl Fn() -> BTreeSet<[u8; 4]>) {
     let user = |(at, host): (u8, [u8; 4])| {
         let [host, station] = [host, [192, 0, 2, 16 + at % 16]].map(|ip| Value::Bytes(ip.to_vec()));
@@ -364,7 +365,7 @@ fn network_of(pattern: Pattern) -> Value {
     Value::Bytes((value as u32).to_be_bytes().into_iter().chain([len]).collect())
 }
 
-/// The first rule of a set has the least rank. All of them let pass: what is dropped would not be seen by the next.
+/// The first rule of a set has the least rank. All rules pass: a dropped packet would not reach the next firewall.
 pub(super) fn rule_row(rule: &Rule) -> Vec<Value> {
     let int = |n: u128| Value::Int(n as i64);
     let range = |pattern: Pattern| match pattern {
@@ -389,7 +390,7 @@ pub(super) fn route_row(route: &Rule) -> Vec<Value> {
     vec![id, net, bits, Value::text("wan"), mac(route.id % 64), mac(1), Value::Int(1)]
 }
 
-/// The most look-ups on any way through the handlers of a packet.
+/// The most look-ups on any path through the handlers of a packet.
 fn most_lookups(program: &ChainProgram) -> usize {
     program.parts(Event::Request).iter().map(|part| most_of(part.function)).sum()
 }
@@ -398,8 +399,8 @@ fn most_of(function: &Function) -> usize {
     most_from(0, function, &mut vec![None; function.blocks.len()])
 }
 
-/// The most from a block on. What is known of blocks is kept; a block that is being looked at is come back to by a
-/// loop, which looks up nothing anew.
+/// The most look-ups from a block on. Results are memoised. A block in progress is reached again by a loop, which adds
+/// no look-ups.
 fn most_from(at: usize, function: &Function, known: &mut [Option<usize>]) -> usize {
     let Some(block) = function.blocks.get(at) else { return 0 };
     if let Some(most) = known[at] {

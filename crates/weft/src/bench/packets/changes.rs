@@ -1,7 +1,8 @@
-//! Rows that change while packets pass: what a node does for `weft query` and `weft load`, without its admin interface.
+//! Rows that change while packets pass: the work of `weft query` and `weft load` in a node, without its admin
+//! interface.
 //!
-//! One thread forwards packets, and between two batches takes up what has changed. Another changes rows and waits until
-//! that is seen, and a third builds anew what is built of the rows, as a node's does.
+//! One thread forwards packets, and applies changes between two batches. Another changes rows and waits until the
+//! change is visible. A third rebuilds compiled rules, as a node's does.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,33 +17,33 @@ use weft_engine::rules::{Change, PendingChange, Swap, TableName};
 use weft_engine::state::StateStore;
 use weft_io::clock;
 
-use super::cases::{CHANGED, Case, Ready, route_row, rule_row};
+use super::cases::{CHANGED, Case, PreparedCase, route_row, rule_row};
 use super::learned;
 use super::rig::Rig;
 use crate::bench::progress;
 use crate::bench::report::{Report, Row};
 use crate::running::rows::REBUILD_EVERY;
 
-/// Rows that change together, and how often they do: 10^5 rows a second.
+/// Rows per change, and the rate: 10^5 rows a second.
 const ROWS: usize = 100;
 const EVERY: Duration = Duration::from_millis(1);
-/// Rows of a list that are put in together, as by `weft load`.
+/// Rows of a list that are inserted together, as by `weft load`.
 const LOADED: usize = 2000;
 /// Rows that a handler adds.
 const LEARNED: usize = 1000;
-/// In tables of fewer rows each row that changes is put in anew; in others half of the changes take rows out, and the
-/// other half puts them in again.
+/// In a table with fewer rows, each change replaces rows. In others, half of the changes remove rows, and the other
+/// half insert them again.
 const FEW: usize = 1000;
 
-/// What the forwarding thread is told between two batches.
+/// Messages to the forwarding thread, handled between two batches.
 enum Mail {
-    TakeUp(Arc<Swap>, Sender<()>),
-    TakeCode(Arc<PacketPlan>, Sender<()>),
-    /// Nanoseconds of a core that a packet took since the last time.
+    ApplySwap(Arc<Swap>, Sender<()>),
+    ApplyCode(Arc<PacketPlan>, Sender<()>),
+    /// Nanoseconds of CPU time per packet since the last request.
     Figure(Sender<f64>),
 }
 
-/// Who changes rows: the state, and the way to who forwards.
+/// The thread that changes rows: the state, and the channel to the forwarder.
 struct Changer<'a> {
     store: &'a Mutex<StateStore>,
     mail: Sender<Mail>,
@@ -101,29 +102,29 @@ fn of_case(case: &Case, table: &str, rounds: usize) -> Result<Vec<Row>, String> 
         let forwarding = threads.spawn(move || forward(case, ready, &mailbox));
         let changer = Changer { store: &store, mail, table: case.table(table) };
         let figures = changer.figures(case, &rows, rounds);
-        // Who forwards ends when nobody can tell it anything.
+        // The forwarder ends when its mailbox has no sender.
         drop(changer);
         forwarding.join().map_err(|_| "the forwarding thread has ended badly")??;
         figures
     })
 }
 
-/// Forwards packets until nobody has the other end of the mailbox.
-fn forward(case: &Case, ready: &Ready, mailbox: &Receiver<Mail>) -> Result<(), String> {
+/// Forwards packets until the mailbox has no sender.
+fn forward(case: &Case, ready: &PreparedCase, mailbox: &Receiver<Mail>) -> Result<(), String> {
     let mut rig = Rig::of(case, ready)?;
     let (mut n, mut since) = (0, thread_cpu_ns()?);
     loop {
         rig.batches(1);
         n += BATCH_MAX;
         match mailbox.try_recv() {
-            Ok(Mail::TakeUp(swap, done)) => {
-                rig.take_up(&swap);
-                // Who answers has let go of it.
+            Ok(Mail::ApplySwap(swap, done)) => {
+                rig.apply(&swap);
+                // Drop it before the receiver gets the answer.
                 drop(swap);
                 let _ = done.send(());
             }
-            Ok(Mail::TakeCode(plan, done)) => {
-                rig.take_code(&plan);
+            Ok(Mail::ApplyCode(plan, done)) => {
+                rig.apply_code(&plan);
                 let _ = done.send(());
             }
             Ok(Mail::Figure(to)) => {
@@ -137,7 +138,7 @@ fn forward(case: &Case, ready: &Ready, mailbox: &Receiver<Mail>) -> Result<(), S
     }
 }
 
-/// Nanoseconds for which this thread has had a core: others use the machine as well.
+/// CPU time of this thread, in nanoseconds: other processes use the machine as well.
 fn thread_cpu_ns() -> Result<f64, String> {
     const FILE: &str = "/proc/thread-self/schedstat";
     let text = std::fs::read_to_string(FILE).map_err(|error| format!("{FILE}: {error}"))?;
@@ -175,7 +176,7 @@ impl Changer<'_> {
             while self.rebuild_once().is_some() {}
             after.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
             let plan = case.code(&mut lock(self.store))?;
-            self.tell(|done| Mail::TakeCode(plan, done));
+            self.send_and_wait(|done| Mail::ApplyCode(plan, done));
             anew.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
         }
         visible.sort_by(f64::total_cmp);
@@ -198,20 +199,20 @@ impl Changer<'_> {
         ])
     }
 
-    /// Nanoseconds a packet while something is done.
+    /// Nanoseconds per packet while `what` runs.
     fn figure_of(&self, what: impl FnOnce()) -> Result<f64, String> {
         let figure = || {
             let (to, from) = channel();
-            self.mail.send(Mail::Figure(to)).map_err(|_| "nobody forwards")?;
-            from.recv().map_err(|_| "nobody forwards".to_owned())
+            self.mail.send(Mail::Figure(to)).map_err(|_| "the forwarder has ended")?;
+            from.recv().map_err(|_| "the forwarder has ended".to_owned())
         };
         figure()?;
         what();
         figure()
     }
 
-    /// Changes rows for a second, so many at a time and so often, if the machine keeps up, or one change behind the
-    /// other; gives how many milliseconds each took to be seen.
+    /// Changes rows for a second, at an interval if the machine keeps up, or back to back; returns the milliseconds
+    /// until each change was visible.
     fn changes(&self, rows: &[Vec<Value>], rng: &mut Rng, every: Option<Duration>) -> Vec<f64> {
         let (began, mut took) = (Instant::now(), Vec::new());
         let mut gone: Vec<usize> = Vec::new();
@@ -238,7 +239,7 @@ impl Changer<'_> {
         took
     }
 
-    /// Milliseconds to put all rows into the table, from which all are taken out before.
+    /// Milliseconds to insert all rows into the emptied table.
     fn load(&self, rows: &[Vec<Value>]) -> f64 {
         for rows in rows.chunks(LOADED) {
             self.change(rows.iter().map(|row| Change::Remove(row[..1].to_vec())).collect());
@@ -250,7 +251,7 @@ impl Changer<'_> {
         began.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Changes rows; how long it took until that was seen.
+    /// Changes rows; returns the time until the change was visible.
     fn change(&self, changes: Vec<Change>) -> Duration {
         let began = Instant::now();
         let mut store = lock(self.store);
@@ -260,21 +261,21 @@ impl Changer<'_> {
 
     fn publish(&self, store: &mut StateStore, pending: PendingChange, began: Instant) -> Duration {
         let swap = Arc::clone(&pending.swap);
-        self.tell(|done| Mail::TakeUp(swap, done));
+        self.send_and_wait(|done| Mail::ApplySwap(swap, done));
         let seen = began.elapsed();
         store.settle(pending);
         seen
     }
 
-    fn tell(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
+    fn send_and_wait(&self, mail: impl FnOnce(Sender<()>) -> Mail) {
         let (done, acknowledged) = channel();
-        // Where nobody forwards, the next figure says so.
+        // If the forwarder is gone, the next figure reports it.
         if self.mail.send(mail(done)).is_ok() {
             let _ = acknowledged.recv();
         }
     }
 
-    /// Rebuilds as a node does; gives how many milliseconds each took.
+    /// Rebuilds as a node does; returns the milliseconds of each rebuild.
     fn rebuild_until(&self, stopped: &Receiver<()>) -> Vec<f64> {
         let mut took = Vec::new();
         let mut rest = REBUILD_EVERY;
@@ -286,7 +287,7 @@ impl Changer<'_> {
         took
     }
 
-    /// How long it took; None if there is nothing to rebuild.
+    /// The duration; None if there is nothing to rebuild.
     fn rebuild_once(&self) -> Option<Duration> {
         let began = Instant::now();
         let store = lock(self.store);
@@ -310,9 +311,9 @@ fn lock(store: &Mutex<StateStore>) -> MutexGuard<'_, StateStore> {
 mod tests {
     use super::*;
 
-    /// A figure of rows that do not change, or of packets that are dropped, would be a figure of nothing.
+    /// A figure would be meaningless if rows did not change, or packets were dropped.
     #[test]
-    fn rows_change_and_packets_still_pass() {
+    fn row_changes_keep_packets_flowing() {
         let mut router = CHANGED[2];
         router.0.routes = FEW;
         for (case, table) in [CHANGED[0], router] {

@@ -1,7 +1,7 @@
-//! Rows that a handler adds: how long until a packet sees one.
+//! Rows that a handler adds: the time until a packet matches one.
 //!
-//! The way is that of a node, without its admin interface: from the batch of the worker by the writer's thread to who
-//! changes the table, and from there back to the worker, between two batches.
+//! The path is that of a node, without its admin interface: from the worker's batch through the writer's thread to the
+//! thread that changes the table, and back to the worker, between two batches.
 
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use crate::bench::report::Row;
 use crate::packets;
 use crate::running::{ROWS_WAITING_MAX, changes_of, learn_rows};
 
-/// A packet to port 1 adds its source, and one of a source that was added is dropped.
+/// A packet to port 1 adds its source; later packets of this source are dropped.
 const PROGRAM: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT lan ON memory;
 CREATE PORT wan ON memory;
@@ -38,21 +38,21 @@ CREATE ELEMENT learning ON udp AS
 END;
 CREATE CHAIN c ON PORT lan -> wan AS learning; END;
 ";
-/// A row that is not seen within this time never will be.
+/// A row that is not visible within this time never will be.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the worker is told.
+/// Messages to the worker.
 type Mail = (Arc<Swap>, Sender<()>);
 
-/// The figures of so many rows, one behind the other.
+/// The figures of this many rows, one after the other.
 pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
     let (network, sources) = network_of_text(PROGRAM.to_owned())?;
-    let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
-    let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
+    let fault = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
+    let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(fault)?;
     let backend = Jit::new().map_err(|why| why.to_string())?;
     let mut store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
-    let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+    let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(fault)?;
     store.commit(staged);
     let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
     let (writer, mut senders) = Writer::start(1, Some(tables)).map_err(|error| error.to_string())?;
@@ -64,7 +64,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
         let changing = threads.spawn(move || change(network, &store, &learned, &mail));
         let mut worker = Worker::new(Arc::new(plan), sender, mailbox);
         let seen = (0..n as u32).map(|nth| worker.time_of(nth)).collect::<Result<Vec<f64>, String>>();
-        // The writer ends with its last sender, and who changes tables with the writer.
+        // The writer ends with its last sender, and the thread that changes tables ends with the writer.
         drop(worker);
         changing.join().map_err(|_| "the changing thread has ended badly".to_owned())?;
         seen
@@ -77,7 +77,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
     Ok(vec![row("visible p50", quantile(0.5)), row("visible p99", quantile(0.99))])
 }
 
-/// Does what rows ask for, as a node does.
+/// Inserts rows as a node does.
 fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow>, mail: &Sender<Mail>) {
     learn_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");
@@ -95,7 +95,7 @@ fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow
     });
 }
 
-/// Who forwards.
+/// The forwarder.
 struct Worker {
     engine: PacketEngine,
     pool: Pool,
@@ -113,7 +113,7 @@ impl Worker {
         Self { engine, pool: Pool::new(PoolConfig::default()), sender, mailbox }
     }
 
-    /// Milliseconds from the packet that adds a row until one sees it.
+    /// Milliseconds from the packet that adds a row until a packet matches it.
     fn time_of(&mut self, nth: u32) -> Result<f64, String> {
         let began = Instant::now();
         if !self.passes(nth, 1) {
@@ -142,7 +142,7 @@ impl Worker {
         }
         if let Ok((swap, done)) = self.mailbox.try_recv() {
             self.engine.apply_swap(&swap);
-            // Who answers has let go of it.
+            // Drop it before the receiver gets the answer.
             drop(swap);
             let _ = done.send(());
         }
@@ -150,7 +150,7 @@ impl Worker {
     }
 }
 
-/// A packet of UDP from 10.0.0.0 and so many.
+/// A UDP packet from 10.0.0.0 plus `source`.
 fn packet(source: u32, dst_port: u16) -> Vec<u8> {
     let mut header = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 0, 192, 0, 2, 1];
     header[12..16].copy_from_slice(&(0x0a00_0000 | source).to_be_bytes());
@@ -165,9 +165,9 @@ fn packet(source: u32, dst_port: u16) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The figure would be that of rows that nobody sees, or of packets that see them anyhow.
+    /// A figure would be meaningless if packets did not match new rows, or matched without them.
     #[test]
-    fn rows_that_a_handler_adds_are_seen() {
+    fn learned_rows_match_later_packets() {
         let figures = run(5).expect("it runs");
         assert!(figures[0].value > 0.0 && figures[0].value <= figures[1].value);
     }

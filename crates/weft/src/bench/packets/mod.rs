@@ -36,9 +36,10 @@ pub(crate) struct PacketsArgs {
     rounds: usize,
 }
 
-/// Bytes of a packet, and the column that says so.
+/// Bytes of a packet, and the column's name for it.
 const SIZES: [(usize, &str); 3] = [(64, "64 B"), (256, "256 B"), (1024, "1024 B")];
-/// Packets that come at once where it is measured how long they take, and the columns of half and of 99 of 100 of them.
+/// The number of packets that arrive at once in a latency test, and the columns of the median and of the 99th
+/// percentile.
 const LATENCIES: [(usize, [&str; 2]); 2] =
     [(1, ["alone p50", "alone p99"]), (BATCH_MAX, ["of 64 p50", "of 64 p99"])];
 /// Batches of the two runs whose difference counts instructions.
@@ -73,7 +74,7 @@ pub(super) fn run(quick: bool) -> Report {
     Report { bench: "packets", rows, notes, failures }
 }
 
-/// Instructions a packet of each case that is not big.
+/// Instructions per packet of each case that is not big.
 ///
 /// # Errors
 /// They cannot be counted.
@@ -82,7 +83,7 @@ pub(super) fn count_all() -> Result<Vec<Row>, String> {
     count(&small.map(|case| case.name).collect::<Vec<_>>())
 }
 
-/// Runs one chain in a process of its own; its CPU time in nanoseconds a packet, source and sink included.
+/// Runs one chain in a process of its own; returns its CPU time in nanoseconds per packet, with source and sink.
 ///
 /// # Errors
 /// There is no such chain, or it cannot be compiled.
@@ -137,7 +138,7 @@ fn latencies(case: &Case, rig: &mut Rig, rounds: usize) -> Vec<Row> {
     LATENCIES.into_iter().flat_map(of).collect()
 }
 
-/// Instructions a packet.
+/// Instructions per packet.
 fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
     can_count()?;
     let mut rows = Vec::new();
@@ -153,19 +154,19 @@ fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
 mod tests {
     use super::*;
 
-    /// A chain that drops its packets would be measured as fast: a rig says so instead.
+    /// A chain that drops its packets would be measured as fast: a rig reports an error instead.
     #[test]
-    fn chains_let_their_packets_pass() {
+    fn bench_chains_forward_all_packets() {
         for case in CASES.iter().filter(|case| case.flows <= 10_000 && !case.is_big()) {
             let rig = Rig::new(case).unwrap_or_else(|why| panic!("{}: {why}", case.name));
             let expected = match case.name {
                 "none" => 0,
                 "4 firewalls of 200" => 4,
                 name if name.starts_with("gateway of 4") => 4,
-                // Who sends, who is meant, and where virtual LANs are apart the rows of both ports.
+                // Sender, destination, and with VLANs the rows of both ports.
                 "l2_switch" => 4,
-                // A packet that asks for its neighbour goes the longest way. One whose route says who is next asks for
-                // the route, and if that has several paths for one of them.
+                // A packet whose neighbour is unknown takes the longest path. One whose route has a next hop looks up
+                // the route, and one of its paths if there are several.
                 name if name.starts_with("router") => 14,
                 "firewall of 200 and router" => 15,
                 "all three, 1 flow" | "all three, 10k flows" => 17,

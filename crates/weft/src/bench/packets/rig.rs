@@ -1,8 +1,8 @@
 //! A chain between a source and a sink in memory.
 //!
-//! The source takes a buffer from the pool for each packet, fills it from a template and sets the addresses and ports
-//! of a flow; the sink gives the buffers back. Both are part of what is timed, as the sources of other packet
-//! processors are of their figures.
+//! The source takes a buffer from the pool for each packet, copies a template into it, and sets the addresses and ports
+//! of a flow; the sink returns the buffers. Both count in the times, as the sources of other packet processors count in
+//! their figures.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,46 +21,46 @@ use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::rules::Swap;
 use weft_engine::sinks::Batch;
 
-use super::cases::{Case, Ready};
+use super::cases::{Case, PreparedCase};
 use crate::bench::report::median;
 
-/// Batches in one stretch of time; the clock is read around each.
+/// Batches per stretch; the clock is read before and after each stretch.
 const STRETCH: usize = 64;
-/// Stretches of a round, of which the median counts: others use the machine as well.
+/// Stretches per round. Their median counts, because other processes use the machine as well.
 const STRETCHES: usize = 16;
-/// Batches of which each is timed by itself.
+/// Batches that are timed individually.
 const TIMED: usize = 2_000;
-/// Buffers that go round, more than a batch.
+/// Buffers in circulation, more than a batch.
 const BUFFERS: u32 = 256;
 /// The time that passes with each batch: 64 packets at 10^7 a second.
 const BATCH_TIME: Interval = Interval::from_micros(6);
 
-/// Where the flow stands in a frame: from TTL to the ports.
+/// The offsets of the flow in a frame: from TTL to the ports.
 const FLOW_AT: core::ops::Range<usize> = 22..38;
 const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
-/// Where the flags of TCP are, and two of them.
+/// The offset of TCP's flags, and two of them.
 const FLAGS_AT: usize = 47;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// TTL, protocol, checksum, addresses and ports of a flow, as they are in the frame.
+/// TTL, protocol, checksum, addresses and ports of a flow, as in the frame.
 pub(super) type Flow = [u8; 16];
 
-/// The rig. Packets go on through all flows from round to round.
+/// The rig. Packets cycle through all flows from round to round.
 pub(super) struct Rig {
     engine: PacketEngine,
     pool: Pool,
     now: Time,
     flows: Vec<Flow>,
     next: usize,
-    /// Of TCP and of UDP.
+    /// For TCP and for UDP.
     templates: [Vec<u8>; 2],
     frames: Vec<Frame>,
     rows: Batch,
     sent: usize,
     left: usize,
-    /// Table look-ups that a packet takes at most.
+    /// The maximum number of table look-ups per packet.
     pub(super) lookups: usize,
 }
 
@@ -68,16 +68,16 @@ impl Rig {
     /// A rig for this case. All flows have begun, and the stations of both ports are known.
     ///
     /// # Errors
-    /// The case cannot be compiled, or does not let its packets pass.
+    /// The case cannot be compiled, or drops packets.
     pub(super) fn new(case: &Case) -> Result<Self, String> {
         Self::of(case, &case.ready()?)
     }
 
-    /// A rig for a case that is ready.
+    /// A rig for a prepared case.
     ///
     /// # Errors
-    /// The case does not let its packets pass.
-    pub(super) fn of(case: &Case, ready: &Ready) -> Result<Self, String> {
+    /// The case drops packets.
+    pub(super) fn of(case: &Case, ready: &PreparedCase) -> Result<Self, String> {
         let flows = all_flows(&ready.rules, &ready.routes, case.flows);
         let now = Time(1_000_000_000);
         let engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&ready.plan));
@@ -111,7 +111,7 @@ impl Rig {
         }
     }
 
-    /// Packets are so long from now on.
+    /// Sets the length of packets.
     pub(super) fn set_bytes(&mut self, bytes: usize) {
         self.templates = [TCP, UDP].map(|protocol| template(protocol, bytes));
         for flow in &mut self.flows {
@@ -122,7 +122,7 @@ impl Rig {
         }
     }
 
-    /// Nanoseconds a packet.
+    /// Nanoseconds per packet.
     pub(super) fn round(&mut self) -> f64 {
         let stretches = (0..STRETCHES).map(|_| {
             let began = Instant::now();
@@ -132,8 +132,8 @@ impl Rig {
         median(&stretches.collect::<Vec<f64>>())
     }
 
-    /// Microseconds from when the source begins with so many packets until the sink has them: how long half of the
-    /// batches take at most, and 99 of 100.
+    /// Microseconds from the first packet at the source until the sink has all of them: the median, and the 99th
+    /// percentile.
     pub(super) fn latency(&mut self, n: usize) -> [f64; 2] {
         let timed = |_| {
             let began = Instant::now();
@@ -145,17 +145,17 @@ impl Rig {
         [TIMED / 2, TIMED * 99 / 100].map(|nth| took[nth])
     }
 
-    /// Has the chain look at other copies of tables.
-    pub(super) fn take_up(&mut self, swap: &Swap) {
+    /// Applies a change of tables.
+    pub(super) fn apply(&mut self, swap: &Swap) {
         self.engine.apply_swap(swap);
     }
 
-    /// Has the chain run other code.
-    pub(super) fn take_code(&mut self, plan: &Arc<PacketPlan>) {
+    /// Replaces the code of the chain.
+    pub(super) fn apply_code(&mut self, plan: &Arc<PacketPlan>) {
         self.engine.apply_code(plan);
     }
 
-    /// Runs so many batches.
+    /// Runs this many batches.
     pub(super) fn batches(&mut self, n: usize) {
         (0..n).for_each(|_| self.batch());
     }
@@ -180,7 +180,7 @@ impl Rig {
         self.pass(0);
     }
 
-    /// Passes the frames that came in at this port, and takes what leaves.
+    /// Passes the frames from this port, and takes the output.
     fn pass(&mut self, port: u16) {
         self.now += BATCH_TIME;
         self.engine.handle_batch(self.now, port, &mut self.frames, &mut self.pool, None);
@@ -195,7 +195,7 @@ impl Rig {
         }
     }
 
-    /// The station that frames go to is heard at the other port, if the chain is on it.
+    /// Makes the station that frames go to known at the other port, if the chain is on it.
     fn announce(&mut self) {
         let plan = self.engine.plan();
         if !plan.chains[0].ports.contains(&1) {
@@ -210,13 +210,12 @@ impl Rig {
     }
 }
 
-/// Where so many flows lead to.
+/// The destinations of this many flows.
 pub(super) fn destinations(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> BTreeSet<[u8; 4]> {
     all_flows(rules, routes, n).iter().map(|flow| [flow[8], flow[9], flow[10], flow[11]]).collect()
 }
 
-/// As many flows as are asked for: drawn from the rules and routes that they meet, from each list as many, in an order
-/// that no table knows.
+/// The flows: equally many from each list of rules and routes, in an order that no table has.
 pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<Flow> {
     let layout = Layout::new(&five_tuple(), HashKey::from_seed(1)).expect("the fields fit");
     let routes: Vec<Rule> = routes.iter().map(route_rule).collect();
@@ -242,8 +241,7 @@ pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<F
     all
 }
 
-/// The first byte of an address that a router forwards: for those of loopback, of one link, of groups and of nobody
-/// another.
+/// The first byte of a forwardable address: not loopback, link-local, multicast or reserved.
 pub(super) fn of_host(first: u8) -> u8 {
     match first {
         0 | 127 | 169 | 224.. => first % 100 + 1,
@@ -257,7 +255,7 @@ fn route_rule(route: &Rule) -> Rule {
     Rule { patterns: vec![Any, route.patterns[0], Any, Any, Any], ..*route }
 }
 
-/// What has no ports is UDP here.
+/// A flow without ports becomes UDP.
 fn flow(layout: &Layout, key: &[u64]) -> Flow {
     let [src, dst, sport, dport, protocol] = [0, 1, 2, 3, 4].map(|field| layout.places(field).0.of(key));
     let mut flow = [0; 16];
@@ -285,7 +283,7 @@ fn template(protocol: u8, bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// The checksum of a header whose own is left out (RFC 1071).
+/// The checksum of a header without its checksum field (RFC 1071).
 fn checksum(header: &[u8]) -> u16 {
     !fold(sum(&[&header[..10], &[0; 2], &header[12..]].concat()))
 }

@@ -22,7 +22,7 @@ pub(super) use world::{Case, End, Middle, Port, World};
 const FOUR: &str = "count -> check -> count AS c3 -> check AS c4";
 const NODE: Middle = Middle::Node { stages: "" };
 const CHAIN: Middle = Middle::Node { stages: FOUR };
-/// What all ratios are to: nothing is between the two.
+/// The baseline of all ratios: no node between the two ends.
 const WIRE: &str = "a wire";
 
 const CASES: [Case; 11] = [
@@ -54,7 +54,7 @@ const CASES: [Case; 11] = [
     },
 ];
 
-/// How long and how often is measured.
+/// The number and the duration of measurements.
 struct Effort {
     rounds: usize,
     time: Duration,
@@ -64,10 +64,10 @@ struct Effort {
 const FULL: Effort = Effort { rounds: 5, time: Duration::from_secs(2), pings: 2000 };
 const QUICK: Effort = Effort { rounds: 1, time: Duration::from_millis(500), pings: 500 };
 
-/// Runs all cases in turn, round by round, so that a busy neighbour disturbs all alike.
+/// Runs all cases in turn, round by round, so that load on the machine affects all equally.
 ///
 /// # Errors
-/// Namespaces cannot be made, or nothing gets through.
+/// Namespaces cannot be made, or no traffic arrives.
 pub(super) fn run(quick: bool, workers: u16) -> Result<Report, String> {
     let effort = if quick { QUICK } else { FULL };
     let folder = Folder::new()?;

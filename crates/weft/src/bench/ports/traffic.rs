@@ -1,4 +1,4 @@
-//! What goes from one end to the other, and what it takes.
+//! Traffic from one end to the other, and its cost.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -13,29 +13,29 @@ use weft_io::packet::{Device as _, OpenError, QueueId};
 use super::super::report::median;
 use super::world::{End, World};
 
-/// Where datagrams are swallowed.
+/// The port that discards datagrams.
 const DISCARD: u16 = 9;
-/// Bytes of a packet of the flood, with the checksum of the frame that no device shows us.
+/// Bytes of a packet in the flood, with the frame checksum that devices hide.
 const FRAME_BYTES: usize = 60;
 /// Flows of the flood.
 const FLOWS: u16 = 64;
-/// After this time nothing comes any more.
+/// After this time no more packets are expected.
 const WAIT: Duration = Duration::from_secs(3);
 /// Round trips until addresses and tables are known.
 const FIRST_PINGS: usize = 20;
 
-/// What came of a flood.
+/// The result of a flood.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flood {
-    /// Packets that arrived at both ends, a second.
+    /// Packets that arrived at both ends, per second.
     pub(super) packets_per_s: f64,
-    /// CPU time of the machine for each of them.
+    /// CPU time of the machine for each packet.
     pub(super) machine_us: f64,
-    /// And of the node.
+    /// CPU time of the node for each packet.
     pub(super) node_us: Option<f64>,
 }
 
-/// Whether anything gets through.
+/// Checks that traffic arrives.
 ///
 /// # Errors
 /// It does not.
@@ -43,14 +43,14 @@ pub(in crate::bench) fn check(world: &World) -> Result<(), String> {
     ping(world, FIRST_PINGS).map(drop)
 }
 
-/// The median time of a datagram there and back, in microseconds.
+/// The median round trip of a datagram, in microseconds.
 ///
 /// # Errors
-/// One does not come back.
+/// A datagram does not come back.
 pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
     let [a, b] = &world.ends;
     let (client, server) = (socket(a, 0)?, socket(b, 0)?);
-    let to = server.local_addr().map_err(told)?;
+    let to = server.local_addr().map_err(text_of)?;
     let samples = std::thread::scope(|scope| {
         let echo = scope.spawn(|| -> io::Result<()> {
             let mut buffer = [0; 64];
@@ -64,11 +64,11 @@ pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
         let mut buffer = [0; 64];
         for _ in 0..rounds {
             let began = Instant::now();
-            client.send_to(&buffer[..18], to).map_err(told)?;
+            client.send_to(&buffer[..18], to).map_err(text_of)?;
             client.recv(&mut buffer).map_err(|error| format!("a datagram does not come back: {error}"))?;
             samples.push(began.elapsed().as_secs_f64() * 1e6);
         }
-        echo.join().map_err(|_| "the echo ended".to_owned())?.map_err(told)?;
+        echo.join().map_err(|_| "the echo ended".to_owned())?.map_err(text_of)?;
         Ok::<_, String>(samples)
     })?;
     Ok(median(&samples))
@@ -80,13 +80,13 @@ pub(super) fn ping(world: &World, rounds: usize) -> Result<f64, String> {
 /// It cannot be made, or stalls.
 pub(super) fn transfer(world: &World, time: Duration) -> Result<f64, String> {
     let [a, b] = &world.ends;
-    let listener = in_end(b, || TcpListener::bind((b.address, 0)))?;
-    let to = listener.local_addr().map_err(told)?;
-    // Before anybody waits for it: a receiver of no connection would wait for good.
-    let mut stream = in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
+    let listener = run_in_end(b, || TcpListener::bind((b.address, 0)))?;
+    let to = listener.local_addr().map_err(text_of)?;
+    // Connect before starting the receiver: without a connection it would wait for ever.
+    let mut stream = run_in_end(a, || TcpStream::connect_timeout(&to, WAIT))?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(move || receive(&listener));
-        stream.set_write_timeout(Some(WAIT)).map_err(told)?;
+        stream.set_write_timeout(Some(WAIT)).map_err(text_of)?;
         let (buffer, end) = (vec![0x5a; 256 << 10], Instant::now() + time);
         while Instant::now() < end {
             stream.write_all(&buffer).map_err(|error| format!("a connection stalls: {error}"))?;
@@ -111,7 +111,7 @@ fn receive(listener: &TcpListener) -> io::Result<f64> {
     Ok(bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9)
 }
 
-/// Sends small packets as fast as they go.
+/// Sends small packets at the maximum rate.
 ///
 /// # Errors
 /// They cannot be sent, or none arrives.
@@ -144,7 +144,7 @@ pub(super) fn flood(world: &World, time: Duration) -> Result<Flood, String> {
 fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
     let next_hop = next_hop(from, to.address)?;
     let mut socket =
-        from.within(|| PacketSocket::open(from.device, QueueId::default(), Options::default()))?;
+        from.run_in(|| PacketSocket::open(from.device, QueueId::default(), Options::default()))?;
     let mut pool = Pool::new(PoolConfig { small: BATCH_MAX as u32 * 2, large: 1 });
     let packets: Vec<[u8; FRAME_BYTES]> =
         (0..FLOWS).map(|flow| packet(next_hop, from.address, to.address, 1024 + flow)).collect();
@@ -155,13 +155,13 @@ fn send(from: &End, to: &End, time: Duration) -> Result<(), String> {
             let packet = packets.next().expect("there are some");
             frames.push(pool.take_filled(packet).ok_or("no buffer is free")?);
         }
-        socket.send(&mut pool, &mut frames).map_err(told)?;
+        socket.send(&mut pool, &mut frames).map_err(text_of)?;
     }
     frames.drain(..).for_each(|frame| pool.give(frame));
     Ok(())
 }
 
-/// A UDP packet with its header of Ethernet.
+/// A UDP packet with its Ethernet header.
 fn packet(next_hop: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, port: u16) -> [u8; FRAME_BYTES] {
     let mut packet = [0; FRAME_BYTES];
     packet[..6].copy_from_slice(&next_hop);
@@ -183,30 +183,30 @@ fn packet(next_hop: [u8; 6], from: Ipv4Addr, to: Ipv4Addr, port: u16) -> [u8; FR
     packet
 }
 
-/// The Ethernet address to which a packet for another end goes; something went there before.
+/// The Ethernet address of the next hop to another end; earlier traffic has resolved it.
 fn next_hop(from: &End, to: Ipv4Addr) -> Result<[u8; 6], String> {
-    let table = in_end(from, || fs::read_to_string("/proc/thread-self/net/arp"))?;
+    let table = run_in_end(from, || fs::read_to_string("/proc/thread-self/net/arp"))?;
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(&to.to_string()));
     let address = line.and_then(|line| line.split_whitespace().nth(3)).ok_or("no neighbour answers")?;
     let bytes: Vec<u8> = address.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
     bytes.try_into().map_err(|_| format!("`{address}` is no Ethernet address"))
 }
 
-/// Packets that have come to an end, by the count of its device.
+/// Packets that have arrived at an end, by the counter of its device.
 fn received(end: &End) -> Result<u64, String> {
-    let table = in_end(end, || fs::read_to_string("/proc/thread-self/net/dev"))?;
+    let table = run_in_end(end, || fs::read_to_string("/proc/thread-self/net/dev"))?;
     let mut lines = table.lines().filter_map(|line| line.split_once(':'));
     let (_, counts) = lines.find(|(name, _)| name.trim() == end.device).ok_or("the device is gone")?;
     let count = counts.split_whitespace().nth(1).and_then(|n| n.parse().ok());
     count.ok_or_else(|| "the device does not count".to_owned())
 }
 
-/// CPU time that all cores have spent on anything, in seconds: proc_stat(5), in ticks of 10 ms.
+/// CPU time of all cores in seconds: proc_stat(5), in ticks of 10 ms.
 fn machine_s() -> Result<f64, String> {
-    let text = fs::read_to_string("/proc/stat").map_err(told)?;
+    let text = fs::read_to_string("/proc/stat").map_err(text_of)?;
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
-    // user, nice, system, idle, waiting for a disk, interrupts, soft interrupts; guests are in the first.
+    // user, nice, system, idle, iowait, interrupts, soft interrupts; guests are part of the first.
     match ticks[..] {
         [user, nice, system, _, _, irq, softirq, ..] => {
             Ok((user + nice + system + irq + softirq) as f64 / 100.0)
@@ -216,21 +216,21 @@ fn machine_s() -> Result<f64, String> {
 }
 
 fn socket(end: &End, port: u16) -> Result<UdpSocket, String> {
-    let socket = in_end(end, || UdpSocket::bind((end.address, port)))?;
-    socket.set_read_timeout(Some(WAIT)).map_err(told)?;
+    let socket = run_in_end(end, || UdpSocket::bind((end.address, port)))?;
+    socket.set_read_timeout(Some(WAIT)).map_err(text_of)?;
     Ok(socket)
 }
 
-fn in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Result<R, String> {
+fn run_in_end<R: Send>(end: &End, work: impl FnOnce() -> io::Result<R> + Send) -> Result<R, String> {
     let named = |error: io::Error| OpenError {
         name: end.device.to_owned(),
         doing: "be used",
         help: (error.kind() == ErrorKind::PermissionDenied).then_some("this needs root"),
         error,
     };
-    end.within(|| work().map_err(named))
+    end.run_in(|| work().map_err(named))
 }
 
-fn told(error: io::Error) -> String {
+fn text_of(error: io::Error) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Two namespaces, and what is between them.
+//! Two namespaces, and the middle between them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,26 +12,26 @@ use weft_io::packet::namespace::Namespace;
 use crate::bench::process::{self, Running};
 use crate::bench::rpc::Folder;
 
-/// Both are in one network for the two ends, and in two for what stands between: it answers for the other.
+/// The addresses of both ends. To the ends they are in one network, to the middle in two: it answers for the other end.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 1, 1), Ipv4Addr::new(10, 78, 2, 1)];
 const MIDDLES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 1, 254), Ipv4Addr::new(10, 78, 2, 254)];
-/// Time that a node has to make its devices.
+/// The time that a node has to make its devices.
 const APPEARS_MAX: Duration = Duration::from_secs(10);
 const ENDS_PREFIX: u8 = 16;
 const MIDDLES_PREFIX: u8 = 24;
 
-/// A way from one namespace to the other.
+/// A path from one namespace to the other.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bench) struct Case {
     pub(in crate::bench) name: &'static str,
-    /// What the ends are joined to.
+    /// The ports that the ends are joined to.
     pub(in crate::bench) ports: [Port; 2],
     pub(in crate::bench) middle: Middle,
     /// Both ends send.
     pub(in crate::bench) is_both_ways: bool,
 }
 
-/// What joins an end to the middle.
+/// The link between an end and the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bench) enum Port {
     /// A veth pair, and packet sockets.
@@ -42,10 +42,10 @@ pub(in crate::bench) enum Port {
     Tap,
 }
 
-/// What is between the ends.
+/// The middle between the ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bench) enum Middle {
-    /// Nothing: they are the ends of one veth pair.
+    /// None: the ends share a veth pair.
     Wire,
     /// The kernel routes.
     Kernel,
@@ -59,9 +59,9 @@ pub(in crate::bench) enum Middle {
         /// `CREATE LINK out ON PORT right ...;`, with a queue `fifo`
         link: &'static str,
     },
-    /// A node that hands all packets to a machine behind two TAP devices, which routes them back to it.
+    /// A node that sends all packets to a machine behind two TAP devices, which routes them back to it.
     Machine {
-        /// As above, on the way to the machine and on the way from it.
+        /// In the same form, on the path to the machine and on the path from it.
         stages: &'static str,
     },
 }
@@ -73,12 +73,12 @@ pub(in crate::bench) struct End {
     pub(in crate::bench) address: Ipv4Addr,
 }
 
-/// Two ends with a way between them.
+/// Two ends with a path between them.
 pub(in crate::bench) struct World {
     pub(in crate::bench) ends: [End; 2],
     pub(in crate::bench) node: Option<Running>,
     pub(in crate::bench) is_both_ways: bool,
-    // What stands between lives as long as its namespaces do.
+    // Keeps the middle alive as long as its namespaces.
     _between: Vec<Namespace>,
 }
 
@@ -90,7 +90,7 @@ impl World {
         let ends: [End; 2] = [end(ENDS[0], "a")?, end(ENDS[1], "b")?];
         let middle = make()?;
         if matches!(case.middle, Middle::Wire) {
-            ends[0].within(|| interface::make_veth("a", "b", Some(&ends[1].namespace)))?;
+            ends[0].run_in(|| interface::make_veth("a", "b", Some(&ends[1].namespace)))?;
         } else {
             for (end, (port, to)) in ends.iter().zip(case.ports.iter().zip(["to_a", "to_b"])) {
                 join(&middle, end, *port, to)?;
@@ -113,14 +113,14 @@ impl World {
                 let machine = make()?;
                 let program = world.program(case, stages, Some(&machine));
                 world.node = Some(start(&middle, folder, (case.name, workers), &program)?);
-                ["v1", "v2"].iter().try_for_each(|device| appears(&machine, device))?;
+                ["v1", "v2"].iter().try_for_each(|device| await_device(&machine, device))?;
                 forward(&machine, ["v1", "v2"])?;
                 world._between.push(machine);
             }
         }
         for end in &world.ends {
-            appears(&end.namespace, end.device)?;
-            end.within(|| {
+            await_device(&end.namespace, end.device)?;
+            end.run_in(|| {
                 interface::add_address(end.device, IpAddr::V4(end.address), ENDS_PREFIX)?;
                 interface::set_up(end.device, true)
             })?;
@@ -129,7 +129,7 @@ impl World {
         Ok(world)
     }
 
-    /// What the node runs.
+    /// The node's program.
     fn program(&self, case: &Case, stages: &str, machine: Option<&Namespace>) -> String {
         let simple = include_str!("../packets/simple.weft");
         let mut text = format!("IMPORT 'library/protocols/all.weft';\n{simple}\n");
@@ -158,16 +158,16 @@ impl World {
 }
 
 impl End {
-    /// Does something in its namespace.
-    pub(in crate::bench) fn within<R: Send>(
+    /// Runs `work` in its namespace.
+    pub(in crate::bench) fn run_in<R: Send>(
         &self,
         work: impl FnOnce() -> Result<R, OpenError> + Send,
     ) -> Result<R, String> {
-        within(&self.namespace, work)
+        run_in(&self.namespace, work)
     }
 }
 
-fn within<R: Send>(
+fn run_in<R: Send>(
     namespace: &Namespace,
     work: impl FnOnce() -> Result<R, OpenError> + Send,
 ) -> Result<R, String> {
@@ -179,10 +179,10 @@ fn make() -> Result<Namespace, String> {
 }
 
 /// Waits for a device that a node makes.
-fn appears(namespace: &Namespace, device: &str) -> Result<(), String> {
+fn await_device(namespace: &Namespace, device: &str) -> Result<(), String> {
     let until = Instant::now() + APPEARS_MAX;
     loop {
-        match within(namespace, || interface::mtu(device).map(drop)) {
+        match run_in(namespace, || interface::mtu(device).map(drop)) {
             Err(why) if Instant::now() > until => return Err(why),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
             Ok(()) => return Ok(()),
@@ -190,18 +190,19 @@ fn appears(namespace: &Namespace, device: &str) -> Result<(), String> {
     }
 }
 
-/// Lays a veth pair from the middle to an end, if its port needs one.
+/// Makes a veth pair from the middle to an end, if its port needs one.
 fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), String> {
     if port == Port::Tap {
         return Ok(());
     }
-    within(middle, || {
+    run_in(middle, || {
         interface::make_veth(to, end.device, Some(&end.namespace))?;
         interface::set_up(to, true)
     })?;
     if port == Port::Xdp {
-        // XDP knows of no checksum that is still to be finished. Some of these cannot be changed on some kernels.
-        end.within(|| {
+        // XDP passes unfinished checksums, so turn off their offload. Some of these features cannot be changed on some
+        // kernels.
+        end.run_in(|| {
             Feature::ALL.iter().for_each(|feature| drop(interface::set_feature(end.device, *feature, false)));
             Ok(())
         })?;
@@ -209,7 +210,7 @@ fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// Has the kernel of a namespace route between two devices, and answer on each for the network of the other.
+/// Makes the kernel of a namespace route between two devices, and answer on each for the network of the other.
 fn forward(namespace: &Namespace, devices: [&str; 2]) -> Result<(), String> {
     let set = |name: &str| {
         fs::write(format!("/proc/sys/net/ipv4/{name}"), "1").map_err(|error| format!("{name}: {error}"))

@@ -1,6 +1,6 @@
-//! The handlers of some queues, written by hand: they run in the engine's queue in the place of compiled ones, by the
-//! same calls on the same words. So they tell what it costs that handlers are compiled where these are called one by
-//! one, and what it saves where what is between them is compiled with them.
+//! Handwritten handlers of some queues: they run in the engine's queue in place of compiled ones, by the same calls on
+//! the same words. The comparison shows the cost of compiled handlers if they are called individually, and the gain if
+//! the queue is compiled with them.
 
 use std::sync::Arc;
 use weft_ir::queue::direct::{Direct, Entry, PacketWords, RecordWords};
@@ -11,11 +11,11 @@ const INTERVAL_NS: i64 = 100_000_000;
 const MTU: i64 = 1514;
 const QUANTUM: i64 = 1514;
 
-/// Handlers of a queue by level and moment. A moment that has none passes.
+/// Handlers of a queue by level and moment. Without a handler, a packet passes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HandlersByHand(pub(super) &'static [(usize, Moment, Entry)]);
+pub(super) struct HandwrittenHandlers(pub(super) &'static [(usize, Moment, Entry)]);
 
-impl QueueCode for HandlersByHand {
+impl QueueCode for HandwrittenHandlers {
     fn run(&self, _: usize, _: Moment, _: Words<'_>) -> u64 {
         Verdict::Pass.word(0)
     }
@@ -26,19 +26,19 @@ impl QueueCode for HandlersByHand {
     }
 }
 
-/// Those of `codel`.
-pub(super) const CODEL: HandlersByHand =
-    HandlersByHand(&[(0, Moment::Dequeue, codel_dequeue), (0, Moment::Empty, codel_empty)]);
+/// The handlers of `codel`.
+pub(super) const CODEL: HandwrittenHandlers =
+    HandwrittenHandlers(&[(0, Moment::Dequeue, codel_dequeue), (0, Moment::Empty, codel_empty)]);
 
-/// Those of `drr`.
-pub(super) const DRR: HandlersByHand = HandlersByHand(&[
+/// The handlers of `drr`.
+pub(super) const DRR: HandwrittenHandlers = HandwrittenHandlers(&[
     (0, Moment::Activate, drr_activate),
     (0, Moment::Select, drr_select),
     (0, Moment::Dequeue, deficit_dequeue),
 ]);
 
-/// Those of `fq_codel`.
-pub(super) const FQ_CODEL: HandlersByHand = HandlersByHand(&[
+/// The handlers of `fq_codel`.
+pub(super) const FQ_CODEL: HandwrittenHandlers = HandwrittenHandlers(&[
     (0, Moment::Activate, fq_activate),
     (0, Moment::Select, fq_select),
     (0, Moment::Dequeue, deficit_dequeue),
@@ -164,7 +164,7 @@ extern "C" fn codel_dequeue(
     let is_late = is_bad && above_at != 0 && now >= above_at;
     if !is_late {
         if node[DROPPING] != 0 {
-            // The one behind the first that is dropped is sent, whatever it has waited.
+            // The packet after the first dropped one is sent, however long it has waited.
             node[DROPPING] = u64::from(event[DROPS] > 0 && now < node[NEXT_AT] as i64);
         }
         return Verdict::Pass.word(0);
@@ -172,7 +172,7 @@ extern "C" fn codel_dequeue(
     codel_late(node, packet, event)
 }
 
-/// A packet has waited too long, as those before it have.
+/// A packet has waited too long, as the packets before it have.
 #[cold]
 fn codel_late(node: &mut RecordWords, packet: &mut PacketWords, event: &EventWords) -> u64 {
     let now = event[NOW] as i64;
@@ -210,15 +210,16 @@ fn mark_or_drop(packet: &mut PacketWords) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::{packets, program};
-    use super::{CODEL, DRR, FQ_CODEL, HandlersByHand};
+    use super::{CODEL, DRR, FQ_CODEL, HandwrittenHandlers};
     use std::sync::Arc;
     use weft_engine::queue::{Packet, Queue};
     use weft_ir::queue::run::Interpreted;
 
-    /// Compiled handlers would be measured beside some that do something else.
+    /// Compiled handlers would be compared with handlers that behave differently.
     #[test]
-    fn handlers_by_hand_do_what_the_library_says() {
-        let cases: [(&str, HandlersByHand); 3] = [("codel", CODEL), ("drr", DRR), ("fq_codel", FQ_CODEL)];
+    fn handwritten_handlers_match_library() {
+        let cases: [(&str, HandwrittenHandlers); 3] =
+            [("codel", CODEL), ("drr", DRR), ("fq_codel", FQ_CODEL)];
         for (name, by_hand) in cases {
             let program =
                 Arc::new(program(&format!("{name} (packets = 300)")).expect("it is in the library"));
@@ -226,7 +227,7 @@ mod tests {
             let mut theirs = Queue::new(program.clone(), Interpreted::new(program), 0, 1);
             let mut n_dropped = 0;
             for (nth, packet) in packets(40).iter().enumerate() {
-                // More come than leave, then fewer: they wait for up to half a second.
+                // More packets arrive than leave, then fewer: they wait for up to half a second.
                 let packet = Packet { handle: nth as u64, ecn: (nth % 3 == 0).into(), ..*packet };
                 let now = nth as u64 * 1_000_000;
                 ours.enqueue(&packet, now);

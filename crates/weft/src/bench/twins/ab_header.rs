@@ -1,10 +1,10 @@
-//! Another version for calls with a certain header.
+//! Sends calls with a certain header to another version.
 
 use weft_core::abi::{Cx, REGION_HEADERS};
 
-use super::{Element, Site, header, is_present, redirect_to, seen, text};
+use super::{Element, Site, count_seen, header, is_present, redirect_to, text};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const VALUE: &[u8] = b"u7";
 const TARGET: &[u8] = b"other";
 
@@ -20,7 +20,7 @@ impl Element for AbHeader {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         if is_present(cx, self.variant) && text(cx, REGION_HEADERS, self.variant) == VALUE {
             redirect_to(cx, self.at, TARGET);
         }

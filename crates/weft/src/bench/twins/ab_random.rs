@@ -1,11 +1,11 @@
-//! Another version for calls that are drawn.
+//! Sends a random share of calls to another version.
 
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};
 
-use super::{Element, Site, redirect_to, seen};
+use super::{Element, Site, count_seen, redirect_to};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const PERCENT: f64 = 50.0;
 const TARGET: &[u8] = b"other";
 
@@ -21,7 +21,7 @@ impl Element for AbRandom {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         if unit_float(draw(cx.rand, self.rand_site)) < PERCENT / 100.0 {
             redirect_to(cx, self.at, TARGET);
         }

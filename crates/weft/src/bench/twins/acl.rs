@@ -1,11 +1,11 @@
-//! Access by user: those with write permission pass.
+//! Access by user: users with write permission pass.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use weft_core::Status;
 use weft_core::abi::{Cx, REGION_BODY};
 
-use super::{Element, Site, abort, seen, text};
+use super::{Element, Site, abort, count_seen, text};
 
 pub(super) struct Acl {
     at: u16,
@@ -26,8 +26,8 @@ impl Element for Acl {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
-        // The controller fills the table and swaps it whole, so there is no lock to take.
+        count_seen(cx, self.at);
+        // The controller fills the table and swaps it whole, so no lock is needed.
         let found = cx.state.tables[self.table].find_bytes_words(text(cx, REGION_BODY, self.user), cx.now);
         let word = |words: &[AtomicU64], at: usize| words[at].load(Relaxed);
         let may_write = |(_, row): (_, &[AtomicU64])| {

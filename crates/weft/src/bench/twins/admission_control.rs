@@ -1,12 +1,12 @@
-//! Throttling by what the server accepts.
+//! Throttles calls by the server's acceptance rate.
 
 use weft_core::Status;
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};
 
-use super::{Element, Site, refuse, seen};
+use super::{Element, Site, count_seen, refuse};
 
-/// The parameter that the chain gives.
+/// The chain's parameter.
 const K: f64 = 1.0;
 
 pub(super) struct AdmissionControl {
@@ -30,7 +30,7 @@ impl Element for AdmissionControl {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let vars = &cx.state.scalars;
         let [requests, accepts] = [self.requests, self.accepts].map(|at| f64::from_bits(vars.word(at)));
         let refused = (requests - K * accepts) / (requests + 1.0);

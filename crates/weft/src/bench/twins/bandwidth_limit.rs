@@ -1,12 +1,12 @@
-//! A rate for the bytes of requests.
+//! Limits the byte rate of requests.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, Fault};
 use weft_ir::program::Meta;
 
-use super::{Element, Site, abort, fail, request_meta, seen};
+use super::{Element, Site, abort, count_seen, fail, request_meta};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const RATE: f64 = 4e11;
 const BURST: f64 = 1e6;
 
@@ -29,7 +29,7 @@ impl Element for BandwidthLimit {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let vars = &cx.state.scalars;
         let Some(since) = cx.now.0.checked_sub(vars.word(self.last) as i64) else {
             return fail(cx, self.at, Fault::Overflow, cx.out.scratch.len());

@@ -1,16 +1,16 @@
-//! Answers that are given again.
+//! Repeats cached answers.
 
 use weft_core::Status;
 use weft_core::abi::{Cell, Cx, EditTarget, Fault, REGION_BODY, REGION_META, TupleEdit, Verdict};
 use weft_core::table::{ColumnRef, Insert};
 use weft_ir::program::{InputLocation, Meta};
 
-use super::{Element, Site, cell_bytes, fail, place, request_meta, seen, set_cell, text, with_lock};
+use super::{Element, Site, cell_bytes, count_seen, fail, input_at, request_meta, set_cell, text, with_lock};
 
 const KEY_BYTES: usize = 64;
 const PATH_BYTES: usize = 128;
 const REPLY_BYTES: usize = 2048;
-/// The path, who asks (nobody: the answers are shared) and the key, each behind its length in four bytes.
+/// The path, the user (empty: the answers are shared) and the key, each after its length in four bytes.
 const WHOLE_KEY_BYTES: usize = 4 + PATH_BYTES + 4 + 4 + KEY_BYTES;
 
 pub(super) struct Cache {
@@ -29,7 +29,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The answer that is kept under a key, in the scratch.
+    /// Copies the cached answer of a key into the scratch.
     #[inline(always)]
     fn kept(&self, cx: &mut Cx<'_>, key: &[u8]) -> Option<Result<Cell, Fault>> {
         let table = &*cx.state.tables[self.table];
@@ -66,7 +66,7 @@ impl Element for Cache {
             key: site.field("tenant"),
             method: request_meta(site.program, Meta::Method),
             method_at_end: site.meta(Meta::Method),
-            payload: place(&site.program.response, is_payload),
+            payload: input_at(&site.program.response, is_payload),
             index: site.meta(Meta::Index),
             status: site.meta(Meta::Status),
             table,
@@ -79,7 +79,7 @@ impl Element for Cache {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         cx.call[self.asked] = 0;
         cx.call[self.is_whole] = 0;
         let (key, path) = (text(cx, REGION_BODY, self.key), text(cx, REGION_META, self.method));

@@ -1,4 +1,4 @@
-//! A circuit for each method.
+//! A circuit breaker for each method.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,9 +7,9 @@ use weft_core::table::{Insert, Table};
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Meta;
 
-use super::{Element, Site, fail, refuse, request_meta, seen, text, with_lock};
+use super::{Element, Site, count_seen, fail, refuse, request_meta, text, with_lock};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const FAILURES: u64 = 1;
 const PAUSE: Interval = Interval::from_micros(20);
 
@@ -24,7 +24,7 @@ pub(super) struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// Whether a call may go on. It moves the next try, if so.
+    /// Whether a call may pass. If so, it moves the time of the next try.
     #[inline(always)]
     fn lets_pass(&self, table: &Table, path: &[u8], now: Time) -> Result<bool, Fault> {
         let next_try = now.0.checked_add(PAUSE.0).ok_or(Fault::Overflow)?;
@@ -75,7 +75,7 @@ impl Element for CircuitBreaker {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let (table, path) = (&*cx.state.tables[self.table], text(cx, REGION_META, self.method));
         match with_lock(table, path, || self.lets_pass(table, path, cx.now)) {
             Ok(true) => true,

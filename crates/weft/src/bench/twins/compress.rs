@@ -1,11 +1,11 @@
-//! A field of requests, compressed.
+//! Compresses a field of requests.
 
 use core::cell::RefCell;
 
 use weft_core::abi::{Cx, Fault};
 use weft_native::by_hand::Compressor;
 
-use super::{Element, Site, fail, replace_field, seen};
+use super::{Element, Site, count_seen, fail, replace_field};
 
 thread_local! {
     static COMPRESSOR: RefCell<Compressor> = RefCell::default();
@@ -23,7 +23,7 @@ impl Element for Compress {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let kept = cx.out.scratch.len();
         let compress = |data: &[u8], out: &mut Vec<u8>| {
             COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(data, out))

@@ -1,4 +1,4 @@
-//! A field of requests, as it was before it was compressed.
+//! Decompresses a field of requests.
 
 use core::cell::RefCell;
 
@@ -6,7 +6,7 @@ use weft_core::Status;
 use weft_core::abi::Cx;
 use weft_native::by_hand::Decompressor;
 
-use super::{Element, Site, abort, replace_field, seen};
+use super::{Element, Site, abort, count_seen, replace_field};
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::default();
@@ -24,7 +24,7 @@ impl Element for Decompress {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let decompress = |data: &[u8], out: &mut Vec<u8>| {
             DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(data, out))
         };

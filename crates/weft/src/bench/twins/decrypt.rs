@@ -1,10 +1,10 @@
-//! A field of requests, as it was before it was encrypted.
+//! Decrypts a field of requests.
 
 use weft_core::Status;
 use weft_core::abi::Cx;
 use weft_native::by_hand::Opener;
 
-use super::{Element, KEY, Site, abort, replace_field, seen};
+use super::{Element, KEY, Site, abort, count_seen, replace_field};
 
 pub(super) struct Decrypt {
     at: u16,
@@ -19,7 +19,7 @@ impl Element for Decrypt {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         replace_field(cx, self.data, |data, out| self.opener.open(data, out))
             || abort(cx, self.at, Status::InvalidArgument, b"cannot be decrypted")
     }

@@ -1,9 +1,9 @@
-//! A field of requests, encrypted and authenticated.
+//! Encrypts and authenticates a field of requests.
 
 use weft_core::abi::{Cx, Fault};
 use weft_native::by_hand::Sealer;
 
-use super::{ENTROPY, Element, KEY, Site, fail, replace_field, seen};
+use super::{ENTROPY, Element, KEY, Site, count_seen, fail, replace_field};
 
 pub(super) struct Encrypt {
     at: u16,
@@ -18,7 +18,7 @@ impl Element for Encrypt {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let kept = cx.out.scratch.len();
         replace_field(cx, self.data, |data, out| self.sealer.seal(data, out))
             || fail(cx, self.at, Fault::FunctionFailed, kept)

@@ -1,12 +1,12 @@
-//! Some requests fail, and some wait.
+//! Injects faults: some requests fail, and some are delayed.
 
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};
 use weft_core::{Interval, Status};
 
-use super::{Element, Site, abort, seen};
+use super::{Element, Site, abort, count_seen};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const ABORT_PERCENT: f64 = 1.0;
 const DELAY_PERCENT: f64 = 2.0;
 const DELAY: Interval = Interval::from_millis(3);
@@ -25,7 +25,7 @@ impl Element for Fault {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         if unit_float(draw(cx.rand, self.delay_site)) < DELAY_PERCENT / 100.0 {
             cx.out.delay = Interval(cx.out.delay.0.saturating_add(DELAY.0));
         }

@@ -1,9 +1,9 @@
-//! The same server for the same key.
+//! Chooses the same server for the same key.
 
 use weft_core::abi::{Cx, Fault, REGION_BODY};
 use weft_core::hash::hash_bytes;
 
-use super::{Element, Servers, Site, fail, seen, text};
+use super::{Element, Servers, Site, count_seen, fail, text};
 
 pub(super) struct HashLb {
     at: u16,
@@ -18,7 +18,7 @@ impl Element for HashLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let hash = hash_bytes(text(cx, REGION_BODY, self.key));
         let Some(slot) = hash.checked_rem(self.servers.count(cx)) else {
             return fail(cx, self.at, Fault::DivideByZero, cx.out.scratch.len());

@@ -1,9 +1,9 @@
-//! Access by a header: only values that are known pass.
+//! Access by a header: only known values pass.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, REGION_HEADERS};
 
-use super::{Element, Site, header, is_present, refuse, seen, text};
+use super::{Element, Site, count_seen, header, is_present, refuse, text};
 
 pub(super) struct HeaderAcl {
     at: u16,
@@ -18,11 +18,11 @@ impl Element for HeaderAcl {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         if !is_present(cx, self.token) {
             return refuse(cx, self.at, Status::Unauthenticated, b"no token");
         }
-        // The controller fills the table and swaps it whole, so there is no lock to take.
+        // The controller fills the table and swaps it whole, so no lock is needed.
         let token = text(cx, REGION_HEADERS, self.token);
         if cx.state.tables[self.table].find_bytes_words(token, cx.now).is_some() {
             return true;

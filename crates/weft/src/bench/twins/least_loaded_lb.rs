@@ -1,4 +1,4 @@
-//! The server with the fewest calls under way.
+//! Chooses the server with the fewest calls under way.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use weft_core::abi::{Cx, Fault};
 use weft_core::table::{Insert, Table};
 use weft_core::{Status, Time};
 
-use super::{Element, Servers, Site, fail, refuse, seen};
+use super::{Element, Servers, Site, count_seen, fail, refuse};
 
 pub(super) struct LeastLoadedLb {
     at: u16,
@@ -64,10 +64,10 @@ impl Element for LeastLoadedLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         cx.call[self.chosen] = u64::MAX;
         let load = &*cx.state.tables[self.load];
-        // It looks at all keys.
+        // The search reads all keys.
         load.lock_all();
         let chosen = self.choose(cx, load);
         load.unlock_all();

@@ -1,11 +1,11 @@
-//! A row for each call that ends.
+//! Logs a row for each call that ends.
 
 use weft_core::abi::{Cell, Cx, Fault, REGION_BODY, REGION_META, SinkRow};
 use weft_ir::program::Meta;
 
-use super::{Element, Site, fail, keep, keep_cell, seen, set_cell, text};
+use super::{Element, Site, count_seen, fail, keep, keep_cell, set_cell, text};
 
-/// Bytes of the user that are kept with the call.
+/// Bytes of the user that are stored with the call.
 const CALLER_BYTES: usize = 64;
 /// Columns of the log.
 const COLUMNS: u16 = 10;
@@ -27,7 +27,7 @@ pub(super) struct Logging {
 }
 
 impl Logging {
-    /// Adds the row, cell by cell where it stays; None if its bytes do not fit.
+    /// Adds the row; None if its bytes do not fit.
     #[inline(always)]
     fn emit(&self, cx: &mut Cx<'_>) -> Option<()> {
         let number = |cx: &mut Cx<'_>, input: usize| cx.out.cells.push(Cell::Int(cx.slots[input].a as i64));
@@ -63,7 +63,7 @@ impl Logging {
     }
 }
 
-/// The characters that lie wholly within the first [`CALLER_BYTES`].
+/// The characters that are complete within the first [`CALLER_BYTES`].
 #[inline(always)]
 fn first_chars(user: &[u8]) -> &[u8] {
     if user.len() <= CALLER_BYTES {
@@ -95,7 +95,7 @@ impl Element for Logging {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let user = text(cx, REGION_BODY, self.user);
         set_cell(cx.call, self.caller, first_chars(user));
         cx.call[self.object] = cx.slots[self.object_id].a;

@@ -1,10 +1,10 @@
-//! Counts of calls and their time.
+//! Counts calls and their time.
 
 use weft_core::Status;
 use weft_core::abi::Cx;
 use weft_ir::program::Meta;
 
-use super::{Element, Site, seen};
+use super::{Element, Site, count_seen};
 
 pub(super) struct Metrics {
     at: u16,
@@ -33,8 +33,8 @@ impl Element for Metrics {
 
     #[inline(always)]
     fn close(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
-        // This worker's part: nobody else writes it, and the worker that shows the sums reads it.
+        count_seen(cx, self.at);
+        // This worker's part: only this worker writes it, and the worker that shows the sums reads it.
         let merged = &cx.state.merged;
         let elapsed_us = (cx.slots[self.elapsed].a as i64 as f64 / 1e3) as i64;
         merged.add(self.calls, 1);

@@ -1,21 +1,21 @@
-//! Hand-written Rust with the meaning of library elements: what compiled elements are measured against.
+//! Handwritten Rust with the meaning of library elements: the reference for compiled elements.
 //!
-//! A twin is what an engineer would write who wants exactly this element on this interface, and wants it fast. It is
-//! a [`Program`], called by whoever calls compiled code, through the same pointer, and it owes the engine the same:
+//! A twin is the code of an engineer who wants exactly this element on this interface, as fast as possible. It is a
+//! [`Program`], called like compiled code, through the same pointer, and has the same obligations to the engine:
 //!
-//! - **State is the engine's.** What lives over time is in the engine's tables ([`Table`]), merged variables and the
-//!   call's row, so that it survives an update, can be listed, has the declared limits, expiry and eviction, and is
-//!   shared by all workers. A look-up hands back the row's words, and a twin works on those; it takes the lock of a
-//!   key where the table is shared. A map of its own behind a `&mut self` would be less work, and not the same
-//!   element: calls of one worker overlap, and workers share tables.
-//! - **Handlers are atomic.** A twin computes first and writes then; an error leaves nothing behind.
-//! - **What leaves is bounded**: bytes of edits and rows count against the scratch of the pass.
+//! - **State is the engine's.** Persistent state is in the engine's tables ([`Table`]), merged variables and the call's
+//!   row. So it survives an update, can be listed, has the declared limits, expiry and eviction, and is shared by all
+//!   workers. A look-up returns the row's words, and a twin works on those; it locks the key if the table is shared. A
+//!   private map behind `&mut self` would be less work, but another element: calls of one worker overlap, and workers
+//!   share tables.
+//! - **Handlers are atomic.** A twin computes first and writes last; an error leaves no change.
+//! - **Output is bounded**: bytes of edits and rows count against the scratch of the pass.
 //! - **Elements are counted**, and timed on sampled passes.
 //!
-//! It is spared what a compiler has to do and an engineer need not: defaults that are overwritten at once, checks of
-//! sums that cannot overflow, a second look for a row that is in hand. Its chain is laid out at compile time, so the
-//! elements of a chain are one function. Before a twin is timed, it is held against the interpreter on random
-//! messages: verdicts, rows, edits, counters, and the state that is left.
+//! It omits work that a compiler needs and an engineer does not: defaults that are overwritten at once, checks of sums
+//! that cannot overflow, a second look-up of a known row. Its chain is fixed at compile time, so the elements of a
+//! chain are one function. Before a twin is timed, it is compared with the interpreter on random messages: verdicts,
+//! rows, edits, counters, and the final state.
 
 mod ab_header;
 mod ab_random;
@@ -82,21 +82,21 @@ pub(super) const SHARD_LB: Make = one::<shard_lb::ShardLb>;
 pub(super) const STICKY_LB: Make = one::<sticky_lb::StickyLb>;
 pub(super) const TOKEN_BUCKET: Make = one::<token_bucket::TokenBucket>;
 pub(super) const TRAFFIC_MIRROR: Make = one::<traffic_mirror::TrafficMirror>;
-/// An element that lets everything pass.
+/// An element that passes everything.
 pub(super) const EMPTY: Make = one::<Empty>;
 /// logging -> acl -> fault
 pub(super) const ADN: Make = three::<logging::Logging, acl::Acl, fault::Fault>;
 
-/// The key of what is encrypted here, and the beginning of all nonces: it is sealed and opened in memory.
+/// The encryption key, and the prefix of all nonces. Sealing and opening happen in memory only.
 pub(super) const KEY: [u8; 32] = [9; 32];
 pub(super) const ENTROPY: [u8; ENTROPY_BYTES] = [0; ENTROPY_BYTES];
 
-/// A twin of one element, at its place in a chain. Each handler says whether the call goes on.
+/// A twin of one element, at its position in a chain. Each handler returns whether the call goes on.
 trait Element: Send + Sync + Sized + 'static {
     /// Its tuples are counted in CLOSE: it has no other handler.
     const COUNTS_CLOSE: bool = false;
 
-    /// What it knows of the chain: where its columns, tables and cells are, and from which site it draws.
+    /// Looks up its columns, tables and cells in the chain, and its random sites.
     fn new(site: &Site<'_>) -> Self;
 
     /// OPEN and REQUEST.
@@ -127,7 +127,7 @@ impl Element for Empty {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.0);
+        count_seen(cx, self.0);
         true
     }
 }
@@ -278,7 +278,7 @@ impl Watch {
         Self { began: cx.trace.map_or(0, |clock| clock()) }
     }
 
-    /// What `handler` gives, which is timed as that of element `at`.
+    /// The result of `handler`, timed as element `at`.
     #[inline(always)]
     fn stop(
         &mut self,
@@ -328,7 +328,7 @@ fn refuse(cx: &mut Cx<'_>, at: u16, status: Status, text: &[u8]) -> bool {
     abort(cx, at, status, text)
 }
 
-/// REDIRECT to what is in the outcome's text.
+/// REDIRECT to the target in the outcome's text.
 #[inline(always)]
 fn redirected(cx: &mut Cx<'_>, at: u16) -> bool {
     (cx.out.verdict, cx.out.element) = (Verdict::Redirect, at);
@@ -343,14 +343,14 @@ fn redirect_to(cx: &mut Cx<'_>, at: u16, target: &[u8]) -> bool {
     redirected(cx, at)
 }
 
-/// Puts the text cell of a row where a REDIRECT has its target.
+/// Copies the text cell of a row to the target of a REDIRECT.
 #[inline(always)]
 fn redirect_row(cx: &mut Cx<'_>, cell: &[AtomicU64]) {
     cx.out.text.clear();
     cell_into(cell, &mut cx.out.text);
 }
 
-/// Does something under the lock of a key, where the table is shared.
+/// Runs `work` under the lock of a key, if the table is shared.
 #[inline(always)]
 fn with_lock<T>(table: &Table, key: &[u8], work: impl FnOnce() -> T) -> T {
     let hash = table.spec().shared.then(|| table.hash_bytes(key));
@@ -360,7 +360,8 @@ fn with_lock<T>(table: &Table, key: &[u8], work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// An error ends the handler. `kept` is what was in the scratch when it began; nothing else was written before.
+/// Ends the handler with an error. `kept` is the length of the scratch at its start; the handler has written nothing
+/// else.
 #[cold]
 fn fail(cx: &mut Cx<'_>, at: u16, fault: Fails, kept: usize) -> bool {
     cx.out.scratch.truncate(kept);
@@ -371,17 +372,17 @@ fn fail(cx: &mut Cx<'_>, at: u16, fault: Fails, kept: usize) -> bool {
 }
 
 #[inline(always)]
-fn seen(cx: &mut Cx<'_>, at: u16) {
+fn count_seen(cx: &mut Cx<'_>, at: u16) {
     cx.counters[usize::from(at)].seen += 1;
 }
 
-/// Bytes that a row or an edit refers to; None if the scratch is full.
+/// Stores bytes for a row or an edit; None if the scratch is full.
 #[inline(always)]
 fn keep(cx: &mut Cx<'_>, bytes: &[u8]) -> Option<Cell> {
     cx.out.keep(bytes).map(|(start, len)| Cell::Bytes(start, len))
 }
 
-/// Sets a field of the request to what `make` appends to the scratch; false if it fails.
+/// Sets a field of the request to the bytes that `make` appends to the scratch; false if it fails.
 #[inline(always)]
 fn replace_field(
     cx: &mut Cx<'_>,
@@ -399,7 +400,7 @@ fn replace_field(
     true
 }
 
-/// A text column; one that does not lie in its region is empty.
+/// A text column; empty if it does not lie in its region.
 #[inline(always)]
 fn text<'a>(cx: &Cx<'a>, region: usize, input: usize) -> &'a [u8] {
     let slot = cx.slots[input];
@@ -425,7 +426,7 @@ fn set_cell(call: &mut [u64], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Fewer than eight bytes, but some, as a little-endian word.
+/// One to seven bytes as a little-endian word.
 #[inline(always)]
 fn short_word(bytes: &[u8]) -> u64 {
     let byte = |at: usize| u64::from(bytes[at]) << (at * 8);
@@ -455,7 +456,7 @@ fn keep_cell(cx: &mut Cx<'_>, at: usize) -> Option<Cell> {
     Some(Cell::Bytes(start as u32, len as u32))
 }
 
-/// The bytes of a text cell of the call's row, which `cell` begins with.
+/// The bytes of a text cell of the call's row, at the start of `cell`.
 #[inline(always)]
 fn cell_bytes<'a, const N: usize>(cell: &[u64], out: &'a mut [u8; N]) -> &'a [u8] {
     let len = (cell[0] as usize).min(N);
@@ -477,7 +478,7 @@ fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
     out.truncate(end);
 }
 
-/// The members of the cluster, in a table that the controller fills and swaps whole: there is no lock to take.
+/// The members of the cluster, in a table that the controller fills and swaps whole: no lock is needed.
 struct Servers {
     table: usize,
     endpoint: usize,
@@ -515,7 +516,7 @@ impl Servers {
     }
 }
 
-/// An element's place in a chain.
+/// An element's position in a chain.
 struct Site<'a> {
     program: &'a ChainProgram,
     state: &'a State,
@@ -527,14 +528,14 @@ impl Site<'_> {
         &self.program.elements[usize::from(self.at)].name
     }
 
-    /// The input of the request that is a field of the message.
+    /// The input of the request for a field of the message.
     fn field(&self, name: &str) -> usize {
-        place(&self.program.request, |place| matches!(place, InputLocation::Body(path) if *path == [name]))
+        input_at(&self.program.request, |place| matches!(place, InputLocation::Body(path) if *path == [name]))
     }
 
-    /// The input of CLOSE and RESPONSE that the engine knows.
+    /// The input of CLOSE and RESPONSE for the engine's metadata.
     fn meta(&self, meta: Meta) -> usize {
-        place(&self.program.response, |place| *place == InputLocation::Meta(meta))
+        input_at(&self.program.response, |place| *place == InputLocation::Meta(meta))
     }
 
     /// The index of the element's only table, and the table.
@@ -576,7 +577,7 @@ impl Site<'_> {
         self.program.sinks.iter().position(is_it).expect("the element has a sink") as u16
     }
 
-    /// The sites from which the element draws when a call opens or sends a message, in order.
+    /// The random sites of the element when a call opens or sends a message, in order.
     fn rand_sites(&self) -> Vec<u64> {
         let handlers = &self.program.elements[usize::from(self.at)].handlers;
         let functions = handlers.open.iter().chain(&handlers.request);
@@ -586,27 +587,27 @@ impl Site<'_> {
     }
 }
 
-fn place(direction: &Direction, is_it: impl Fn(&InputLocation) -> bool) -> usize {
+fn input_at(direction: &Direction, is_it: impl Fn(&InputLocation) -> bool) -> usize {
     direction.inputs.iter().position(|input| is_it(&input.place)).expect("a column that the element reads")
 }
 
-/// The input of the request that the engine knows.
+/// The input of the request for the engine's metadata.
 fn request_meta(program: &ChainProgram, meta: Meta) -> usize {
-    place(&program.request, |place| *place == InputLocation::Meta(meta))
+    input_at(&program.request, |place| *place == InputLocation::Meta(meta))
 }
 
-/// The input that is a header.
+/// The input for a header.
 fn header(direction: &Direction, name: &str) -> usize {
-    place(direction, |place| matches!(place, InputLocation::Header(have) if have == name))
+    input_at(direction, |place| matches!(place, InputLocation::Header(have) if have == name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Text that a twin keeps wrongly would be other work than the element's.
+    /// A twin with wrong text storage would do other work than the element.
     #[test]
-    fn cells_of_the_call_hold_text_of_every_length() {
+    fn call_cells_hold_text_of_any_length() {
         let text: Vec<u8> = (b'a'..=b'z').collect();
         for len in 0..text.len() {
             let mut call = [u64::MAX; 6];

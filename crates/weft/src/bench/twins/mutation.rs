@@ -1,10 +1,10 @@
-//! A header for each request, and a prefix for a field.
+//! Sets a header of each request, and prefixes a field.
 
 use weft_core::abi::{Cell, Cx, EditTarget, Fault, REGION_BODY, TupleEdit};
 
-use super::{Element, Site, fail, header, keep, seen, text};
+use super::{Element, Site, count_seen, fail, header, keep, text};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const VALUE: &[u8] = b"blue";
 const PREFIX: &[u8] = b"eu-";
 
@@ -15,7 +15,7 @@ pub(super) struct Mutation {
 }
 
 impl Mutation {
-    /// Notes the changes; None if their bytes do not fit.
+    /// Records the changes; None if their bytes do not fit.
     #[inline(always)]
     fn change(&self, cx: &mut Cx<'_>) -> Option<()> {
         let target = usize::from(self.target);
@@ -41,7 +41,7 @@ impl Element for Mutation {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let kept = cx.out.scratch.len();
         self.change(cx).is_some() || fail(cx, self.at, Fault::TooLong, kept)
     }

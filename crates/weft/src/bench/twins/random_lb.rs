@@ -1,9 +1,9 @@
-//! A server that is drawn.
+//! Chooses a random server.
 
 use weft_core::abi::Cx;
 use weft_core::hash::{draw, unit_float};
 
-use super::{Element, Servers, Site, seen};
+use super::{Element, Servers, Site, count_seen};
 
 pub(super) struct RandomLb {
     at: u16,
@@ -18,7 +18,7 @@ impl Element for RandomLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let drawn = unit_float(draw(cx.rand, self.rand_site)) * self.servers.count(cx) as f64;
         self.servers.redirect(cx, self.at, drawn as u64)
     }

@@ -1,8 +1,8 @@
-//! One server after the other.
+//! Chooses servers in turn.
 
 use weft_core::abi::{Cx, Fault};
 
-use super::{Element, Servers, Site, fail, seen};
+use super::{Element, Servers, Site, count_seen, fail};
 
 pub(super) struct RoundRobinLb {
     at: u16,
@@ -17,7 +17,7 @@ impl Element for RoundRobinLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let vars = &cx.state.scalars;
         let Some(turn) = vars.word(self.next).checked_rem(self.servers.count(cx)) else {
             return fail(cx, self.at, Fault::DivideByZero, cx.out.scratch.len());

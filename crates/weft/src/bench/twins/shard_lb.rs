@@ -1,12 +1,12 @@
-//! Each object to its own replica.
+//! Sends each object to its own replica.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, Verdict};
 use weft_core::hash::hash_word;
 
-use super::{Element, Site, abort, cell_into, seen};
+use super::{Element, Site, abort, cell_into, count_seen};
 
-/// The parameter that the chain gives.
+/// The chain's parameter.
 const SHARDS: u64 = 4;
 
 pub(super) struct ShardLb {
@@ -28,9 +28,9 @@ impl Element for ShardLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let slot = hash_word(cx.slots[self.object_id].a) % SHARDS;
-        // The controller fills the table and swaps it whole, so there is no lock to take.
+        // The controller fills the table and swaps it whole, so no lock is needed.
         let Some((_, row)) = cx.state.tables[self.table].find_int_words(slot, cx.now) else {
             return abort(cx, self.at, Status::Unavailable, b"no replica for this object");
         };

@@ -1,4 +1,4 @@
-//! The server of a session.
+//! Keeps the server of a session.
 
 use weft_core::Status;
 use weft_core::abi::{Cx, Fault, REGION_BODY};
@@ -6,7 +6,7 @@ use weft_core::hash::{draw, unit_float};
 use weft_core::table::{ColumnRef, Insert};
 use weft_ir::program::Meta;
 
-use super::{Element, Servers, Site, cell_bytes, fail, redirect_row, seen, set_cell, text, with_lock};
+use super::{Element, Servers, Site, cell_bytes, count_seen, fail, redirect_row, set_cell, text, with_lock};
 
 /// The longest name of a session.
 const SESSION_BYTES: usize = 64;
@@ -23,7 +23,7 @@ pub(super) struct StickyLb {
 }
 
 impl StickyLb {
-    /// Gives a new session a server that is drawn.
+    /// Assigns a random server to a new session.
     #[cold]
     fn settle(&self, cx: &mut Cx<'_>, session: &[u8]) -> Result<(), Fault> {
         let drawn = unit_float(draw(cx.rand, self.rand_site)) * self.servers.count(cx) as f64;
@@ -59,7 +59,7 @@ impl Element for StickyLb {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let session = text(cx, REGION_BODY, self.session);
         if session.len() > SESSION_BYTES {
             return fail(cx, self.at, Fault::TooLong, cx.out.scratch.len());

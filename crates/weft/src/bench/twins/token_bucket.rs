@@ -1,4 +1,4 @@
-//! A rate for each tenant.
+//! Limits the rate of each tenant.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,16 +8,16 @@ use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::{Insert, Table};
 use weft_core::{Status, Time};
 
-use super::{Element, Site, abort, fail, header, keep, seen, text};
+use super::{Element, Site, abort, count_seen, fail, header, keep, text};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const RATE: f64 = 1000.0;
 const BURST: f64 = 10.0;
 
-/// The longest name of a tenant that is a key as it is.
+/// The longest tenant name that is its own key.
 const TENANT_BYTES: usize = 64;
 
-/// A longer one is known by its hash.
+/// A longer name becomes its hash.
 #[cold]
 fn hashed<'a>(tenant: &[u8], digits: &'a mut String) -> &'a [u8] {
     *digits = hash_bytes(tenant).to_string();
@@ -36,8 +36,8 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Takes a token of the tenant's bucket, if there is one: how many are left. If there is none, an answer follows,
-    /// and without room for it nothing is written.
+    /// Takes a token of the tenant's bucket; returns the tokens left. Without a token an answer follows, and without
+    /// room for it nothing is written.
     #[inline(always)]
     fn take(&self, table: &Table, tenant: &[u8], now: Time, has_room: bool) -> Result<Option<f64>, Fault> {
         let (row, before, last) = match table.find_bytes_words(tenant, now) {
@@ -48,7 +48,7 @@ impl TokenBucket {
         };
         let since = now.0.checked_sub(last as i64).ok_or(Fault::Overflow)?;
         let tokens = (before + RATE * (since as f64 / 1e9)).min(BURST);
-        // A new bucket has a token: what fails here has inserted nothing.
+        // A new bucket has a token: a failure has inserted nothing.
         let is_left = tokens >= 1.0;
         if !is_left && !has_room {
             return Err(Fault::TooLong);
@@ -88,7 +88,7 @@ impl Element for TokenBucket {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         let (table, tenant) = (&*cx.state.tables[self.table], text(cx, REGION_BODY, self.tenant));
         let mut digits = String::new();
         let tenant = if tenant.len() <= TENANT_BYTES { tenant } else { hashed(tenant, &mut digits) };
@@ -114,7 +114,7 @@ impl Element for TokenBucket {
 
     #[inline(always)]
     fn response(&self, cx: &mut Cx<'_>) -> bool {
-        // It is never negative, so what is cut off is what is above the floor.
+        // It is never negative, so truncation is the floor.
         let mut rest = f64::from_bits(cx.call[self.remaining]) as u64;
         let (mut digits, mut at) = ([0; 20], 20);
         loop {

@@ -1,11 +1,11 @@
-//! Copies of some calls for another server.
+//! Copies some calls to another server.
 
 use weft_core::abi::{Cx, Fault, Mirror};
 use weft_core::hash::{draw, unit_float};
 
-use super::{Element, Site, fail, seen};
+use super::{Element, Site, count_seen, fail};
 
-/// The parameters that the chain gives.
+/// The chain's parameters.
 const PERCENT: f64 = 10.0;
 const TARGET: &[u8] = b"other";
 
@@ -21,7 +21,7 @@ impl Element for TrafficMirror {
 
     #[inline(always)]
     fn request(&self, cx: &mut Cx<'_>) -> bool {
-        seen(cx, self.at);
+        count_seen(cx, self.at);
         if unit_float(draw(cx.rand, self.rand_site)) >= PERCENT / 100.0 {
             return true;
         }

@@ -1,7 +1,8 @@
-//! The same as data.
+//! The reports as JSON.
 
 use super::report::{
-    Chain, ClashTold, Columns, Element, Filter, Handler, HeaderTold, Pair, Parallel, PlanTold, TableTold,
+    Chain, ClashReport, Columns, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport,
+    TableReport,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use weft_core::classify::Description;
 use weft_lang::ast::Side;
 use weft_opt::plan::{Copied, LicensedBy};
 
-/// One object with all chains, and what is said of queues.
+/// One object with all chains, and the queues' data.
 pub(super) fn of(chains: &[Chain], queues: Value) -> Value {
     json!({ "chains": chains.iter().map(chain).collect::<Vec<_>>(), "queues": queues })
 }
@@ -67,7 +68,7 @@ fn parallel(parallel: &Parallel) -> Value {
     })
 }
 
-/// What a copy is of, in a word.
+/// The source of a copy, in a word.
 pub(super) fn copied(copied: Copied) -> &'static str {
     match copied {
         Copied::Nothing => "nothing",
@@ -76,7 +77,7 @@ pub(super) fn copied(copied: Copied) -> &'static str {
     }
 }
 
-fn header(header: &HeaderTold) -> Value {
+fn header(header: &HeaderReport) -> Value {
     let fields = header
         .fields
         .iter()
@@ -84,7 +85,7 @@ fn header(header: &HeaderTold) -> Value {
     json!({ "before": header.before, "bytes": header.bytes, "fields": fields.collect::<Vec<_>>() })
 }
 
-fn plan(plan: &PlanTold) -> Value {
+fn plan(plan: &PlanReport) -> Value {
     let figures = plan.figures.iter().map(|(name, figures)| {
         json!({
             "element": name,
@@ -119,7 +120,7 @@ fn plan(plan: &PlanTold) -> Value {
     })
 }
 
-/// The words of a chain that license what a rule forbids.
+/// The construct of a chain that permits what a rule forbids.
 pub(super) fn by(by: LicensedBy) -> &'static str {
     match by {
         LicensedBy::Braces => "braces",
@@ -182,18 +183,18 @@ fn pair(pair: &Pair) -> Value {
     })
 }
 
-fn clash(told: &ClashTold) -> Value {
-    let places = told.places.iter().map(|place| {
+fn clash(report: &ClashReport) -> Value {
+    let places = report.places.iter().map(|place| {
         json!({ "element": place.element, "file": place.file, "line": place.line, "text": place.text })
     });
     json!({
-        "rule": told.clash.rule.to_string(),
-        "name": told.clash.rule.name(),
-        "clause": told.clash.clause.name(),
-        "until": told.clash.until.name(),
-        "blocking": told.is_blocking,
-        "side": told.clash.side.name(),
-        "why": told.clash.why,
+        "rule": report.clash.rule.to_string(),
+        "name": report.clash.rule.name(),
+        "clause": report.clash.clause.name(),
+        "until": report.clash.until.name(),
+        "blocking": report.is_blocking,
+        "side": report.clash.side.name(),
+        "why": report.clash.why,
         "places": places.collect::<Vec<_>>(),
     })
 }
@@ -209,7 +210,7 @@ fn matched(built: &Description) -> Value {
     })
 }
 
-fn table(table: &TableTold) -> Value {
+fn table(table: &TableReport) -> Value {
     json!({
         "name": table.name,
         "rows_max": table.rows_max,

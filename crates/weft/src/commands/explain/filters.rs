@@ -1,4 +1,4 @@
-//! What filters do, in words.
+//! Describes filters in words.
 
 use crate::commands::{count, grouped};
 use std::fmt::Write as _;
@@ -8,28 +8,28 @@ use weft_core::filter::{
     Reliability, Retry, StatusSet, Timeouts,
 };
 
-/// Each policy with what it does, seen from the caller. `keys` are the keys as the program writes them.
+/// Each policy with its effect, seen from the caller. `keys` are the keys as the program writes them.
 pub(super) fn policies(policies: &Policies, keys: &[String]) -> Vec<(&'static str, String)> {
     let key = |key: KeyId| keys.get(usize::from(key.0)).map_or("key", String::as_str);
-    let mut told: Vec<(&'static str, String)> = Vec::new();
-    let mut tell = |name, text: Option<String>| told.extend(text.map(|text| (name, text)));
-    tell("RELIABILITY", policies.once.as_ref().map(|once| reliability(once, &key)));
-    tell(
+    let mut rows: Vec<(&'static str, String)> = Vec::new();
+    let mut add = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
+    add("RELIABILITY", policies.once.as_ref().map(|once| reliability(once, &key)));
+    add(
         "ORDER",
         policies.order.map(|order| {
             let key = key(order.key);
             format!("one after the other for each {key}; {} may wait", calls(order.waiting_max))
         }),
     );
-    tell("RATE", policies.rate.as_ref().map(|told| rate(told, &key)));
-    tell("CIRCUIT", policies.circuit.as_ref().map(circuit));
-    tell("CONGESTION", policies.congestion.as_ref().map(congestion));
-    tell("TIMEOUT", timeouts(&policies.timeouts));
-    tell("RETRY", policies.retry.as_ref().map(retry));
-    tell("HEDGE", policies.hedge.as_ref().map(hedge));
-    tell("OUTLIER", policies.outlier.as_ref().map(outlier));
-    tell("OVER", policies.over.map(|transport| format!("endpoints of {} alone", transport.name())));
-    told
+    add("RATE", policies.rate.as_ref().map(|limit| rate(limit, &key)));
+    add("CIRCUIT", policies.circuit.as_ref().map(circuit));
+    add("CONGESTION", policies.congestion.as_ref().map(congestion));
+    add("TIMEOUT", timeouts(&policies.timeouts));
+    add("RETRY", policies.retry.as_ref().map(retry));
+    add("HEDGE", policies.hedge.as_ref().map(hedge));
+    add("OUTLIER", policies.outlier.as_ref().map(outlier));
+    add("OVER", policies.over.map(|transport| format!("endpoints of {} alone", transport.name())));
+    rows
 }
 
 fn reliability<'k>(once: &Reliability, key: &dyn Fn(KeyId) -> &'k str) -> String {
@@ -113,14 +113,14 @@ fn congestion(congestion: &Congestion) -> String {
 }
 
 fn timeouts(timeouts: &Timeouts) -> Option<String> {
-    let mut told = Vec::new();
-    told.extend(timeouts.total.map(|d| format!("{d} in all")));
-    told.extend(timeouts.per_try.map(|d| format!("{d} a try")));
-    told.extend(timeouts.propagate.map(|less| match less {
-        Interval(0) => "servers are told what is left".to_owned(),
-        less => format!("servers are told what is left, less {less}"),
+    let mut parts = Vec::new();
+    parts.extend(timeouts.total.map(|d| format!("{d} in all")));
+    parts.extend(timeouts.per_try.map(|d| format!("{d} a try")));
+    parts.extend(timeouts.propagate.map(|less| match less {
+        Interval(0) => "servers get the time left".to_owned(),
+        less => format!("servers get the time left, less {less}"),
     }));
-    (!told.is_empty()).then(|| told.join(", "))
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn retry(retry: &Retry) -> String {
@@ -179,7 +179,7 @@ fn calls(n: u32) -> String {
     count(u64::from(n), "call")
 }
 
-/// What a policy takes for a failure, in the fewest words.
+/// The statuses that a policy counts as failures, in the fewest words.
 fn statuses(set: StatusSet) -> String {
     if set == StatusSet::server_errors() {
         return "errors of the server".to_owned();

@@ -1,6 +1,6 @@
-//! A plan as a picture: elements are boxes, and a line between two says that a rule keeps them in order. Elements in
-//! one column could stand in any order. A filter has a column of its own, with a broken edge: nothing passes it. SVG by
-//! a writer of our own, or a graph for Graphviz.
+//! Draws a plan: elements are boxes, and a line between two shows that a rule keeps them in order. Elements in one
+//! column could run in any order. A filter has its own column, with a dashed border: no element moves across it. The
+//! output is SVG, or a graph for Graphviz.
 
 use super::report::{Chain, Pair};
 use crate::svg::{begin, escaped};
@@ -14,16 +14,16 @@ const GAP_X: usize = 84;
 const GAP_Y: usize = 22;
 const MARGIN: usize = 20;
 const TITLE: usize = 46;
-/// Characters of a name that fit into a box.
+/// Characters of a name in a box.
 const NAME_MAX: usize = 20;
-/// Characters of the smaller line below.
-const TOLD_MAX: usize = 26;
+/// Characters of the smaller line below the name.
+const CAPTION_MAX: usize = 26;
 
-/// Stages in columns, each behind all that must stand in front of it, and the ties between them.
+/// Stages in columns, each after all stages that must come before it, and the constraints between them.
 struct Layout<'c> {
     /// Names, in the order that runs.
     columns: Vec<Vec<&'c str>>,
-    /// Front, behind, and the rules.
+    /// The earlier stage, the later one, and the rules.
     ties: Vec<(&'c str, &'c str, String)>,
 }
 
@@ -35,7 +35,7 @@ impl<'c> Layout<'c> {
         let kept = kept.map(|pair| (&*pair.first, &*pair.second, rules(pair)));
         let all: Vec<(&str, &str, String)> = kept.chain(walls(chain, &order)).collect();
         let is_tied = |a: &str, b: &str| all.iter().any(|(front, behind, _)| *front == a && *behind == b);
-        // A tie that follows from two others is not drawn.
+        // Omit a constraint that follows from two others.
         let between = |a: &str, b: &str| {
             let range = order.get(at(a) + 1..at(b)).unwrap_or_default();
             range.iter().any(|middle| is_tied(a, middle) && is_tied(middle, b))
@@ -70,7 +70,7 @@ impl<'c> Layout<'c> {
     }
 }
 
-/// A filter keeps what stands in front of it there, and what it wraps behind it.
+/// The constraints of filters: no stage moves across one.
 fn walls<'c>(chain: &'c Chain, order: &[&'c str]) -> Vec<(&'c str, &'c str, String)> {
     let is_filter = |name: &str| chain.filters.iter().any(|filter| filter.name == name);
     let both = (0..order.len()).flat_map(|at| (at + 1..order.len()).map(move |other| (at, other)));
@@ -79,8 +79,8 @@ fn walls<'c>(chain: &'c Chain, order: &[&'c str]) -> Vec<(&'c str, &'c str, Stri
     tied.map(|(front, behind)| (front, behind, Rule::Filters.to_string())).collect()
 }
 
-/// What is written in the box of a stage, below its name; filters have no figures.
-fn told(chain: &Chain, name: &str) -> (String, bool) {
+/// The text in the box of a stage, below its name; filters have no figures.
+fn caption(chain: &Chain, name: &str) -> (String, bool) {
     let figures = chain.plan.figures.iter().find(|(known, _)| known == name);
     if let Some((_, figures)) = figures {
         let ends =
@@ -94,10 +94,10 @@ fn told(chain: &Chain, name: &str) -> (String, bool) {
     (policies.join(", "), true)
 }
 
-/// The rules that keep two in order, each once.
+/// The rules that keep a pair in order, each once.
 fn rules(pair: &Pair) -> String {
-    let blocking = pair.clashes.iter().filter(|told| told.is_blocking);
-    let mut rules: Vec<String> = blocking.map(|told| told.clash.rule.to_string()).collect();
+    let blocking = pair.clashes.iter().filter(|report| report.is_blocking);
+    let mut rules: Vec<String> = blocking.map(|report| report.clash.rule.to_string()).collect();
     rules.dedup();
     rules.join(" ")
 }
@@ -144,8 +144,8 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
     for (nth, name) in chain.plan.order.iter().enumerate() {
         let (x, y) = layout.corner(name);
         let label: String = name.chars().take(NAME_MAX).collect();
-        let (told, is_filter) = told(chain, name);
-        let told: String = told.chars().take(TOLD_MAX).collect();
+        let (caption, is_filter) = caption(chain, name);
+        let caption: String = caption.chars().take(CAPTION_MAX).collect();
         let edge = if is_filter { " stroke-dasharray=\"5 3\"" } else { "" };
         let text_x = x + 12;
         let _ = writeln!(
@@ -158,7 +158,7 @@ fn draw(out: &mut String, chain: &Chain, layout: &Layout<'_>) {
             nth + 1,
             escaped(&label),
             y + 37,
-            escaped(&told)
+            escaped(&caption)
         );
     }
 }
@@ -175,8 +175,8 @@ pub(super) fn dot(chains: &[Chain]) -> String {
             chain.name
         );
         for (nth, name) in chain.plan.order.iter().enumerate() {
-            let (told, is_filter) = told(chain, name);
-            let label = format!("{}. {name}\n{told}", nth + 1);
+            let (caption, is_filter) = caption(chain, name);
+            let label = format!("{}. {name}\n{caption}", nth + 1);
             let style = if is_filter { " style=dashed" } else { "" };
             let _ = writeln!(out, "    {} [label={label:?}{style}];", node(name));
         }

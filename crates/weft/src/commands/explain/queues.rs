@@ -1,6 +1,6 @@
-//! What queues cost before they run: levels, handlers, operations a packet, memory.
+//! Explains queues: levels, handlers, operations per packet, memory.
 
-use crate::commands::link::spec::told_rate;
+use crate::commands::link::spec::rate_text;
 use crate::commands::{count, grouped};
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
@@ -11,26 +11,26 @@ use weft_ir::queue::{
 use weft_lang::hir::{CallLink, CallsOf, Link, Network};
 
 /// A queue that is explained.
-pub(super) struct Explained {
-    /// The link that it stands at.
-    pub(super) link: Option<OfLink>,
+pub(super) struct ExplainedQueue {
+    /// The link of the queue, if it has one.
+    pub(super) link: Option<LinkInfo>,
     pub(super) program: QueueProgram,
 }
 
-/// A link, without its queue.
-pub(super) enum OfLink {
+/// A link without its queue.
+pub(super) enum LinkInfo {
     Packets { name: String, port: String, ingress: bool, bits_per_s: Option<u64> },
     Calls { name: String, of: String, is_listener: bool, concurrency: Option<u32>, per_s: Option<f64> },
 }
 
-impl OfLink {
-    /// What stands at a port.
+impl LinkInfo {
+    /// A link on a port.
     pub(super) fn of_port(network: &Network, link: &Link) -> Self {
         let port = network.ports[link.port].name.clone();
         Self::Packets { name: link.name.clone(), port, ingress: link.ingress, bits_per_s: link.rate }
     }
 
-    /// What stands in front of calls.
+    /// A link of calls.
     pub(super) fn of_calls(network: &Network, link: &CallLink) -> Self {
         let (of, is_listener) = match link.of {
             CallsOf::Listener(at) => (network.listeners[at].name.clone(), true),
@@ -44,7 +44,7 @@ impl OfLink {
         match self {
             Self::Packets { name, port, ingress, bits_per_s } => {
                 let ingress = if *ingress { ", ingress" } else { "" };
-                let rate = bits_per_s.map_or("as fast as that takes packets".to_owned(), told_rate);
+                let rate = bits_per_s.map_or("as fast as that takes packets".to_owned(), rate_text);
                 format!("link {name} on port {port}{ingress}, {rate}\n")
             }
             Self::Calls { name, of, is_listener, concurrency, per_s } => {
@@ -70,22 +70,22 @@ impl OfLink {
     }
 }
 
-/// Queues as data.
+/// Queues as JSON.
 pub(in crate::commands) fn data(programs: &[QueueProgram]) -> Value {
     programs.iter().map(program).collect()
 }
 
-/// The same, those of links with these.
-pub(super) fn data_of(explained: &[Explained]) -> Value {
-    let one = |Explained { link, program }: &Explained| {
-        let mut told = self::program(program);
-        told["link"] = link.as_ref().map(OfLink::data).into();
-        told
+/// Queues with their links, as JSON.
+pub(super) fn data_of(explained: &[ExplainedQueue]) -> Value {
+    let one = |ExplainedQueue { link, program }: &ExplainedQueue| {
+        let mut data = self::program(program);
+        data["link"] = link.as_ref().map(LinkInfo::data).into();
+        data
     };
     explained.iter().map(one).collect()
 }
 
-/// What each handler of queues costs at worst, for a person; nothing if there are none.
+/// A table of each handler's worst-case cost; empty without handlers.
 pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
     let columns =
         [("queue", Align::Left), ("of", Align::Left), ("handler", Align::Left), ("operations", Align::Right)];
@@ -108,10 +108,10 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
     }
 }
 
-/// Queues as a person reads them, those of links with these.
-pub(super) fn text(explained: &[Explained]) -> String {
-    let link = |link: &Option<OfLink>| link.as_ref().map(OfLink::text).unwrap_or_default();
-    let all = explained.iter().map(|Explained { link: of, program }| link(of) + &one(program));
+/// Queues with their links, as text.
+pub(super) fn text(explained: &[ExplainedQueue]) -> String {
+    let link = |link: &Option<LinkInfo>| link.as_ref().map(LinkInfo::text).unwrap_or_default();
+    let all = explained.iter().map(|ExplainedQueue { link: of, program }| link(of) + &one(program));
     all.collect::<Vec<_>>().join("\n")
 }
 
@@ -181,17 +181,17 @@ fn partitions(level: &Level) -> String {
 }
 
 fn order(level: &Level) -> String {
-    let found = |bits: Option<u8>| match bits {
+    let order = |bits: Option<u8>| match bits {
         Some(0) => "as they came".to_owned(),
         Some(bits) => format!("by rank of {bits} bits, found by bitmaps"),
         None => "by rank, in a heap".to_owned(),
     };
     match (level.partitions, level.packets, level.order) {
         (Partitions::One, PacketOrder::Arrival, _) => "as they came".to_owned(),
-        (Partitions::One, PacketOrder::Rank { bits }, _) => format!("packets {}", found(bits)),
-        (_, _, Order { bits, by_least_packet: true }) => format!("{}: that of the least packet", found(bits)),
+        (Partitions::One, PacketOrder::Rank { bits }, _) => format!("packets {}", order(bits)),
+        (_, _, Order { bits, by_least_packet: true }) => format!("{}: that of the least packet", order(bits)),
         (_, _, Order { bits: Some(0), .. }) => "in turn".to_owned(),
-        (_, _, Order { bits, .. }) => found(bits),
+        (_, _, Order { bits, .. }) => order(bits),
     }
 }
 
@@ -216,7 +216,7 @@ fn limit(limit: &Limit) -> String {
     format!("{}; {goes}", bounds.join(" and "))
 }
 
-/// A handler as the language calls it.
+/// A handler's name in the language.
 fn name(level: &Level, moment: Moment) -> String {
     match moment {
         Moment::Key => "PARTITION BY".to_owned(),

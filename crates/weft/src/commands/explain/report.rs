@@ -1,8 +1,8 @@
-//! What there is to be told of a chain, in words but not in lines.
+//! The report of a chain, independent of its output format.
 
+use super::effect_names::{EffectNames, sharding};
 use super::filters;
-use super::words::{Words, sharding};
-use crate::ordering::{Counted, Ordered, ordered};
+use crate::ordering::{CountedElements, PlannedChain, ordered};
 use std::collections::BTreeSet;
 use weft_core::Interval;
 use weft_core::classify::Description;
@@ -19,118 +19,117 @@ use weft_opt::effects::{ChainEffects, Effects, SourceLines};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, ParallelStep, Rule};
 
-/// A chain.
 pub(super) struct Chain {
     pub(super) name: String,
     pub(super) from: String,
     pub(super) to: String,
     pub(super) methods: String,
-    /// Of a chain on ports.
-    pub(super) frames: Option<FramesTold>,
-    /// Where frames go on that are steered: the edge, and the stages behind it.
+    /// Set for a chain on ports.
+    pub(super) frames: Option<FramesReport>,
+    /// The branches of steered frames: the edge, and the stages after it.
     pub(super) branches: Vec<(String, Vec<String>)>,
     pub(super) level: Level,
-    pub(super) plan: PlanTold,
+    pub(super) plan: PlanReport,
     /// In the order as written.
     pub(super) elements: Vec<Element>,
-    /// So, too.
+    /// In the order as written.
     pub(super) filters: Vec<Filter>,
-    /// Each two elements.
+    /// All pairs of elements.
     pub(super) pairs: Vec<Pair>,
-    pub(super) tables: Vec<TableTold>,
+    pub(super) tables: Vec<TableReport>,
     /// Fields, headers and facts that are read or written, by direction.
     pub(super) request: Columns,
     pub(super) response: Columns,
     pub(super) parallel: Parallel,
-    /// At each cut of the order that runs.
-    pub(super) headers: Vec<HeaderTold>,
+    /// The header at each cut of the order that runs.
+    pub(super) headers: Vec<HeaderReport>,
 }
 
-/// How a chain looks at frames.
-pub(super) struct FramesTold {
-    /// The protocols that are looked at, by name.
+/// What a chain parses of frames.
+pub(super) struct FramesReport {
+    /// The parsed protocols, by name.
     pub(super) layers: Vec<String>,
-    /// Rules of theirs by which a frame may be malformed.
+    /// The number of their rules that can make a frame malformed.
     pub(super) n_checks: usize,
 }
 
-/// What is taken from a message, once for the whole chain.
+/// The columns that the whole chain extracts from a message.
 pub(super) struct Columns {
     pub(super) names: Vec<String>,
-    /// How many of them are fields of the message, and how many it has; None where methods have different messages.
+    /// The number of message fields among them, and of all fields of the message; None if methods have different
+    /// messages.
     pub(super) fields: Option<(usize, usize)>,
 }
 
-/// What could run side by side.
+/// The possible parallel execution.
 pub(super) struct Parallel {
     /// Elements by step.
     pub(super) steps: Vec<Vec<String>>,
-    /// Nanoseconds that this would save of a call, and that it would cost.
+    /// The time that this would save per call, and that it would cost, in nanoseconds.
     pub(super) saves_ns: f64,
     pub(super) costs_ns: f64,
-    /// Each two elements, in the order that runs.
-    pub(super) pairs: Vec<OverlapTold>,
+    /// All pairs, in the order that runs.
+    pub(super) pairs: Vec<OverlapReport>,
 }
 
-/// Two elements that could run side by side, or could not.
-pub(super) struct OverlapTold {
+/// A pair of elements that could run in parallel, or the reason against it.
+pub(super) struct OverlapReport {
     pub(super) front: String,
     pub(super) behind: String,
     pub(super) verdict: Result<ParallelStep, String>,
 }
 
 /// The header at a cut.
-pub(super) struct HeaderTold {
-    /// The element behind the cut; None behind the last.
+pub(super) struct HeaderReport {
+    /// The element after the cut; None after the last one.
     pub(super) before: Option<String>,
-    /// Names, bytes, and whether the text comes on top.
+    /// Names, bytes, and whether a text of variable length is added.
     pub(super) fields: Vec<(String, u64, bool)>,
     pub(super) bytes: u64,
 }
 
 /// The order that the chain runs in.
-pub(super) struct PlanTold {
-    /// As written, and as planned; filters among elements.
+pub(super) struct PlanReport {
+    /// The stages as written, and as planned, with filters.
     pub(super) written: Vec<String>,
     pub(super) order: Vec<String>,
-    /// What a call is expected to take in its elements, in nanoseconds.
+    /// The expected time of a call in its elements, in nanoseconds.
     pub(super) written_ns: f64,
     pub(super) planned_ns: f64,
-    /// No permitted order costs less.
+    /// No permitted order is cheaper.
     pub(super) is_exact: bool,
-    /// A better order that would save too little, and what it would take.
+    /// A better order that would save too little, and its time.
     pub(super) not_taken: Option<(Vec<String>, f64)>,
-    /// What elements cost, in the order as planned.
+    /// The cost of each element, in the planned order.
     pub(super) figures: Vec<(String, ElementFigures)>,
-    /// Elements in another order than a rule would have it, and by which words of the chain.
-    pub(super) licences: Vec<LicenceTold>,
-    /// Fields that are set for nothing: the element, the field, and the element that sets it anew.
+    /// Elements in an order that a rule forbids, and the construct that permits it.
+    pub(super) licences: Vec<LicenceReport>,
+    /// Fields that are set in vain: the element, the field, and the element that overwrites it.
     pub(super) dead: Vec<(String, String, String)>,
-    /// Two elements that take each other back, and those that may cross both.
+    /// Pairs of elements that undo each other, and the elements that may cross both.
     pub(super) crossings: Vec<(String, String, Vec<String>)>,
 }
 
-/// That the chain allows what a rule forbids.
-pub(super) struct LicenceTold {
+/// An order that the chain permits against a rule.
+pub(super) struct LicenceReport {
     pub(super) front: String,
     pub(super) behind: String,
     pub(super) by: LicensedBy,
-    /// The rules that are set aside.
+    /// The rules that do not apply.
     pub(super) rules: Vec<Rule>,
 }
 
-/// A filter.
 pub(super) struct Filter {
     pub(super) name: String,
     pub(super) filter: String,
-    /// Where its text is.
+    /// The file of its text.
     pub(super) file: String,
-    /// It stands before the element with this number in the order as written.
+    /// The index of the element after it, in the order as written.
     pub(super) at: usize,
     pub(super) mandatory: bool,
-    /// Each with what it does, seen from the caller.
+    /// Each policy with its effect, seen from the caller.
     pub(super) policies: Vec<(&'static str, String)>,
-    /// What computes its keys.
+    /// The handler that computes its keys.
     pub(super) keys: Option<Handler>,
     /// The stages that each try passes.
     pub(super) wraps: Vec<String>,
@@ -138,11 +137,11 @@ pub(super) struct Filter {
 
 /// An instance of an element.
 pub(super) struct Element {
-    /// Its number in the order as written, what computes keys of filters included.
+    /// Its index in the order as written. Elements that compute keys of filters count, too.
     pub(super) at: usize,
     pub(super) name: String,
     pub(super) element: String,
-    /// Where its text is.
+    /// The file of its text.
     pub(super) file: String,
     pub(super) mandatory: bool,
     pub(super) fail_open: bool,
@@ -154,12 +153,11 @@ pub(super) struct Element {
     pub(super) call_bytes: u64,
 }
 
-/// A handler.
 pub(super) struct Handler {
     pub(super) name: &'static str,
-    /// Operations at worst; those of EVERY are told together.
+    /// Worst-case operations; all EVERY handlers count as one.
     pub(super) ops: u64,
-    /// Nanoseconds for each 1024 bytes that its text functions are given, at worst.
+    /// Worst-case nanoseconds for each 1024 bytes of text arguments.
     pub(super) ns_per_kib: u64,
     pub(super) effects: Vec<Effect>,
 }
@@ -168,85 +166,84 @@ pub(super) struct Handler {
 pub(super) struct Effect {
     /// `reads`, `writes`, `may end`, ...
     pub(super) kind: &'static str,
-    /// What, in words.
+    /// The object, in words.
     pub(super) what: String,
-    /// On which lines.
+    /// The lines that cause it.
     pub(super) lines: SourceLines,
 }
 
-/// Two elements.
+/// A pair of elements.
 pub(super) struct Pair {
     pub(super) first: String,
     pub(super) second: String,
     /// At the chain's level.
     pub(super) may_swap: bool,
-    /// The words of the chain that let the second stand in front all the same.
+    /// The construct of the chain that permits the second in front.
     pub(super) licence: Option<LicensedBy>,
-    /// The strictest level at which they may.
+    /// The strictest level at which they may swap.
     pub(super) allowed_from: Option<Level>,
-    pub(super) clashes: Vec<ClashTold>,
+    pub(super) clashes: Vec<ClashReport>,
 }
 
-/// Why they may not.
-pub(super) struct ClashTold {
+/// Why they may not swap.
+pub(super) struct ClashReport {
     pub(super) clash: Clash,
     /// It matters at the chain's level.
     pub(super) is_blocking: bool,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ProgramLine>,
 }
 
 /// A line of a program.
-pub(super) struct Place {
-    /// The instance whose element it is a line of.
+pub(super) struct ProgramLine {
+    /// The instance whose element the line belongs to.
     pub(super) element: String,
-    /// Which of the clash's lines of this element it is.
+    /// The index of the line among the clash's lines of this element.
     pub(super) nth: usize,
     pub(super) file: String,
     pub(super) line: u32,
     pub(super) text: String,
 }
 
-/// A table.
-pub(super) struct TableTold {
+pub(super) struct TableReport {
     pub(super) name: String,
     pub(super) rows_max: u64,
     pub(super) bytes_max: u64,
-    /// How old rows get, by what the age counts from.
+    /// The maximum ages of rows, by their start.
     pub(super) ages: Vec<(&'static str, Interval)>,
     pub(super) realisation: &'static str,
-    /// By what it could be spread over nodes, if it could.
+    /// The key by which nodes could share it, if there is one.
     pub(super) shard_by: Option<String>,
     /// In words.
     pub(super) sharding: String,
-    /// What its rows are compiled to, for each way in which elements match them.
+    /// The compiled form of its rows, for each way in which elements match them.
     pub(super) matched: Vec<Description>,
 }
 
-/// How old rows of a table get, by what the age counts from.
+/// The maximum ages of a table's rows, by their start.
 fn ages(spec: &TableSpec) -> Vec<(&'static str, Interval)> {
     let since_use = if spec.ttl_on_access { "access" } else { "write" };
     let ages = [(since_use, spec.ttl), ("insert", spec.ttl_on_insert)];
     ages.into_iter().filter_map(|(since, ttl)| Some((since, ttl?))).collect()
 }
 
-/// Tells of a chain, an index into [`Network::chains`]; `counted` is what a node that runs it has counted.
+/// Builds the report of a chain, an index into [`Network::chains`]. `counted` are a running node's counters.
 ///
 /// # Errors
-/// What cannot be lowered.
+/// The chain cannot be lowered.
 pub(super) fn explain(
     network: &Network,
     index: usize,
     sources: &SourceMap,
-    counted: Counted<'_>,
+    counted: CountedElements<'_>,
 ) -> Result<Chain, Vec<Diagnostic>> {
-    // Locks are planned where there is more than one worker; what things cost is told for one, as `check` does.
+    // Locks are planned for more than one worker; costs are those of one, as in `check`.
     let program = lower_with_lines(network, index, &LowerOptions { workers: 2 }, sources)?;
     let alone = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources)?;
     let chain = &network.chains[index];
     let ordered = ordered(network, index, &alone, counted);
     let effects = &ordered.effects;
     let cost = cost(&alone);
-    let telling = Telling { network, chain, program: &program, sources, cost: &cost };
+    let builder = ReportBuilder { network, chain, program: &program, sources, cost: &cost };
     let (from, to) = network.ends(chain);
     Ok(Chain {
         name: chain.name.clone(),
@@ -254,43 +251,43 @@ pub(super) fn explain(
         to,
         methods: chain.method_set.to_string(),
         frames: program.frames.as_ref().map(frames),
-        branches: chain.branches.iter().map(|branch| telling.branch(branch)).collect(),
+        branches: chain.branches.iter().map(|branch| builder.branch(branch)).collect(),
         level: ordered.level,
-        plan: telling.plan(&ordered),
-        elements: telling.elements(effects),
-        filters: chain.filters.iter().map(|filter| telling.filter(filter, effects)).collect(),
+        plan: builder.plan(&ordered),
+        elements: builder.elements(effects),
+        filters: chain.filters.iter().map(|filter| builder.filter(filter, effects)).collect(),
         pairs: {
             let of_elements =
-                |pair: &&plan::Pair| telling.is_element(pair.first) && telling.is_element(pair.second);
-            ordered.pairs.iter().filter(of_elements).map(|pair| telling.pair(pair, &ordered)).collect()
+                |pair: &&plan::Pair| builder.is_element(pair.first) && builder.is_element(pair.second);
+            ordered.pairs.iter().filter(of_elements).map(|pair| builder.pair(pair, &ordered)).collect()
         },
-        tables: plan::tables(&program, effects).iter().map(|table| telling.table(table)).collect(),
-        request: telling.columns(&program.request, |method| method.input),
-        response: telling.columns(&program.response, |method| method.output),
-        parallel: telling.parallel(&ordered),
-        headers: telling.headers(&ordered),
+        tables: plan::tables(&program, effects).iter().map(|table| builder.table(table)).collect(),
+        request: builder.columns(&program.request, |method| method.input),
+        response: builder.columns(&program.response, |method| method.output),
+        parallel: builder.parallel(&ordered),
+        headers: builder.headers(&ordered),
     })
 }
 
-fn frames(frames: &Frames) -> FramesTold {
+fn frames(frames: &Frames) -> FramesReport {
     let mut layers: Vec<String> = frames.checks.iter().map(|check| check.protocol.clone()).collect();
     let mut seen = BTreeSet::new();
     layers.retain(|layer| seen.insert(layer.clone()));
-    FramesTold { layers, n_checks: frames.checks.len() }
+    FramesReport { layers, n_checks: frames.checks.len() }
 }
 
-struct Telling<'n> {
+struct ReportBuilder<'n> {
     network: &'n Network,
     chain: &'n hir::Chain,
     program: &'n ChainProgram,
     sources: &'n SourceMap,
-    /// At worst.
+    /// In the worst case.
     cost: &'n Cost,
 }
 
-impl Telling<'_> {
-    /// The stages in an order of the elements. Nothing moves across a filter, so each keeps its place; one with keys
-    /// has the name of the element that computes them.
+impl ReportBuilder<'_> {
+    /// The stages in an order of the elements. Nothing moves across a filter, so each keeps its position. A filter with
+    /// keys has the name of the element that computes them.
     fn names(&self, order: &[usize]) -> Vec<String> {
         let filters = |at: usize| {
             let here = self.chain.filters.iter().filter(move |filter| filter.at == at && !filter.has_keys);
@@ -311,7 +308,7 @@ impl Telling<'_> {
         (format!("{}.{edge}", from.name), stages.collect())
     }
 
-    /// Whether it is one that the program names, not what computes the keys of a filter.
+    /// Whether the program names the element. Elements that compute keys of filters are hidden.
     fn is_element(&self, at: usize) -> bool {
         self.chain.keys_of(at).is_none()
     }
@@ -337,7 +334,7 @@ impl Telling<'_> {
         }
     }
 
-    /// The keys that an element computes, as they are written; in parentheses if they are more than a name.
+    /// The keys that an element computes, as written; in parentheses if a key is more than a name.
     fn keys(&self, at: usize) -> Vec<String> {
         let element = &self.network.elements[self.chain.instances[at].element];
         let stmts = element.handlers.iter().flat_map(|handler| &handler.body);
@@ -346,8 +343,8 @@ impl Telling<'_> {
         stmts.map(|stmt| key(text(stmt.span))).collect()
     }
 
-    fn plan(&self, ordered: &Ordered) -> PlanTold {
-        let Ordered { plan, figures, level, crossings, .. } = ordered;
+    fn plan(&self, ordered: &PlannedChain) -> PlanReport {
+        let PlannedChain { plan, figures, level, crossings, .. } = ordered;
         let written: Vec<usize> = (0..plan.order.len()).collect();
         let rules = |licence: &Licence| {
             let is_pair = |pair: &&plan::Pair| (pair.first, pair.second) == (licence.behind, licence.front);
@@ -362,7 +359,7 @@ impl Telling<'_> {
             let field = self.program.request.inputs[usize::from(dead.input.0)].name.clone();
             (name(dead.element), field, name(dead.by))
         };
-        PlanTold {
+        PlanReport {
             dead: ordered.dead.iter().map(dead).collect(),
             written: self.names(&written),
             order: self.names(&plan.order),
@@ -385,7 +382,7 @@ impl Telling<'_> {
             licences: plan
                 .licences
                 .iter()
-                .map(|licence| LicenceTold {
+                .map(|licence| LicenceReport {
                     front: name(licence.front),
                     behind: name(licence.behind),
                     by: licence.by,
@@ -395,7 +392,7 @@ impl Telling<'_> {
         }
     }
 
-    /// What is taken of a direction, and of how many fields of the message there are.
+    /// The columns of a direction, and the number of fields of its message.
     fn columns(&self, direction: &Direction, message: fn(&hir::Method) -> usize) -> Columns {
         let is_field = |input: &&Input| input.place.path().is_some();
         let is_taken = |input: &&Input| !matches!(input.place, InputLocation::Key(_));
@@ -409,15 +406,15 @@ impl Telling<'_> {
         }
     }
 
-    fn parallel(&self, ordered: &Ordered) -> Parallel {
-        let Ordered { effects, pairs, figures, plan, level, .. } = ordered;
+    fn parallel(&self, ordered: &PlannedChain) -> Parallel {
+        let PlannedChain { effects, pairs, figures, plan, level, .. } = ordered;
         let overlaps = plan::overlaps(self.program, effects, pairs, *level, &plan.order);
         let steps = plan::steps(&overlaps, &plan.order);
         let of_elements =
             |overlap: &plan::Overlap| self.is_element(overlap.front) && self.is_element(overlap.behind);
         let (saves_ns, costs_ns) = plan::gain_ns(figures, &overlaps, &steps);
         let name = |at: usize| self.program.elements[at].name.clone();
-        let tell = |overlap: plan::Overlap| OverlapTold {
+        let report = |overlap: plan::Overlap| OverlapReport {
             front: name(overlap.front),
             behind: name(overlap.behind),
             verdict: overlap.verdict,
@@ -426,28 +423,29 @@ impl Telling<'_> {
             steps: self.steps(&steps),
             saves_ns,
             costs_ns,
-            pairs: overlaps.into_iter().filter(of_elements).map(tell).collect(),
+            pairs: overlaps.into_iter().filter(of_elements).map(report).collect(),
         }
     }
 
-    /// Steps by name. What a filter wraps waits for it, so each is a step of its own; one with keys already is.
+    /// The names of each step. Elements inside a filter wait for it, so each filter is its own step; one with keys
+    /// already is.
     fn steps(&self, steps: &[Vec<usize>]) -> Vec<Vec<String>> {
         let mut filters = self.chain.filters.iter().filter(|filter| !filter.has_keys).peekable();
-        let mut told: Vec<Vec<String>> = Vec::new();
+        let mut named: Vec<Vec<String>> = Vec::new();
         for step in steps {
             let first = step.iter().min().copied().unwrap_or_default();
             while let Some(filter) = filters.next_if(|filter| filter.at <= first) {
-                told.push(vec![filter.name.clone()]);
+                named.push(vec![filter.name.clone()]);
             }
-            told.push(step.iter().map(|at| self.program.elements[*at].name.clone()).collect());
+            named.push(step.iter().map(|at| self.program.elements[*at].name.clone()).collect());
         }
-        told.extend(filters.map(|filter| vec![filter.name.clone()]));
-        told
+        named.extend(filters.map(|filter| vec![filter.name.clone()]));
+        named
     }
 
-    fn headers(&self, ordered: &Ordered) -> Vec<HeaderTold> {
+    fn headers(&self, ordered: &PlannedChain) -> Vec<HeaderReport> {
         if self.program.frames.is_some() {
-            // Frames carry all that the stages beyond a cut read.
+            // Frames carry everything that later stages read.
             return Vec::new();
         }
         let order = &ordered.plan.order;
@@ -455,12 +453,12 @@ impl Telling<'_> {
             let name = self.program.request.inputs[usize::from(field.input.0)].name.clone();
             (name, field.bytes, field.is_text)
         };
-        let tell = |header: plan::Header| HeaderTold {
+        let report = |header: plan::Header| HeaderReport {
             before: order.get(header.at).map(|at| self.program.elements[*at].name.clone()),
             bytes: header.bytes(),
             fields: header.fields.iter().map(field).collect(),
         };
-        plan::headers(self.program, &ordered.effects, order).into_iter().map(tell).collect()
+        plan::headers(self.program, &ordered.effects, order).into_iter().map(report).collect()
     }
 
     fn elements(&self, effects: &ChainEffects) -> Vec<Element> {
@@ -495,7 +493,12 @@ impl Telling<'_> {
         let (ops, ns_per_kib) = (of(&cost.ops), of(&cost.ns_per_kib));
         let is_request = name == "open" || name == "request";
         let name = if name == "request" && self.program.frames.is_some() { "packet" } else { name };
-        Handler { name, ops, ns_per_kib, effects: Words { program: self.program, is_request }.of(effects) }
+        Handler {
+            name,
+            ops,
+            ns_per_kib,
+            effects: EffectNames { program: self.program, is_request }.of(effects),
+        }
     }
 
     /// The file that an instance's element is written in.
@@ -504,10 +507,10 @@ impl Telling<'_> {
         self.sources.file(element.span.file).name().to_owned()
     }
 
-    fn pair(&self, pair: &plan::Pair, ordered: &Ordered) -> Pair {
+    fn pair(&self, pair: &plan::Pair, ordered: &PlannedChain) -> Pair {
         let level = ordered.level;
         let name = |index: usize| self.program.elements[index].name.clone();
-        let tell = |clash: &Clash| ClashTold {
+        let report = |clash: &Clash| ClashReport {
             is_blocking: level <= clash.until,
             places: self.places(pair, clash),
             clash: clash.clone(),
@@ -518,17 +521,17 @@ impl Telling<'_> {
             may_swap: pair.may_swap(level),
             licence: pair.licence(&ordered.context),
             allowed_from: pair.allowed_from(),
-            clashes: pair.clashes.iter().map(tell).collect(),
+            clashes: pair.clashes.iter().map(report).collect(),
         }
     }
 
-    /// The lines that cause a clash; a chain's ORDER has none of its own.
-    fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<Place> {
+    /// The lines that cause a clash; ORDER of a chain has no lines of its own.
+    fn places(&self, pair: &plan::Pair, clash: &Clash) -> Vec<ProgramLine> {
         let of = |instance: usize, lines: &SourceLines| {
             let element = &self.network.elements[self.chain.instances[instance].element];
             let file = self.sources.file(element.span.file);
             let known: BTreeSet<u32> = lines.iter().copied().filter(|line| *line > 0).collect();
-            let place = |(nth, line): (usize, u32)| Place {
+            let place = |(nth, line): (usize, u32)| ProgramLine {
                 nth,
                 element: self.program.elements[instance].name.clone(),
                 file: file.name().to_owned(),
@@ -541,10 +544,10 @@ impl Telling<'_> {
         first.into_iter().chain(of(pair.second, &clash.second)).collect()
     }
 
-    fn table(&self, told: &plan::TableSharding) -> TableTold {
-        let decl = &self.program.tables[told.table];
+    fn table(&self, table: &plan::TableSharding) -> TableReport {
+        let decl = &self.program.tables[table.table];
         let owner = if decl.owner.is_empty() { String::new() } else { format!("{}.", decl.owner) };
-        TableTold {
+        TableReport {
             name: format!("{owner}{}", decl.spec.name),
             rows_max: decl.spec.max_rows,
             bytes_max: Table::memory_bytes_max_of(&decl.spec),
@@ -555,16 +558,16 @@ impl Telling<'_> {
                 Realisation::Locked => "locked",
                 Realisation::PerWorker => "per worker",
             },
-            shard_by: match &told.sharding {
+            shard_by: match &table.sharding {
                 plan::Sharding::By(key) => Some(key.clone()),
                 _ => None,
             },
-            sharding: sharding(self.program, &told.sharding),
-            matched: self.matched(told.table),
+            sharding: sharding(self.program, &table.sharding),
+            matched: self.matched(table.table),
         }
     }
 
-    /// The rows are those of the program: what cannot be made of them, a node that runs it tells.
+    /// Uses only rows of the program. A running node reports rows that cannot be compiled.
     fn matched(&self, table: usize) -> Vec<Description> {
         let is_of = |decl: &&MatchDecl| usize::from(decl.table.0) == table;
         let decls: Vec<MatchDecl> = self.program.matches.iter().filter(is_of).cloned().collect();

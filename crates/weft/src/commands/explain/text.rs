@@ -1,21 +1,22 @@
-//! The same for a person, at most 100 columns wide.
+//! The reports as text, at most 100 columns wide.
 
 use super::report::{
-    Chain, ClashTold, Element, Filter, Handler, HeaderTold, Pair, Parallel, Place, PlanTold, TableTold,
+    Chain, ClashReport, Element, Filter, Handler, HeaderReport, Pair, Parallel, PlanReport, ProgramLine,
+    TableReport,
 };
 use crate::commands::{count, grouped};
 use weft_lang::ast::Side;
 use weft_opt::effects::SourceLines;
 use weft_opt::plan::{Copied, ElementFigures, ID_BYTES, Level, LicensedBy, VERSION_BYTES};
 
-/// How wide a line may be.
+/// The maximum width of a line.
 const WIDTH: usize = 100;
-/// Behind the label of a line about the plan.
+/// The indentation after the label of a line about the plan.
 const INDENT: &str = "               ";
-/// Lines of each element that are shown for one clash.
+/// The maximum number of lines per element for one clash.
 const PLACES_MAX: usize = 2;
 
-/// A chain: its plan, and all that the plan follows from where that is asked for.
+/// The text of a chain: its plan, and with `is_full` everything that the plan follows from.
 pub(super) fn of(chain: &Chain, is_full: bool) -> String {
     let mut out = String::new();
     let (name, level) = (&chain.name, chain.level.name());
@@ -44,8 +45,8 @@ pub(super) fn of(chain: &Chain, is_full: bool) -> String {
     out
 }
 
-/// The order as written and as planned, and by which figures.
-fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
+/// The order as written and as planned, with its figures.
+fn plan(out: &mut String, plan: &PlanReport, is_on_frames: bool) {
     wrapped(out, "  as written   ", INDENT, &plan.written.join(" -> "));
     if plan.figures.is_empty() {
         // Filters alone cost no pass, and have no order to choose.
@@ -56,31 +57,31 @@ fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
     let was =
         if plan.order == plan.written { String::new() } else { format!(", was {}", ns(plan.written_ns)) };
     let unit = if is_on_frames { "ns/packet" } else { "ns/msg" };
-    let told = format!("{}   {source} {} {unit}{was}", plan.order.join(" -> "), ns(plan.planned_ns));
-    wrapped(out, "  as planned   ", INDENT, &told);
+    let line = format!("{}   {source} {} {unit}{was}", plan.order.join(" -> "), ns(plan.planned_ns));
+    wrapped(out, "  as planned   ", INDENT, &line);
     if let Some((order, other)) = &plan.not_taken {
-        let told = format!("{}   {} {unit}: too little to gain", order.join(" -> "), ns(*other));
-        wrapped(out, "  not taken    ", INDENT, &told);
+        let line = format!("{}   {} {unit}: too little to gain", order.join(" -> "), ns(*other));
+        wrapped(out, "  not taken    ", INDENT, &line);
     }
     if !plan.is_exact {
-        let told = match is_on_frames {
+        let line = match is_on_frames {
             true => "not at all: chains on frames run in the order in which they are written",
             false => "too many elements to look at every order: a better one may exist",
         };
-        wrapped(out, "  searched     ", INDENT, told);
+        wrapped(out, "  searched     ", INDENT, line);
     }
-    let figures: Vec<String> = plan.figures.iter().map(|(name, told)| figure(name, told)).collect();
+    let figures: Vec<String> = plan.figures.iter().map(|(name, figures)| figure(name, figures)).collect();
     wrapped(out, "  by           ", INDENT, &figures.join(", "));
     for (element, field, by) in &plan.dead {
-        let told = format!("{element} sets {field}, which {by} sets anew before anybody looks: left out");
-        wrapped(out, "  for nothing  ", INDENT, &told);
+        let line = format!("{element} sets {field}, which {by} sets anew before anybody looks: left out");
+        wrapped(out, "  for nothing  ", INDENT, &line);
     }
     for (first, second, others) in &plan.crossings {
-        let told = format!(
+        let line = format!(
             "{} may cross {first} and {second} as one (swap.7): they take each other back",
             others.join(", ")
         );
-        wrapped(out, "  inverse      ", INDENT, &told);
+        wrapped(out, "  inverse      ", INDENT, &line);
     }
     for licence in &plan.licences {
         let rules: Vec<String> = licence.rules.iter().map(ToString::to_string).collect();
@@ -88,38 +89,38 @@ fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
             LicensedBy::Braces => "the braces that hold both".to_owned(),
             LicensedBy::Priority => format!("PRIORITY {} > {}", licence.front, licence.behind),
         };
-        let told = format!(
+        let line = format!(
             "{} before {} by {words}, against {}: calls may see the difference",
             licence.front,
             licence.behind,
             rules.join(", ")
         );
-        wrapped(out, "  licensed     ", INDENT, &told);
+        wrapped(out, "  licensed     ", INDENT, &line);
     }
     out.push('\n');
 }
 
-/// What an element is taken to cost and to end; figures that were not measured are marked.
-fn figure(name: &str, told: &ElementFigures) -> String {
+/// The assumed cost and ends of an element; marks figures that were not measured.
+fn figure(name: &str, figures: &ElementFigures) -> String {
     let guess = |is_measured: bool| if is_measured { "" } else { "~" };
-    let ns = grouped(told.ns.round() as u64);
-    let mut text = format!("{name} {}{ns} ns", guess(told.is_timed));
-    if told.ends > 0.0 {
-        text += &format!(" ending {}{:.0} %", guess(told.is_counted), 100.0 * told.ends);
+    let ns = grouped(figures.ns.round() as u64);
+    let mut text = format!("{name} {}{ns} ns", guess(figures.is_timed));
+    if figures.ends > 0.0 {
+        text += &format!(" ending {}{:.0} %", guess(figures.is_counted), 100.0 * figures.ends);
     }
     text
 }
 
-/// Elements, and filters where they stand.
+/// Elements and filters, in their order.
 fn stages(out: &mut String, chain: &Chain) {
     let mut filters = chain.filters.iter().peekable();
-    for told in &chain.elements {
-        while let Some(before) = filters.next_if(|filter| filter.at <= told.at) {
+    for stage in &chain.elements {
+        while let Some(before) = filters.next_if(|filter| filter.at <= stage.at) {
             filter(out, before);
         }
-        element(out, told);
+        element(out, stage);
     }
-    filters.for_each(|told| filter(out, told));
+    filters.for_each(|stage| filter(out, stage));
 }
 
 fn filter(out: &mut String, filter: &Filter) {
@@ -146,8 +147,8 @@ fn filter(out: &mut String, filter: &Filter) {
     };
     wrapped(out, "  wraps       ", &indent, &wraps);
     if let Some(keys) = &filter.keys {
-        let told = format!("operations: {} in {}", grouped(keys.ops), keys.name);
-        wrapped(out, "  at most     ", &indent, &told);
+        let line = format!("operations: {} in {}", grouped(keys.ops), keys.name);
+        wrapped(out, "  at most     ", &indent, &line);
     }
     out.push('\n');
 }
@@ -159,7 +160,7 @@ fn element(out: &mut String, element: &Element) {
     }
     let sides = [(Side::Client, "AT CLIENT"), (Side::Server, "AT SERVER")];
     let sides = sides.map(|(side, word)| (element.side == Some(side), word));
-    // Nothing of this version runs in the application's process, and what is mandatory never will.
+    // Nothing of this version runs in the application's process, and mandatory elements never will.
     let flags =
         [(element.mandatory, "MANDATORY"), (element.fail_open, "FAIL OPEN"), (element.per_try, "PER TRY")];
     for (is, word) in sides.into_iter().chain(flags) {
@@ -168,19 +169,19 @@ fn element(out: &mut String, element: &Element) {
         }
     }
     wrapped(out, "", "    ", &format!("{head}   {}", element.file));
-    element.handlers.iter().for_each(|told| handler(out, told));
+    element.handlers.iter().for_each(|one| handler(out, one));
     wrapped(out, "  at most   ", "            ", &costs(element));
     out.push('\n');
 }
 
-/// What an element costs at worst.
+/// The worst-case cost of an element.
 fn costs(element: &Element) -> String {
-    let mut told: Vec<String> = Vec::new();
+    let mut counts: Vec<String> = Vec::new();
     for handler in element.handlers.iter().filter(|handler| handler.ops > 0) {
-        told.push(format!("{} in {}", grouped(handler.ops), handler.name));
+        counts.push(format!("{} in {}", grouped(handler.ops), handler.name));
     }
-    told.dedup();
-    let mut text = format!("operations: {}", told.join(", "));
+    counts.dedup();
+    let mut text = format!("operations: {}", counts.join(", "));
     for handler in element.handlers.iter().filter(|handler| handler.ns_per_kib > 0) {
         let us = handler.ns_per_kib as f64 / 1e3;
         text += &format!("; {us:.1} us for each KiB of values in {}", handler.name);
@@ -223,7 +224,7 @@ fn pairs(out: &mut String, chain: &Chain) {
     );
     let names = chain.pairs.iter().map(|pair| format!("{}, {}", pair.first, pair.second));
     let width = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    chain.pairs.iter().for_each(|told| pair(out, told, width));
+    chain.pairs.iter().for_each(|report| pair(out, report, width));
     out.push('\n');
 }
 
@@ -233,11 +234,11 @@ fn pair(out: &mut String, pair: &Pair, width: usize) {
     let indent = " ".repeat(first.chars().count());
     wrapped(out, &first, &indent, &verdict(pair));
     let mut seen: Vec<&str> = Vec::new();
-    for told in pair.clashes.iter().filter(|told| told.is_blocking) {
-        // The same reason in another direction adds nothing.
-        if !seen.contains(&&*told.clash.why) {
-            seen.push(&told.clash.why);
-            clash(out, told);
+    for report in pair.clashes.iter().filter(|report| report.is_blocking) {
+        // The same reason for another direction adds nothing.
+        if !seen.contains(&&*report.clash.why) {
+            seen.push(&report.clash.why);
+            clash(out, report);
         }
     }
 }
@@ -247,7 +248,7 @@ fn verdict(pair: &Pair) -> String {
         (true, None | Some(Level::Strict)) => "yes".to_owned(),
         (true, Some(_)) => {
             let mut rules: Vec<String> =
-                pair.clashes.iter().map(|told| told.clash.rule.to_string()).collect();
+                pair.clashes.iter().map(|report| report.clash.rule.to_string()).collect();
             rules.dedup();
             format!("yes; at strict no: {}", rules.join(", "))
         }
@@ -264,29 +265,29 @@ fn licensed(pair: &Pair) -> String {
     }
 }
 
-fn clash(out: &mut String, told: &ClashTold) {
-    let rule = told.clash.rule;
+fn clash(out: &mut String, report: &ClashReport) {
+    let rule = report.clash.rule;
     let first = format!("    {:<8} {:<9} ", rule.to_string(), rule.name());
-    wrapped(out, &first, &" ".repeat(23), &told.clash.why);
-    let shown: Vec<&Place> = told.places.iter().filter(|place| place.nth < PLACES_MAX).collect();
+    wrapped(out, &first, &" ".repeat(23), &report.clash.why);
+    let shown: Vec<&ProgramLine> = report.places.iter().filter(|place| place.nth < PLACES_MAX).collect();
     let width = shown.iter().map(|place| label(place).chars().count()).max().unwrap_or(0);
     for place in &shown {
         let line = format!("             {:<width$} | {}", label(place), place.text);
         out.push_str(&cut(&line));
         out.push('\n');
     }
-    let more = told.places.len() - shown.len();
+    let more = report.places.len() - shown.len();
     if more > 0 {
         out.push_str(&format!("             and {} more\n", count(more as u64, "line")));
     }
 }
 
-/// The file of an element was named before.
-fn label(place: &Place) -> String {
+/// The file of an element is printed before.
+fn label(place: &ProgramLine) -> String {
     format!("{}:{}", place.element, place.line)
 }
 
-fn tables(out: &mut String, tables: &[TableTold]) {
+fn tables(out: &mut String, tables: &[TableReport]) {
     for table in tables {
         let size = format!("{} rows, {} at most", grouped(table.rows_max), bytes(table.bytes_max));
         let first = format!("table {}   ", table.name);
@@ -299,17 +300,17 @@ fn tables(out: &mut String, tables: &[TableTold]) {
         wrapped(out, &first, "    ", &format!("{}, {size}{ages}; {}", table.realisation, table.sharding));
         for built in &table.matched {
             let size = format!("{} rows in {}", grouped(built.rules as u64), bytes(built.bytes as u64));
-            let told = format!("{size}, {}; a look reads {:.1} places", built.kind, built.touches);
-            wrapped(out, "    matched   ", "        ", &told);
+            let line = format!("{size}, {}; a look reads {:.1} places", built.kind, built.touches);
+            wrapped(out, "    matched   ", "        ", &line);
         }
     }
 }
 
 fn columns(out: &mut String, chain: &Chain) {
     if let Some(frames) = &chain.frames {
-        let told =
+        let line =
             format!("{}; {} rules that make a frame malformed", frames.layers.join(", "), frames.n_checks);
-        wrapped(out, "layers looked at   ", "    ", &told);
+        wrapped(out, "layers looked at   ", "    ", &line);
     }
     let message = if chain.frames.is_some() { "frame" } else { "request" };
     for (name, columns) in [(message, &chain.request), ("response", &chain.response)] {
@@ -322,7 +323,7 @@ fn columns(out: &mut String, chain: &Chain) {
     }
 }
 
-/// What could run side by side, and why it does not.
+/// The possible parallel execution, and the reason against it.
 fn parallel(out: &mut String, parallel: &Parallel) {
     if parallel.pairs.is_empty() {
         return;
@@ -333,14 +334,14 @@ fn parallel(out: &mut String, parallel: &Parallel) {
     if parallel.steps.iter().all(|step| step.len() == 1) {
         wrapped(out, "side by side   ", "    ", "nothing: each element waits for the one in front of it");
     } else {
-        let told = format!(
+        let line = format!(
             "{}   not done: one worker runs a call to its end; on more it would save {:.0} ns at most, and take {:.0} \
              ns to hand over, copy and merge",
             steps.join(" -> "),
             parallel.saves_ns,
             parallel.costs_ns
         );
-        wrapped(out, "side by side   ", "    ", &told);
+        wrapped(out, "side by side   ", "    ", &line);
     }
     for pair in &parallel.pairs {
         let Ok(how) = &pair.verdict else { continue };
@@ -358,10 +359,10 @@ fn parallel(out: &mut String, parallel: &Parallel) {
     }
 }
 
-/// What would travel in front of a message at each cut.
+/// The header in front of a message at each cut.
 fn headers(out: &mut String, chain: &Chain) {
     let is_stage = |name: &String| chain.plan.order.contains(name);
-    let label = |header: &HeaderTold| match &header.before {
+    let label = |header: &HeaderReport| match &header.before {
         Some(element) => format!("header to {element}"),
         None if is_stage(&chain.to) => format!("header to cluster {}", chain.to),
         None => format!("header to {}", chain.to),
@@ -390,7 +391,7 @@ fn bytes(n: u64) -> String {
     }
 }
 
-/// Words in lines no wider than [`WIDTH`]: the first begins with `first`, the others with `indent`.
+/// Wraps words into lines no wider than [`WIDTH`]: the first starts with `first`, the others with `indent`.
 fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
     let mut line = first.to_owned();
     let (mut is_begun, mut is_broken) = (false, false);
@@ -402,7 +403,7 @@ fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
             indent.clone_into(&mut line);
             is_broken = true;
         }
-        // More than one space between two words is none where the line is broken.
+        // Several spaces between words vanish at a line break.
         is_broken &= word.trim().is_empty();
         if !is_broken {
             line.push_str(word);
@@ -413,7 +414,7 @@ fn wrapped(out: &mut String, first: &str, indent: &str, text: &str) {
     out.push('\n');
 }
 
-/// A line that is no wider than [`WIDTH`].
+/// Truncates a line to [`WIDTH`].
 fn cut(line: &str) -> String {
     if line.chars().count() <= WIDTH {
         return line.to_owned();
@@ -425,9 +426,9 @@ fn cut(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whoever reads it in a terminal must not see lines broken in the middle of a word.
+    /// A terminal would break lines in the middle of a word.
     #[test]
-    fn lines_are_no_wider_than_they_may_be() {
+    fn lines_fit_the_width() {
         let mut out = String::new();
         wrapped(&mut out, "  reads   ", "          ", &"column, ".repeat(40));
         wrapped(&mut out, "  reads   ", "          ", &"x".repeat(300));

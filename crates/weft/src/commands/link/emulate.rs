@@ -1,14 +1,14 @@
-//! `weft link emulate`: a command behind a link.
+//! `weft link emulate`: runs a command behind an emulated link.
 
 use super::report::{FarEnd, Report};
-use super::spec::{self, DOWN, INSIDE, OUTSIDE, UP, Way};
-use super::world::{Ends, World};
+use super::spec::{self, DOWN, INSIDE, LinkDirection, OUTSIDE, UP};
+use super::world::{EndAddresses, World};
 use crate::cli::{BackendName, EmulateArgs};
 use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
-use crate::recording_file::{self, Ran};
+use crate::recording_file::{self, LinkSetup};
 use crate::running::{backend, node_fault};
-use crate::signals::{self, pass, pass_to_group};
+use crate::signals::{self, forward, forward_to_group};
 use crate::stderr;
 use crate::stdout;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -26,23 +26,23 @@ use weft_io::descriptors::Descriptors;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
 
-/// The variables that tell the command the addresses of the world.
+/// Environment variables with the addresses of the world, for the command.
 const WORLD: &str = "WEFT_WORLD";
 const WORLD_V6: &str = "WEFT_WORLD6";
-/// How often it is looked whether the command has ended.
+/// The interval between looks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
-    let (up, down) = Way::both(args)?;
+    let (up, down) = LinkDirection::both(args)?;
     let (checked, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
     let world = World::make()?;
-    let asked = signals::to_pass_on()?;
+    let asked = signals::forwarded_signals()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
     let mut node = start(&checked, ports, &up, &down, args)?;
-    say(&world, ends, &up, &down);
+    print_addresses(&world, ends, &up, &down);
     let begun = Instant::now();
-    let mut far = args.far.as_deref().map(Far::start).transpose()?;
+    let mut far = args.far.as_deref().map(FarProcess::start).transpose()?;
     let guard = world.inside.run(Guard::start).map_err(Fault::environment)??;
     let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
     let status = status.and_then(|child| wait(child, far.as_mut(), &asked, &mut node))?;
@@ -53,10 +53,16 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let stats = node.stats().map_err(|error| node_fault(&error))?;
     if let Some(file) = &args.record {
         let mut text = String::new();
-        for (name, way) in [(UP, &up), (DOWN, &down)] {
+        for (name, direction) in [(UP, &up), (DOWN, &down)] {
             let recorder = node.take_recording(name).map_err(|error| node_fault(&error))?;
             let recorder = recorder.expect("its plan has it recorded");
-            let ran = Ran { link: name, rate: way.bits_per_s(), calls: None, program: &program, queue: None };
+            let ran = LinkSetup {
+                link: name,
+                rate: direction.bits_per_s(),
+                calls: None,
+                program: &program,
+                queue: None,
+            };
             text.push_str(&recording_file::text(&ran, &recorder));
         }
         recording_file::write(file, &text)?;
@@ -71,23 +77,23 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     }
     match status_of(status) {
         0 => Ok(()),
-        status => Err(Fault::Passed(status)),
+        status => Err(Fault::ChildStatus(status)),
     }
 }
 
-/// Has the packets go both ways.
+/// Starts to forward packets in both directions.
 fn start(
     checked: &Checked,
     ports: [OpenPort; 2],
-    up: &Way,
-    down: &Way,
+    up: &LinkDirection,
+    down: &LinkDirection,
     args: &EmulateArgs,
 ) -> Result<Node, Fault> {
-    let network = checked.network.as_ref().expect("what is not right was told");
+    let network = checked.network.as_ref().expect("a program with errors was reported");
     let compiler = Compiler::new(backend(BackendName::Jit)?, 1, HashKey::from_seed(args.seed));
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
         stderr::diagnostics(&diagnostics, &checked.sources);
-        Fault::Told
+        Fault::Reported
     })?;
     let packets = compiled.packets.expect("the program has ports");
     let mut links = packets.links.clone();
@@ -112,19 +118,19 @@ fn start(
     Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))
 }
 
-fn say(world: &World, ends: Ends, up: &Way, down: &Way) {
+fn print_addresses(world: &World, ends: EndAddresses, up: &LinkDirection, down: &LinkDirection) {
     let there = if world.is_own { " (a namespace, as you are not root: see --far)" } else { "" };
     let [outside, inside] =
         ends.v6.map_or([String::new(), String::new()], |v6| v6.map(|address| format!(" and {address}")));
-    let Ends { outside: world, inside: command, .. } = ends;
+    let EndAddresses { outside: world, inside: command, .. } = ends;
     stderr::line(format_args!(
         "link: the world is {world}{outside}{there}, the command is {command}{inside}"
     ));
-    stderr::line(format_args!("  up    {}\n  down  {}", up.told(), down.told()));
+    stderr::line(format_args!("  up    {}\n  down  {}", up.summary(), down.summary()));
 }
 
-/// Starts the command in the namespace that the thread is in.
-fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
+/// Starts the command in the current network namespace.
+fn spawn(command: &[OsString], ends: EndAddresses) -> Result<Child, Fault> {
     let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let (program, arguments) = match command.split_first() {
         Some((program, arguments)) => (program.clone(), arguments),
@@ -139,46 +145,46 @@ fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
     child.map_err(|error| Fault::Input(format!("{}: {error}", program.display())))
 }
 
-/// Waits for the command, to which signals to us are passed on, with an eye on what runs at the other end.
+/// Waits for the command, and forwards our signals to it. Also watches the process at the far end.
 fn wait(
     mut child: Child,
-    mut far: Option<&mut Far>,
+    mut far: Option<&mut FarProcess>,
     asked: &Receiver<Signal>,
     node: &mut Node,
 ) -> Result<ExitStatus, Fault> {
     loop {
-        // The far end first: if both have ended since the last look, it did so of itself.
+        // The far end first: if both have ended since the last look, it ended on its own.
         if let Some(far) = &mut far {
-            far.look();
+            far.poll_exit();
         }
         if let Some(status) = child.try_wait().map_err(Fault::environment)? {
             return Ok(status);
         }
         if let Ok(signal) = asked.recv_timeout(LOOK_EVERY) {
-            pass(&child, signal);
+            forward(&child, signal);
         }
         if !node.is_alive() {
-            pass(&child, Signal::TERM);
+            forward(&child, Signal::TERM);
             let why = node.take_port_error().map_or("the link has failed".to_owned(), |why| why.to_string());
             return Err(Fault::environment(why));
         }
     }
 }
 
-/// As shells give it: 128 and the signal, if one ended it.
+/// The exit status as shells give it: 128 plus the signal, if one ended the process.
 fn status_of(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// What ends all that runs behind the link, with this value: also if this process is killed, and what the command has
-/// started and left behind.
+/// Ends all processes behind the link when this value is dropped, and also if this process is killed. Includes
+/// processes that the command left behind.
 struct Guard(Child);
 
 impl Guard {
-    /// At the end of the input, which comes when this process is no more, whatever has ended it, all processes in the
-    /// network namespace are asked to end, and killed if they have not within a second. The command's own parts find
-    /// each other by the namespace alone: they may have made groups and sessions of their own.
+    /// Waits for the end of its input, which comes when this process is gone for any reason. Then terminates all
+    /// processes in the network namespace, and kills those that are left after a second. It finds them by the namespace
+    /// alone: they may be in groups and sessions of their own.
     const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM
 read -r _
 end() {
@@ -196,7 +202,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 done
 end KILL"#;
 
-    /// Of the namespace that the thread is in.
+    /// Starts the guard in the current network namespace.
     fn start() -> Result<Self, Fault> {
         let mut shell = Command::new("sh");
         shell.args(["-c", Self::SCRIPT]).process_group(0);
@@ -208,22 +214,22 @@ end KILL"#;
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It cannot fail: it is our child, and was not waited for.
+        // It cannot fail: it is our child, and has not been waited for.
         let _ = self.0.wait();
     }
 }
 
-/// What runs at the other end; it ends with this value.
-struct Far {
+/// The process at the far end; dropping this value ends it.
+struct FarProcess {
     shell: Child,
     begun: Instant,
-    /// How it has ended of itself, and when, if it has.
+    /// How and when it ended on its own, if it did.
     ended: Option<FarEnd>,
 }
 
-impl Far {
-    /// What runs `$0` and ends it, with all that it has started, at the end of the input: that comes when this process
-    /// is no more, whatever has ended it.
+impl FarProcess {
+    /// Runs `$0`, and ends it with all processes that it has started, at the end of the input: that comes when this
+    /// process is gone for any reason.
     const SCRIPT: &str = r#"exec 3<&0 </dev/null
 { read -r _ <&3; kill -s KILL 0; } &
 exec 3<&-
@@ -236,8 +242,8 @@ exec sh -c "$0""#;
         Ok(Self { shell, begun: Instant::now(), ended: None })
     }
 
-    /// Notes whether it has ended. It stays a child that was not waited for, so that its group keeps its number.
-    fn look(&mut self) {
+    /// Notes whether it has ended. Leaves it as a zombie, so that its group keeps its number.
+    fn poll_exit(&mut self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if self.ended.is_none()
             && let Ok(Some(found)) = waitid(WaitId::Pid(Pid::from_child(&self.shell)), options)
@@ -248,10 +254,10 @@ exec sh -c "$0""#;
     }
 }
 
-impl Drop for Far {
+impl Drop for FarProcess {
     fn drop(&mut self) {
-        pass_to_group(&self.shell, Signal::TERM);
-        // It cannot fail: it is our child, and was not waited for.
+        forward_to_group(&self.shell, Signal::TERM);
+        // It cannot fail: it is our child, and has not been waited for.
         let _ = self.shell.wait();
     }
 }

@@ -1,7 +1,9 @@
-//! `weft link explain`: which line dropped a packet, and with what values.
+//! `weft link explain`: shows the line that dropped a packet, and the values it decided by.
 
-use super::history::{End, Full, Link, Passed, Ran, level_name, line_text, verdict, way_words};
-use super::show::{open, seconds, told_cut, told_ms};
+use super::history::{
+    HandlerRun, Link, Occupancy, PacketEnd, PacketHistory, level_name, line_text, path_words, verdict,
+};
+use super::show::{cut_text, ms_text, open, seconds};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
@@ -15,12 +17,12 @@ use weft_engine::queue::DropCause;
 use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
-/// Drops that are listed; a recording may have a million.
+/// The maximum number of listed drops; a recording may have a million.
 const LISTED_MAX: usize = 40;
-/// Times that a packet was looked at that are told, the last ones.
-const RUNS_TOLD: usize = 3;
+/// The number of handler runs to show for a packet; the last ones count.
+const RUNS_SHOWN: usize = 3;
 
-/// Fields of packets that are told where the program asks for them.
+/// Fields of packets, shown if the program reads them.
 const FIELDS: [(Field, QueueType); 6] = [
     (Field::NetLen, QueueType::Size),
     (Field::Dscp, QueueType::Number),
@@ -30,11 +32,11 @@ const FIELDS: [(Field, QueueType); 6] = [
     (Field::Deadline, QueueType::Timestamp),
 ];
 
-/// Hashes that are told where a handler asks for them.
+/// Hashes, shown if a handler reads them.
 const HASHES: [(Field, &str); 3] = [(Field::Flow, "p.flow"), (Field::Src, "p.src"), (Field::Dst, "p.dst")];
 
-/// A value that a handler saw: its name, before and after, and the text of both.
-struct Told {
+/// A value that a handler saw: its name, and its text before and after.
+struct ValueChange {
     name: String,
     before: String,
     after: String,
@@ -65,7 +67,7 @@ pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
 fn listed(link: &Link) -> String {
     use Align::{Left, Right};
     let (unit, program) = (link.head().unit(), &link.program);
-    // All calls are as long, and each came to a worker.
+    // All calls have the same length, but different workers.
     let kind = if link.head().calls.is_some() { ("worker", Left) } else { ("bytes", Right) };
     let columns = [
         (unit, Right),
@@ -79,13 +81,13 @@ fn listed(link: &Link) -> String {
     ];
     let mut table = Table::new(&columns);
     for (number, packet) in link.history.dropped().take(LISTED_MAX) {
-        let End::Dropped { level, line, .. } = packet.end else { continue };
+        let PacketEnd::Dropped { level, line, .. } = packet.end else { continue };
         table.row(vec![
             number.to_string(),
             link.worker(packet).map_or_else(|| packet.len.to_string(), worker_name),
             format!("{:08x}", packet.flow),
             format!("{:.6} s", signed_seconds(packet.came_ns)),
-            told_ms(packet.waited().map_or(0, |(ns, _)| ns)),
+            ms_text(packet.waited().map_or(0, |(ns, _)| ns)),
             level_name(&program.queue, level).to_owned(),
             line.to_string(),
             line_text(program, level, line),
@@ -97,7 +99,7 @@ fn listed(link: &Link) -> String {
         link.head().link,
         grouped(n as u64),
         count(link.history.packets.len() as u64, unit),
-        told_cut(link),
+        cut_text(link),
         table.render()
     );
     if n > LISTED_MAX {
@@ -106,17 +108,17 @@ fn listed(link: &Link) -> String {
     out
 }
 
-/// The thread of a worker that has calls.
+/// The name of a worker's thread for calls.
 fn worker_name(worker: u16) -> String {
     format!("weft-{worker}")
 }
 
 fn listed_data(link: &Link) -> Value {
-    // It is a list of drops, which has no place for it.
+    // The output is a list of drops, without a place for the note.
     if link.ends_in().is_some() {
-        stderr::line(format_args!("link {}{}", link.head().link, told_cut(link)));
+        stderr::line(format_args!("link {}{}", link.head().link, cut_text(link)));
     }
-    let one = |(number, packet): (u64, &Passed)| {
+    let one = |(number, packet): (u64, &PacketHistory)| {
         let mut one = fate(link, packet);
         one[link.head().unit()] = number.into();
         one
@@ -124,12 +126,12 @@ fn listed_data(link: &Link) -> Value {
     link.history.dropped().map(one).collect()
 }
 
-fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
+fn text(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory)) -> String {
     let program = &link.program;
     let came = match u64::try_from(packet.came_ns) {
         Ok(came_ns) => format!("came after {:.6} s", seconds(came_ns)),
         Err(_) => {
-            format!("had waited for {} when the recording began", told_ms(packet.came_ns.unsigned_abs()))
+            format!("had waited for {} when the recording began", ms_text(packet.came_ns.unsigned_abs()))
         }
     };
     let behind = count(packet.before.0, link.head().unit());
@@ -143,23 +145,23 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
         link.head().link,
         packet.flow,
     );
-    let waited = packet.waited().map_or(String::new(), |(ns, _)| told_ms(ns));
+    let waited = packet.waited().map_or(String::new(), |(ns, _)| ms_text(ns));
     let _ = match packet.end {
-        End::Waits => writeln!(out, "  was waiting when the recording ended{}", told_cut(link)),
-        End::Sent { .. } if link.head().calls.is_some() => writeln!(out, "  went on after {waited}"),
-        End::Sent { is_marked, way, .. } => {
+        PacketEnd::Waits => writeln!(out, "  was waiting when the recording ended{}", cut_text(link)),
+        PacketEnd::Sent { .. } if link.head().calls.is_some() => writeln!(out, "  went on after {waited}"),
+        PacketEnd::Sent { is_marked, events, .. } => {
             let sent = if is_marked { "sent, marked," } else { "sent" };
-            let behind = match way.is_plain() {
+            let behind = match events.is_plain() {
                 true => String::new(),
-                false => format!(", and then {} on the way", way_words(way).join(", ")),
+                false => format!(", and then {} on the way", path_words(events).join(", ")),
             };
             writeln!(out, "  was {sent} after {waited}{behind}")
         }
-        End::Left { .. } => writeln!(
+        PacketEnd::Withdrawn { .. } => writeln!(
             out,
             "  left after {waited}, before its turn: its client did, or its deadline had passed"
         ),
-        End::Dropped { level, line, why, full, .. } => {
+        PacketEnd::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
             if why == DropCause::Overflow {
@@ -168,7 +170,7 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
             writeln!(out, "    {line} | {}", line_text(program, level, line))
         }
     };
-    for ran in &runs[runs.len().saturating_sub(RUNS_TOLD)..] {
+    for ran in &runs[runs.len().saturating_sub(RUNS_SHOWN)..] {
         let (verdict, line) = verdict(ran.end);
         let now = ran.before.event[usize::from(word::NOW)].saturating_sub(link.begun_ns());
         let name = level_name(&program.queue, ran.level as u8);
@@ -190,12 +192,12 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
     out
 }
 
-fn data(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> Value {
+fn data(link: &Link, runs: &[HandlerRun], (number, packet): (u64, &PacketHistory)) -> Value {
     let program = &link.program;
     let runs = runs.iter().map(|ran| {
         let (verdict, line) = verdict(ran.end);
         let values = values(link, ran);
-        let of = |value: fn(&Told) -> &String| {
+        let of = |value: fn(&ValueChange) -> &String| {
             let pairs = values.iter().map(|one| (one.name.clone(), Value::from(value(one).as_str())));
             pairs.collect::<serde_json::Map<_, _>>()
         };
@@ -208,23 +210,23 @@ fn data(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> Value {
             "after": of(|one| &one.after),
         })
     });
-    let mut told = fate(link, packet);
-    told["link"] = link.head().link.as_str().into();
-    told[link.head().unit()] = number.into();
-    told["is_cut"] = link.ends_in().is_some().into();
-    told["ended_early"] = json!(link.ended_early());
-    told["runs"] = runs.collect();
-    told
+    let mut data = fate(link, packet);
+    data["link"] = link.head().link.as_str().into();
+    data[link.head().unit()] = number.into();
+    data["is_cut"] = link.ends_in().is_some().into();
+    data["ended_early"] = json!(link.ended_early());
+    data["runs"] = runs.collect();
+    data
 }
 
-fn fate(link: &Link, packet: &Passed) -> Value {
+fn fate(link: &Link, packet: &PacketHistory) -> Value {
     let program = &link.program;
     let (end, by) = match packet.end {
-        End::Waits => ("waits", Value::Null),
-        End::Sent { is_marked: true, .. } => ("marked", Value::Null),
-        End::Sent { .. } => ("sent", Value::Null),
-        End::Left { .. } => ("left", Value::Null),
-        End::Dropped { level, line, why, full, .. } => {
+        PacketEnd::Waits => ("waits", Value::Null),
+        PacketEnd::Sent { is_marked: true, .. } => ("marked", Value::Null),
+        PacketEnd::Sent { .. } => ("sent", Value::Null),
+        PacketEnd::Withdrawn { .. } => ("left", Value::Null),
+        PacketEnd::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let text = line_text(program, level, line);
             let mut by = json!({ "queue": name, "line": line, "text": text, "why": reason(why) });
@@ -238,42 +240,42 @@ fn fate(link: &Link, packet: &Passed) -> Value {
             ("dropped", by)
         }
     };
-    let mut told = json!({
+    let mut data = json!({
         "flow": packet.flow,
         "came_ns": packet.came_ns,
         "waited_ns": packet.waited().map(|(ns, _)| ns),
         "end": end,
         "by": by,
     });
-    if let End::Sent { way, .. } = packet.end
-        && !way.is_plain()
+    if let PacketEnd::Sent { events, .. } = packet.end
+        && !events.is_plain()
     {
-        told["way"] = way_words(way).into();
+        data["way"] = path_words(events).into();
     }
     let (n, bytes) = packet.before;
     match link.worker(packet) {
         Some(worker) => {
-            told["worker"] = worker.into();
-            told["calls_before"] = n.into();
+            data["worker"] = worker.into();
+            data["calls_before"] = n.into();
         }
         None => {
-            told["bytes"] = packet.len.into();
-            told["packets_before"] = n.into();
-            told["bytes_before"] = bytes.into();
+            data["bytes"] = packet.len.into();
+            data["packets_before"] = n.into();
+            data["bytes_before"] = bytes.into();
         }
     }
-    told
+    data
 }
 
-/// How full the queue was when it made room for a packet, and what its limit is.
-fn fullness(link: &Link, packet: &Passed, level: u8, full: Full) -> String {
+/// The fill level of the queue when it made room for a packet, and its limit.
+fn fullness(link: &Link, packet: &PacketHistory, level: u8, full: Occupancy) -> String {
     let unit = link.head().unit();
     let is_of_calls = link.head().calls.is_some();
     let amount = |n: u64, bytes: u64| match is_of_calls {
         true => count(n, unit),
         false => format!("{} and {} bytes", count(n, unit), grouped(bytes)),
     };
-    let when = match link.made_room_for(packet, &full) {
+    let when = match link.displaced_by(packet, &full) {
         Some(other) => format!("when {unit} {other} came"),
         None => "when it came".to_owned(),
     };
@@ -299,17 +301,20 @@ fn signed_seconds(ns: i64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// What a handler could see, in the words of the language.
-fn values(link: &Link, ran: &Ran) -> Vec<Told> {
+/// The values that a handler could read, in the words of the language.
+fn values(link: &Link, ran: &HandlerRun) -> Vec<ValueChange> {
     let (program, begun_ns) = (&link.program, link.begun_ns());
     let (before, after) = (&ran.before, &ran.after);
     let word = |words: &[u64], at: u16| words.get(usize::from(at)).copied().unwrap_or(0);
-    let same =
-        |name: &str, value: String| Told { name: name.to_owned(), before: value.clone(), after: value };
+    let same = |name: &str, value: String| ValueChange {
+        name: name.to_owned(),
+        before: value.clone(),
+        after: value,
+    };
     let now = word(&before.event, word::NOW);
     let unit = |n: u64| count(n, link.head().unit());
-    let mut told = vec![
-        same("p.sojourn", told_ms(now.saturating_sub(word(&before.packet, word::ARRIVED)))),
+    let mut values = vec![
+        same("p.sojourn", ms_text(now.saturating_sub(word(&before.packet, word::ARRIVED)))),
         same("p.len", format!("{} B", word(&before.packet, word::LEN))),
         same("p.ecn", word(&before.packet, word::ECN).to_string()),
         same("queue.packets", unit(word(&before.node, word::PACKETS))),
@@ -319,12 +324,12 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
         if let Some(at) = program.queue.field(field) {
             let show = |words: &[u64]| shown(ty, word(words, at), begun_ns);
             let name = format!("p.{}", field.name());
-            told.push(Told { name, before: show(&before.packet), after: show(&after.packet) });
+            values.push(ValueChange { name, before: show(&before.packet), after: show(&after.packet) });
         }
     }
     for (nth, header) in program.headers.iter().enumerate() {
         if let Some(at) = program.queue.field(Field::Header(nth as u8)) {
-            told.push(same(header, (word(&before.packet, at) as i64).to_string()));
+            values.push(same(header, (word(&before.packet, at) as i64).to_string()));
         }
     }
     for (field, name) in HASHES {
@@ -332,7 +337,7 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
             && uses(link, ran, Slot::new(Scope::Packet, at))
         {
             let hash = word(&before.packet, at);
-            told.push(same(name, format!("{hash} ({hash:08x})")));
+            values.push(same(name, format!("{hash} ({hash:08x})")));
         }
     }
     for (at, field) in (word::FIELDS..).zip(&program.queue.fields) {
@@ -342,21 +347,21 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
                 Field::Header(nth) => program.headers[usize::from(nth)].clone(),
                 field => format!("p.{}", field.name()),
             };
-            told.push(same(&format!("partitions({by})"), word(&before.packet, at).to_string()));
+            values.push(same(&format!("partitions({by})"), word(&before.packet, at).to_string()));
         }
     }
     let level = &program.levels[ran.level];
     if uses(link, ran, Slot::new(Scope::Event, word::DROPS)) {
-        told.push(same("drops", unit(word(&before.event, word::DROPS))));
+        values.push(same("drops", unit(word(&before.event, word::DROPS))));
     }
     if !before.partition.is_empty() {
         let rank = |words: &[u64]| (word(words, word::RANK) as i64).to_string();
         if uses(link, ran, Slot::new(Scope::Partition, word::INDEX)) {
-            told.push(same("partition.index", word(&before.partition, word::INDEX).to_string()));
+            values.push(same("partition.index", word(&before.partition, word::INDEX).to_string()));
         }
-        told.push(same("partition.packets", unit(word(&before.partition, word::PACKETS))));
-        told.push(same("partition.bytes", format!("{} B", grouped(word(&before.partition, word::BYTES)))));
-        told.push(Told {
+        values.push(same("partition.packets", unit(word(&before.partition, word::PACKETS))));
+        values.push(same("partition.bytes", format!("{} B", grouped(word(&before.partition, word::BYTES)))));
+        values.push(ValueChange {
             name: "rank".to_owned(),
             before: rank(&before.partition),
             after: rank(&after.partition),
@@ -366,7 +371,7 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
         for (nth, var) in vars.iter().enumerate() {
             let at = from + nth as u16;
             let show = |words: &[u64]| shown(var.ty, word(words, at), begun_ns);
-            told.push(Told { name: var.name.clone(), before: show(first), after: show(then) });
+            values.push(ValueChange { name: var.name.clone(), before: show(first), after: show(then) });
         }
     };
     add(&level.vars, word::NODE_VARS, (&before.node, &after.node));
@@ -375,32 +380,32 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
     }
     if word(&after.event, word::DRAWN) != 0 {
         let draw = word(&before.event, word::RANDOM) as f64 / (1_u64 << 53) as f64;
-        told.push(same("rand()", format!("{draw:.6}")));
+        values.push(same("rand()", format!("{draw:.6}")));
     }
     if word(&before.event, word::RATE) != 0 {
-        told.push(same("link.rate", told_rate(link, word(&before.event, word::RATE))));
+        values.push(same("link.rate", rate_text(link, word(&before.event, word::RATE))));
     }
-    told
+    values
 }
 
-/// Whether the handler that was run looks at a word.
-fn uses(link: &Link, ran: &Ran, slot: Slot) -> bool {
+/// Whether the handler reads a word.
+fn uses(link: &Link, ran: &HandlerRun, slot: Slot) -> bool {
     let level = &link.program.queue.levels[ran.level];
     level.handlers.get(ran.moment).is_some_and(|handler| handler.loads(slot))
 }
 
-/// The rate that a program sees; of calls, each of which is as long, how many a second that are.
-fn told_rate(link: &Link, bits_per_s: u64) -> String {
+/// The rate that a program sees. For calls, which all have one length, also in calls a second.
+fn rate_text(link: &Link, bits_per_s: u64) -> String {
     match link.head().calls {
         Some(_) => {
             let calls_per_s = bits_per_s as f64 / f64::from(CALL_BYTES * 8);
-            format!("{} ({calls_per_s:.1} calls/s)", super::spec::told_rate(bits_per_s))
+            format!("{} ({calls_per_s:.1} calls/s)", super::spec::rate_text(bits_per_s))
         }
-        None => super::spec::told_rate(bits_per_s),
+        None => super::spec::rate_text(bits_per_s),
     }
 }
 
-/// A word in its unit; points in time are told since the beginning.
+/// A word in its unit; points in time are relative to the beginning.
 fn shown(ty: QueueType, word: u64, begun_ns: u64) -> String {
     match ty {
         QueueType::Bool => (word != 0).to_string().to_uppercase(),

@@ -1,114 +1,119 @@
-//! A recorded queue, asked again: what became of each packet, and what a handler saw when it decided.
+//! Replays a recorded queue: the outcome of each packet, and the values that a handler decided by.
 
 use crate::fault::Fault;
-use crate::recording_file::{EndedEarly, Head, Program, Recorded};
+use crate::recording_file::{EndedEarly, Head, Program, Recording};
 use std::sync::{Arc, Mutex, PoisonError};
 use weft_engine::queue::{Counts, DropCause, Packet, Queue, QueueCode, QueueProgram};
 use weft_engine::recording::{self, PathEvents, QueueEvent};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 
-/// The ECN codepoint of packets that are marked (RFC 3168): congestion experienced.
+/// The ECN codepoint of marked packets (RFC 3168): congestion experienced.
 const MARKED: u8 = 3;
 
-/// A link of a file: its queue, or those that several workers have of it, and what became of all that came.
+/// A link of a file: its queue, or the queues of several workers, with the outcomes of all packets.
 pub(super) struct Link {
-    /// What each worker noted; one, unless it is a link of calls.
-    parts: Vec<Recorded>,
+    /// The recording of each worker; one, unless it is a link of calls.
+    parts: Vec<Recording>,
     pub(super) program: Program,
     pub(super) history: History,
 }
 
-/// All packets, or calls, of a link.
+/// The packets, or calls, of a link.
 #[derive(Default)]
 pub(super) struct History {
-    /// In the order in which they came.
-    pub(super) packets: Vec<Passed>,
-    /// When it ended, in nanoseconds since it began.
+    /// In order of arrival.
+    pub(super) packets: Vec<PacketHistory>,
+    /// The end, in nanoseconds since the beginning.
     pub(super) ended_ns: u64,
-    /// What the handlers that were run for the watched packet saw.
-    runs: Vec<Ran>,
-    /// Of what is in the queue: it waits no longer.
+    /// The handler runs for the watched packet.
+    runs: Vec<HandlerRun>,
+    /// Calls in the queue that no longer wait.
     n_left: u64,
 }
 
-/// A packet that came.
+/// An arrived packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passed {
-    /// Which part of the link it came to, and its number there from 1.
+pub(super) struct PacketHistory {
+    /// The index of the link's part that it came to, and its number there from 1.
     part: usize,
     number: u64,
     pub(super) len: u32,
     pub(super) flow: u32,
-    /// It came with a mark: another queue had marked it.
+    /// It came with a mark from another queue.
     came_marked: bool,
-    /// Nanoseconds since the beginning; below zero if it waited already then.
+    /// Nanoseconds since the beginning; negative if it already waited then.
     pub(super) came_ns: i64,
-    /// Packets and bytes that were there when it came.
+    /// Packets and bytes in the queue when it came.
     pub(super) before: (u64, u64),
-    pub(super) end: End,
+    pub(super) end: PacketEnd,
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PacketEnd {
     /// It waited when the recording ended.
     Waits,
-    /// It was sent, or went on; and what happened to it on the way behind an emulated link.
-    Sent { at_ns: u64, is_marked: bool, way: PathEvents },
+    /// It was sent, or went on; with the events on the path after an emulated link.
+    Sent { at_ns: u64, is_marked: bool, events: PathEvents },
     /// A call that left before its turn.
-    Left { at_ns: u64 },
-    /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
-    /// one, and which it was.
-    Dropped { at_ns: u64, level: u8, line: u32, why: DropCause, full: Full },
+    Withdrawn { at_ns: u64 },
+    /// It was dropped. `full` matters for an overflow: the queue's contents when a packet without room came, without
+    /// that packet, and its number.
+    Dropped { at_ns: u64, level: u8, line: u32, why: DropCause, full: Occupancy },
 }
 
-/// How full a queue was when it made room.
+/// The fill level of a queue when it made room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full {
+pub(super) struct Occupancy {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// The packet that had come last, by its number from 1 in its part.
+    /// The last packet to arrive, by its number from 1 in its part.
     came: u64,
 }
 
-/// A handler that was run.
+/// A run of a handler.
 #[derive(Clone, Debug)]
-pub(super) struct Ran {
+pub(super) struct HandlerRun {
     pub(super) level: usize,
     pub(super) moment: Moment,
-    /// The word that it ended with.
+    /// The word that it returned.
     pub(super) end: u64,
-    pub(super) before: Seen,
-    pub(super) after: Seen,
+    pub(super) before: HandlerState,
+    pub(super) after: HandlerState,
 }
 
-/// The words that a handler works on.
+/// The words that a handler reads and writes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct HandlerState {
     pub(super) node: Vec<u64>,
     pub(super) partition: Vec<u64>,
     pub(super) packet: Vec<u64>,
     pub(super) event: Vec<u64>,
 }
 
-impl Passed {
-    /// How long it waited, in nanoseconds, and until when since the beginning; None if it waits still.
+impl PacketHistory {
+    /// The wait in nanoseconds, and its end since the beginning; None if it still waits.
     pub(super) fn waited(&self) -> Option<(u64, u64)> {
-        let (End::Sent { at_ns, .. } | End::Dropped { at_ns, .. } | End::Left { at_ns }) = self.end else {
+        let (PacketEnd::Sent { at_ns, .. }
+        | PacketEnd::Dropped { at_ns, .. }
+        | PacketEnd::Withdrawn { at_ns }) = self.end
+        else {
             return None;
         };
         Some(((at_ns as i64 - self.came_ns).max(0) as u64, at_ns))
     }
 
-    /// The same, told since another beginning, so much earlier.
-    fn later(self, ns: u64) -> Self {
+    /// The same packet relative to an earlier beginning.
+    fn shifted(self, ns: u64) -> Self {
         let end = match self.end {
-            End::Waits => End::Waits,
-            End::Sent { at_ns, is_marked, way } => End::Sent { at_ns: at_ns + ns, is_marked, way },
-            End::Left { at_ns } => End::Left { at_ns: at_ns + ns },
-            End::Dropped { at_ns, level, line, why, full } => {
-                End::Dropped { at_ns: at_ns + ns, level, line, why, full }
+            PacketEnd::Waits => PacketEnd::Waits,
+            PacketEnd::Sent { at_ns, is_marked, events } => {
+                PacketEnd::Sent { at_ns: at_ns + ns, is_marked, events }
+            }
+            PacketEnd::Withdrawn { at_ns } => PacketEnd::Withdrawn { at_ns: at_ns + ns },
+            PacketEnd::Dropped { at_ns, level, line, why, full } => {
+                PacketEnd::Dropped { at_ns: at_ns + ns, level, line, why, full }
             }
         };
         Self { came_ns: self.came_ns + ns as i64, end, ..self }
@@ -116,17 +121,18 @@ impl Passed {
 }
 
 impl Link {
-    /// Of what each worker noted, one at least.
+    /// Replays the recordings of all workers, at least one.
     ///
     /// # Errors
-    /// The program is wrong, or a line of a recording cannot be read: it is named.
-    pub(super) fn of(parts: Vec<Recorded>) -> Result<Self, Fault> {
+    /// The program is wrong, or a line of a recording cannot be parsed; the error names it.
+    pub(super) fn of(parts: Vec<Recording>) -> Result<Self, Fault> {
         let program = parts[0].program()?;
         let mut link = Self { parts, program, history: History::default() };
         for (nth, part) in link.parts.iter().enumerate() {
             let own = History::of(part, &link.program, None)?;
             let later = part.head.begun_ns - link.begun_ns();
-            let packets = own.packets.into_iter().map(|packet| Passed { part: nth, ..packet.later(later) });
+            let packets =
+                own.packets.into_iter().map(|packet| PacketHistory { part: nth, ..packet.shifted(later) });
             link.history.packets.extend(packets);
             link.history.ended_ns = link.history.ended_ns.max(own.ended_ns + later);
         }
@@ -136,55 +142,55 @@ impl Link {
         Ok(link)
     }
 
-    /// What all parts have in common: that of the first.
+    /// The head of the first part; the others share its link.
     pub(super) fn head(&self) -> &Head {
         &self.parts[0].head
     }
 
-    /// When the first of its parts began, in nanoseconds of the clock.
+    /// The earliest beginning of its parts, in nanoseconds of the clock.
     pub(super) fn begun_ns(&self) -> u64 {
         self.parts.iter().map(|part| part.head.begun_ns).min().unwrap_or(0)
     }
 
-    /// Why its recording ended though there was more to note, if it did.
+    /// Why its recording ended early, if it did.
     pub(super) fn ended_early(&self) -> Option<EndedEarly> {
         self.parts.iter().find_map(|part| part.head.ended_early())
     }
 
-    /// How much came later that is not there, as far as that is known.
+    /// The known number of packets that are missing at the end.
     pub(super) fn missed(&self) -> u64 {
         self.parts.iter().map(|part| part.head.missed).sum()
     }
 
-    /// The last whole line of its file, if that lost its end in this link.
+    /// The last whole line of its file, if that was truncated in this link.
     pub(super) fn ends_in(&self) -> Option<usize> {
         self.parts.iter().find_map(|part| part.ends_in)
     }
 
-    /// How many queues it has.
+    /// The number of its queues.
     pub(super) fn n_parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// The worker that had a call; None: nobody knows of workers.
-    pub(super) fn worker(&self, packet: &Passed) -> Option<u16> {
+    /// The worker of a call; None if the recording has no workers.
+    pub(super) fn worker(&self, packet: &PacketHistory) -> Option<u16> {
         self.parts[packet.part].head.calls.map(|calls| calls.worker)
     }
 
-    /// The number of the packet that had come when a queue made room for it, if that is not the one that went.
-    pub(super) fn made_room_for(&self, packet: &Passed, full: &Full) -> Option<u64> {
-        let is_it = |other: &Passed| other.part == packet.part && other.number == full.came;
+    /// The number of the packet whose arrival made the queue drop `packet`, if it is another one.
+    pub(super) fn displaced_by(&self, packet: &PacketHistory, full: &Occupancy) -> Option<u64> {
+        let is_it = |other: &PacketHistory| other.part == packet.part && other.number == full.came;
         let nth = self.history.packets.iter().position(is_it).filter(|_| packet.number != full.came)?;
         Some(nth as u64 + 1)
     }
 
-    /// What handlers saw that were run for a packet, as long as it waited.
+    /// The values that handlers saw in their runs for a packet, while it waited.
     ///
     /// # Errors
-    /// None that was not told before.
-    pub(super) fn runs(&self, packet: &Passed) -> Result<Vec<Ran>, Fault> {
+    /// Only errors that were reported before.
+    pub(super) fn runs(&self, packet: &PacketHistory) -> Result<Vec<HandlerRun>, Fault> {
         let mut runs = History::of(&self.parts[packet.part], &self.program, Some(packet.number))?.runs;
-        if let End::Left { at_ns } = packet.end {
+        if let PacketEnd::Withdrawn { at_ns } = packet.end {
             let until = self.begun_ns() + at_ns;
             runs.retain(|ran| ran.before.event[usize::from(word::NOW)] <= until);
         }
@@ -193,11 +199,11 @@ impl Link {
 }
 
 impl History {
-    /// Asks a new queue what the recorded one was asked; with a packet that is watched, by its number from 1.
+    /// Replays the recorded requests on a new queue; watches a packet, by its number from 1, if given.
     ///
     /// # Errors
-    /// A line of the recording cannot be read: it is named.
-    fn of(recorded: &Recorded, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
+    /// A line of the recording cannot be parsed; the error names it.
+    fn of(recorded: &Recording, program: &Program, watched: Option<u64>) -> Result<Self, Fault> {
         let begun_ns = recorded.head.begun_ns;
         let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
         let runs = watch.runs.clone();
@@ -213,11 +219,11 @@ impl History {
         let mut queue = match &snapshot {
             None => Queue::new(program.queue.clone(), watch, begun_ns, recorded.head.seed),
             Some(snapshot) => {
-                let told = |(row, why)| fault(row + 1, why);
+                let fault_of = |(row, why)| fault(row + 1, why);
                 let plain = Interpreted::new(program.queue.clone());
-                let copy = Queue::restore(program.queue.clone(), plain, snapshot).map_err(told)?;
+                let copy = Queue::restore(program.queue.clone(), plain, snapshot).map_err(fault_of)?;
                 history.begin_with(copy, begun_ns);
-                Queue::restore(program.queue.clone(), watch, snapshot).map_err(told)?
+                Queue::restore(program.queue.clone(), watch, snapshot).map_err(fault_of)?
             }
         };
         let mut last_sent = None;
@@ -227,13 +233,13 @@ impl History {
             history.ended_ns = now_ns - begun_ns;
             match &mut asked {
                 QueueEvent::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
-                QueueEvent::Left(number) => history.left(*number).map_err(wrong)?,
+                QueueEvent::Left(number) => history.withdraw(*number).map_err(wrong)?,
                 QueueEvent::Refilled(_) => history.n_left = 0,
-                QueueEvent::Path(way) => history.behind(last_sent, *way).map_err(wrong)?,
+                QueueEvent::Path(events) => history.path_events(last_sent, *events).map_err(wrong)?,
                 QueueEvent::Dequeue | QueueEvent::Timeout | QueueEvent::Rate(_) => {}
             }
             let held = queue.counts();
-            let full = Full {
+            let full = Occupancy {
                 packets: held.queued.saturating_sub(history.n_left),
                 bytes: held.queued_bytes,
                 came: history.packets.len() as u64,
@@ -241,24 +247,24 @@ impl History {
             let sent = recording::ask(&mut queue, now_ns, &asked);
             if let Some(sent) = sent.map_err(wrong)? {
                 let is_marked = sent.ecn == MARKED && !history.packets[sent.handle as usize].came_marked;
-                let (at_ns, way) = (history.ended_ns, PathEvents::default());
-                history.end(sent.handle, End::Sent { at_ns, is_marked, way });
+                let (at_ns, events) = (history.ended_ns, PathEvents::default());
+                history.end(sent.handle, PacketEnd::Sent { at_ns, is_marked, events });
                 last_sent = Some(sent.handle);
             }
             while let Some(dropped) = queue.poll_dropped() {
                 let (level, line, why) = (dropped.level, dropped.line, dropped.why);
                 let at_ns = dropped.dropped_ns.saturating_sub(begun_ns);
-                history.end(dropped.handle, End::Dropped { at_ns, level, line, why, full });
+                history.end(dropped.handle, PacketEnd::Dropped { at_ns, level, line, why, full });
             }
         }
         history.runs = core::mem::take(&mut *runs.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(history)
     }
 
-    /// Notes what waits when the recording begins; the handles of a queue that is restored are numbers from 0.
+    /// Adds the packets that wait when the recording begins; the handles in a restored queue are numbers from 0.
     fn begin_with(&mut self, mut copy: Queue<Interpreted>, begun_ns: u64) {
         let mut all = copy.take_all();
-        // Several may have come at the same time: their numbers tell them apart.
+        // Several may have come at the same time; sort them by number.
         all.sort_unstable_by_key(|(packet, _)| packet.handle);
         let mut bytes = 0;
         for (packet, arrived_ns) in all {
@@ -268,7 +274,7 @@ impl History {
         }
     }
 
-    /// A packet comes to a queue that holds so much: its handle is its number.
+    /// Adds an arriving packet to a queue with these contents: its handle is its number.
     fn enqueue(&mut self, packet: &mut Packet, held: &Counts) {
         packet.handle = self.packets.len() as u64;
         let before = (held.queued.saturating_sub(self.n_left), held.queued_bytes);
@@ -278,62 +284,63 @@ impl History {
     fn come(&mut self, packet: &Packet, came_ns: i64, before: (u64, u64)) {
         let Packet { len, flow, ecn, .. } = *packet;
         let (number, came_marked) = (self.packets.len() as u64 + 1, ecn == MARKED);
-        let end = End::Waits;
-        self.packets.push(Passed { part: 0, number, len, flow, came_marked, came_ns, before, end });
+        let end = PacketEnd::Waits;
+        self.packets.push(PacketHistory { part: 0, number, len, flow, came_marked, came_ns, before, end });
     }
 
-    /// A packet leaves before its turn. The queue has it still.
-    fn left(&mut self, number: u64) -> Result<(), &'static str> {
+    /// A call leaves before its turn; the queue still holds it.
+    fn withdraw(&mut self, number: u64) -> Result<(), &'static str> {
         let packet = usize::try_from(number).ok().and_then(|nth| self.packets.get_mut(nth));
-        let packet = packet.filter(|packet| packet.end == End::Waits);
-        packet.ok_or("it names a packet that does not wait")?.end = End::Left { at_ns: self.ended_ns };
+        let packet = packet.filter(|packet| packet.end == PacketEnd::Waits);
+        packet.ok_or("it names a packet that does not wait")?.end =
+            PacketEnd::Withdrawn { at_ns: self.ended_ns };
         self.n_left += 1;
         Ok(())
     }
 
-    /// Something happened, behind the link, to the packet that was sent last.
-    fn behind(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
+    /// Adds events on the path after the link to the last sent packet.
+    fn path_events(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
         let packet = last_sent.and_then(|handle| self.packets.get_mut(handle as usize));
         match packet.map(|packet| &mut packet.end) {
-            Some(End::Sent { way, .. }) => *way = happened,
+            Some(PacketEnd::Sent { events, .. }) => *events = happened,
             _ => return Err("no packet was sent before it"),
         }
         Ok(())
     }
 
-    /// The queue lets go of a packet.
-    fn end(&mut self, handle: u64, end: End) {
+    /// The queue releases a packet.
+    fn end(&mut self, handle: u64, end: PacketEnd) {
         let packet = &mut self.packets[handle as usize];
         match packet.end {
-            End::Left { .. } => self.n_left = self.n_left.saturating_sub(1),
+            PacketEnd::Withdrawn { .. } => self.n_left = self.n_left.saturating_sub(1),
             _ => packet.end = end,
         }
     }
 
-    /// How many packets of those that were sent were lost, arrived twice, were damaged, or overtaken.
+    /// The numbers of sent packets that were lost, duplicated, damaged, or overtaken.
     pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
         let mut all = PathEvents::default().named().map(|(_, what)| (0, what));
         for packet in &self.packets {
-            if let End::Sent { way, .. } = packet.end {
-                all.iter_mut().zip(way.named()).for_each(|((n, _), (has, _))| *n += u64::from(has));
+            if let PacketEnd::Sent { events, .. } = packet.end {
+                all.iter_mut().zip(events.named()).for_each(|((n, _), (has, _))| *n += u64::from(has));
             }
         }
         all
     }
 
-    /// Packets that were dropped.
-    pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, &Passed)> {
+    /// The dropped packets.
+    pub(super) fn dropped(&self) -> impl Iterator<Item = (u64, &PacketHistory)> {
         let numbered = self.packets.iter().enumerate().map(|(nth, packet)| (nth as u64 + 1, packet));
-        numbered.filter(|(_, packet)| matches!(packet.end, End::Dropped { .. }))
+        numbered.filter(|(_, packet)| matches!(packet.end, PacketEnd::Dropped { .. }))
     }
 }
 
-/// The interpreter, and what it was run on for one packet.
+/// The interpreter, with a record of its runs for one packet.
 #[derive(Debug)]
 struct Watch {
     inner: Interpreted,
     watched: Option<u64>,
-    runs: Arc<Mutex<Vec<Ran>>>,
+    runs: Arc<Mutex<Vec<HandlerRun>>>,
 }
 
 impl QueueCode for Watch {
@@ -342,19 +349,19 @@ impl QueueCode for Watch {
         if self.watched.is_none() || handle.map(|handle| handle + 1) != self.watched {
             return self.inner.run(level, moment, words);
         }
-        let before = Seen::of(&words);
+        let before = HandlerState::of(&words);
         let Words { node, partition, packet, event } = words;
         let lent =
             Words { node: &mut *node, partition: &mut *partition, packet: &mut *packet, event: &mut *event };
         let end = self.inner.run(level, moment, lent);
-        let after = Seen::of(&Words { node, partition, packet, event });
-        let ran = Ran { level, moment, end, before, after };
+        let after = HandlerState::of(&Words { node, partition, packet, event });
+        let ran = HandlerRun { level, moment, end, before, after };
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
         end
     }
 }
 
-impl Seen {
+impl HandlerState {
     fn of(words: &Words<'_>) -> Self {
         Self {
             node: words.node.to_vec(),
@@ -365,7 +372,7 @@ impl Seen {
     }
 }
 
-/// What a level is called, and what its queue's line says.
+/// The name of a level, and the text of its queue's line.
 pub(super) fn line_text(program: &Program, level: u8, line: u32) -> String {
     let Some(level) = program.levels.get(usize::from(level)) else { return String::new() };
     let file = program.sources.file(level.span.file);
@@ -377,12 +384,12 @@ pub(super) fn level_name(program: &QueueProgram, level: u8) -> &str {
     program.levels.get(usize::from(level)).map_or("", |level| &level.name)
 }
 
-/// The line and the verdict that a handler ended with.
+/// The verdict of a handler, and its line.
 pub(super) fn verdict(end: u64) -> (Verdict, u32) {
     (Verdict::of_word(end), Verdict::line(end))
 }
 
-/// What happened to a packet on the way, in a word each.
-pub(super) fn way_words(way: PathEvents) -> Vec<&'static str> {
-    way.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
+/// The events of a packet on the path, a word each.
+pub(super) fn path_words(events: PathEvents) -> Vec<&'static str> {
+    events.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }

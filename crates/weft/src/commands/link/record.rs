@@ -1,4 +1,4 @@
-//! `weft link record`: what the queue of a link of a running node is asked, for a while.
+//! `weft link record`: records the requests to a link's queue in a running node, for a while.
 
 use crate::cli::LinkRecordArgs;
 use crate::client::{Client, Outcome};
@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_api::{RecordRequest, Recording, TakeRequest};
 
-/// How often the node is asked how far it is.
+/// The interval between requests for the node's progress.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The same, once the time is over: the node's begins a little before ours.
+/// The interval after the requested time: the node's time begins a little before ours.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
@@ -27,7 +27,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     let done = record(args, &file);
     let is_empty = || std::fs::metadata(&file).is_ok_and(|found| found.len() == 0);
     if done.is_err() && is_new && is_empty() {
-        // There is nothing in it, and nobody else has made it. That it stays behind would be no other fault.
+        // The file is empty, and this command has created it. Ignore errors: the fault is the other one.
         let _ = std::fs::remove_file(&file);
     }
     done
@@ -50,14 +50,14 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
         let left = until.saturating_duration_since(Instant::now());
         let is_asked_to_stop = stop.recv_timeout(left.clamp(LOOK_AGAIN, LOOK_EVERY)).is_ok();
         let found = client.recordings()?.into_iter().find(|recording| recording.link == link);
-        // The link has gone, and what was noted with it.
+        // The link is gone, and its recording with it.
         let Some(found) = found else { break };
         last = found;
         let done = begun.elapsed().as_millis() as u64;
         let what = if last.of_calls { "calls" } else { "packets" };
         let shown = progress.get_or_insert_with(|| Progress::of(what, begun));
         shown.show(last.packets, (done, Some(args.span / 1_000_000)));
-        // What comes when it is full is counted for as long as was asked for.
+        // When the recording is full, the node still counts for the requested time.
         let is_over = match last.ended.as_deref() {
             Some("full") => Instant::now() >= until,
             ended => ended.is_some(),
@@ -74,12 +74,12 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
     let took = begun.elapsed().as_secs_f64();
     let unit = if last.of_calls { "call" } else { "packet" };
     if args.json {
-        let mut told = json!({
+        let mut data = json!({
             "link": link, "file": file, "seconds": took, "bytes": text.len(),
             "missed": last.missed, "ended": last.ended.as_deref().unwrap_or("asked"),
         });
-        told[format!("{unit}s")] = last.packets.into();
-        return stdout::print(&format!("{told}\n"));
+        data[format!("{unit}s")] = last.packets.into();
+        return stdout::print(&format!("{data}\n"));
     }
     stderr::line(format_args!(
         "{}: {} of link {link} in {took:.1} s, {} KB",

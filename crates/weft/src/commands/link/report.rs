@@ -1,6 +1,6 @@
-//! What went through an emulated link.
+//! The report of an emulated link's traffic.
 
-use super::spec::{DOWN, INSIDE, OUTSIDE, UP, Way, told_rate};
+use super::spec::{DOWN, INSIDE, LinkDirection, OUTSIDE, UP, rate_text};
 use crate::commands::{count, grouped};
 use crate::running::link_drops;
 use crate::table::{Align, Table};
@@ -16,17 +16,17 @@ use weft_ir::queue::Verdict;
 
 /// The figures of one run.
 pub(super) struct Report<'r> {
-    pub(super) up: &'r Way,
-    pub(super) down: &'r Way,
+    pub(super) up: &'r LinkDirection,
+    pub(super) down: &'r LinkDirection,
     pub(super) packets: &'r PacketNodeStats,
-    /// How long the command ran.
+    /// The run time of the command.
     pub(super) took: Duration,
     pub(super) status: ExitStatus,
-    /// What ran at the other end, if it ended before the command.
+    /// The outcome of the far process, if it ended before the command.
     pub(super) far: Option<FarEnd>,
 }
 
-/// How the command at the other end ended of itself: with a code, or by a signal.
+/// How the far process ended on its own: with a code, or by a signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FarEnd {
     pub(super) code: Option<i32>,
@@ -34,16 +34,16 @@ pub(super) struct FarEnd {
     pub(super) after: Duration,
 }
 
-/// One way, with the port by which it leaves.
+/// One direction, with its output port.
 struct Direction<'r> {
     name: &'static str,
-    way: &'r Way,
+    spec: &'r LinkDirection,
     link: &'r LinkReport,
     to: &'r PortReport,
 }
 
 impl<'r> Report<'r> {
-    /// As data.
+    /// The report as JSON.
     pub(super) fn data(&self) -> Value {
         let directions = self.directions().map(|one| (one.name.to_owned(), self.direction(&one)));
         json!({
@@ -57,7 +57,7 @@ impl<'r> Report<'r> {
         })
     }
 
-    /// As a person reads it.
+    /// The report as text.
     pub(super) fn text(&self) -> String {
         use Align::{Left, Right};
         let columns = [
@@ -82,7 +82,7 @@ impl<'r> Report<'r> {
                 one.name.to_owned(),
                 grouped(counts.arrived),
                 grouped(one.to.device.sent),
-                told_rate(self.rate(&one) as u64),
+                rate_text(self.rate(&one) as u64),
                 grouped(counts.dropped()),
                 grouped(stats.path.lost),
                 grouped(counts.marked),
@@ -117,13 +117,13 @@ impl<'r> Report<'r> {
                 (path.reordered, "were held up to be overtaken"),
                 (path.uncopied, "were to arrive twice, and there was no buffer for the copy"),
             ];
-            let told: Vec<_> = happened
+            let events: Vec<_> = happened
                 .into_iter()
                 .filter(|(n, _)| *n > 0)
                 .map(|(n, what)| format!("{} {what}", grouped(n)))
                 .collect();
-            if !told.is_empty() {
-                let _ = writeln!(text, "{}: {}", one.name, told.join(", "));
+            if !events.is_empty() {
+                let _ = writeln!(text, "{}: {}", one.name, events.join(", "));
             }
             let (left, overrun) = (one.link.stats.on_the_way + one.link.stats.counts.queued, one.to.full);
             if left > 0 {
@@ -142,7 +142,7 @@ impl<'r> Report<'r> {
             let verdict = verdict_of(line);
             json!({ "queue": line.queue, "line": line.line, "verdict": verdict, "packets": line.packets })
         });
-        let impair = &one.way.path.impair;
+        let impair = &one.spec.path.impair;
         let loss = match impair.loss {
             Loss::Each(share) => json!(share),
             Loss::Bursts(Bursts { begin, end, loss_bad, loss_good }) => {
@@ -151,8 +151,8 @@ impl<'r> Report<'r> {
         };
         let [p50, p90, p99] = stats.waited_ns.map(|ns| ns as f64 / 1e6);
         json!({
-            "queue": one.way.queue,
-            "rate_bits_per_s": one.way.bits_per_s(),
+            "queue": one.spec.queue,
+            "rate_bits_per_s": one.spec.bits_per_s(),
             "delay_ms": impair.delay_ns as f64 / 1e6,
             "jitter_ms": impair.jitter_ns as f64 / 1e6,
             "keep_order": impair.keep_order,
@@ -162,7 +162,7 @@ impl<'r> Report<'r> {
             "reorder": impair.reorder.share,
             "reorder_gap": impair.reorder.gap.max(1),
             "reorder_distance": impair.reorder.distance,
-            "changes": one.way.path.changes.len(),
+            "changes": one.spec.path.changes.len(),
             "arrived": counts.arrived,
             "sent": counts.sent,
             "queued": counts.queued,
@@ -182,17 +182,17 @@ impl<'r> Report<'r> {
         })
     }
 
-    /// Bits a second that got through, over all the time.
+    /// The delivered bits a second, over the whole run.
     fn rate(&self, one: &Direction<'_>) -> f64 {
         one.to.device.sent_bytes as f64 * 8.0 / self.took.as_secs_f64().max(1e-9)
     }
 
     fn directions(&self) -> impl Iterator<Item = Direction<'r>> {
         let packets = self.packets;
-        let of = move |(name, port, way): (&'static str, &str, &'r Way)| {
+        let of = move |(name, port, spec): (&'static str, &str, &'r LinkDirection)| {
             let link = packets.links.iter().find(|link| link.plan.name == name)?;
             let to = packets.ports.iter().find(|one| one.config.name == port)?;
-            Some(Direction { name, way, link, to })
+            Some(Direction { name, spec, link, to })
         };
         [(UP, OUTSIDE, self.up), (DOWN, INSIDE, self.down)].into_iter().filter_map(of)
     }

@@ -1,7 +1,7 @@
-//! A schedule: how a link changes while it runs.
+//! A schedule: changes of a link while it runs.
 //!
-//! A line is a time since the link began, and what is another from then on, in the words of the options:
-//! `5s rate=1mbit up-loss=2%`. What is behind a `#` is for people.
+//! A line has a time since the start of the link, and the new settings, in the words of the options: `5s rate=1mbit
+//! up-loss=2%`. Text after a `#` is a comment.
 
 use super::setting::{Setting, Side, of_schedule};
 use super::spec::since_begin;
@@ -10,12 +10,12 @@ use crate::source::unreadable;
 use std::path::Path;
 use weft_io::file::read_regular;
 
-/// Bytes that a schedule may have.
+/// The largest schedule, in bytes.
 const SCHEDULE_BYTES_MAX: u64 = 16 << 20;
-/// Lines that say something: a change each 10 ms for a quarter of an hour.
+/// The maximum number of lines with changes: one each 10 ms for a quarter of an hour.
 const CHANGES_MAX: usize = 100_000;
 
-/// What is another from some time on.
+/// A change of settings at a time.
 pub(super) struct Step {
     /// Its line, counted from 1.
     pub(super) line: usize,
@@ -26,10 +26,10 @@ pub(super) struct Step {
 /// The steps of a file, in order of time.
 ///
 /// # Errors
-/// The file cannot be read, or has a line that is not right, which is named.
+/// The file cannot be read, or has a wrong line; the error names it.
 pub(super) fn read(path: &Path) -> Result<Vec<Step>, Fault> {
-    let told = |error| unreadable(&format!("`{}`", path.display()), error);
-    let bytes = read_regular(path, SCHEDULE_BYTES_MAX).map_err(told)?;
+    let fault_of = |error| unreadable(&format!("`{}`", path.display()), error);
+    let bytes = read_regular(path, SCHEDULE_BYTES_MAX).map_err(fault_of)?;
     parse(&String::from_utf8_lossy(&bytes)).map_err(|(line, why)| fault(path, line, &why))
 }
 
@@ -64,9 +64,9 @@ fn parse(text: &str) -> Result<Vec<Step>, (usize, String)> {
 mod tests {
     use super::*;
 
-    /// A link would change at another time, or what is wrong in a long file would not be found.
+    /// A link would change at another time, or the wrong line of a long file would be hard to find.
     #[test]
-    fn a_schedule_is_read_line_by_line() {
+    fn schedule_parses_line_by_line() {
         let steps = parse("# a train\n0s rate=10mbit\n\n 1.5s down-rate=1mbit  up-loss=2% # a tunnel\n").ok();
         let steps = steps.expect("it is one");
         assert_eq!(
@@ -77,14 +77,19 @@ mod tests {
             steps[1].settings,
             [(Side::Down, Setting::Rate(1_000_000)), (Side::Up, Setting::Loss(0.02))]
         );
-        let told = |text| parse(text).err().map(|(line, why)| format!("{line}: {why}")).unwrap_or_default();
-        assert_eq!(told("1s rate=1mbit\n0s rate=2mbit\n"), "2: time goes back to 0s");
-        assert_eq!(told("\n1s\n"), "2: it says nothing that changes then, as in `5s rate=1mbit`");
-        assert!(told("soon rate=1mbit").starts_with("1: a time is like 10s"), "{}", told("soon rate=1mbit"));
+        let error_of =
+            |text| parse(text).err().map(|(line, why)| format!("{line}: {why}")).unwrap_or_default();
+        assert_eq!(error_of("1s rate=1mbit\n0s rate=2mbit\n"), "2: time goes back to 0s");
+        assert_eq!(error_of("\n1s\n"), "2: it says nothing that changes then, as in `5s rate=1mbit`");
         assert!(
-            told("1s rate=often").starts_with("1: rate: a rate is like 15mbit"),
+            error_of("soon rate=1mbit").starts_with("1: a time is like 10s"),
             "{}",
-            told("1s rate=often")
+            error_of("soon rate=1mbit")
+        );
+        assert!(
+            error_of("1s rate=often").starts_with("1: rate: a rate is like 15mbit"),
+            "{}",
+            error_of("1s rate=often")
         );
     }
 }

@@ -1,11 +1,11 @@
-//! What can be said of an emulated link: on the command line, of both directions or of one, and in a schedule.
+//! The settings of an emulated link: options for both directions or for one, and words of a schedule.
 
 use super::spec::{delay, rate, share};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::path::PathBuf;
 use weft_engine::packet::impair::{Bursts, REORDER_DISTANCE_MAX};
 
-/// One thing that is said of a direction.
+/// A setting of a direction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Setting {
     Rate(u64),
@@ -23,7 +23,7 @@ pub(crate) enum Setting {
     ReorderDistance(u32),
 }
 
-/// Of which direction something is said.
+/// The directions that a setting is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Both,
@@ -31,22 +31,21 @@ pub(crate) enum Side {
     Down,
 }
 
-/// The options of a link, in the order in which they count: what is said of one direction stands for what is said of
-/// both.
+/// The options of a link, in order of precedence: a setting of one direction overrides the setting of both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(pub(super) Vec<(Side, Setting)>);
 
 /// A kind of setting.
-struct Kind {
-    /// Its name, of both directions, up and down.
+struct SettingKind {
+    /// Its names: for both directions, up and down.
     names: [&'static str; 3],
-    /// What its value is called, and how it is read.
+    /// The name of its value, and the parser.
     value: &'static str,
     parse: fn(&str) -> Result<Setting, String>,
-    /// What it does, and that for one direction.
+    /// The help texts: for both directions, and for one.
     help: &'static str,
     short: [&'static str; 2],
-    /// What cannot be said beside it.
+    /// The options that it excludes.
     instead_of: Option<[&'static str; 3]>,
     /// It may change while the link runs.
     may_change: bool,
@@ -54,8 +53,8 @@ struct Kind {
 
 const SIDES: [Side; 3] = [Side::Both, Side::Up, Side::Down];
 
-const KINDS: [Kind; 13] = [
-    Kind {
+const KINDS: [SettingKind; 13] = [
+    SettingKind {
         names: ["rate", "up-rate", "down-rate"],
         value: "RATE",
         parse: |text| rate(text).map(Setting::Rate),
@@ -64,7 +63,7 @@ const KINDS: [Kind; 13] = [
         instead_of: Some(["trace", "up-trace", "down-trace"]),
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["trace", "up-trace", "down-trace"],
         value: "FILE",
         parse: |text| Ok(Setting::Trace(text.into())),
@@ -74,7 +73,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: false,
     },
-    Kind {
+    SettingKind {
         names: ["delay", "up-delay", "down-delay"],
         value: "TIME",
         parse: |text| delay(text).map(Setting::Delay),
@@ -83,7 +82,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["jitter", "up-jitter", "down-jitter"],
         value: "TIME",
         parse: |text| delay(text).map(Setting::Jitter),
@@ -92,7 +91,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["keep-order", "up-keep-order", "down-keep-order"],
         value: "YES|NO",
         parse: |text| yes_or_no(text).map(Setting::KeepOrder),
@@ -101,7 +100,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["loss", "up-loss", "down-loss"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Loss),
@@ -110,7 +109,7 @@ const KINDS: [Kind; 13] = [
         instead_of: Some(["loss-bursts", "up-loss-bursts", "down-loss-bursts"]),
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["loss-bursts", "up-loss-bursts", "down-loss-bursts"],
         value: "P,R,BAD,GOOD",
         parse: |text| bursts(text).map(Setting::LossBursts),
@@ -120,7 +119,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["duplicate", "up-duplicate", "down-duplicate"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Duplicate),
@@ -129,7 +128,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["corrupt", "up-corrupt", "down-corrupt"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Corrupt),
@@ -138,7 +137,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["reorder", "up-reorder", "down-reorder"],
         value: "SHARE",
         parse: |text| share(text).map(Setting::Reorder),
@@ -147,7 +146,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["reorder-gap", "up-reorder-gap", "down-reorder-gap"],
         value: "N",
         parse: |text| number(text, "a gap", u32::MAX).map(Setting::ReorderGap),
@@ -156,7 +155,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["reorder-distance", "up-reorder-distance", "down-reorder-distance"],
         value: "N",
         parse: |text| number(text, "a distance", REORDER_DISTANCE_MAX).map(Setting::ReorderDistance),
@@ -165,7 +164,7 @@ const KINDS: [Kind; 13] = [
         instead_of: None,
         may_change: true,
     },
-    Kind {
+    SettingKind {
         names: ["queue", "up-queue", "down-queue"],
         value: "QUEUE",
         parse: |text| Ok(Setting::Queue(text.to_owned())),
@@ -177,10 +176,10 @@ const KINDS: [Kind; 13] = [
     },
 ];
 
-/// What `key=value` of a schedule says.
+/// Parses `key=value` of a schedule.
 pub(super) fn of_schedule(word: &str) -> Result<(Side, Setting), String> {
     let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not like rate=10mbit"))?;
-    let named = |kind: &'static Kind| {
+    let named = |kind: &'static SettingKind| {
         let nth = kind.names.iter().position(|name| *name == key)?;
         Some((SIDES[nth], kind))
     };
@@ -224,13 +223,13 @@ impl Args for Settings {
 
 impl FromArgMatches for Settings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let said = |(at, side): (usize, &Side)| {
+        let settings_of = |(at, side): (usize, &Side)| {
             let side = *side;
             KINDS.iter().filter_map(move |kind| {
                 matches.get_one::<Setting>(kind.names[at]).map(|setting| (side, setting.clone()))
             })
         };
-        Ok(Self(SIDES.iter().enumerate().flat_map(said).collect()))
+        Ok(Self(SIDES.iter().enumerate().flat_map(settings_of).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -271,7 +270,7 @@ mod tests {
 
     /// A link would lose in other bursts than netem with the same numbers.
     #[test]
-    fn bursts_are_netem_s() {
+    fn loss_bursts_match_netem() {
         let of = |begin, end, loss_bad, loss_good| Ok(Bursts { begin, end, loss_bad, loss_good });
         assert_eq!(bursts("1%"), of(0.01, 0.99, 1.0, 0.0));
         assert_eq!(bursts("1% 25%"), of(0.01, 0.25, 1.0, 0.0));
@@ -281,9 +280,9 @@ mod tests {
         }
     }
 
-    /// A word of a schedule would change something else, or nothing, in silence.
+    /// A word of a schedule would silently change another setting, or none.
     #[test]
-    fn words_of_schedules_are_options() {
+    fn schedule_words_match_options() {
         assert_eq!(of_schedule("rate=10mbit"), Ok((Side::Both, Setting::Rate(10_000_000))));
         assert_eq!(of_schedule("up-keep-order=no"), Ok((Side::Up, Setting::KeepOrder(false))));
         assert_eq!(of_schedule("down-reorder-distance=3"), Ok((Side::Down, Setting::ReorderDistance(3))));

@@ -1,34 +1,34 @@
-//! `weft link show`: what waited over time, on a terminal, as data or as a picture.
+//! `weft link show`: a link's queue over time, on a terminal, as JSON or as a picture.
 
-use super::history::{End, History, Link, Passed, level_name, way_words};
-use super::spec::told_rate;
+use super::history::{History, Link, PacketEnd, PacketHistory, level_name, path_words};
+use super::spec::rate_text;
 use crate::cli::LinkShowArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
-use crate::recording_file::{self, EndedEarly, Recorded};
+use crate::recording_file::{self, EndedEarly, Recording};
 use crate::stdout;
 use crate::svg::{begin, escaped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Columns and rows of a chart on a terminal.
+/// The columns and rows of a chart on a terminal.
 const COLUMNS: usize = 72;
 const ROWS: u64 = 6;
-/// Points of a line in a picture, a pixel each, and how high it is.
+/// The points of a line in a picture, one per pixel, and its height.
 const POINTS: usize = 720;
 const HEIGHT: usize = 150;
 const LEFT: usize = 70;
 const TOP: usize = 60;
 const GAP: usize = 60;
 
-/// A link over time, in pieces of equal length.
-struct Course {
-    /// The most packets that waited at once.
+/// A link over time, in intervals of equal length.
+struct TimeSeries {
+    /// The maximum number of packets that waited at once.
     queued: Vec<u64>,
-    /// The longest that a packet that left had waited, in nanoseconds.
+    /// The longest wait of a departing packet, in nanoseconds.
     waited: Vec<u64>,
-    /// Packets that were dropped.
+    /// Dropped packets.
     dropped: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
     })
 }
 
-/// A link of a file: that of this name, or the one that dropped most.
+/// Opens a link of a file: the one of this name, or the one with the most drops.
 pub(super) fn open(file: &Path, name: Option<&str>) -> Result<Link, Fault> {
     let mut best: Option<(usize, Link)> = None;
     let links = whole_links(recording_file::read(file)?);
@@ -63,25 +63,25 @@ pub(super) fn open(file: &Path, name: Option<&str>) -> Result<Link, Fault> {
     found.ok_or_else(|| Fault::Input(format!("no such link in the recording; it has {}", names.join(", "))))
 }
 
-/// What workers had of one link is one link.
-fn whole_links(parts: Vec<Recorded>) -> Vec<Vec<Recorded>> {
-    let mut links: Vec<Vec<Recorded>> = Vec::new();
+/// Joins the recordings of several workers into their link.
+fn whole_links(parts: Vec<Recording>) -> Vec<Vec<Recording>> {
+    let mut links: Vec<Vec<Recording>> = Vec::new();
     for part in parts {
         match links.last_mut() {
-            Some(link) if link.last().is_some_and(|last| last.goes_on(&part)) => link.push(part),
+            Some(link) if link.last().is_some_and(|last| last.is_continued_by(&part)) => link.push(part),
             _ => links.push(vec![part]),
         }
     }
     links
 }
 
-impl Course {
+impl TimeSeries {
     fn of(history: &History, pieces: usize) -> Self {
         let piece = |at_ns: u64| {
             let at = u128::from(at_ns) * pieces as u128 / (u128::from(history.ended_ns) + 1);
             (at as usize).min(pieces - 1)
         };
-        let mut course = Self { queued: vec![0; pieces], waited: vec![0; pieces], dropped: vec![0; pieces] };
+        let mut series = Self { queued: vec![0; pieces], waited: vec![0; pieces], dropped: vec![0; pieces] };
         let mut changes = Vec::new();
         for packet in &history.packets {
             changes.push((packet.came_ns.max(0) as u64, 1_i64));
@@ -89,39 +89,39 @@ impl Course {
             changes.push((at_ns, -1));
             let at = piece(at_ns);
             match packet.end {
-                End::Dropped { .. } => course.dropped[at] += 1,
-                // Nobody has let go of it.
-                End::Left { .. } => {}
-                _ => course.waited[at] = course.waited[at].max(waited_ns),
+                PacketEnd::Dropped { .. } => series.dropped[at] += 1,
+                // The queue still holds it.
+                PacketEnd::Withdrawn { .. } => {}
+                _ => series.waited[at] = series.waited[at].max(waited_ns),
             }
         }
-        // What is dropped as it comes has not waited.
+        // A packet that is dropped on arrival has not waited.
         changes.sort_unstable();
         let (mut queued, mut next) = (0_i64, changes.into_iter().peekable());
-        for (at, most) in course.queued.iter_mut().enumerate() {
+        for (at, most) in series.queued.iter_mut().enumerate() {
             *most = queued.max(0) as u64;
             while let Some((_, change)) = next.next_if(|(at_ns, _)| piece(*at_ns) == at) {
                 queued += change;
                 *most = (*most).max(queued.max(0) as u64);
             }
         }
-        course
+        series
     }
 }
 
 fn headline(link: &Link) -> String {
     let (head, history) = (link.head(), &link.history);
     let unit = head.unit();
-    let cut = told_cut(link);
-    // Calls bear no marks, and packets do not leave by themselves.
-    let has_left = |packet: &Passed| matches!(packet.end, End::Left { .. });
-    let is_marked = |packet: &Passed| matches!(packet.end, End::Sent { is_marked: true, .. });
-    let n_of = |is_meant: fn(&Passed) -> bool| {
+    let cut = cut_text(link);
+    // Calls have no marks, and packets do not leave on their own.
+    let has_left = |packet: &PacketHistory| matches!(packet.end, PacketEnd::Withdrawn { .. });
+    let is_marked = |packet: &PacketHistory| matches!(packet.end, PacketEnd::Sent { is_marked: true, .. });
+    let n_of = |is_meant: fn(&PacketHistory) -> bool| {
         grouped(history.packets.iter().filter(|packet| is_meant(packet)).count() as u64)
     };
     let others = match head.calls {
         Some(_) => format!("{} left", n_of(has_left)),
-        None => format!("{} marked{}", n_of(is_marked), told_way(history)),
+        None => format!("{} marked{}", n_of(is_marked), path_text(history)),
     };
     format!(
         "link {}  {}{}  {:.1} s: {}, {} dropped, {others}{cut}",
@@ -134,14 +134,14 @@ fn headline(link: &Link) -> String {
     )
 }
 
-/// What happened behind the queue, behind a comma.
-fn told_way(history: &History) -> String {
+/// The events on the path after the queue, as a clause after a comma.
+fn path_text(history: &History) -> String {
     let happened = history.happened().into_iter().filter(|(n, _)| *n > 0);
     happened.map(|(n, what)| format!(", {} {what}", grouped(n))).collect()
 }
 
-/// What is not in the recording, behind a semicolon.
-pub(super) fn told_cut(link: &Link) -> String {
+/// The missing part of a recording, as a clause after a semicolon.
+pub(super) fn cut_text(link: &Link) -> String {
     if let Some(line) = link.ends_in() {
         let end = seconds(link.history.ended_ns);
         return format!("; the file is cut short behind line {line}, after {end:.6} s");
@@ -158,11 +158,11 @@ pub(super) fn told_cut(link: &Link) -> String {
     }
 }
 
-/// What holds up what waits.
+/// The limits of the link that delay its packets or calls.
 fn limits(link: &Link) -> String {
     let head = link.head();
     let Some(calls) = head.calls else {
-        return head.rate.map_or(String::new(), |rate| format!("  {}", told_rate(rate)));
+        return head.rate.map_or(String::new(), |rate| format!("  {}", rate_text(rate)));
     };
     let concurrency = calls.concurrency.map(|n| format!("  {} under way", count(n.into(), "call")));
     let rate = calls.rate.map(|rate| format!("  {rate} calls/s"));
@@ -170,7 +170,7 @@ fn limits(link: &Link) -> String {
     [concurrency, rate, Some(workers)].into_iter().flatten().collect()
 }
 
-/// What the panels of a chart or a picture are called: what waits, how long, and what was dropped.
+/// The titles of the panels of a chart or a picture: the number waiting, their wait, and the drops.
 fn titles(link: &Link) -> [String; 3] {
     let unit = link.head().unit();
     let leave = if link.head().calls.is_some() { "go on" } else { "leave" };
@@ -182,24 +182,24 @@ fn titles(link: &Link) -> [String; 3] {
 }
 
 fn text(link: &Link) -> String {
-    let (course, ended_ns) = (Course::of(&link.history, COLUMNS), link.history.ended_ns);
+    let (series, ended_ns) = (TimeSeries::of(&link.history, COLUMNS), link.history.ended_ns);
     let [wait, waited, dropped] = titles(link);
     let mut out = format!("{}\n", headline(link));
-    chart(&mut out, &wait, &course.queued, ended_ns, grouped);
-    chart(&mut out, &waited, &course.waited, ended_ns, told_ms);
-    if course.dropped.iter().any(|n| *n > 0) {
-        chart(&mut out, &dropped, &course.dropped, ended_ns, grouped);
+    chart(&mut out, &wait, &series.queued, ended_ns, grouped);
+    chart(&mut out, &waited, &series.waited, ended_ns, ms_text);
+    if series.dropped.iter().any(|n| *n > 0) {
+        chart(&mut out, &dropped, &series.dropped, ended_ns, grouped);
     }
     out
 }
 
-fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, told: impl Fn(u64) -> String) {
+fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, label_of: impl Fn(u64) -> String) {
     let most = values.iter().copied().max().unwrap_or(0).max(1);
-    let label = told(most);
+    let label = label_of(most);
     let _ = writeln!(out, "\n{title}");
     for row in (0..ROWS).rev() {
         let left = if row + 1 == ROWS { label.as_str() } else { "" };
-        // A cell is full once the value is above its lower edge, so that what is not zero is seen.
+        // A cell is full if the value is above its lower edge, so that every nonzero value shows.
         let cell = |value: &u64| {
             if u128::from(*value) * u128::from(ROWS) > u128::from(row) * u128::from(most) { '#' } else { ' ' }
         };
@@ -213,18 +213,18 @@ fn chart(out: &mut String, title: &str, values: &[u64], ended_ns: u64, told: imp
 
 fn data(link: &Link) -> Value {
     let history = &link.history;
-    let one = |packet: &Passed| {
+    let one = |packet: &PacketHistory| {
         let end = match packet.end {
-            End::Waits => json!({ "end": "waits" }),
-            End::Sent { at_ns, is_marked, way } => {
+            PacketEnd::Waits => json!({ "end": "waits" }),
+            PacketEnd::Sent { at_ns, is_marked, events } => {
                 let mut end = json!({ "end": if is_marked { "marked" } else { "sent" }, "at_ns": at_ns });
-                if !way.is_plain() {
-                    end["way"] = way_words(way).into();
+                if !events.is_plain() {
+                    end["way"] = path_words(events).into();
                 }
                 end
             }
-            End::Left { at_ns } => json!({ "end": "left", "at_ns": at_ns }),
-            End::Dropped { at_ns, level, line, .. } => json!({
+            PacketEnd::Withdrawn { at_ns } => json!({ "end": "left", "at_ns": at_ns }),
+            PacketEnd::Dropped { at_ns, level, line, .. } => json!({
                 "end": "dropped", "at_ns": at_ns, "queue": level_name(&link.program.queue, level), "line": line,
             }),
         };
@@ -236,7 +236,7 @@ fn data(link: &Link) -> Value {
         one
     };
     let head = link.head();
-    let mut told = json!({
+    let mut data = json!({
         "link": head.link,
         "queue": link.program.queue.name,
         "seconds": seconds(history.ended_ns),
@@ -248,36 +248,36 @@ fn data(link: &Link) -> Value {
     let all: Vec<Value> = history.packets.iter().map(one).collect();
     match head.calls {
         Some(calls) => {
-            told["concurrency"] = calls.concurrency.into();
-            told["rate_calls_per_s"] = calls.rate.into();
-            told["workers"] = link.n_parts().into();
-            told["calls"] = all.into();
+            data["concurrency"] = calls.concurrency.into();
+            data["rate_calls_per_s"] = calls.rate.into();
+            data["workers"] = link.n_parts().into();
+            data["calls"] = all.into();
         }
         None => {
-            told["rate_bits_per_s"] = head.rate.into();
+            data["rate_bits_per_s"] = head.rate.into();
             for (n, what) in history.happened() {
-                told[what] = n.into();
+                data[what] = n.into();
             }
-            told["packets"] = all.into();
+            data["packets"] = all.into();
         }
     }
-    told
+    data
 }
 
 fn picture(link: &Link) -> String {
-    let (course, ended_ns) = (Course::of(&link.history, POINTS), link.history.ended_ns);
+    let (series, ended_ns) = (TimeSeries::of(&link.history, POINTS), link.history.ended_ns);
     let mut out = begin(LEFT + POINTS + 30, TOP + 2 * (HEIGHT + GAP));
     let _ = writeln!(out, "<text x=\"20\" y=\"28\" font-size=\"15\">{}</text>", escaped(&headline(link)));
     let [wait, waited, _] = titles(link);
     let panels = [
-        (wait, &course.queued, "#2563eb", grouped as fn(u64) -> String),
-        (waited, &course.waited, "#059669", told_ms),
+        (wait, &series.queued, "#2563eb", grouped as fn(u64) -> String),
+        (waited, &series.waited, "#059669", ms_text),
     ];
-    for (nth, (title, values, colour, told)) in panels.into_iter().enumerate() {
-        panel(&mut out, (&title, values, colour), TOP + nth * (HEIGHT + GAP), ended_ns, told);
+    for (nth, (title, values, colour, label_of)) in panels.into_iter().enumerate() {
+        panel(&mut out, (&title, values, colour), TOP + nth * (HEIGHT + GAP), ended_ns, label_of);
     }
     let bottom = TOP + HEIGHT;
-    for (at, _) in course.dropped.iter().enumerate().filter(|(_, n)| **n > 0) {
+    for (at, _) in series.dropped.iter().enumerate().filter(|(_, n)| **n > 0) {
         let x = LEFT + at;
         let _ = writeln!(
             out,
@@ -300,7 +300,7 @@ fn panel(
     (title, values, colour): (&str, &[u64], &str),
     top: usize,
     ended_ns: u64,
-    told: fn(u64) -> String,
+    label_of: fn(u64) -> String,
 ) {
     let most = values.iter().copied().max().unwrap_or(0).max(1);
     let (bottom, right) = (top + HEIGHT, LEFT + POINTS);
@@ -319,7 +319,7 @@ fn panel(
         points.join(" "),
         LEFT - 6,
         top + 10,
-        escaped(&told(most)),
+        escaped(&label_of(most)),
         bottom + 20,
         seconds(ended_ns),
     );
@@ -329,6 +329,6 @@ pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-pub(super) fn told_ms(ns: u64) -> String {
+pub(super) fn ms_text(ns: u64) -> String {
     format!("{:.2} ms", ns as f64 / 1e6)
 }

@@ -1,4 +1,4 @@
-//! What a link is to be like, as the command line says it.
+//! The specification of an emulated link, from the command line.
 
 use super::schedule::{self, Step};
 use super::setting::{Setting, Side};
@@ -6,10 +6,10 @@ use crate::cli::EmulateArgs;
 use crate::compile::{Checked, check_files};
 use crate::fault::Fault;
 use crate::library;
+use crate::missing_args;
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::trace_file;
-use crate::wanting;
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,50 +24,50 @@ use weft_sim::net::Trace;
 
 /// The fastest link.
 const RATE_MAX: f64 = 1e12;
-/// The longest way: there and back it is longer than to the moon, and what is on it takes memory.
+/// The longest delay: a round trip to the moon is shorter, and packets on the way take memory.
 const DELAY_S_MAX: f64 = 10.0;
-/// The longest simulated time of a run: that of a trace that is made.
+/// The longest simulated time of a run: the length of a generated trace.
 const SIMULATED_SECONDS_MAX: u64 = 3600;
 /// The latest change of a schedule.
 const DAY_SECONDS: u64 = 86_400;
-/// The queue where none is named.
+/// The default queue.
 const PLAIN: &str = "fifo";
-/// Where the library has its queues.
+/// The library's folder of queues.
 const LIBRARY: &str = "library/queues/";
-/// What the program that joins both ends is called in diagnostics.
+/// The name in diagnostics of the program that joins both ends.
 const PROGRAM: &str = "(weft link emulate)";
-/// Its ports.
+/// The ports of that program.
 pub(super) const INSIDE: &str = "inside";
 pub(super) const OUTSIDE: &str = "outside";
-/// Its links, and what they are called in the summary.
+/// Its links; also their names in the summary.
 pub(super) const UP: &str = "up";
 pub(super) const DOWN: &str = "down";
 
-/// One direction.
-pub(super) struct Way {
+/// One direction of a link.
+pub(super) struct LinkDirection {
     pub(super) rate: Option<u64>,
     pub(super) path: Path,
-    /// The trace's file.
+    /// The file of the trace.
     trace: Option<PathBuf>,
-    /// As a link names it.
+    /// The queue, in the form of a link's declaration.
     pub(super) queue: String,
-    /// The file that it is in.
+    /// The file of the queue.
     import: String,
-    /// What the link takes of that file, and of those that it imports, by name. The library is not among them.
+    /// The parts of that file and of its imports that the link needs, by name, without the library.
     texts: BTreeMap<String, String>,
 }
 
-/// What is said of one direction.
+/// The settings of one direction.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Said {
+struct DirectionSettings {
     rate: Option<u64>,
     trace: Option<PathBuf>,
     queue: Option<String>,
     impair: Impairments,
 }
 
-impl Said {
-    /// What is said later holds: a rate in the place of a trace, losses in the place of bursts.
+impl DirectionSettings {
+    /// Later settings override: a rate replaces a trace, and losses replace bursts.
     fn set(&mut self, setting: &Setting) {
         let impair = &mut self.impair;
         match setting {
@@ -88,17 +88,17 @@ impl Said {
     }
 }
 
-/// Refuses what would be said in vain: how packets are overtaken where none is, and that jitter keeps order where there
-/// is none. What is said of both directions is of use if it is for one of them.
-fn look_for_what_is_idle<'s>(
-    said: impl Iterator<Item = &'s (Side, Setting)>,
+/// Refuses settings without effect: details of reordering without reordering, and the order of jitter without jitter. A
+/// setting for both directions has an effect if it has one in either.
+fn refuse_idle_settings<'s>(
+    settings: impl Iterator<Item = &'s (Side, Setting)>,
     up: &Path,
     down: &Path,
 ) -> Result<(), Fault> {
     let has = |path: &Path, is_used: fn(&Impairments) -> bool| {
         is_used(&path.impair) || path.changes.iter().any(|change| is_used(&change.impair))
     };
-    for (side, setting) in said {
+    for (side, setting) in settings {
         let (what, without, is_used): (_, _, fn(&Impairments) -> bool) = match setting {
             Setting::KeepOrder(true) => ("keep-order", "jitter", |of| of.jitter_ns > 0),
             Setting::ReorderGap(_) => ("reorder-gap", "reorder", |of| of.reorder.share > 0.0),
@@ -120,7 +120,7 @@ fn look_for_what_is_idle<'s>(
     Ok(())
 }
 
-/// Bits a second of `15mbit`.
+/// Parses `15mbit` to bits a second.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 4] = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
     let lower = text.trim().to_ascii_lowercase();
@@ -132,7 +132,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Nanoseconds of `30ms`.
+/// Parses `30ms` to nanoseconds.
 pub(crate) fn delay(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 4] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let seconds = number(text.trim(), &UNITS).filter(|s| (0.0..=DELAY_S_MAX).contains(s));
@@ -141,7 +141,7 @@ pub(crate) fn delay(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Nanoseconds of `10s`, `1.5s` or `0s`, since a link began.
+/// Parses `10s`, `1.5s` or `0s` since the start of a link, to nanoseconds.
 pub(super) fn since_begin(text: &str) -> Result<u64, String> {
     if number(text, &[("min", 60.0), ("ms", 1e-3), ("s", 1.0)]) == Some(0.0) {
         return Ok(0);
@@ -149,12 +149,12 @@ pub(super) fn since_begin(text: &str) -> Result<u64, String> {
     span_up_to(DAY_SECONDS, text)
 }
 
-/// Nanoseconds of `10s` or `2min`, as long as may be recorded.
+/// Parses `10s` or `2min` to nanoseconds, up to the longest recording.
 pub(crate) fn span(text: &str) -> Result<u64, String> {
     span_up_to(RECORD_SECONDS_MAX, text)
 }
 
-/// Nanoseconds of `60s` or `10min`, as long as may be simulated.
+/// Parses `60s` or `10min` to nanoseconds, up to the longest simulation.
 pub(crate) fn simulated_span(text: &str) -> Result<u64, String> {
     span_up_to(SIMULATED_SECONDS_MAX, text)
 }
@@ -167,7 +167,7 @@ fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
     })
 }
 
-/// The part of one that `1%` or `0.01` is.
+/// Parses `1%` or `0.01` to a fraction of one.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (digits, of) = text.trim().strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
     let share = digits.trim().parse::<f64>().ok().map(|n| n / of).filter(|n| (0.0..=1.0).contains(n));
@@ -180,33 +180,32 @@ fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     digits.parse::<f64>().ok().map(|n| n * unit)
 }
 
-impl Way {
-    /// The way up and the way down.
+impl LinkDirection {
+    /// Both directions, up and down.
     ///
     /// # Errors
-    /// A trace or the schedule cannot be read or is not right; a file has no queue; something is said that changes
-    /// nothing.
+    /// A trace or the schedule cannot be read or is wrong; a file has no queue; a setting has no effect.
     pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
         let steps = args.schedule.as_deref().map(schedule::read).transpose()?.unwrap_or_default();
         let (up, down) = (Self::of(Side::Up, args, &steps)?, Self::of(Side::Down, args, &steps)?);
-        let said = args.settings.0.iter().chain(steps.iter().flat_map(|step| &step.settings));
-        look_for_what_is_idle(said, &up.path, &down.path)?;
+        let all_settings = args.settings.0.iter().chain(steps.iter().flat_map(|step| &step.settings));
+        refuse_idle_settings(all_settings, &up.path, &down.path)?;
         Ok((up, down))
     }
 
-    /// One way, by what is said of both and of itself.
+    /// One direction, from the settings for both and for itself.
     fn of(own: Side, args: &EmulateArgs, steps: &[Step]) -> Result<Self, Fault> {
         let is_of_own = |side: Side| side == Side::Both || side == own;
-        let mut said = Said::default();
+        let mut settings = DirectionSettings::default();
         args.settings
             .0
             .iter()
             .filter(|(side, _)| is_of_own(*side))
-            .for_each(|(_, setting)| said.set(setting));
-        let Said { rate, trace, queue, impair } = said.clone();
+            .for_each(|(_, setting)| settings.set(setting));
+        let DirectionSettings { rate, trace, queue, impair } = settings.clone();
         let mut changes: Vec<PathChange> = Vec::new();
         for step in steps {
-            let before = said.clone();
+            let before = settings.clone();
             for (_, setting) in step.settings.iter().filter(|(side, _)| is_of_own(*side)) {
                 if trace.is_some() && matches!(setting, Setting::Rate(_)) {
                     let path = args.schedule.as_deref().expect("its steps were read");
@@ -214,10 +213,10 @@ impl Way {
                     let why = format!("a trace says when `{name}` sends, and no rate does");
                     return Err(schedule::fault(path, step.line, &why));
                 }
-                said.set(setting);
+                settings.set(setting);
             }
-            if said != before {
-                let (rate, impair) = (said.rate, said.impair.clone());
+            if settings != before {
+                let (rate, impair) = (settings.rate, settings.impair.clone());
                 changes.push(PathChange { after_ns: step.after_ns, rate, impair });
             }
         }
@@ -227,14 +226,14 @@ impl Way {
         Ok(Self { rate, path, trace, queue, import, texts })
     }
 
-    /// As a person reads it.
-    pub(super) fn told(&self) -> String {
+    /// The direction as text.
+    pub(super) fn summary(&self) -> String {
         let mut parts = Vec::new();
         match (self.rate, &self.trace, &self.path.trace) {
             (_, Some(file), Some(trace)) => {
-                parts.push(format!("{} ({})", file.display(), told_rate(trace.bits_per_s())));
+                parts.push(format!("{} ({})", file.display(), rate_text(trace.bits_per_s())));
             }
-            (Some(rate), ..) => parts.push(told_rate(rate)),
+            (Some(rate), ..) => parts.push(rate_text(rate)),
             (None, ..) => parts.push("any rate".to_owned()),
         }
         let impair = &self.path.impair;
@@ -275,14 +274,14 @@ impl Way {
         parts.join(", ")
     }
 
-    /// Bits a second: those of the link, or of its trace on average.
+    /// The rate in bits a second: of the link, or of its trace on average.
     pub(super) fn bits_per_s(&self) -> Option<u64> {
         self.rate.or(self.path.trace.as_deref().map(Trace::bits_per_s))
     }
 }
 
 /// `15 Mbit/s`
-pub(crate) fn told_rate(bits_per_s: u64) -> String {
+pub(crate) fn rate_text(bits_per_s: u64) -> String {
     match bits_per_s {
         0..1_000 => format!("{bits_per_s} bit/s"),
         1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),
@@ -295,11 +294,11 @@ fn rounded(n: f64) -> f64 {
     (n * 100.0).round() / 100.0
 }
 
-/// The program that joins both ends by these ways, checked.
+/// The checked program that joins both ends by these directions.
 ///
 /// # Errors
-/// It is not right: a queue is not there, or does not take its arguments. What is wrong has been told.
-pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> {
+/// The program is wrong: a queue does not exist, or does not accept its arguments. The errors are already printed.
+pub(super) fn program(up: &LinkDirection, down: &LinkDirection) -> Result<(Checked, Bundle), Fault> {
     let mut text = String::new();
     for import in BTreeSet::from([&up.import, &down.import]) {
         let _ = writeln!(text, "IMPORT '{}';", import.replace('\'', "''"));
@@ -309,22 +308,22 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
     }
     let _ = writeln!(text, "CREATE CHAIN outwards ON PORT {INSIDE} -> {OUTSIDE} AS END;");
     let _ = writeln!(text, "CREATE CHAIN inwards ON PORT {OUTSIDE} -> {INSIDE} AS END;");
-    for (name, port, way) in [(UP, OUTSIDE, up), (DOWN, INSIDE, down)] {
-        let rate = way.rate.map_or(String::new(), |rate| format!("RATE '{rate} bit/s' "));
-        let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", way.queue);
+    for (name, port, direction) in [(UP, OUTSIDE, up), (DOWN, INSIDE, down)] {
+        let rate = direction.rate.map_or(String::new(), |rate| format!("RATE '{rate} bit/s' "));
+        let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", direction.queue);
     }
-    let texts = [up, down].into_iter().flat_map(|way| way.texts.clone());
+    let texts = [up, down].into_iter().flat_map(|direction| direction.texts.clone());
     let open: Arc<BTreeMap<_, _>> = Arc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
     let mut files = Files::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
     match checked.network {
-        None => Err(Fault::told(checked.at_fault)),
+        None => Err(Fault::reported(checked.at_fault)),
         Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
     }
 }
 
-/// A queue as a link names it, the file that it is in, and what is taken of the files that make it.
+/// A queue in the form of a link's declaration, its file, and the needed parts of all files.
 fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), Fault> {
     let (name, arguments) = named.split_at(named.find('(').unwrap_or(named.len()));
     let name = name.trim();
@@ -341,30 +340,30 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
     require(name)?;
     let mut files = Files::on_disk();
     let checked = check_files(name, &mut files);
-    // Warnings are told of the whole program, which has it once for both ways.
+    // Warnings come from the check of the whole program, where they appear once for both directions.
     let Some(network) = checked.network else {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
-        return Err(Fault::told(checked.at_fault));
+        return Err(Fault::reported(checked.at_fault));
     };
-    let wanting = wanting::queues(&checked.sources);
-    let queue = match (network.queues.last(), wanting.last()) {
+    let missing_args = missing_args::queues(&checked.sources);
+    let queue = match (network.queues.last(), missing_args.last()) {
         (Some(queue), _) => &queue.name,
-        (None, Some(wanting)) if !arguments.is_empty() => &wanting.name,
-        (None, Some(wanting)) => {
-            return Err(wanting.fault(name, |with| format!("name it with them: --queue \"{with}\"")));
+        (None, Some(missing_args)) if !arguments.is_empty() => &missing_args.name,
+        (None, Some(missing_args)) => {
+            return Err(missing_args.fault(name, |with| format!("name it with them: --queue \"{with}\"")));
         }
         (None, None) => return Err(Fault::Input(format!("{name}: it creates no queue"))),
     };
     let texts = files.into_bundle(name).files.into_iter().map(|(name, text)| {
-        let queues = queues_alone(&name, &text);
+        let queues = without_ports(&name, &text);
         (name, queues)
     });
     Ok((format!("{queue} {arguments}").trim().to_owned(), name.to_owned(), texts.collect()))
 }
 
-/// A file without its ports, chains and links, for the command makes its own: what is not for queues is blank, so that
-/// all else is on its line.
-fn queues_alone(name: &str, text: &str) -> String {
+/// A file without its ports, chains and links, which the command makes itself. They become blanks, so that the rest
+/// stays on its lines.
+fn without_ports(name: &str, text: &str) -> String {
     let mut sources = SourceMap::new();
     let Ok(file) = sources.add(name, text) else { return text.to_owned() };
     let (ast, _) = parse(&sources, file);
@@ -381,8 +380,8 @@ fn queues_alone(name: &str, text: &str) -> String {
     left
 }
 
-/// Both ways with the parts that a program has no words for.
-pub(super) fn paths(up: &Way, down: &Way) -> [(&'static str, Path); 2] {
+/// Both directions with the settings that a program cannot express.
+pub(super) fn paths(up: &LinkDirection, down: &LinkDirection) -> [(&'static str, Path); 2] {
     [(UP, up.path.clone()), (DOWN, down.path.clone())]
 }
 
@@ -390,9 +389,9 @@ pub(super) fn paths(up: &Way, down: &Way) -> [(&'static str, Path); 2] {
 mod tests {
     use super::*;
 
-    /// A link would be a thousand times faster or longer than it was asked to be.
+    /// A link would be a thousand times faster or longer than requested.
     #[test]
-    fn units_are_what_they_say() {
+    fn units_parse_to_values() {
         assert_eq!(rate("15mbit"), Ok(15_000_000));
         assert_eq!(rate("1.5 Gbit/s"), Ok(1_500_000_000));
         assert_eq!(rate("64kbit"), Ok(64_000));
@@ -410,7 +409,7 @@ mod tests {
         for text in ["", "101%", "-1%", "2", "nan", "%"] {
             assert!(share(text).is_err(), "{text}");
         }
-        assert_eq!(told_rate(15_000_000), "15 Mbit/s");
-        assert_eq!(told_rate(1_234_567), "1.23 Mbit/s");
+        assert_eq!(rate_text(15_000_000), "15 Mbit/s");
+        assert_eq!(rate_text(1_234_567), "1.23 Mbit/s");
     }
 }

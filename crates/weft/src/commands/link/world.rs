@@ -1,7 +1,7 @@
 //! The two ends of an emulated link: a network namespace for the command, and the world.
 //!
-//! Each end has a TUN device whose other side is ours. Both go with this process, whatever ends it; the namespace goes
-//! with the last process in it.
+//! Each end has a TUN device whose other side is ours. Both devices vanish with this process, however it ends; the
+//! namespace vanishes with its last process.
 
 use crate::fault::Fault;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,12 +11,12 @@ use weft_io::packet::interface;
 use weft_io::packet::namespace::Namespace;
 use weft_io::packet::port::{self, DeviceSettings, Driver, OpenPort, PortConfig};
 
-/// Links that may be emulated at once in one namespace.
+/// The maximum number of emulated links at once in one namespace.
 const WORLDS_MAX: u8 = 255;
-/// An address for each end, in the range that is for carriers' own (RFC 6598).
+/// The range of both addresses: shared address space of carriers (RFC 6598).
 const NETWORK: [u8; 2] = [100, 64];
 const PREFIX: u8 = 30;
-/// The same of IPv6, in the range that is for local use (RFC 4193).
+/// The range of both IPv6 addresses: unique local addresses (RFC 4193).
 const NETWORK_V6: [u16; 3] = [0xfd64, 0x7766, 0x7400];
 const PREFIX_V6: u8 = 64;
 
@@ -29,18 +29,18 @@ pub(super) struct World {
 
 /// The addresses of both ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct EndAddresses {
     pub(super) outside: Ipv4Addr,
     pub(super) inside: Ipv4Addr,
-    /// Those of IPv6, of the world first; None where the machine has none.
+    /// The IPv6 addresses, of the world first; None if the machine has no IPv6.
     pub(super) v6: Option<[Ipv6Addr; 2]>,
 }
 
 impl World {
-    /// Makes the namespace of the command, and one for the world where this user may not change that of the machine.
-    /// The process must not have threads yet.
+    /// Makes the namespace of the command, and one for the world if this user may not change the machine's. The process
+    /// must not have threads yet.
     pub(super) fn make() -> Result<Self, Fault> {
-        let is_own = !may_make_networks();
+        let is_own = !has_network_capabilities();
         if is_own {
             Namespace::enter_own().map_err(|error| fault(&error))?;
         }
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Makes the device of each end; the first is the command's.
-    pub(super) fn open(&self, names: [&str; 2]) -> Result<([OpenPort; 2], Ends), Fault> {
+    pub(super) fn open(&self, names: [&str; 2]) -> Result<([OpenPort; 2], EndAddresses), Fault> {
         let [inside, outside] = [("link0", Some(self.inside.path())), ("weft%d", None)];
         let config = |name: &str, (device, namespace): (&str, Option<String>)| PortConfig {
             name: name.to_owned(),
@@ -65,15 +65,22 @@ impl World {
             opened.try_into().unwrap_or_else(|_| unreachable!("a device for each port"));
         let mut ends = free_addresses()?;
         let addresses = [ends.outside, ends.inside].map(IpAddr::V4);
-        self.give(&ports, addresses, PREFIX).map_err(|error| fault(&error))?;
+        self.assign_addresses(&ports, addresses, PREFIX).map_err(|error| fault(&error))?;
         // A machine may well do without IPv6.
         let addresses = ends.v6.map(|addresses| addresses.map(IpAddr::V6));
-        ends.v6 = ends.v6.filter(|_| addresses.is_some_and(|of| self.give(&ports, of, PREFIX_V6).is_ok()));
+        ends.v6 = ends
+            .v6
+            .filter(|_| addresses.is_some_and(|of| self.assign_addresses(&ports, of, PREFIX_V6).is_ok()));
         Ok((ports, ends))
     }
 
-    /// Gives both ends their addresses, that of the world first, and the command the way to everywhere.
-    fn give(&self, ports: &[OpenPort; 2], addresses: [IpAddr; 2], prefix: u8) -> Result<(), OpenError> {
+    /// Assigns the addresses of both ends, that of the world first, and the default route of the command.
+    fn assign_addresses(
+        &self,
+        ports: &[OpenPort; 2],
+        addresses: [IpAddr; 2],
+        prefix: u8,
+    ) -> Result<(), OpenError> {
         let [outside, inside] = addresses;
         interface::add_address(ports[1].device(), outside, prefix)?;
         let device = ports[0].device();
@@ -94,7 +101,7 @@ fn fault(error: &OpenError) -> Fault {
 }
 
 /// Whether this process may make interfaces and namespaces: it has `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
-fn may_make_networks() -> bool {
+fn has_network_capabilities() -> bool {
     const WANTED: u64 = 1 << 12 | 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -102,8 +109,8 @@ fn may_make_networks() -> bool {
         .is_some_and(|held| held & WANTED == WANTED)
 }
 
-/// Addresses that no other link has here: links can stand within links, and beside each other.
-fn free_addresses() -> Result<Ends, Fault> {
+/// Addresses that no other link uses here: links can be nested, or run beside each other.
+fn free_addresses() -> Result<EndAddresses, Fault> {
     let routes = fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
     let taken: Vec<&str> = routes.lines().filter_map(|line| line.split_ascii_whitespace().nth(1)).collect();
     let [a, b] = NETWORK;
@@ -113,5 +120,5 @@ fn free_addresses() -> Result<Ends, Fault> {
     let [c, d, e] = NETWORK_V6;
     let v6 = [1, 2].map(|end| Ipv6Addr::new(c, d, e, nth.into(), 0, 0, 0, end));
     let [outside, inside] = [1, 2].map(|end| Ipv4Addr::new(a, b, nth, end));
-    Ok(Ends { outside, inside, v6: Some(v6) })
+    Ok(EndAddresses { outside, inside, v6: Some(v6) })
 }

@@ -1,4 +1,4 @@
-//! Which chains run, and at which ports captures arrive.
+//! Selects the chains that run, and the ports at which captures arrive.
 
 use super::inputs::INPUTS_MAX;
 use crate::cli::ReplayArgs;
@@ -6,25 +6,25 @@ use crate::fault::Fault;
 use std::path::Path;
 use weft_lang::hir::{Chain, Edge, Network};
 
-/// What a command line asks for.
+/// The selection of a command line.
 pub(super) struct Choice<'n> {
     /// At least one.
     pub(super) chains: Vec<&'n Chain>,
-    /// In the order of the options, one a port.
+    /// In the order of the options, one per port.
     pub(super) arrivals: Vec<Arrival>,
 }
 
-/// A capture, and the port at which its packets arrive.
+/// A capture, and its port of arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) port: u16,
     pub(super) file: String,
 }
 
-/// What an `--in` says.
-enum Given<'a> {
+/// An `--in` option.
+enum InputArg<'a> {
     At(u16, &'a str),
-    /// It arrives where --port says, or at the first port of the chain.
+    /// It arrives at the port of --port, or at the first port of the chain.
     Alone(&'a str),
 }
 
@@ -32,8 +32,9 @@ impl<'n> Choice<'n> {
     /// # Errors
     /// The program has no chain on ports, or the options do not fit it or each other.
     pub(super) fn of(network: &'n Network, args: &ReplayArgs) -> Result<Self, Fault> {
-        let given = args.inputs.iter().map(|text| given(network, text)).collect::<Result<Vec<_>, _>>()?;
-        let n_alone = given.iter().filter(|given| matches!(given, Given::Alone(_))).count();
+        let input_arg =
+            args.inputs.iter().map(|text| input_arg(network, text)).collect::<Result<Vec<_>, _>>()?;
+        let n_alone = input_arg.iter().filter(|input_arg| matches!(input_arg, InputArg::Alone(_))).count();
         if n_alone > 1 {
             let what = "only one --in may leave out the port at which its packets arrive";
             return Err(Fault::usage(what).with_help("write --in PORT=FILE for each capture"));
@@ -42,15 +43,17 @@ impl<'n> Choice<'n> {
             let what = format!("--port {port} is of an --in without a port, and there is none");
             return Err(Fault::usage(what).with_help("leave it out, or write --in FILE"));
         }
-        if given.len() > INPUTS_MAX {
+        if input_arg.len() > INPUTS_MAX {
             return Err(Fault::usage(format!("a replay has {INPUTS_MAX} captures at most")));
         }
-        let chains = chains(network, args, n_alone, given.len())?;
+        let chains = chains(network, args, n_alone, input_arg.len())?;
         let mut arrivals = Vec::<Arrival>::new();
-        for given in given {
-            let (port, file) = match given {
-                Given::At(port, file) => (port_on(network, &chains, "--in", port_name(network, port))?, file),
-                Given::Alone(file) => match &args.port {
+        for input_arg in input_arg {
+            let (port, file) = match input_arg {
+                InputArg::At(port, file) => {
+                    (port_on(network, &chains, "--in", port_name(network, port))?, file)
+                }
+                InputArg::Alone(file) => match &args.port {
                     Some(name) => (port_on(network, &chains, "--port", name)?, file),
                     None => (ports(chains[0])[0] as u16, file),
                 },
@@ -66,12 +69,12 @@ impl<'n> Choice<'n> {
     }
 }
 
-/// `PORT=FILE`, or a file, in whose name there may be a `=`.
-fn given<'a>(network: &Network, text: &'a str) -> Result<Given<'a>, Fault> {
+/// `PORT=FILE`, or a file whose name may contain a `=`.
+fn input_arg<'a>(network: &Network, text: &'a str) -> Result<InputArg<'a>, Fault> {
     let mut ports = network.ports.iter().enumerate();
     let file_at = |name: &str| text.strip_prefix(name)?.strip_prefix('=');
     if let Some((port, file)) = ports.find_map(|(at, port)| Some((at, file_at(&port.name)?))) {
-        return Ok(Given::At(port as u16, file));
+        return Ok(InputArg::At(port as u16, file));
     }
     match text.split_once('=') {
         Some((name, _)) if !name.contains('/') && !Path::new(text).exists() => {
@@ -79,11 +82,11 @@ fn given<'a>(network: &Network, text: &'a str) -> Result<Given<'a>, Fault> {
             let known = names(network.ports.iter().map(|port| &port.name));
             Err(Fault::usage(what).with_help(format!("ports of the program: {known}")))
         }
-        _ => Ok(Given::Alone(text)),
+        _ => Ok(InputArg::Alone(text)),
     }
 }
 
-/// The chains that run: the one that is named, all, or those of the one port at which something arrives.
+/// The chains that run: the named one, all, or those of the only port of arrival.
 fn chains<'n>(
     network: &'n Network,
     args: &ReplayArgs,
@@ -112,7 +115,7 @@ fn chains<'n>(
     Ok(all.into_iter().filter(is_meant).collect())
 }
 
-/// The port with this name, on which one of the chains is.
+/// The port with this name, if one of the chains is on it.
 fn port_on(network: &Network, chains: &[&Chain], option: &str, name: &str) -> Result<u16, Fault> {
     let mut known: Vec<usize> = chains.iter().flat_map(|chain| ports(chain)).copied().collect();
     known.sort_unstable();
@@ -127,7 +130,7 @@ fn port_on(network: &Network, chains: &[&Chain], option: &str, name: &str) -> Re
     })
 }
 
-/// The ports whose frames a chain takes; there is at least one.
+/// The ports of a chain; there is at least one.
 fn ports(chain: &Chain) -> &[usize] {
     let Edge::Packets { ports, .. } = &chain.edge else { unreachable!("the chain is on ports") };
     ports

@@ -1,4 +1,4 @@
-//! The captures that a replay reads, as one stream in the order of their times.
+//! Merges the captures of a replay into one stream, in order of time.
 
 use super::choice::Arrival;
 use super::report::InputReport;
@@ -15,33 +15,33 @@ use weft_io::packet::file::{FileSource, Pace, UnfinishedCounts};
 use weft_io::packet::{BATCH_MAX, Device as _, Link, OpenError, QueueId};
 use weft_proto::capture::{self, LinkType};
 
-/// One of so many packets has to lack what its device was to do, if that is worth a word.
+/// The hint about offloads is printed if at least one of this many packets needs it.
 const HINT_FROM: u64 = 10;
-/// Captures of one replay.
+/// The maximum number of captures in a replay.
 pub(super) const INPUTS_MAX: usize = 64;
 
-/// Captures, read together.
+/// The captures, read together.
 pub(super) struct Inputs {
     all: Vec<Input>,
     speed: Speed,
-    /// When the first packet of all was captured, and when it was given.
+    /// The capture time of the first packet, and the time of its arrival.
     begin: Option<(Time, Time)>,
 }
 
-/// A capture, of which a batch is read ahead: when its next packet was captured decides whose turn it is.
+/// A capture with a batch of packets read ahead: the time of its next packet decides which capture is next.
 struct Input {
     file: String,
     port: u16,
     source: FileSource,
     ahead: VecDeque<Frame>,
-    /// Packets that were given.
+    /// The number of packets so far.
     n: u64,
-    /// Why it ended before its end.
+    /// The error that ended it early.
     broken: Option<io::Error>,
 }
 
 impl Inputs {
-    /// Opens captures. `links`: what packets begin with, by port.
+    /// Opens captures. `links` are the link types, by port.
     ///
     /// # Errors
     /// One of them cannot be read.
@@ -73,7 +73,7 @@ impl Inputs {
         Ok(Self { all, speed: args.speed, begin: None })
     }
 
-    /// A pool with room for what a node has on its way, and for what is read ahead.
+    /// A pool with room for a node's packets, and for the packets read ahead.
     pub(super) fn pool(&self) -> Pool {
         let (own, ahead) = (PoolConfig::default(), (BATCH_MAX * self.all.len()) as u32);
         Pool::for_captures(PoolConfig { small: own.small + ahead, large: own.large + ahead })
@@ -84,18 +84,18 @@ impl Inputs {
         self.all.iter().map(|input| input.file.as_str())
     }
 
-    /// The ports at which something arrives.
+    /// The ports of arrival.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
         self.all.iter().map(|input| input.port)
     }
 
-    /// Puts the next packets of all captures into `out`, at most `n` and a batch. Each says at which port it arrived.
-    /// Where there is none, all have been, or the next is still to come at recorded speed.
+    /// Puts the next packets of all captures into `out`, at most `n` and at most a batch. Each frame has its port. If
+    /// there are none, all captures have ended, or the next packet is not due yet at recorded speed.
     pub(super) fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, n: u64, now: Time) {
         let n = usize::try_from(n).unwrap_or(BATCH_MAX).min(BATCH_MAX);
         while out.len() < n {
             self.all.iter_mut().for_each(|input| input.read(pool));
-            // Without a buffer for the next of one of them, nobody knows whose turn it is.
+            // The order is unknown until there is a buffer for the next packet of each capture.
             if self.all.iter().any(|input| input.ahead.is_empty() && !input.source.is_finished()) {
                 return;
             }
@@ -115,7 +115,7 @@ impl Inputs {
         }
     }
 
-    /// When the next packet is due, at recorded speed.
+    /// The due time of the next packet, at recorded speed.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.due(self.next()?.0)
     }
@@ -124,20 +124,20 @@ impl Inputs {
         self.all.iter().all(|input| input.ahead.is_empty() && input.source.is_finished())
     }
 
-    /// Bytes that were read, and how many there are where that is known.
+    /// Bytes read, and the total if it is known.
     pub(super) fn progress(&self) -> (u64, Option<u64>) {
         let parts = self.all.iter().map(|input| input.source.progress());
         parts.fold((0, Some(0)), |(n, all), (more, of)| (n + more, all.zip(of).map(|(all, of)| all + of)))
     }
 
-    /// What came of each, and whether one is at fault. What is whole was processed, so that one that is merely cut
-    /// short is not: a line says so.
+    /// The outcome of each capture, and a fault if one is broken. A capture that is merely truncated is no fault, since
+    /// its whole packets were processed; a line says so.
     pub(super) fn close(self, plan: &PacketPlan) -> (Vec<InputReport>, Result<(), Fault>) {
         let (mut reports, mut ended) = (Vec::new(), Ok(()));
         for mut input in self.all {
             input.hint_at_offloads();
             if let Err(fault) = input.fault() {
-                // Whoever calls says what is at fault first.
+                // The caller reports the fault itself.
                 match ended {
                     Ok(()) => ended = Err(fault),
                     Err(_) => stderr::print(&fault.text()),
@@ -157,13 +157,13 @@ impl Inputs {
         (reports, ended)
     }
 
-    /// When the next packet was captured, and of which capture it is: of those of one time the first.
+    /// The capture time of the next packet, and its capture. At equal times the first capture wins.
     fn next(&self) -> Option<(Time, usize)> {
         let heads = self.all.iter().enumerate();
         heads.filter_map(|(nth, input)| Some((input.ahead.front()?.meta.arrived, nth))).min()
     }
 
-    /// When what was captured then is due.
+    /// The due time of a packet that was captured at `at`.
     fn due(&self, at: Time) -> Option<Time> {
         let (captured, given) = self.begin?;
         Some(given + (at - captured))
@@ -171,20 +171,20 @@ impl Inputs {
 }
 
 impl Input {
-    /// Reads on where nothing is left.
+    /// Reads more packets if none are left.
     fn read(&mut self, pool: &mut Pool) {
         if !self.ahead.is_empty() || self.source.is_finished() {
             return;
         }
         let mut frames = Vec::new();
-        // At full pace a capture does not ask what time it is.
+        // At full speed the source ignores the time.
         match self.source.receive(pool, &mut frames, Time::default()) {
             Ok(_) => self.ahead.extend(frames),
             Err(error) => self.broken = Some(error),
         }
     }
 
-    /// Says what would help where a device was still to do something to many packets.
+    /// Prints a hint if many packets still need the work of a device.
     fn hint_at_offloads(&self) {
         let UnfinishedCounts { checksums, lengths, packets } = self.source.unfinished();
         if packets * HINT_FROM < self.n.max(1) {
@@ -204,7 +204,7 @@ impl Input {
         ));
     }
 
-    /// Whether that it ended before its end is a failure.
+    /// Whether its early end is a fault.
     fn fault(&self) -> Result<(), Fault> {
         let Self { file, n, .. } = self;
         let Some(error) = &self.broken else { return Ok(()) };
@@ -219,7 +219,7 @@ impl Input {
     }
 }
 
-/// A capture that cannot be opened is at fault itself if it was there.
+/// A capture that exists but cannot be opened is itself at fault.
 fn refused(error: &OpenError) -> Fault {
     match fault_of(&error.error) {
         Some(_) => Fault::Input(error.to_string()),
@@ -228,7 +228,7 @@ fn refused(error: &OpenError) -> Fault {
     }
 }
 
-/// What is wrong with the capture, if that is why reading it failed.
+/// The error in the capture, if that made the read fail.
 fn fault_of(error: &io::Error) -> Option<&capture::ReadError> {
     error.get_ref()?.downcast_ref()
 }

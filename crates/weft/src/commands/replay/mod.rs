@@ -1,4 +1,4 @@
-//! `weft replay`: what chains do with the packets of captures.
+//! `weft replay`: runs chains on the packets of captures.
 
 mod choice;
 mod inputs;
@@ -9,8 +9,8 @@ mod tests;
 
 use crate::cli::{Output, ReplayArgs, Speed};
 use crate::compile::check_files;
+use crate::definition_files::DefinitionFiles;
 use crate::fault::Fault;
-use crate::lines::Lines;
 use crate::packets;
 use crate::progress::Progress;
 use crate::running::{RowsRefused, ask, backend, changes_of, note_refused};
@@ -38,26 +38,24 @@ use weft_io::{TableRow, clock};
 use weft_lang::hir::{Chain, Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// How often ON EVERY runs between two packets, and how often all else happens by itself; what lies beyond in a longer
-/// gap happens at once.
+/// The maximum number of ON EVERY runs between two packets, and of other timers. The rest of a longer gap is one step.
 const CATCH_UP_MAX: usize = 10_000;
-/// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
-/// takes as long to do it.
+/// A rule that a packet adds takes effect after this time of the capture: a running node takes that long.
 const LEARNS_WITHIN: Interval = Interval::from_millis(2);
-/// Rows that are too old are looked for so often, as on a node.
+/// The interval between searches for expired rows, as on a node.
 const AGES_WITHIN: Interval = Interval::from_millis(100);
-/// Seconds that are slept at once, at recorded speed.
+/// The longest sleep, at recorded speed.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::diagnostics(&checked.diagnostics, &checked.sources);
-    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let Some(network) = &checked.network else { return Err(Fault::reported(checked.at_fault)) };
     let choice = Choice::of(network, args)?;
     let tell = |diagnostics: Vec<_>| {
         stderr::diagnostics(&diagnostics, &checked.sources);
-        Fault::told(crate::compile::at_fault(&diagnostics))
+        Fault::reported(crate::compile::at_fault(&diagnostics))
     };
     let is_meant = |chain: &Chain| choice.chains.iter().any(|meant| meant.name == chain.name);
     let lowered = packets::lower(network, &checked.sources, 1, is_meant).map_err(tell)?;
@@ -70,7 +68,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let links: Vec<Link> = network.ports.iter().map(link_of).collect();
     let inputs = Inputs::open(&choice.arrivals, &plan, &links, args)?;
     let tables = Tables::new(network, &checked.sources, store, &plan);
-    // What is wrong with a question is told before a long capture is read.
+    // Report a wrong query before reading a long capture.
     tables.ask(&args.query, Time::default())?;
     let mut replay = Replay::new(Arc::new(plan), &links, args, inputs)?;
     replay.tables = Some(tables);
@@ -90,19 +88,23 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
         ));
     }
     stdout::print(&match args.output {
-        Output::Json => format!("{}\n", report.json()),
+        Output::Json => format!(
+            "{}\
+",
+            report.json()
+        ),
         Output::Table => report.table(),
     })?;
     ended
 }
 
-/// What packets begin with at a port.
+/// The link type of a port.
 fn link_of(port: &Port) -> Link {
     if port.kind == PortKind::Tun { Link::Ip } else { Link::Ethernet }
 }
 
-/// Of two measures of the same work, that which will be at its end first.
-fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, Option<u64>) {
+/// The one of two progress measures that will end first.
+fn nearer_limit(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, Option<u64>) {
     let (Some(all_bytes), Some(all_packets)) = (bytes.1, packets.1) else {
         return if packets.1.is_some() { packets } else { bytes };
     };
@@ -111,57 +113,56 @@ fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, O
     if is_limit_nearer { packets } else { bytes }
 }
 
-/// What the engine tells the end of each frame, if the capture is annotated.
-fn watched(annotated: &mut Option<Annotated>) -> Option<&mut dyn Watch> {
+/// The observer of each frame's outcome, if the capture is annotated.
+fn observer(annotated: &mut Option<Annotated>) -> Option<&mut dyn Watch> {
     annotated.as_mut().map(|annotated| annotated as &mut dyn Watch)
 }
 
-/// Makes code for frames that were cut, with the state that there is.
+/// Compiles code for truncated frames, with the current state.
 type MakeCutCode<'n> = Box<dyn Fn(&StateStore) -> Result<PacketPlan, Fault> + 'n>;
 
-/// A replay under way.
+/// A replay in progress.
 struct Replay<'a, 'n> {
     args: &'a ReplayArgs,
     plan: Arc<PacketPlan>,
     inputs: Inputs,
     pool: Pool,
-    /// It begins with the first packet: its time is that of the captures.
+    /// Starts with the first packet: its time is that of the captures.
     engine: Option<PacketEngine>,
     outputs: Outputs,
     annotated: Option<Annotated>,
-    /// Frames on their way; empty between two batches.
+    /// Frames under way; empty between two batches.
     frames: Vec<Frame>,
-    /// What leaves by which port, until it is written.
+    /// Sent frames with their ports, until they are written.
     left: Vec<(u16, Frame)>,
     n: u64,
     rows: Vec<(String, u64)>,
-    /// None: no row changes anything.
+    /// None if no row changes anything.
     tables: Option<Tables<'n>>,
-    /// Makes code with the state of `plan` for frames of which the captures have only the beginning; without it these
-    /// run as the others.
+    /// Compiles code for truncated frames, with the state of `plan`. Without it these frames run the normal code.
     make_cut_code: Option<MakeCutCode<'n>>,
-    /// That code, since the first of them has come.
+    /// The code for truncated frames, once the first one has come.
     cut_plan: Option<Arc<PacketPlan>>,
-    /// It runs now.
+    /// The code for truncated frames is active.
     runs_cut_code: bool,
-    /// Where rows go besides.
+    /// An extra output for rows.
     rows_out: Option<RowsFile>,
     /// The times of the earliest packet and of the latest.
     times: Option<(Time, Time)>,
-    /// Of the packet that came last.
+    /// The time of the last packet.
     last: Time,
 }
 
-/// The tables, and what handlers tell those of rules.
+/// The tables, and the rows that handlers send to tables of rules.
 struct Tables<'a> {
     network: &'a Network,
     sources: &'a SourceMap,
     store: StateStore,
     /// Chains have sinks `TO TABLE`.
     learns: bool,
-    /// Rows that the tables did not take.
+    /// Rows that the tables refused.
     refused: RowsRefused,
-    /// When rows may be too old; None: there are none that age.
+    /// The time of the next search for expired rows; None if no table has expiry.
     look_at: Option<Time>,
 }
 
@@ -173,7 +174,7 @@ impl<'a> Tables<'a> {
         Self { network, sources, store, learns, refused: RowsRefused::new(), look_at }
     }
 
-    /// How many rows of each were given up untold, of those that were.
+    /// The number of unreported evictions of each table that has any.
     fn evicted_untold(&self) -> BTreeMap<String, u64> {
         let of = |view: TableView| {
             let n = view.tables.iter().map(|table| table.evicted_untold()).sum();
@@ -182,21 +183,21 @@ impl<'a> Tables<'a> {
         self.store.tables().into_iter().map(of).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// What the tables answer.
+    /// The answers of the tables.
     fn ask(&self, questions: &[String], now: Time) -> Result<Vec<Answer>, Fault> {
         let mut answers = Vec::new();
         for text in questions {
             let asked = ask((self.network, self.sources), &self.store, text, now);
             answers.extend(asked.map_err(|(diagnostics, sources)| {
                 stderr::diagnostics(&diagnostics, &sources);
-                Fault::told(crate::compile::at_fault(&diagnostics))
+                Fault::reported(crate::compile::at_fault(&diagnostics))
             })?);
         }
         Ok(answers)
     }
 
-    /// Changes tables as a node does, and the engine sees it at once.
-    fn take(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
+    /// Changes tables as a node does; the engine sees it at once.
+    fn apply_rows(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
         let (changes, refused) = changes_of(self.network, rows.into_iter());
         refused.into_iter().for_each(|(name, n)| note_refused(&mut self.refused, name, n));
         for (name, changes) in changes {
@@ -205,15 +206,15 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Takes out rows that are too old.
-    fn age(&mut self, now: Time, engine: &mut PacketEngine) {
+    /// Removes expired rows.
+    fn expire_rows(&mut self, now: Time, engine: &mut PacketEngine) {
         self.look_at = Some(now + AGES_WITHIN);
         for (name, changes) in self.store.expired(now) {
             self.change(&name, changes, now, engine);
         }
     }
 
-    /// Says how many changes a table did not take.
+    /// Changes a table, and counts refused rows.
     fn change(
         &mut self,
         name: &TableName,
@@ -267,7 +268,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         })
     }
 
-    /// What came of it, and whether the captures were whole.
+    /// Runs the replay; returns the report, and a fault if a capture was not whole.
     fn run(mut self) -> Result<(Report<'n>, Result<(), Fault>), Fault> {
         let begun = Instant::now();
         let mut progress = Progress::new(begun);
@@ -280,7 +281,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             self.inputs.receive(&mut self.pool, &mut batch, left, clock::now());
             match batch.is_empty() {
                 true => self.wait()?,
-                false => self.take(&mut batch)?,
+                false => self.run_batch(&mut batch)?,
             }
             progress.show(self.n, self.done());
         }
@@ -299,7 +300,10 @@ impl<'a, 'n> Replay<'a, 'n> {
             took,
             span,
             rows: self.rows,
-            lines: self.tables.as_ref().map(|of| Lines { network: of.network, sources: of.sources }),
+            lines: self
+                .tables
+                .as_ref()
+                .map(|of| DefinitionFiles { network: of.network, sources: of.sources }),
             evicted_untold: tables.map(Tables::evicted_untold).unwrap_or_default(),
             rows_refused: self.tables.map(|tables| tables.refused).unwrap_or_default(),
             answers,
@@ -311,25 +315,26 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok((report, ended))
     }
 
-    /// How much of the work is done, and all of it: bytes of the files, or packets where their limit comes sooner.
+    /// The finished work, and the total: bytes of the files, or packets if their limit comes sooner.
     fn done(&self) -> (u64, Option<u64>) {
-        nearer_end(self.inputs.progress(), (self.n, self.args.limit))
+        nearer_limit(self.inputs.progress(), (self.n, self.args.limit))
     }
 
-    /// Runs a batch; timers that are due between its packets go off between them.
-    fn take(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
+    /// Runs a batch; runs timers that are due between its packets.
+    fn run_batch(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
         let mut batch = batch.drain(..).peekable();
         while let Some(first) = batch.peek() {
             let (now, port, is_cut) = (first.meta.arrived, first.meta.port, first.cut > 0);
             self.catch_up(now)?;
             self.run_code_for(is_cut)?;
-            // A node would have done by then what packets say to it.
+            // By then a node would have applied the rules that earlier packets add.
             let learns = self.tables.as_ref().filter(|tables| tables.learns).map(|_| now + LEARNS_WITHIN);
             let ages = self.tables.as_ref().and_then(|tables| tables.look_at);
             let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
             let until = engine.into_iter().chain(learns).chain(ages).min();
             self.frames.extend(batch.next());
-            // Fragments that are given up are told of before their batch passes: one by one, all stand in order.
+            // Expired fragments are reported before the next batch passes; with one packet per batch everything is in
+            // order.
             let is_alone = self.annotated.is_some();
             let is_with = |next: &Frame| {
                 let is_alike = next.meta.port == port && (next.cut > 0) == is_cut;
@@ -344,7 +349,7 @@ impl<'a, 'n> Replay<'a, 'n> {
                 self.times = Some((earliest.min(meta.arrived), latest.max(meta.arrived)));
             }
             self.last = self.frames.last().map_or(now, |frame| frame.meta.arrived);
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             let engine = self.engine.as_mut().expect("it has begun");
             engine.handle_batch(now, port, &mut self.frames, &mut self.pool, watch);
             self.send()?;
@@ -352,7 +357,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
-    /// Has the engine run the code for frames that are whole, or for those that were cut.
+    /// Activates the code for whole frames, or for truncated ones.
     fn run_code_for(&mut self, is_cut: bool) -> Result<(), Fault> {
         let (Some(make), Some(tables)) = (&self.make_cut_code, &self.tables) else { return Ok(()) };
         if is_cut && self.cut_plan.is_none() {
@@ -365,16 +370,16 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
-    /// Lets the time of the capture pass.
+    /// Advances the time of the capture.
     fn catch_up(&mut self, now: Time) -> Result<(), Fault> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
         let plan = &self.plan;
         let engine = self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
         if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
-            tables.age(now, engine);
+            tables.expire_rows(now, engine);
         }
-        // Between two packets the engine is woken for what can be observed alone, so that a gap costs what happens in
-        // it. Where time ends, what is to come again is always due.
+        // Between two packets, wake the engine only for events that can be observed, so that a gap costs only these. At
+        // the end of time, periodic events would be due for ever.
         let mut left = [CATCH_UP_MAX; 2];
         for _ in 0..4 * CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
@@ -382,20 +387,20 @@ impl<'a, 'n> Replay<'a, 'n> {
             let left = &mut left[usize::from(is_every)];
             let at = if *left > 0 { at } else { now };
             *left = left.saturating_sub(1);
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now))
         {
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.handle_timeout(now, &mut self.pool, watch);
             self.send()?;
         }
         Ok(())
     }
 
-    /// Nothing has come: at recorded speed the next packet is still to come.
+    /// No packet has come: at recorded speed the next one is not due yet.
     fn wait(&mut self) -> Result<(), Fault> {
         let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
         let next = self.inputs.poll_timeout().into_iter().chain(engine).min();
@@ -412,9 +417,9 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
-    /// What is delayed leaves, and handlers hear of rows that have left their tables by now.
+    /// Sends delayed frames, and runs handlers for rows that have left their tables.
     fn finish(&mut self) -> Result<(), Fault> {
-        // A handler of rows that make room may make others go.
+        // A handler that evicts rows may cause other evictions.
         for _ in 0..CATCH_UP_MAX {
             let is_more = self.engine.as_mut().is_some_and(|engine| engine.run_expired(self.last));
             self.send()?;
@@ -424,18 +429,18 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         while let Some(engine) = self.engine.as_mut().filter(|engine| engine.delayed() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
-        // Nobody waits for what is not in the captures: time stays where it is.
+        // Leave the time as it is: no later packet is in the captures.
         if let Some(engine) = &mut self.engine {
             engine.expire_fragments();
-            let watch = watched(&mut self.annotated);
+            let watch = observer(&mut self.annotated);
             engine.drop_held(&mut self.pool, watch);
         }
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
-            // Fragments that were given up since are told of with the next batch of a port that follows them.
+            // Fragments that have expired since are reported with the next batch of a port that tracks fragments.
             for port in self.inputs.ports() {
                 engine.handle_batch(self.last, port, &mut self.frames, &mut self.pool, Some(annotated));
             }
@@ -449,7 +454,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         self.outputs.finish()
     }
 
-    /// Takes what the engine has made.
+    /// Collects the engine's output.
     fn send(&mut self) -> Result<(), Fault> {
         let Some(engine) = &mut self.engine else { return Ok(()) };
         let rows = engine.rows();
@@ -467,9 +472,9 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         rows.clear();
         if let Some(tables) = self.tables.as_mut().filter(|_| !for_tables.is_empty()) {
-            tables.take(for_tables, self.last, engine);
+            tables.apply_rows(for_tables, self.last, engine);
         }
-        // They come port by port; a file has them in the order of their times.
+        // Frames come port by port; a file has them in order of time.
         while let Some(port) = engine.poll_output(&mut self.frames) {
             self.left.extend(self.frames.drain(..).map(|frame| (port, frame)));
         }

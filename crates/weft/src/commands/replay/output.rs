@@ -1,4 +1,4 @@
-//! The captures that a replay writes.
+//! Writes the captures of a replay.
 
 use super::inputs::Inputs;
 use crate::cli::ReplayArgs;
@@ -15,19 +15,19 @@ use weft_engine::sinks::Row;
 use weft_io::packet::Link;
 use weft_proto::capture::{Format, LinkType, PACKET_BYTES_MAX, Packet, Style, Writer};
 
-/// Bytes of a file that are kept until they are written.
+/// The number of bytes that are buffered for a file.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Where frames go that leave.
+/// The destinations of sent frames.
 pub(super) struct Outputs {
     files: Vec<Capture>,
-    /// By port: which file, and which interface of it.
+    /// By port: the file, and the interface in it.
     places: Vec<Option<(usize, u32)>>,
-    /// The ports by which frames have left into a file that does not say by which.
+    /// The ports whose frames share a file that cannot tell them apart.
     mixed: Option<Vec<u16>>,
 }
 
-/// Each packet that came in, in that order, with what became of it as a comment.
+/// Each incoming packet in order, with its outcome as a comment.
 pub(super) struct Annotated {
     capture: Capture,
 }
@@ -39,7 +39,7 @@ pub(in crate::commands) struct Capture {
     buffer: Vec<u8>,
 }
 
-/// The rows of sinks, a line for each, as a node would write them into a file.
+/// The rows of sinks, one per line, as a node would write them into a file.
 pub(super) struct RowsFile {
     path: PathBuf,
     file: BufWriter<Box<dyn Write>>,
@@ -47,7 +47,7 @@ pub(super) struct RowsFile {
 }
 
 impl RowsFile {
-    #[allow(clippy::disallowed_methods, reason = "what cannot be written is told as of a file")]
+    #[allow(clippy::disallowed_methods, reason = "errors are reported as those of a file")]
     pub(super) fn create(path: &str) -> Result<Self, Fault> {
         let file: Box<dyn Write> = match path {
             "-" => Box::new(std::io::stdout()),
@@ -68,13 +68,13 @@ impl RowsFile {
 }
 
 impl Outputs {
-    /// Frames are counted, and that is all.
+    /// Only counts frames.
     pub(super) fn nowhere() -> Self {
         Self { files: Vec::new(), places: Vec::new(), mixed: None }
     }
 
-    /// All into one file. In a pcapng file each port is an interface; a pcap file has packets that begin as those that
-    /// come in.
+    /// Writes all frames into one file. In a pcapng file each port is an interface; a pcap file has packets of the
+    /// input's link type.
     pub(super) fn to_file(
         path: &str,
         links: &[Link],
@@ -98,7 +98,7 @@ impl Outputs {
         Ok(Self { files: vec![capture], places, mixed })
     }
 
-    /// A pcapng file for each port.
+    /// Writes a pcapng file for each port.
     pub(super) fn to_folder(folder: &str, links: &[Link], plan: &PacketPlan) -> Result<Self, Fault> {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|error| Fault::environment(format!("cannot make {folder}: {}", clause(&error))))?;
@@ -111,7 +111,7 @@ impl Outputs {
         Ok(Self { files, places, mixed: None })
     }
 
-    /// A frame has left by a port.
+    /// Writes a frame that left by a port.
     pub(super) fn write(&mut self, port: u16, frame: &Frame, bytes: &[u8]) -> Result<(), Fault> {
         let Some(Some((file, interface))) = self.places.get(usize::from(port)) else { return Ok(()) };
         if let Some(mixed) = self.mixed.as_mut().filter(|mixed| !mixed.contains(&port)) {
@@ -126,7 +126,7 @@ impl Outputs {
         self.files.iter_mut().try_for_each(|capture| capture.flush(0))
     }
 
-    /// What a reader of the file should know.
+    /// A note for readers of the file.
     pub(super) fn note(&self) -> Option<String> {
         let n = self.mixed.as_ref().map(Vec::len).filter(|n| *n > 1)?;
         Some(format!(
@@ -168,7 +168,7 @@ impl Watch for Annotated {
 }
 
 impl Capture {
-    /// A file, with as many interfaces as its format has room for, the first at least: the numbers of these.
+    /// Creates a file, with as many interfaces as its format allows, at least the first; returns their numbers.
     pub(in crate::commands) fn with_interfaces(
         path: &Path,
         interfaces: &[(LinkType, &str)],
@@ -185,8 +185,7 @@ impl Capture {
     }
 
     pub(in crate::commands) fn write(&mut self, packet: &Packet<'_>) {
-        // Its interface is the writer's own. With what was put in front of it, a packet may be longer than a file
-        // holds.
+        // The interface is one of the writer's own. With an added header, a packet may be longer than a file allows.
         let length = packet.bytes.len();
         let cut = (length > PACKET_BYTES_MAX).then_some(length as u32);
         let packet = Packet {
@@ -198,7 +197,7 @@ impl Capture {
         debug_assert!(written.is_ok(), "{written:?}");
     }
 
-    /// Writes what is kept, if it is more than `bytes`.
+    /// Writes the buffer if it is longer than `bytes`.
     pub(in crate::commands) fn flush(&mut self, bytes: usize) -> Result<(), Fault> {
         if self.buffer.len() > bytes {
             self.file.write_all(&self.buffer).map_err(|error| unwritten(&self.path, &error))?;
@@ -208,10 +207,10 @@ impl Capture {
     }
 }
 
-/// Whether no capture that is read is one of the files to be written: these are emptied as they are opened.
+/// Checks that no output file is an input capture: outputs are truncated as they are opened.
 ///
 /// # Errors
-/// One of them is, perhaps by another name.
+/// One of them is an input, perhaps by another name.
 pub(super) fn spare_input(args: &ReplayArgs, inputs: &Inputs, plan: &PacketPlan) -> Result<(), Fault> {
     let file = |option, path: &String| (option, "file", PathBuf::from(path));
     let mut files = Vec::new();
@@ -236,7 +235,7 @@ pub(super) fn spare_input(args: &ReplayArgs, inputs: &Inputs, plan: &PacketPlan)
     Ok(())
 }
 
-/// An interface for each port: what its packets begin with, and its name.
+/// An interface for each port: its link type, and its name.
 fn interfaces<'p>(links: &[Link], plan: &'p PacketPlan) -> impl Iterator<Item = (LinkType, &'p str)> {
     links.iter().map(|link| link.link_type()).zip(plan.ports.iter().map(String::as_str))
 }
@@ -245,7 +244,7 @@ fn file_of_port(folder: &str, port: &str) -> PathBuf {
     Path::new(folder).join(format!("{port}.pcapng"))
 }
 
-/// Whether both are one file that keeps what is written, links and other spellings of its name included.
+/// Whether both paths are one regular file, through links and other spellings.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) else { return false };
     one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())

@@ -1,7 +1,7 @@
-//! What is told of a replay.
+//! The report of a replay.
 
 use crate::commands::{count, grouped, query};
-use crate::lines::{Lines, place};
+use crate::definition_files::{DefinitionFiles, location};
 use crate::running::RowsRefused;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
@@ -19,37 +19,37 @@ pub(super) struct Report<'n> {
     pub(super) inputs: Vec<InputReport>,
     pub(super) packets: u64,
     pub(super) took: Duration,
-    /// From the first packet to the last, as they were captured.
+    /// The time from the first captured packet to the last.
     pub(super) span: Interval,
     /// Rows by sink.
     pub(super) rows: Vec<(String, u64)>,
-    /// Those for tables that the tables did not take.
+    /// Rows for tables that the tables refused.
     pub(super) rows_refused: RowsRefused,
-    /// Rows of which no ON EVICT was told, by the name of the table.
+    /// Evictions without a run of ON EVICT, by the name of the table.
     pub(super) evicted_untold: BTreeMap<String, u64>,
     pub(super) stats: PacketStats,
-    /// In which files lines are, if that is known.
-    pub(super) lines: Option<Lines<'n>>,
-    /// What tables hold at the end, as was asked.
+    /// The files of lines, if they are known.
+    pub(super) lines: Option<DefinitionFiles<'n>>,
+    /// The answers of the queries at the end.
     pub(super) answers: Vec<Answer>,
 }
 
-/// What is told of a capture.
+/// The report of a capture.
 pub(super) struct InputReport {
     pub(super) file: String,
     /// The port that it fed.
     pub(super) port: String,
     pub(super) packets: u64,
-    /// Packets that cannot come in at such a port.
+    /// Packets that cannot arrive at such a port.
     pub(super) refused: u64,
-    /// Packets of which only the beginning was captured.
+    /// Packets that were captured only in part.
     pub(super) truncated: u64,
-    /// Why the capture ended before its end.
+    /// The error that ended it early.
     pub(super) broken: Option<String>,
 }
 
 impl Report<'_> {
-    /// For a person.
+    /// The report as text.
     pub(super) fn table(&self) -> String {
         let seconds = self.took.as_secs_f64().max(1e-9);
         let mut out = format!(
@@ -91,12 +91,12 @@ impl Report<'_> {
         }
         for answer in &self.answers {
             out.push('\n');
-            out.push_str(&query::told(answer));
+            out.push_str(&query::answer_text(answer));
         }
         out
     }
 
-    /// As data.
+    /// The report as JSON.
     pub(super) fn json(&self) -> Value {
         let all = || self.stats.chains.iter();
         let chains = all().map(|chain| {
@@ -142,7 +142,7 @@ impl Report<'_> {
         })
     }
 
-    /// What ran where: ``chain `edge` on port `wan` ``.
+    /// The chains and ports: ``chain `edge` on port `wan` ``.
     fn what_ran(&self) -> String {
         let named = |what: &str, names: Vec<&String>| {
             let plural = if names.len() == 1 { "" } else { "s" };
@@ -157,7 +157,7 @@ impl Report<'_> {
         self.inputs.iter().map(of).sum()
     }
 
-    /// What is told in tables. Each of several chains has its own, behind a line that says which it is.
+    /// The tables of the report. With several chains, each has its own, after a line with its name.
     fn blocks(&self) -> Vec<String> {
         let mut blocks = Vec::new();
         if self.inputs.len() > 1 {
@@ -214,7 +214,7 @@ impl Report<'_> {
         table
     }
 
-    /// How packets of a chain ended.
+    /// The outcomes of a chain's packets.
     fn ends_of<'c>(&'c self, chain: &'c PacketChainStats) -> impl Iterator<Item = PacketsEnd> + 'c {
         let malformed = chain.malformed.iter().map(|(check, n)| PacketsEnd {
             why: format!("malformed {}: {}", check.protocol, check.what),
@@ -230,7 +230,7 @@ impl Report<'_> {
         }))
     }
 
-    /// How packets ended that no chain speaks of.
+    /// The outcomes of packets outside of any chain.
     fn lost(&self) -> impl Iterator<Item = PacketsEnd> {
         self.stats.drops.iter().map(|(reason, n)| PacketsEnd {
             why: reason.to_string(),
@@ -241,7 +241,7 @@ impl Report<'_> {
     }
 }
 
-/// Why packets went no further, where that is said, and how many.
+/// A number of packets that went no further, and the reason.
 struct PacketsEnd {
     why: String,
     file: String,
@@ -280,8 +280,8 @@ fn ends(all: impl Iterator<Item = PacketsEnd>) -> Table {
         [("packets that went no further", Align::Left), ("where", Align::Left), ("packets", Align::Right)];
     let mut table = Table::new(&columns);
     for end in all {
-        let place = end.line.map_or("-".to_owned(), |line| place(&end.file, line));
-        table.row(vec![end.why, place, grouped(end.packets)]);
+        let location = end.line.map_or("-".to_owned(), |line| location(&end.file, line));
+        table.row(vec![end.why, location, grouped(end.packets)]);
     }
     table
 }
@@ -291,7 +291,7 @@ fn ends_json(all: impl Iterator<Item = PacketsEnd>) -> Vec<Value> {
     all.map(end).collect()
 }
 
-/// The one that there is, if there is one.
+/// The only element, if there is exactly one.
 fn only<T>(all: &[T]) -> Option<&T> {
     if let [one] = all { Some(one) } else { None }
 }

@@ -1,4 +1,4 @@
-//! Replays of small captures through a chain in the text form of the IR.
+//! Replays small captures through a chain in the text form of the IR.
 
 use super::choice::Arrival;
 use super::*;
@@ -26,7 +26,7 @@ fn plan() -> PacketPlan {
     PacketPlan { version: 1, ports, chains: vec![Arc::new(chain)], ..PacketPlan::default() }
 }
 
-/// An IPv4 packet with this TTL and no payload that is known.
+/// An IPv4 packet with this TTL and an unknown payload.
 fn packet(ttl: u8) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, ttl, 99, 0, 0];
     bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
@@ -36,7 +36,7 @@ fn packet(ttl: u8) -> Vec<u8> {
     bytes
 }
 
-/// A folder of one test.
+/// The folder of a test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -120,8 +120,8 @@ fn read(path: &str) -> Vec<(u32, Vec<u8>, Vec<String>)> {
 }
 
 #[test]
-fn what_leaves_is_written_and_what_does_not_is_told() {
-    // A rule set would be judged by counts that are not those of its packets.
+fn replay_writes_output_counts_drops() {
+    // The counters of a rule set would not match its packets.
     let folder = Folder::new("leaves");
     let mut bad = packet(9);
     bad[24] ^= 1;
@@ -143,7 +143,7 @@ fn what_leaves_is_written_and_what_does_not_is_told() {
     assert_eq!(data["elements"][0]["seen"], 3);
     // 1.5 seconds of the capture have one whole second, whatever the replay took.
     assert_eq!(json_of(&data["sinks"]), r#"[{"name":"seen.log","rows":3}]"#);
-    let told: Vec<String> = report.table().lines().skip(2).map(str::to_owned).collect();
+    let table: Vec<String> = report.table().lines().skip(2).map(str::to_owned).collect();
     let wanted = "\
 element  seen  dropped  aborted  diverted  failed
 hop         3        1        -         -       -
@@ -158,7 +158,7 @@ lan    -    2
 
 sink      rows
 seen.log     3";
-    assert_eq!(told.join("\n"), wanted);
+    assert_eq!(table.join("\n"), wanted);
 }
 
 fn json_of(value: &serde_json::Value) -> String {
@@ -166,8 +166,8 @@ fn json_of(value: &serde_json::Value) -> String {
 }
 
 #[test]
-fn an_annotated_capture_has_every_packet_with_its_fate() {
-    // Who asks why a packet was dropped would have to guess.
+fn annotated_capture_has_all_packets() {
+    // The reason of a packet's drop would be a guess.
     let folder = Folder::new("annotated");
     let mut args = args(&folder.capture(&[packet(9), packet(1), vec![0; 9]]));
     (args.out, args.annotate) = (Some(folder.path("told.pcapng")), true);
@@ -185,7 +185,7 @@ fn an_annotated_capture_has_every_packet_with_its_fate() {
 }
 
 #[test]
-fn a_folder_has_a_file_for_each_port() {
+fn output_folder_has_a_file_per_port() {
     // Packets of two networks in one file cannot be told apart.
     let folder = Folder::new("folder");
     let mut args = args(&folder.capture(&[packet(9), packet(8)]));
@@ -200,8 +200,8 @@ fn a_folder_has_a_file_for_each_port() {
 }
 
 #[test]
-fn a_capture_that_is_cut_short_is_processed_as_far_as_it_goes() {
-    // A capture that ends in a full disk would be of no use.
+fn truncated_capture_replays_its_packets() {
+    // A capture that ends with a full disk would be useless.
     let folder = Folder::new("cut");
     let input = folder.capture(&[packet(9), packet(8), packet(7)]);
     let whole = std::fs::read(&input).expect("it was written");
@@ -220,7 +220,7 @@ fn a_capture_that_is_cut_short_is_processed_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_gap_of_years_between_two_packets_takes_no_years() {
+fn gap_of_years_replays_at_once() {
     // One wrong time in a capture would hang the replay.
     let folder = Folder::new("gap");
     let times = [Time(1), Time(1_700_000_000_000_000_000), Time(i64::MAX), Time(5)];
@@ -230,13 +230,13 @@ fn a_gap_of_years_between_two_packets_takes_no_years() {
     assert!(report.rows[0].1 <= 5 * CATCH_UP_MAX as u64, "{:?}", report.rows);
 }
 
-/// The time that is left would be told for the whole file, where the replay stops long before its end.
+/// The time left would count the whole file although the replay stops long before its end.
 #[test]
-fn progress_goes_by_what_ends_first() {
+fn progress_follows_nearer_end() {
     let file = (10, Some(1_000));
-    assert_eq!(nearer_end(file, (10, Some(20))), (10, Some(20)));
-    assert_eq!(nearer_end(file, (10, Some(100_000))), file);
-    assert_eq!(nearer_end(file, (10, None)), file);
-    assert_eq!(nearer_end((10, None), (10, Some(20))), (10, Some(20)));
-    assert_eq!(nearer_end((10, None), (10, None)), (10, None));
+    assert_eq!(nearer_limit(file, (10, Some(20))), (10, Some(20)));
+    assert_eq!(nearer_limit(file, (10, Some(100_000))), file);
+    assert_eq!(nearer_limit(file, (10, None)), file);
+    assert_eq!(nearer_limit((10, None), (10, Some(20))), (10, Some(20)));
+    assert_eq!(nearer_limit((10, None), (10, None)), (10, None));
 }

@@ -1,8 +1,8 @@
-//! `weft sim flood`: what a queue leaves to others beside a flow that sends more than the link takes.
+//! `weft sim flood`: what other flows get from a queue while one flow sends more than the link takes.
 
 use super::program::Program;
 use crate::cli::FloodArgs;
-use crate::commands::link::spec::told_rate;
+use crate::commands::link::spec::rate_text;
 use crate::fault::Fault;
 use crate::stdout;
 use crate::table::{Align, Table};
@@ -12,15 +12,15 @@ use weft_engine::queue::Packet;
 use weft_sim::net::{Got, Offered, offer};
 
 const S: u64 = 1_000_000_000;
-/// When it is looked at what flows get, in nanoseconds.
+/// The interval in which the flows are measured, in nanoseconds.
 const WINDOW: (u64, u64) = (S, 6 * S);
 const SEED: u64 = 1;
 
-/// The flows beside the flood, each in a run of its own, by the part of the link that they ask for.
+/// The flows beside the flood, each in its own run, by the requested part of the link.
 const BESIDE: [(&str, f64); 2] = [("trickle", 0.01), ("steady", 0.4)];
 
-/// What a queue gave to each of those.
-struct Found {
+/// What a queue gave to each of these flows.
+struct FloodResult {
     queue: String,
     got: Vec<Got>,
 }
@@ -31,11 +31,11 @@ pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
         false => args.queues.clone(),
     };
     let programs = Program::chosen(None, &names)?;
-    let found: Vec<Found> = programs.iter().map(|program| beside_flood(program, args.rate)).collect();
+    let found: Vec<FloodResult> = programs.iter().map(|program| victim_result(program, args.rate)).collect();
     stdout::print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
 }
 
-/// Twice what the link takes, of a class and a message of its own; it may wait for long.
+/// Offers twice the link's rate, in its own class and message; its deadline is far away.
 fn flood(rate: u64) -> Offered {
     let packet = Packet {
         flow: 1,
@@ -50,8 +50,8 @@ fn flood(rate: u64) -> Offered {
     Offered { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
 }
 
-/// Another flow of another host, of the class that goes first, with little left and little time.
-fn beside(rate: u64, part: f64) -> Offered {
+/// Another flow from another host, in the class with priority, with little left to send and little time.
+fn victim(rate: u64, part: f64) -> Offered {
     let packet = Packet {
         flow: 2,
         src: 2,
@@ -65,16 +65,16 @@ fn beside(rate: u64, part: f64) -> Offered {
     Offered { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
 }
 
-fn beside_flood(program: &Program, rate: u64) -> Found {
+fn victim_result(program: &Program, rate: u64) -> FloodResult {
     let run = |(_, part): (&str, f64)| {
-        let flows = [beside(rate, part), flood(rate)];
+        let flows = [victim(rate, part), flood(rate)];
         let got = offer(&mut program.queue(SEED), &flows, rate, WINDOW, &mut Rng::from_seed(SEED));
         got.into_iter().next().unwrap_or_default()
     };
-    Found { queue: program.label().to_owned(), got: BESIDE.map(run).into() }
+    FloodResult { queue: program.label().to_owned(), got: BESIDE.map(run).into() }
 }
 
-/// The share of what a flow asked for.
+/// The share of its request that a flow got.
 fn share(got: &Got) -> f64 {
     got.sent as f64 / got.offered.max(1) as f64
 }
@@ -83,7 +83,7 @@ fn ms(got: &Got, percentile: f64) -> f64 {
     got.waits.percentile(percentile) as f64 / 1e6
 }
 
-fn text(found: &[Found], rate: u64) -> String {
+fn text(found: &[FloodResult], rate: u64) -> String {
     use Align::{Left, Right};
     let columns = [
         ("queue", Left),
@@ -95,7 +95,7 @@ fn text(found: &[Found], rate: u64) -> String {
         ("p99 ms", Right),
     ];
     let mut table = Table::new(&columns);
-    for Found { queue, got } in found {
+    for FloodResult { queue, got } in found {
         let mut row = vec![queue.clone()];
         for got in got {
             row.push(format!("{:.0} %", 100.0 * share(got).min(1.0)));
@@ -106,12 +106,12 @@ fn text(found: &[Found], rate: u64) -> String {
     }
     format!(
         "beside a flood of twice the link, {}: a trickle of 1 % of it, and a steady flow of 40 %\n\n{}",
-        told_rate(rate),
+        rate_text(rate),
         table.render()
     )
 }
 
-fn data(found: &[Found]) -> Value {
+fn data(found: &[FloodResult]) -> Value {
     let of = |got: &Got| {
         json!({
             "offered": got.offered,
@@ -120,7 +120,7 @@ fn data(found: &[Found]) -> Value {
             "wait_ms": { "p50": ms(got, 0.5), "p99": ms(got, 0.99) },
         })
     };
-    let row = |Found { queue, got }: &Found| {
+    let row = |FloodResult { queue, got }: &FloodResult| {
         let mut row = json!({ "queue": queue });
         for ((name, _), got) in BESIDE.iter().zip(got) {
             row[*name] = of(got);

@@ -28,13 +28,13 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
 }
 
 impl SimOutput {
-    /// Who cannot write a file is told now and not behind the work.
+    /// Tests that the output files can be written, so that the user learns it before the work and not after it.
     fn claim_files(&self, record: Option<&Path>) -> Result<(), Fault> {
         self.svg.as_deref().into_iter().chain(record).try_for_each(claim)
     }
 
-    /// Writes all that is asked for: what was recorded, the picture, and the data or else the text.
-    fn tell(
+    /// Writes the requested outputs: the recording, the picture, and JSON or text.
+    fn write_all(
         &self,
         (record, recorded): (Option<&Path>, &str),
         picture: impl FnOnce() -> String,
@@ -52,16 +52,16 @@ impl SimOutput {
     }
 }
 
-/// What chance in the queue of a link follows from, by the seed of the run and the number of the link.
+/// The seed of a link's queue, from the seed of the run and the number of the link.
 fn queue_seed(seed: u64, link: u64) -> u64 {
     hash::stream(seed, "queue of link", link)
 }
 
-/// Says so if an experiment was stopped before all of its seeds were done.
+/// Reports that an experiment was stopped before all seeds were done.
 ///
 /// # Errors
-/// None was.
-fn look_at_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
+/// No seed was done.
+fn report_missing_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
     if done == 0 {
         return Err(Fault::environment("stopped before one seed was done"));
     }
@@ -71,7 +71,7 @@ fn look_at_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The senders of a name. Those that are not the paper's have packets of the sizes of others.
+/// The senders of a name. Those that are not from the paper use other packet sizes.
 fn sender(name: SenderName, sizes: &SenderSpec) -> SenderSpec {
     let of_today = |algorithm| SenderSpec {
         algorithm,

@@ -1,5 +1,5 @@
-//! `weft sim no-silver-bullet`: each seed of each comparison is a job, and what they make is put together in the order
-//! of their numbers. Jobs of a seed stand together: who stops it has the figures of the seeds that are done.
+//! `weft sim no-silver-bullet`: each job is one seed of one comparison, and results are merged by job number. Jobs of a
+//! seed are adjacent, so that a stopped run has complete seeds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +11,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::program::Program;
-use super::recorded::Recorded;
+use super::recorded::RecordedDiscipline;
 use super::report::{Column, Links, Report};
-use super::{look_at_seeds, pool, queue_seed, sender};
+use super::{pool, queue_seed, report_missing_seeds, sender};
 use crate::cli::SilverBulletArgs;
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, Ran};
+use crate::recording_file::{self, LinkSetup};
 use crate::signals::{self, Request};
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
@@ -25,25 +25,25 @@ use weft_sim::net::silver_bullet::{
 };
 use weft_sim::net::{SenderSpec, Trace};
 
-/// How many seeds the authors ran.
+/// The number of seeds of the authors.
 const SEEDS: u32 = 74;
-/// With `--quick`: seeds, and the part of the time.
+/// With `--quick`: the number of seeds, and the divisor of the time.
 const QUICK_SEEDS: u32 = 4;
 const QUICK_PART: u32 = 5;
 
-/// What is the same in all jobs.
-struct Given<'g> {
-    /// What stands at the bottleneck where it is none of the paper's configurations.
+/// The inputs that all jobs share.
+struct JobContext<'g> {
+    /// The queue at the bottleneck, in the configuration that is not the paper's.
     program: &'g Program,
-    /// Links whose rate changes; made if there are none.
+    /// Links of variable rate; generated if there are none.
     traces: &'g [Arc<Trace>],
     sender: SenderSpec,
-    /// What the program is asked in the first seed is noted.
+    /// Records the program's requests in the first seed.
     is_recorded: bool,
 }
 
-/// What a job gives, and the recording of the program's link if that is asked for.
-type Done = (Outcome, Option<String>);
+/// The outcome of a job, and the recording of the program's link if requested.
+type JobResult = (Outcome, Option<String>);
 
 /// One seed of one comparison with one configuration.
 struct Job {
@@ -53,15 +53,15 @@ struct Job {
     seconds: u32,
 }
 
-/// What has come of the seeds that are done.
+/// The results of the complete seeds.
 #[derive(Default)]
 struct Figures {
     seeds: u32,
     /// One for each comparison and configuration.
     columns: Vec<Column>,
-    /// Outcomes of seeds that are not done, by job.
+    /// Outcomes of incomplete seeds, by job.
     waiting: BTreeMap<usize, Outcome>,
-    /// Of the first seed, in the order of the comparisons.
+    /// Recordings of the first seed, in the order of the comparisons.
     recordings: Vec<String>,
 }
 
@@ -74,15 +74,15 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let stop = signals::stop_requests()?;
     let began = Instant::now();
     let jobs = jobs(seeds, part);
-    let given = Given {
+    let context = JobContext {
         program: &program,
         traces: traces.as_deref().unwrap_or_default(),
         sender: sender(args.sender, &newreno_of_2013()),
         is_recorded: args.record.is_some(),
     };
     let Figures { seeds: done, columns, recordings, .. } =
-        run_all(&jobs, &given, pool::threads(args.output.jobs), &stop);
-    look_at_seeds(done, seeds)?;
+        run_all(&jobs, &context, pool::threads(args.output.jobs), &stop);
+    report_missing_seeds(done, seeds)?;
     let links = match &traces {
         None => Links::Made,
         Some(traces) => Links::Traces(traces.len()),
@@ -97,13 +97,13 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         program: program.name().to_owned(),
     };
     let recorded = (args.record.as_deref(), &*recordings.concat());
-    args.output.tell(recorded, || report.chart().svg(), || report.json(), || report.text())
+    args.output.write_all(recorded, || report.chart().svg(), || report.json(), || report.text())
 }
 
 /// The traces of a folder, in order of their names.
 fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
-    let told = |path: &Path, error: io::Error| Fault::environment(format!("{}: {error}", path.display()));
-    let entries = fs::read_dir(folder).map_err(|error| told(folder, error))?;
+    let fault = |path: &Path, error: io::Error| Fault::environment(format!("{}: {error}", path.display()));
+    let entries = fs::read_dir(folder).map_err(|error| fault(folder, error))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "down" || ending == "up"));
     paths.sort();
@@ -113,7 +113,7 @@ fn read_traces(folder: &Path) -> Result<Vec<Arc<Trace>>, Fault> {
     paths.iter().map(|path| trace_file::read(path)).collect()
 }
 
-/// How many jobs a seed is.
+/// The number of jobs per seed.
 const JOBS_A_SEED: usize = COMPARISONS.len() * Configuration::ALL.len();
 
 /// All jobs, seed by seed.
@@ -129,13 +129,13 @@ fn jobs(seeds: u32, part: u32) -> Vec<Job> {
     jobs
 }
 
-/// Runs the jobs on so many threads, until somebody asks to stop: the figures of all seeds, or of the first ones.
-fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<Request>) -> Figures {
+/// Runs the jobs on a number of threads until a stop request; returns the figures of all complete seeds.
+fn run_all(jobs: &[Job], context: &JobContext<'_>, threads: usize, stop: &Receiver<Request>) -> Figures {
     let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
     let mut progress = Progress::new(Instant::now());
     let (mut packets, mut seconds) = (0, 0);
     let (mut figures, mut recordings) = (Figures::default(), BTreeMap::new());
-    let run = |job: &Job, _: &AtomicBool| run_one(job, given);
+    let run = |job: &Job, _: &AtomicBool| run_one(job, context);
     pool::run_all(jobs, threads, stop, run, |done| {
         let Some((number, (outcome, recording))) = done else { return };
         packets += outcome.packets;
@@ -149,35 +149,35 @@ fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<Requ
     figures
 }
 
-fn run_one(job: &Job, given: &Given<'_>) -> Done {
-    let trace = (job.comparison.link == LinkKind::Lte).then(|| match given.traces {
+fn run_one(job: &Job, context: &JobContext<'_>) -> JobResult {
+    let trace = (job.comparison.link == LinkKind::Lte).then(|| match context.traces {
         [] => made_trace(job.seed, 0, job.seconds),
         traces => traces[job.seed as usize % traces.len()].clone(),
     });
-    let run = |queue| job.comparison.run(queue, trace, given.sender, job.seed, job.seconds);
+    let run = |queue| job.comparison.run(queue, trace, context.sender, job.seed, job.seconds);
     if let Some(queue) = job.configuration.discipline() {
         return (run(queue), None);
     }
     let seed = queue_seed(job.seed, 0);
-    let queue = given.program.discipline(seed);
-    if !(given.is_recorded && job.seed == 1) {
+    let queue = context.program.discipline(seed);
+    if !(context.is_recorded && job.seed == 1) {
         return (run(queue), None);
     }
-    let (queue, recorder) = Recorded::new(queue, seed);
+    let (queue, recorder) = RecordedDiscipline::new(queue, seed);
     let outcome = run(Box::new(queue));
-    let ran = Ran {
+    let ran = LinkSetup {
         link: job.comparison.name,
         rate: job.comparison.bits_per_s(),
         calls: None,
-        program: given.program.bundle(),
-        queue: Some(given.program.name()),
+        program: context.program.bundle(),
+        queue: Some(context.program.name()),
     };
     let recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
     (outcome, Some(recording_file::text(&ran, &recorder)))
 }
 
 impl Figures {
-    /// A job is done. Seeds are put together one after the other, each when all of it is there.
+    /// Adds the outcome of a job. Seeds are merged in order, each when it is complete.
     fn take(&mut self, jobs: &[Job], number: usize, outcome: Outcome) {
         self.waiting.insert(number, outcome);
         loop {
@@ -212,20 +212,21 @@ mod tests {
     use weft_ir::queue::run::Interpreted;
     use weft_sim::net::silver_bullet::Application;
 
-    /// The result would depend on how many cores a machine has.
+    /// The result would depend on the number of cores.
     #[test]
-    fn threads_are_not_seen_in_the_result() {
+    fn thread_count_keeps_result() {
         let mut jobs = jobs(2, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 5);
         let program = Program::by_objective().expect("it compiles");
-        let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
+        let context =
+            JobContext { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
         let (_asks, stop) = channel();
         let figures = |threads| {
             let figure = |column: Column| {
                 let application: Application = column.comparison.applications[0];
                 (column.outcome.score(&column.comparison, application), column.outcome.packets)
             };
-            let columns = run_all(&jobs, &given, threads, &stop).columns;
+            let columns = run_all(&jobs, &context, threads, &stop).columns;
             columns.into_iter().map(figure).collect::<Vec<_>>()
         };
         let (one, three) = (figures(1), figures(3));
@@ -233,33 +234,35 @@ mod tests {
         assert_eq!(one, three);
     }
 
-    /// Who stops a long run would get some comparisons with more seeds than others, or would wait for all.
+    /// A stopped run would have more seeds for some comparisons than for others, or would have to wait for all.
     #[test]
-    fn a_run_that_is_stopped_has_whole_seeds() {
+    fn stopped_run_has_whole_seeds() {
         let mut jobs = jobs(1000, 1);
         jobs.iter_mut().for_each(|job| job.seconds = 1);
         let program = Program::by_objective().expect("it compiles");
-        let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
+        let context =
+            JobContext { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: false };
         let (ask, stop) = channel();
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
             ask.send(Request::Stop)
         });
-        let figures = run_all(&jobs, &given, 2, &stop);
+        let figures = run_all(&jobs, &context, 2, &stop);
         assert!(asking.join().expect("it only sends").is_ok());
         assert!(figures.seeds < 1000, "{}", figures.seeds);
         assert!(figures.columns.iter().all(|column| column.outcome.seeds == figures.seeds));
     }
 
-    /// What is explained of a simulated link would not be what happened there.
+    /// The explanation of a simulated link would not be what happened there.
     #[test]
-    fn a_recorded_program_does_again_what_it_did() {
+    fn recorded_program_replays_same() {
         let program = Program::by_objective().expect("it compiles");
-        let given = Given { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: true };
+        let context =
+            JobContext { program: &program, traces: &[], sender: newreno_of_2013(), is_recorded: true };
         let of_program = |job: &Job| job.configuration == Configuration::Program;
         for mut job in jobs(1, 1).into_iter().filter(of_program) {
             job.seconds = 10;
-            let (outcome, recording) = run_one(&job, &given);
+            let (outcome, recording) = run_one(&job, &context);
             let recording = recording.expect("it was asked for");
             let recorded = recording_file::read_text(&recording, Path::new("it")).expect("it is one");
             assert_eq!(recorded[0].head.link, job.comparison.name);

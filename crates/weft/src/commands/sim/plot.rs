@@ -1,5 +1,5 @@
-//! Figures as a picture: for each thing that is wanted a bar for each of those that are compared, the longest the best,
-//! with its figure.
+//! Draws figures: a group for each objective, with a bar for each queue. The longest bar is the best, and has its
+//! figure beside it.
 
 use std::fmt::Write as _;
 
@@ -17,35 +17,35 @@ const BAR_GAP: usize = 4;
 const GROUP_GAP: usize = 22;
 const BARS: usize = WIDTH - NAMES - 2 * MARGIN - FIGURE;
 const FIGURE: usize = 110;
-/// What a letter of a name takes at most, and the square in front of it with the space around.
+/// The maximum width of a letter, and the size of a legend's square with the space around it.
 const LETTER: usize = 8;
 const SQUARE: usize = 30;
-/// A colour for each that is compared; the first are told apart in grey as well.
+/// A colour for each queue; the first are distinct in grey as well.
 const COLOURS: [&str; 8] =
     ["#1d4e89", "#7fb069", "#e9b44c", "#9b2915", "#6b7280", "#a78bba", "#4fb0ae", "#3f3f46"];
 
-/// What is compared, and in what.
+/// A chart: the compared queues, and their figures.
 pub(super) struct Chart {
     pub(super) title: String,
-    /// Those that are compared.
+    /// The names of the compared queues.
     pub(super) names: Vec<String>,
     pub(super) groups: Vec<Group>,
 }
 
-/// One thing that is wanted.
+/// One objective.
 pub(super) struct Group {
     pub(super) title: String,
-    /// In which unit.
+    /// The unit.
     pub(super) wants: String,
-    /// For each that is compared how good it is, as a number of which more is better, and what is written at its bar.
+    /// For each queue its score, where more is better, and the label of its bar.
     pub(super) bars: Vec<(f64, String)>,
 }
 
 impl Chart {
-    /// All groups, one below the other.
+    /// Draws all groups, one below the other.
     pub(super) fn svg(&self) -> String {
         let group_height = self.names.len() * (BAR_HEIGHT + BAR_GAP) + GROUP_GAP;
-        // Behind the names stands what a bar means.
+        // The explanation of the bars goes after the names.
         let letters = self.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let legend = LEGEND.max(SQUARE + LETTER * letters);
         let legends = ((WIDTH - MARGIN) / legend).max(1);

@@ -1,21 +1,21 @@
-//! Jobs on all cores. What they make is told with their numbers, so that the result need not depend on which was done
-//! first.
+//! Runs jobs on all cores. Results carry the job's number, so that the outcome need not depend on the order of
+//! completion.
 
 use crate::signals::Request;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long a request to stop may wait to be heard.
+/// The longest delay until a stop request is noticed.
 const HEARS: Duration = Duration::from_millis(200);
 
-/// As many threads as were asked for, by default as there are cores.
+/// The requested number of threads; by default the number of cores.
 pub(super) fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
 }
 
-/// Runs the jobs on so many threads until somebody asks to stop: `run` is told whether that is so, jobs that have not
-/// begun are left. `hear` takes what a job gave, with the job's number, and is called without any every now and then.
+/// Runs the jobs on a number of threads until a stop request. `run` gets a flag that says whether to stop; jobs that
+/// have not begun are dropped. `hear` gets each result with its job number; it is also called with None at intervals.
 pub(super) fn run_all<J: Sync, D: Send>(
     jobs: &[J],
     threads: usize,
@@ -32,7 +32,7 @@ pub(super) fn run_all<J: Sync, D: Send>(
                 while !is_stopped.load(Ordering::Relaxed)
                     && let Some((number, job)) = take(jobs, next)
                 {
-                    // Nobody listens any more if the command is over.
+                    // The receiver is gone if the command is over.
                     let _ = send.send((number, run(job, is_stopped)));
                 }
             });

@@ -6,28 +6,28 @@ use std::sync::Arc;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::library;
+use crate::missing_args::{self, MissingArgs};
 use crate::source::{Files, require};
 use crate::stderr;
-use crate::wanting::{self, Wanting};
 use weft_api::Bundle;
 use weft_engine::queue::{Queue, QueueProgram};
 use weft_jit::{CompiledQueue, Jit};
 use weft_lang::{hir, nearest};
 use weft_sim::net::{Discipline, Programmed};
 
-/// The program that the experiment has of itself, and the name under which it is told of.
+/// The experiment's own program, and its display name.
 const BY_OBJECTIVE: (&str, &str) = ("by_objective.weft", include_str!("by_objective.weft"));
-/// Where the library has its queues.
+/// The library's folder of queues.
 const LIBRARY: &str = "library/queues/";
-/// The queue where none is named.
+/// The default queue.
 const PLAIN: &str = "fifo";
-/// What the program that gives a queue its arguments is called in diagnostics, and the queue that it makes.
+/// The name in diagnostics of the program that gives a queue its arguments, and the name of its queue.
 const WITH_ARGUMENTS: &str = "(weft sim run)";
 const CHOSEN: &str = "chosen";
 
 /// A queue program, compiled.
 pub(super) struct Program {
-    /// As the user names it.
+    /// The user's name for it.
     label: String,
     /// Its text, without the library.
     bundle: Bundle,
@@ -35,23 +35,23 @@ pub(super) struct Program {
     code: Arc<CompiledQueue>,
 }
 
-/// A file that was checked.
+/// A checked file.
 struct Source {
     path: String,
     bundle: Bundle,
     queues: Vec<hir::Queue>,
-    /// Those that need arguments.
-    wanting: Vec<Wanting>,
+    /// Queues that need arguments.
+    missing_args: Vec<MissingArgs>,
 }
 
 impl Program {
-    /// The one that gives each application what it asks for.
+    /// The queue that gives each application what it needs.
     pub(super) fn by_objective() -> Result<Self, Fault> {
         let (name, text) = BY_OBJECTIVE;
         Source::of_text(name, text.to_owned())?.last()
     }
 
-    /// The last queue that a file creates, of `mine.weft` or `mine.weft (target = '3 ms')`.
+    /// The last queue of a file, from `mine.weft` or `mine.weft (target = '3 ms')`.
     pub(super) fn of_file(named: &str) -> Result<Self, Fault> {
         let (path, arguments) = split(named);
         let source = Source::of_file(path)?;
@@ -61,11 +61,11 @@ impl Program {
         }
     }
 
-    /// Those of these names, of the file or of the library, or of files of their own; without names the last of the
-    /// file, and without a file the plain one.
+    /// The queues with these names, of the file, of the library, or of other files. Without names the last queue of the
+    /// file; without a file the default queue.
     ///
     /// # Errors
-    /// A file is not right, there is no queue of a name, or it is none for simulated packets.
+    /// A file is wrong, a name has no queue, or the queue is not for simulated packets.
     pub(super) fn chosen(path: Option<&str>, names: &[String]) -> Result<Vec<Self>, Fault> {
         let file = path.map(Source::of_file).transpose()?;
         match (&file, names) {
@@ -75,22 +75,22 @@ impl Program {
         }
     }
 
-    /// What the user calls it.
+    /// The user's name for it.
     pub(super) fn label(&self) -> &str {
         &self.label
     }
 
-    /// What its program calls it.
+    /// Its name in the program.
     pub(super) fn name(&self) -> &str {
         &self.program.name
     }
 
-    /// An empty queue that runs it, at the head of a link.
+    /// An empty queue of this program, at the head of a link.
     pub(super) fn discipline(&self, seed: u64) -> Box<dyn Discipline> {
         Box::new(Programmed::new(self.program.clone(), self.code.clone(), seed))
     }
 
-    /// An empty queue that runs it.
+    /// An empty queue of this program.
     pub(super) fn queue(&self, seed: u64) -> Queue<Arc<CompiledQueue>> {
         Queue::new(self.program.clone(), self.code.clone(), 0, seed)
     }
@@ -105,7 +105,7 @@ impl Program {
         &self.bundle
     }
 
-    /// The queue of `codel`, of `codel (target = '3 ms')`, or of `mine.weft`, which is the last that this file creates.
+    /// The queue of `codel`, of `codel (target = '3 ms')`, or of `mine.weft`, whose last queue counts.
     fn named(file: Option<&Source>, label: &str) -> Result<Self, Fault> {
         let (name, arguments) = split(label);
         if name.contains(['/', '.']) {
@@ -122,7 +122,7 @@ impl Program {
         Self::of_source(label, name, arguments, &Source::checked(&import, Files::on_disk())?)
     }
 
-    /// A queue of a source, with other arguments than it has by default if there are some.
+    /// A queue of a source, with arguments if there are any.
     fn of_source(label: &str, name: &str, arguments: &str, source: &Source) -> Result<Self, Fault> {
         if arguments.is_empty() {
             return Self::made(label, source.usable(name, label)?, source);
@@ -164,45 +164,47 @@ impl Source {
     fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
         let checked = check_files(path, &mut files);
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
-        let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
-        let (bundle, wanting) = (files.into_bundle(path), wanting::queues(&checked.sources));
-        Ok(Self { path: path.to_owned(), bundle, queues: network.queues, wanting })
+        let network = checked.network.ok_or_else(|| Fault::reported(checked.at_fault))?;
+        let (bundle, missing_args) = (files.into_bundle(path), missing_args::queues(&checked.sources));
+        Ok(Self { path: path.to_owned(), bundle, queues: network.queues, missing_args })
     }
 
-    /// The names of its queues, first those that need no arguments.
+    /// The names of its queues; those that need no arguments come first.
     fn names(&self) -> impl Iterator<Item = &str> {
         let usable = self.queues.iter().map(|queue| &*queue.name);
-        usable.chain(self.wanting.iter().map(|queue| &*queue.name))
+        usable.chain(self.missing_args.iter().map(|queue| &*queue.name))
     }
 
     fn has(&self, name: &str) -> bool {
         self.names().any(|known| known == name)
     }
 
-    /// A queue as it is, without arguments, and how the user names it.
+    /// A queue by name that needs no arguments; `label` is the user's name for it.
     fn usable(&self, name: &str, label: &str) -> Result<&hir::Queue, Fault> {
         let queue = self.queues.iter().find(|queue| queue.name == name);
-        queue.ok_or_else(|| match self.wanting.iter().find(|queue| queue.name == name) {
-            Some(wanting) => wanting.fault(label, |with| format!("name it with them: --queue \"{with}\"")),
+        queue.ok_or_else(|| match self.missing_args.iter().find(|queue| queue.name == name) {
+            Some(missing_args) => {
+                missing_args.fault(label, |with| format!("name it with them: --queue \"{with}\""))
+            }
             None => unknown(Some(self), name),
         })
     }
 
-    /// The name of the last queue that it creates; of one that needs arguments only where all do.
+    /// The name of the last queue; one that needs arguments only if all do.
     fn last_name(&self) -> Result<&str, Fault> {
         let usable = self.queues.last().map(|queue| &*queue.name);
-        let last = usable.or(self.wanting.last().map(|queue| &*queue.name));
+        let last = usable.or(self.missing_args.last().map(|queue| &*queue.name));
         last.ok_or_else(|| Fault::Input(format!("{}: it creates no queue", self.path)))
     }
 
-    /// The last queue that it creates.
+    /// The last queue.
     fn last(&self) -> Result<Program, Fault> {
         let name = self.last_name()?;
         Program::made(name, self.usable(name, &self.path)?, self)
     }
 }
 
-/// A name, and the arguments behind it.
+/// Splits a label into a name and the arguments after it.
 fn split(label: &str) -> (&str, &str) {
     let (name, arguments) = label.split_at(label.find('(').unwrap_or(label.len()));
     (name.trim(), arguments)
@@ -212,7 +214,7 @@ fn library_names() -> impl Iterator<Item = &'static str> {
     library::paths().filter_map(|path| path.strip_prefix(LIBRARY)?.strip_suffix(".weft"))
 }
 
-/// That there is no queue of this name, and what there is.
+/// The fault of an unknown queue, with the known ones.
 fn unknown(file: Option<&Source>, name: &str) -> Fault {
     let library: Vec<&str> = library_names().collect();
     let of_file = file.into_iter().flat_map(Source::names);

@@ -1,24 +1,23 @@
-//! A queue of a simulated link, and what it was asked.
+//! Records the requests to a queue of a simulated link.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weft_engine::recording::{Limits, QueueEvent, Recorder};
 use weft_sim::net::{Backlog, Discipline, Dropped, Item, packet_of};
 
-/// What is recorded of a simulated link, at most: its first minute.
+/// The limits of a recording: the first minute of a simulated link.
 pub(super) const LIMITS: Limits = Limits { ns: 60_000_000_000, ..Limits::NONE };
 
-/// A discipline that notes what it is asked.
-pub(super) struct Recorded {
-    /// Bits a second of the link, if that has changed since something was noted.
+/// A discipline that records its requests.
+pub(super) struct RecordedDiscipline {
+    /// The rate of the link, in bits a second, if it has changed since the last recorded request.
     rate: Option<u64>,
     inner: Box<dyn Discipline>,
     recorder: Arc<Mutex<Recorder>>,
 }
 
-impl Recorded {
-    /// A queue that runs a program and has been asked nothing yet, with the seed that it has; what it is asked is found
-    /// in the second.
+impl RecordedDiscipline {
+    /// Wraps a queue that has had no requests yet, and has this seed; the second value holds the recording.
     pub(super) fn new(inner: Box<dyn Discipline>, seed: u64) -> (Self, Arc<Mutex<Recorder>>) {
         let recorder = Arc::new(Mutex::new(Recorder::new(0, seed, LIMITS)));
         (Self { rate: None, inner, recorder: Arc::clone(&recorder) }, recorder)
@@ -33,7 +32,7 @@ impl Recorded {
     }
 }
 
-impl Discipline for Recorded {
+impl Discipline for RecordedDiscipline {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
         self.note(now_ns, &QueueEvent::Enqueue(packet_of(&item)));
         self.inner.enqueue(item, now_ns);

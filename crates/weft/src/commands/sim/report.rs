@@ -1,5 +1,5 @@
-//! What is told of the experiment: a line for each thing that an application wants, a column for each configuration,
-//! who is best, what the paper says, and how its two figures that are known compare.
+//! The report of the experiment: a line for each objective of an application, a column for each configuration, the best
+//! one, the paper's claims, and its two known figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use weft_sim::net::silver_bullet::{Application, Comparison, Configuration, Outco
 /// The configurations that the paper compares.
 const PAPER: [Configuration; 3] =
     [Configuration::CodelFcfs, Configuration::CodelFq, Configuration::BufferbloatFq];
-/// How much better a configuration must be to count as better: less is as good.
+/// The factor by which a configuration must be better to count as better.
 const CLEARLY: f64 = 1.02;
 
 /// One configuration in one comparison: all seeds together.
@@ -25,19 +25,19 @@ pub(super) struct Column {
     pub(super) outcome: Outcome,
 }
 
-/// Where the links whose rate changes came from.
+/// The origin of the links of variable rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Links {
     Made,
-    /// From so many traces.
+    /// From this number of traces.
     Traces(usize),
 }
 
 pub(super) struct Report {
-    /// Comparison by comparison, each with all configurations.
+    /// All configurations of a comparison are adjacent.
     pub(super) columns: Vec<Column>,
     pub(super) seeds: u32,
-    /// The time of the paper divided by this.
+    /// The divisor of the paper's time.
     pub(super) part: u32,
     pub(super) sender: SenderName,
     pub(super) links: Links,
@@ -46,17 +46,17 @@ pub(super) struct Report {
     pub(super) program: String,
 }
 
-/// What one application wants in one comparison, by configuration.
+/// One objective of an application in one comparison, by configuration.
 struct Objective<'r> {
     comparison: &'r Comparison,
     application: Application,
     columns: Vec<&'r Column>,
 }
 
-/// A sentence of the paper, and whether it holds here.
+/// A claim of the paper, and whether it holds here.
 struct Claim {
     says: &'static str,
-    /// Each comparison that speaks to it, with both figures.
+    /// Each comparison that tests it, with both figures.
     holds: Vec<(String, bool)>,
 }
 
@@ -103,7 +103,7 @@ impl Report {
         })
     }
 
-    /// The figures as a picture.
+    /// The figures as a chart.
     pub(super) fn chart(&self) -> Chart {
         Chart {
             title: format!("No silver bullet: {}", self.conditions()),
@@ -112,7 +112,7 @@ impl Report {
         }
     }
 
-    /// What a configuration is called.
+    /// The display name of a configuration.
     fn name(&self, configuration: Configuration) -> &str {
         configuration.name().unwrap_or(&self.program)
     }
@@ -133,7 +133,7 @@ impl Report {
         format!("{}{part}, {sender}, {links}", count(u64::from(self.seeds), "seed"))
     }
 
-    /// What is wanted in each comparison, in order.
+    /// The objectives of all comparisons, in order.
     fn objectives(&self) -> Vec<Objective<'_>> {
         let mut objectives: Vec<Objective<'_>> = Vec::new();
         for column in &self.columns {
@@ -203,8 +203,8 @@ impl Report {
         format!("of the paper's three {verdict}; of {} objectives {}", objectives.len(), wins.join(", "))
     }
 
-    /// In which comparisons one of the paper's configurations is better than the program: as good for each application,
-    /// and clearly better for one.
+    /// The comparisons in which one of the paper's configurations beats the program: at least as good for each
+    /// application, and clearly better for one.
     fn beaten(&self) -> Vec<(&'static str, Configuration)> {
         let objectives = self.objectives();
         let is_better = |name: &str, other: Configuration| {
@@ -222,15 +222,15 @@ impl Report {
 
     fn verdict_on_program(&self) -> String {
         let beaten = self.beaten();
-        let told: Vec<String> =
+        let lost_to: Vec<String> =
             beaten.iter().map(|(name, other)| format!("{name} by {}", self.name(*other))).collect();
-        match &told[..] {
+        match &lost_to[..] {
             [] => format!("{} is beaten by none of them in any comparison", self.program),
-            told => format!("{} is beaten in {}", self.program, told.join(", ")),
+            lost_to => format!("{} is beaten in {}", self.program, lost_to.join(", ")),
         }
     }
 
-    /// The paper's three reasons, and the comparisons that speak to them.
+    /// The paper's three reasons, and the comparisons that test them.
     fn claims(&self) -> Vec<Claim> {
         use Application::{Bulk, Interactive, Web};
         use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
@@ -241,9 +241,9 @@ impl Report {
                 "{name}, {}: {} {}, {} {}",
                 application.name(),
                 self.name(better),
-                objective.told(better),
+                objective.value(better),
                 self.name(worse),
-                objective.told(worse)
+                objective.value(worse)
             );
             Some((figures, more > less))
         };
@@ -274,7 +274,7 @@ impl Report {
         ]
     }
 
-    /// The slides name two figures of two configurations.
+    /// The slides give two figures of two configurations.
     fn figures_of_the_paper(&self) -> String {
         use Configuration::{BufferbloatFq, CodelFcfs, CodelFq};
         let mut table = Table::new(&[
@@ -294,9 +294,9 @@ impl Report {
             let mut row = vec![link.to_owned(), format!("{} to {}", self.name(from), self.name(to))];
             for application in [Application::Bulk, Application::Web] {
                 let objective = self.objectives().into_iter().find(|it| it.is_of(name, application));
-                let told =
-                    |configuration| objective.as_ref().map_or("?".to_owned(), |it| it.told(configuration));
-                row.extend([told(from), told(to)]);
+                let value =
+                    |configuration| objective.as_ref().map_or("?".to_owned(), |it| it.value(configuration));
+                row.extend([value(from), value(to)]);
             }
             table.row(row);
         }
@@ -305,7 +305,7 @@ impl Report {
     }
 }
 
-/// Why figures differ from those of the slides. What is said of ns-2 is of the authors' scripts, run by us.
+/// Why figures differ from those of the slides. The statements about ns-2 are about the authors' scripts, run by us.
 const WHY: &str = "\
 The slides give these figures for bulk and web on LTE. In the authors' scripts that is CoDel+FQ against
 Bufferbloat+FQ (2a), and that line is to be compared; how much there is depends on the trace, and the one of the
@@ -340,20 +340,20 @@ impl Objective<'_> {
         }
     }
 
-    /// What it wants, as a number of which more is better.
+    /// The objective as a number of which more is better.
     fn score(&self, configuration: Configuration) -> Option<f64> {
         let column = self.columns.iter().find(|column| column.configuration == configuration)?;
         Some(column.outcome.score(self.comparison, self.application))
     }
 
-    /// What it wants, in the unit of people.
+    /// The objective in a readable unit.
     fn figure(&self, configuration: Configuration) -> Option<f64> {
         let column = self.columns.iter().find(|column| column.configuration == configuration)?;
         Some(figure(self.comparison, self.application, &column.outcome))
     }
 
-    /// The same with its unit.
-    fn told(&self, configuration: Configuration) -> String {
+    /// The objective with its unit.
+    fn value(&self, configuration: Configuration) -> String {
         let unit = match self.application {
             Application::Bulk => "Mbit/s",
             Application::Web => "s",
@@ -362,7 +362,7 @@ impl Objective<'_> {
         self.figure(configuration).map_or("?".to_owned(), |figure| format!("{} {unit}", shown(figure)))
     }
 
-    /// Its bars in the picture.
+    /// The bars of the objective in the chart.
     fn group(&self) -> Group {
         let flows: Vec<&str> =
             self.comparison.applications.iter().map(|application| application.name()).collect();
@@ -387,7 +387,7 @@ impl Objective<'_> {
         }
     }
 
-    /// The first line is the objective, those below are what it is made of.
+    /// The first line is the objective; the others are its components.
     fn lines(&self) -> Vec<(&'static str, Vec<String>)> {
         let cells = |of: &dyn Fn(&Outcome) -> f64| {
             let cell = |configuration| {
@@ -438,7 +438,7 @@ impl Objective<'_> {
     }
 }
 
-/// The figure of an objective, in the unit of people.
+/// The figure of an objective, in a readable unit.
 fn figure(comparison: &Comparison, application: Application, outcome: &Outcome) -> f64 {
     let score = outcome.score(comparison, application);
     match application {
@@ -447,7 +447,7 @@ fn figure(comparison: &Comparison, application: Application, outcome: &Outcome) 
     }
 }
 
-/// Three digits, as far as they are worth.
+/// Three significant digits.
 pub(super) fn shown(figure: f64) -> String {
     match figure.abs() {
         x if x >= 1000.0 => grouped(figure.round() as u64),

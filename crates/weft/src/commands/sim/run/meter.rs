@@ -1,4 +1,4 @@
-//! What becomes of packets at the queues of a network, counted for each workload.
+//! Counts what happens to packets at the queues of a network, for each workload.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weft_sim::net::measure::Histogram;
 use weft_sim::net::{Backlog, Discipline, Dropped, ECN_CE, Item, LinkId};
 
-/// What became of the data of a workload. Acknowledgements are not in it.
+/// The packets of a workload's data. Acknowledgements do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// Packets that passed their last queue.
@@ -17,22 +17,22 @@ pub(super) struct Counts {
     pub(super) marked: u64,
 }
 
-/// The same, and how long packets waited at all queues of their way together, in nanoseconds.
+/// The counts, and the sum of a packet's waits at all queues of its route, in nanoseconds.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     pub(super) counts: Counts,
     pub(super) waits: Histogram,
 }
 
-/// The way of a flow's data.
-pub(super) struct Way {
+/// The route of a flow's data.
+pub(super) struct FlowRoute {
     pub(super) workload: usize,
     pub(super) links: Vec<LinkId>,
 }
 
 /// A packet under way.
 #[derive(Clone, Copy, Default)]
-struct Travelled {
+struct PacketState {
     id: u64,
     waited_ns: u64,
     is_marked: bool,
@@ -42,14 +42,14 @@ struct Travelled {
 #[derive(Default)]
 pub(super) struct Meter {
     /// By flow.
-    pub(super) ways: Vec<Way>,
+    pub(super) routes: Vec<FlowRoute>,
     /// By workload.
     pub(super) tallies: Vec<Tally>,
     /// By handle.
-    travelled: Vec<Travelled>,
+    packets: Vec<PacketState>,
 }
 
-/// A queue at the head of a link that is counted.
+/// A queue at the head of a link, with counters.
 pub(super) struct Metered {
     /// The number of the link.
     link: usize,
@@ -59,41 +59,41 @@ pub(super) struct Metered {
 
 impl Meter {
     fn leaves(&mut self, link: usize, item: &Item, now_ns: u64) {
-        let Some(way) = way_of_data(&self.ways, link, item) else { return };
-        let tally = &mut self.tallies[way.workload];
+        let Some(route) = route_of_data(&self.routes, link, item) else { return };
+        let tally = &mut self.tallies[route.workload];
         let place = item.handle as usize;
-        if place >= self.travelled.len() {
-            self.travelled.resize((place + 1).next_power_of_two(), Travelled::default());
+        if place >= self.packets.len() {
+            self.packets.resize((place + 1).next_power_of_two(), PacketState::default());
         }
-        let travelled = &mut self.travelled[place];
-        if travelled.id != item.id {
-            *travelled = Travelled { id: item.id, ..Travelled::default() };
+        let packets = &mut self.packets[place];
+        if packets.id != item.id {
+            *packets = PacketState { id: item.id, ..PacketState::default() };
         }
-        travelled.waited_ns += now_ns - item.enqueued_at_ns;
-        if item.ecn == ECN_CE && !travelled.is_marked {
-            travelled.is_marked = true;
+        packets.waited_ns += now_ns - item.enqueued_at_ns;
+        if item.ecn == ECN_CE && !packets.is_marked {
+            packets.is_marked = true;
             tally.counts.marked += 1;
         }
-        if way.links.last().is_some_and(|last| last.index() == link) {
+        if route.links.last().is_some_and(|last| last.index() == link) {
             tally.counts.passed += 1;
-            tally.waits.add(travelled.waited_ns);
+            tally.waits.add(packets.waited_ns);
         }
     }
 
     fn drops(&mut self, link: usize, item: &Item) {
-        if let Some(way) = way_of_data(&self.ways, link, item) {
-            self.tallies[way.workload].counts.dropped += 1;
+        if let Some(route) = route_of_data(&self.routes, link, item) {
+            self.tallies[route.workload].counts.dropped += 1;
         }
     }
 }
 
-/// The way of the flow that a packet of data belongs to; none of an acknowledgement, which takes other links.
-fn way_of_data<'w>(ways: &'w [Way], link: usize, item: &Item) -> Option<&'w Way> {
-    ways.get(item.flow as usize).filter(|way| way.links.iter().any(|other| other.index() == link))
+/// The route of the flow that a data packet belongs to. None for an acknowledgement, which uses other links.
+fn route_of_data<'w>(routes: &'w [FlowRoute], link: usize, item: &Item) -> Option<&'w FlowRoute> {
+    routes.get(item.flow as usize).filter(|route| route.links.iter().any(|other| other.index() == link))
 }
 
 impl Tally {
-    /// Takes in what was counted elsewhere.
+    /// Adds another tally.
     pub(super) fn merge(&mut self, other: &Self) {
         self.counts.passed += other.counts.passed;
         self.counts.dropped += other.counts.dropped;

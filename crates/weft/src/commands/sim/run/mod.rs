@@ -1,5 +1,5 @@
-//! `weft sim run`: a queue program, or several, in a network of the user's choice. Each seed with each queue is a job;
-//! queues get the same load, and figures are of the seeds that were done with all of them.
+//! `weft sim run`: runs queue programs in a network that the user chooses. Each job is one seed with one queue. All
+//! queues get the same load, and the figures include only seeds that were completed with all queues.
 
 mod meter;
 mod report;
@@ -15,21 +15,21 @@ use clap::ValueEnum as _;
 use self::report::Report;
 use self::scenario::{Outcome, Scenario, Speed};
 use super::program::Program;
-use super::recorded::Recorded;
-use super::{look_at_seeds, pool, queue_seed, sender};
+use super::recorded::RecordedDiscipline;
+use super::{pool, queue_seed, report_missing_seeds, sender};
 use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
 use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, Ran};
+use crate::recording_file::{self, LinkSetup};
 use crate::signals::{self, Request};
 use crate::stderr;
 use crate::trace_file;
 use weft_sim::net::{Discipline, SenderSpec};
 
-/// Queues that are compared.
+/// The maximum number of compared queues.
 const QUEUES_MAX: usize = 8;
-/// Flows of a run.
+/// The maximum number of flows.
 const FLOWS_MAX: u32 = 10_000;
 
 /// A seed with a queue.
@@ -38,22 +38,22 @@ struct Job {
     queue: usize,
 }
 
-/// What is the same in all jobs.
-struct Given<'g> {
+/// The inputs that all jobs share.
+struct JobContext<'g> {
     scenario: &'g Scenario,
     programs: &'g [Program],
-    /// What the queues are asked in this seed is noted.
+    /// Records the requests to the queues in this seed.
     recorded_seed: Option<u64>,
 }
 
-/// What a job gives, and the recording of the queue of its first link if that is asked for.
-struct Done {
-    /// None if it was stopped.
+/// The outcome of a job, and the recording of its first link's queue if requested.
+struct JobResult {
+    /// None if the job was stopped.
     outcome: Option<Outcome>,
     recording: Option<String>,
 }
 
-/// What has been simulated, for the line that says how long it takes.
+/// The simulated time and packets so far, for the progress line.
 #[derive(Default)]
 struct Simulated {
     packets: AtomicU64,
@@ -87,20 +87,20 @@ pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
         .flat_map(|seed| (0..programs.len()).map(move |queue| Job { seed, queue }))
         .collect();
     let recorded_seed = args.record.is_some().then_some(args.seed);
-    let given = Given { scenario: &scenario, programs: &programs, recorded_seed };
-    let done = run_all(&jobs, &given, pool::threads(args.output.jobs), &stop)?;
-    let (outcomes, recordings) = put_together(done, programs.len());
+    let context = JobContext { scenario: &scenario, programs: &programs, recorded_seed };
+    let done = run_all(&jobs, &context, pool::threads(args.output.jobs), &stop)?;
+    let (outcomes, recordings) = merged(done, programs.len());
     let seeds = outcomes.first().map_or(0, |outcome| outcome.seeds);
-    look_at_seeds(seeds, args.seeds)?;
+    report_missing_seeds(seeds, args.seeds)?;
     let names = programs.iter().map(|program| program.label().to_owned()).collect();
     let report = Report { scenario: &scenario, args, names, outcomes };
-    tell(&report, &recordings, begun)
+    write_all(&report, &recordings, begun)
 }
 
-fn tell(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
+fn write_all(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
     let SimRunArgs { output, record, .. } = report.args;
     let recorded = (record.as_deref(), recordings);
-    output.tell(recorded, || report.chart().svg(), || report.json(), || report.text())?;
+    output.write_all(recorded, || report.chart().svg(), || report.json(), || report.text())?;
     if !output.json {
         let packets: u64 = report.outcomes.iter().map(|outcome| outcome.packets).sum();
         stderr::line(format_args!(
@@ -112,7 +112,7 @@ fn tell(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fau
     Ok(())
 }
 
-/// What the command line asks for.
+/// The scenario of the command line.
 fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
     let speed = match &args.trace {
         Some(path) => Speed::Trace(trace_file::read(path)?),
@@ -149,25 +149,25 @@ fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
     })
 }
 
-/// Runs the jobs until somebody asks to stop: what each gave, in their order; none of those that were not begun.
+/// Runs the jobs until a stop request; returns the results in order, None for jobs that did not start.
 fn run_all(
     jobs: &[Job],
-    given: &Given<'_>,
+    context: &JobContext<'_>,
     threads: usize,
     stop: &Receiver<Request>,
-) -> Result<Vec<Option<Done>>, Fault> {
+) -> Result<Vec<Option<JobResult>>, Fault> {
     let simulated = Simulated::default();
-    let all_ns = given.scenario.span_ns.saturating_mul(jobs.len() as u64);
+    let all_ns = context.scenario.span_ns.saturating_mul(jobs.len() as u64);
     let mut progress = Progress::new(Instant::now());
-    let mut done: Vec<Option<Done>> = jobs.iter().map(|_| None).collect();
+    let mut done: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
     let mut fault = None;
     let run = |job: &Job, is_stopped: &AtomicBool| {
-        let result = given.run(job, is_stopped, &simulated);
-        // What one seed cannot do the others cannot either.
+        let result = context.run(job, is_stopped, &simulated);
+        // A failure of one seed would be a failure of all.
         result.inspect_err(|_| is_stopped.store(true, Ordering::Relaxed))
     };
-    pool::run_all(jobs, threads, stop, run, |told| {
-        match told {
+    pool::run_all(jobs, threads, stop, run, |event| {
+        match event {
             Some((number, Ok(of_job))) => done[number] = Some(of_job),
             Some((_, Err(why))) => fault = Some(why),
             None => {}
@@ -179,8 +179,8 @@ fn run_all(
     fault.map_or(Ok(done), Err)
 }
 
-impl Given<'_> {
-    fn run(&self, job: &Job, is_stopped: &AtomicBool, simulated: &Simulated) -> Result<Done, Fault> {
+impl JobContext<'_> {
+    fn run(&self, job: &Job, is_stopped: &AtomicBool, simulated: &Simulated) -> Result<JobResult, Fault> {
         let program = &self.programs[job.queue];
         let mut recorder = None;
         let queue = |link: usize| {
@@ -189,7 +189,7 @@ impl Given<'_> {
             if link > 0 || self.recorded_seed != Some(job.seed) {
                 return queue;
             }
-            let (queue, noted) = Recorded::new(queue, seed);
+            let (queue, noted) = RecordedDiscipline::new(queue, seed);
             recorder = Some(noted);
             Box::new(queue) as Box<dyn Discipline>
         };
@@ -204,7 +204,7 @@ impl Given<'_> {
                 .with_help("a lower --rate, or a shorter --delay, has fewer packets under way")
         })?;
         let recording = recorder.map(|recorder| {
-            let ran = Ran {
+            let ran = LinkSetup {
                 link: program.label(),
                 rate: self.scenario.bits_per_s(),
                 calls: None,
@@ -213,12 +213,12 @@ impl Given<'_> {
             };
             recording_file::text(&ran, &recorder.lock().unwrap_or_else(PoisonError::into_inner))
         });
-        Ok(Done { outcome, recording })
+        Ok(JobResult { outcome, recording })
     }
 }
 
-/// For each queue the outcome of the first seeds, as far as they were done with all queues, and all recordings.
-fn put_together(done: Vec<Option<Done>>, n_queues: usize) -> (Vec<Outcome>, String) {
+/// The merged outcome of each queue over the leading seeds that all queues completed, and all recordings.
+fn merged(done: Vec<Option<JobResult>>, n_queues: usize) -> (Vec<Outcome>, String) {
     let mut outcomes = vec![Outcome::default(); n_queues];
     let mut recordings = String::new();
     let mut done =
@@ -239,19 +239,19 @@ fn put_together(done: Vec<Option<Done>>, n_queues: usize) -> (Vec<Outcome>, Stri
 mod tests {
     use super::*;
 
-    /// Who stops a long run would get figures of one queue with more seeds than of another.
+    /// A stopped run would merge more seeds for one queue than for another.
     #[test]
-    fn what_is_put_together_are_whole_seeds() {
+    fn stopped_sim_merges_whole_seeds() {
         let done = |is_done| {
             let outcome = Outcome { seeds: 1, packets: 5, ..Outcome::default() };
-            Some(Done { outcome: Some(outcome).filter(|_| is_done), recording: None })
+            Some(JobResult { outcome: Some(outcome).filter(|_| is_done), recording: None })
         };
-        let seeds_of = |all: Vec<Option<Done>>| {
-            let (outcomes, _) = put_together(all, 2);
+        let seeds_of = |all: Vec<Option<JobResult>>| {
+            let (outcomes, _) = merged(all, 2);
             outcomes.iter().map(|outcome| (outcome.seeds, outcome.packets)).collect::<Vec<_>>()
         };
         assert_eq!(seeds_of(vec![done(true), done(true), done(true), done(true)]), [(2, 10), (2, 10)]);
-        // The fourth was stopped, or the third was not begun.
+        // The fourth was stopped, or the third did not start.
         assert_eq!(seeds_of(vec![done(true), done(true), done(true), done(false)]), [(1, 5), (1, 5)]);
         assert_eq!(seeds_of(vec![done(true), done(true), None, done(true)]), [(1, 5), (1, 5)]);
         assert_eq!(seeds_of(vec![done(true), None]), [(0, 0), (0, 0)]);

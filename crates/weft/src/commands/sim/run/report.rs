@@ -1,25 +1,25 @@
-//! What is told of a run: a line for each workload and queue, queues of a workload below each other.
+//! The report of a run: a line for each workload and queue, grouped by workload.
 
 use serde_json::{Value, json};
 
-use super::scenario::{OfWorkload, Outcome, Scenario, Speed};
+use super::scenario::{Outcome, Scenario, Speed, WorkloadResult};
 use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
-use crate::commands::link::spec::told_rate;
+use crate::commands::link::spec::rate_text;
 use crate::commands::sim::plot::{Chart, Group};
 use crate::commands::sim::report::shown;
 use crate::commands::{count, grouped};
 use crate::table::{Align, Table};
 use weft_sim::net::measure::{Histogram, power};
 
-/// The shortest time that a bar is drawn for.
+/// The shortest time that a bar shows.
 const SHORTEST_NS: f64 = 1e3;
 
 pub(super) struct Report<'r> {
     pub(super) scenario: &'r Scenario,
     pub(super) args: &'r SimRunArgs,
-    /// Of the queues.
+    /// The names of the queues.
     pub(super) names: Vec<String>,
-    /// By queue.
+    /// One for each queue.
     pub(super) outcomes: Vec<Outcome>,
 }
 
@@ -28,7 +28,7 @@ struct Row<'r> {
     workload: WorkloadName,
     n_flows: u32,
     queue: &'r str,
-    of: &'r OfWorkload,
+    of: &'r WorkloadResult,
 }
 
 impl Report<'_> {
@@ -50,7 +50,7 @@ impl Report<'_> {
         })
     }
 
-    /// For each workload what it wants, and how long its packets wait.
+    /// For each workload its objective, and the waits of its packets.
     pub(super) fn chart(&self) -> Chart {
         let rows = self.rows();
         let groups = rows.chunks(self.names.len()).flat_map(|rows| {
@@ -90,9 +90,9 @@ impl Report<'_> {
             TopologyName::FatTree => "fat tree of 16 hosts",
         };
         let rate = match (&scenario.speed, &self.args.trace) {
-            (Speed::Fixed(bits_per_s), _) => told_rate(*bits_per_s),
+            (Speed::Fixed(bits_per_s), _) => rate_text(*bits_per_s),
             (Speed::Trace(trace), Some(path)) => {
-                format!("{} ({})", path.display(), told_rate(trace.bits_per_s()))
+                format!("{} ({})", path.display(), rate_text(trace.bits_per_s()))
             }
             (Speed::Trace(_) | Speed::Lte, _) => "LTE".to_owned(),
         };
@@ -120,7 +120,7 @@ impl Report<'_> {
         parts.join(", ")
     }
 
-    /// Workload by workload, each with all queues.
+    /// All rows, grouped by workload.
     fn rows(&self) -> Vec<Row<'_>> {
         let of_workload = |(nth, (workload, n_flows)): (usize, &(WorkloadName, u32))| {
             let (workload, n_flows) = (*workload, *n_flows);
@@ -198,12 +198,12 @@ impl Row<'_> {
         })
     }
 
-    /// Of its flows together, on average over the seeds.
+    /// The sum over its flows, averaged over the seeds.
     fn bits_per_s(&self) -> f64 {
         mean(&self.of.bits_per_s)
     }
 
-    /// That over the mean round trip.
+    /// Throughput over the mean round trip.
     fn power(&self) -> f64 {
         power(self.bits_per_s(), self.of.rtt.mean() / 1e9)
     }
@@ -218,7 +218,7 @@ fn name(workload: WorkloadName) -> &'static str {
     }
 }
 
-/// In a unit of so many nanoseconds.
+/// A percentile, in units of this many nanoseconds.
 fn percentile(of: &Histogram, p: f64, unit_ns: f64) -> String {
     if of.is_empty() { "-".to_owned() } else { shown(of.percentile(p) as f64 / unit_ns) }
 }

@@ -1,10 +1,10 @@
-//! A network and its load, and what came of them with a queue.
+//! A simulated network with its load, and the outcome with a queue.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::meter::{Meter, Metered, Tally, Way};
+use super::meter::{FlowRoute, Meter, Metered, Tally};
 use crate::cli::{TopologyName, WorkloadName};
 use weft_core::rng::Rng;
 use weft_sim::net::measure::{Histogram, jain};
@@ -16,76 +16,76 @@ use weft_sim::net::{
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Links of a parking lot.
+/// The number of links of a parking lot.
 const LOT_LINKS: usize = 3;
-/// Ports of the switches of a fat tree, which then has 16 hosts.
+/// Ports of a fat tree's switches, which makes 16 hosts.
 const TREE_PORTS: u32 = 4;
-/// Of the web, as in the paper: what each flow has beside what is drawn, and the mean silence.
+/// For web traffic, as in the paper: the bytes that each flow adds to its drawn size, and the mean silence.
 const WEB_MORE: u64 = 16_384;
 const WEB_OFF_NS: u64 = 200 * MS;
-/// Of calls: bytes, and the mean time between two.
+/// For calls: bytes, and the mean time between two.
 const RPC_BYTES: u64 = 4_096;
 const RPC_GAP_NS: u64 = 50 * MS;
-/// After so much time it is asked whether to go on.
+/// The simulated time between two calls of `goes_on`.
 const SLICE_NS: u64 = 10 * MS;
 
-/// How fast the links are.
+/// The speed of the links.
 #[derive(Clone)]
 pub(super) enum Speed {
     Fixed(u64),
     Trace(Arc<Trace>),
-    /// Like LTE, made from the seed.
+    /// Like LTE, generated from the seed.
     Lte,
 }
 
-/// Who sends what through what, for how long.
+/// The topology, the load and the duration.
 pub(super) struct Scenario {
     pub(super) topology: TopologyName,
     pub(super) speed: Speed,
-    /// Of each link.
+    /// The delay of each link.
     pub(super) delay_ns: u64,
     pub(super) jitter_ns: u64,
     pub(super) loss: f64,
     pub(super) reorder: f64,
-    /// How many flows of each workload.
+    /// The number of flows of each workload.
     pub(super) flows: Vec<(WorkloadName, u32)>,
     pub(super) sender: SenderSpec,
     pub(super) span_ns: u64,
 }
 
-/// What came of a run, or of several together.
+/// The outcome of a run, or of several merged runs.
 #[derive(Clone, Default)]
 pub(super) struct Outcome {
     pub(super) seeds: u32,
     /// In the order of the scenario.
-    pub(super) workloads: Vec<OfWorkload>,
-    /// Packets that were made, data and acknowledgements.
+    pub(super) workloads: Vec<WorkloadResult>,
+    /// The number of packets, data and acknowledgements.
     pub(super) packets: u64,
 }
 
-/// What came of the flows of a workload.
+/// The outcome of a workload's flows.
 #[derive(Clone, Default)]
-pub(super) struct OfWorkload {
-    /// For each seed, the bits a second of its flows together.
+pub(super) struct WorkloadResult {
+    /// For each seed, the sum over its flows.
     pub(super) bits_per_s: Vec<f64>,
     /// For each seed, Jain's index of its flows.
     pub(super) fairness: Vec<f64>,
     /// Round trips, in nanoseconds.
     pub(super) rtt: Histogram,
-    /// How long messages took, in nanoseconds; those that the end cut off with what they had taken.
+    /// Completion times of messages, in nanoseconds; unfinished messages count with their time so far.
     pub(super) completions: Histogram,
     pub(super) tally: Tally,
 }
 
 /// A network of a scenario.
-struct Built {
+struct BuiltNetwork {
     net: Net,
     meter: Rc<RefCell<Meter>>,
     /// By workload.
     flows: Vec<Vec<FlowId>>,
 }
 
-/// Links, and the ways through them.
+/// A topology with its links and routes.
 enum Shape {
     Dumbbell(Dumbbell),
     ParkingLot(ParkingLot),
@@ -93,8 +93,8 @@ enum Shape {
 }
 
 impl Scenario {
-    /// One seed. `queue` gives the queue of each link by its number; `goes_on` is told the simulated nanoseconds
-    /// and packets since it was asked last. None if that stopped it.
+    /// Runs one seed. `queue` makes the queue of each link by its number. `goes_on` gets the simulated nanoseconds and
+    /// packets since its last call; the result is None if it returns false.
     ///
     /// # Errors
     /// Packets do not add up: too many were under way.
@@ -104,7 +104,7 @@ impl Scenario {
         queue: impl FnMut(usize) -> Box<dyn Discipline>,
         mut goes_on: impl FnMut(u64, u64) -> bool,
     ) -> Result<Option<Outcome>, String> {
-        let Built { mut net, meter, flows } = self.build(seed, queue);
+        let BuiltNetwork { mut net, meter, flows } = self.build(seed, queue);
         let mut packets = 0;
         while net.now_ns() < self.span_ns {
             let slice_ns = SLICE_NS.min(self.span_ns - net.now_ns());
@@ -120,7 +120,7 @@ impl Scenario {
         Ok(Some(Outcome { seeds: 1, workloads: of.collect(), packets }))
     }
 
-    /// Bits a second of its links, if they are fixed.
+    /// The rate of its links, in bits a second, if it is fixed.
     pub(super) fn bits_per_s(&self) -> Option<u64> {
         match self.speed {
             Speed::Fixed(bits_per_s) => Some(bits_per_s),
@@ -128,7 +128,7 @@ impl Scenario {
         }
     }
 
-    fn build(&self, seed: u64, mut queue: impl FnMut(usize) -> Box<dyn Discipline>) -> Built {
+    fn build(&self, seed: u64, mut queue: impl FnMut(usize) -> Box<dyn Discipline>) -> BuiltNetwork {
         let mut net = Net::new(seed);
         let meter = Rc::new(RefCell::new(Meter::default()));
         let mut links = 0..;
@@ -140,14 +140,14 @@ impl Scenario {
         let mut flows = Vec::new();
         for (workload, (name, n)) in self.flows.iter().enumerate() {
             let mut add = |nth| {
-                let (forward, back) = shape.ways(nth);
-                meter.borrow_mut().ways.push(Way { workload, links: forward.clone() });
+                let (forward, back) = shape.routes(nth);
+                meter.borrow_mut().routes.push(FlowRoute { workload, links: forward.clone() });
                 net.add_flow(self.flow(*name, forward, back))
             };
             flows.push((0..*n as usize).map(&mut add).collect());
         }
         meter.borrow_mut().tallies = vec![Tally::default(); self.flows.len()];
-        Built { net, meter, flows }
+        BuiltNetwork { net, meter, flows }
     }
 
     fn shape(&self, net: &mut Net, seed: u64, mut queue: impl FnMut() -> Box<dyn Discipline>) -> Shape {
@@ -193,9 +193,9 @@ impl Scenario {
         }
     }
 
-    fn outcome(&self, net: &Net, flows: &[FlowId], tally: Tally) -> OfWorkload {
+    fn outcome(&self, net: &Net, flows: &[FlowId], tally: Tally) -> WorkloadResult {
         let seconds = self.span_ns as f64 / S as f64;
-        let mut of = OfWorkload { tally, ..OfWorkload::default() };
+        let mut of = WorkloadResult { tally, ..WorkloadResult::default() };
         let mut shares = Vec::new();
         for flow in flows.iter().map(|flow| net.flow(*flow)) {
             shares.push(flow.received_bytes as f64 * 8.0 / seconds);
@@ -210,11 +210,11 @@ impl Scenario {
 }
 
 impl Shape {
-    /// The ways of the data and of the acknowledgements of a workload's flow of this number.
-    fn ways(&mut self, nth: usize) -> (Vec<LinkId>, Vec<LinkId>) {
+    /// The routes of data and acknowledgements of the workload's flow with this number.
+    fn routes(&mut self, nth: usize) -> (Vec<LinkId>, Vec<LinkId>) {
         match self {
             Self::Dumbbell(ends) => (vec![ends.bottleneck], vec![ends.back]),
-            // The first takes all links, each of the next one, and so on.
+            // The first route uses all links, each next one only the next link.
             Self::ParkingLot(lot) => match nth % (LOT_LINKS + 1) {
                 0 => (lot.links.clone(), vec![lot.back; LOT_LINKS]),
                 link => (vec![lot.links[link - 1]], vec![lot.back]),
@@ -231,11 +231,11 @@ impl Shape {
 }
 
 impl Outcome {
-    /// Takes in the outcome of other seeds of the same scenario.
+    /// Merges the outcome of other seeds of the same scenario.
     pub(super) fn merge(&mut self, other: &Self) {
         self.seeds += other.seeds;
         self.packets += other.packets;
-        self.workloads.resize(other.workloads.len(), OfWorkload::default());
+        self.workloads.resize(other.workloads.len(), WorkloadResult::default());
         for (of, more) in self.workloads.iter_mut().zip(&other.workloads) {
             of.bits_per_s.extend(&more.bits_per_s);
             of.fairness.extend(&more.fairness);
@@ -256,7 +256,7 @@ fn workload(name: WorkloadName) -> Workload {
     }
 }
 
-/// By which packets say what they want: throughput, short completion, throughput over delay.
+/// The class that tells a queue the objective of packets: throughput, short completion, throughput over delay.
 fn class(name: WorkloadName) -> u8 {
     match name {
         WorkloadName::Bulk => 1,
@@ -288,21 +288,21 @@ mod tests {
         Box::new(Codel::new(CodelSpec { ecn: true, ..CodelSpec::default() }, 20))
     }
 
-    /// Packets would be told of twice or not at all, or as those of another workload.
+    /// Packets would be counted twice, not at all, or for another workload.
     #[test]
-    fn what_is_counted_is_what_passed_the_links() {
+    fn counts_match_link_traffic() {
         let flows = [(WorkloadName::Bulk, 3), (WorkloadName::Web, 2), (WorkloadName::Rpc, 2)];
-        let Built { mut net, meter, flows } = scenario(TopologyName::Dumbbell, &flows).build(1, queue);
+        let BuiltNetwork { mut net, meter, flows } = scenario(TopologyName::Dumbbell, &flows).build(1, queue);
         net.run_until(5 * S);
         let tallies = &meter.borrow().tallies;
-        let link = net.link(meter.borrow().ways[0].links[0]);
+        let link = net.link(meter.borrow().routes[0].links[0]);
         let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
         assert_eq!(sum(|tally| tally.counts.passed), link.sent);
         assert_eq!(sum(|tally| tally.counts.dropped), link.dropped);
         assert_eq!(sum(|tally| tally.waits.len()), link.sojourn.len());
         assert!(tallies.iter().all(|tally| tally.counts.passed > 0), "each workload has its own");
         assert!(sum(|tally| tally.counts.marked) > 0 && link.dropped > 0, "the queue does both");
-        // What a flow received has passed the link; the rest is on the way or was sent twice.
+        // Received packets have passed the link; the rest is under way, or was sent twice.
         for (flows, tally) in flows.iter().zip(tallies) {
             let received: u64 = flows.iter().map(|flow| net.flow(*flow).received).sum();
             let on_the_way = tally.counts.passed - received;
@@ -310,23 +310,23 @@ mod tests {
         }
     }
 
-    /// A packet that passes three queues would count three times, or its waits as those of three packets; and
-    /// acknowledgements that pass queues, too, would count as data.
+    /// A packet through three queues would count three times, with three separate waits; acknowledgements would count
+    /// as data.
     #[test]
-    fn a_way_of_several_links_is_counted_as_one() {
+    fn multi_link_route_counts_once() {
         for topology in [TopologyName::ParkingLot, TopologyName::FatTree] {
-            let Built { mut net, meter, flows } =
+            let BuiltNetwork { mut net, meter, flows } =
                 scenario(topology, &[(WorkloadName::Bulk, 1)]).build(3, queue);
             net.run_until(5 * S);
             let meter = meter.borrow();
             let (counts, waits) = (&meter.tallies[0].counts, &meter.tallies[0].waits);
-            let links: Vec<_> = meter.ways[0].links.iter().map(|link| net.link(*link)).collect();
+            let links: Vec<_> = meter.routes[0].links.iter().map(|link| net.link(*link)).collect();
             assert!(links.len() > 1);
             assert_eq!(counts.passed, links[links.len() - 1].sent);
             assert_eq!(counts.dropped, links.iter().map(|link| link.dropped).sum::<u64>());
             let received = net.flow(flows[0][0]).received;
             assert!(received > 1000 && counts.passed - received < 100, "{received} {counts:?}");
-            // The first link is where packets wait: behind it none catches up with another.
+            // Packets wait at the first link: after it no packet catches up with another.
             let first = links[0].sojourn.mean();
             assert!((waits.mean() / first - 1.0).abs() < 0.02, "{} {first}", waits.mean());
             assert!(counts.marked > 0);

@@ -1,4 +1,4 @@
-//! A back end that compiles the segments of a chain side by side.
+//! Compiles the segments of a chain in parallel.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,18 +10,18 @@ use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
 
-/// Instructions below which a segment stays with the others: to wake a thread takes what compiling some ten does.
+/// A smaller segment stays with the caller: waking a thread takes as long as compiling some ten instructions.
 const INSTS_MIN: usize = 16;
 
-/// Another back end, on the caller's thread and one more. That one stays, because what a compiler allocates is kept by
-/// thread, and is half of what a first segment costs.
-pub(crate) struct Together {
+/// Wraps another back end, and compiles on the caller's thread and one helper. The helper thread stays alive, because
+/// allocators keep a compiler's memory per thread; allocating it takes half the time of a first segment.
+pub(crate) struct ParallelBackend {
     inner: Arc<dyn Backend>,
     /// None on a machine with one core.
     helper: Option<Sender<Job>>,
 }
 
-/// What the other thread is asked to compile.
+/// A share of the work for the helper.
 struct Job {
     share: Share,
     chain: Arc<ChainProgram>,
@@ -30,7 +30,7 @@ struct Job {
     done: Sender<Vec<(usize, Compiled)>>,
 }
 
-/// Which events a thread compiles, by their place in the list, and how many instructions they have.
+/// The events that a thread compiles, by index, and the number of their instructions.
 #[derive(Clone, Debug, Default)]
 struct Share {
     events: Vec<usize>,
@@ -39,7 +39,7 @@ struct Share {
 
 type Compiled = Result<Option<Box<dyn Program>>, Unsupported>;
 
-impl Together {
+impl ParallelBackend {
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, usize::from);
         let helper = (n_cores > 1).then(|| start_helper(Arc::clone(&inner))).flatten();
@@ -47,14 +47,14 @@ impl Together {
     }
 }
 
-/// None if the system gives no thread: then one has to do.
+/// None if the system refuses a thread; then the caller compiles everything.
 fn start_helper(inner: Arc<dyn Backend>) -> Option<Sender<Job>> {
     let (helper, jobs): (_, Receiver<Job>) = channel();
     let work = move || {
-        // It may be older than the moment at which the node gives up its own. Where that fails, the node says so.
+        // This thread may start before the node gives up its privileges. If this call fails, the node reports it.
         let _ = privileges::reduce(KeptCapabilities::Nothing);
         for Job { share, chain, events, state, done } in jobs {
-            // Nobody waits any more if the caller has failed meanwhile.
+            // The receiver is gone if the caller has failed; then the result is not needed.
             let _ = done.send(compile_share(&*inner, &share, &chain, &events, &state));
         }
     };
@@ -74,7 +74,7 @@ fn compile_share(
     share.events.iter().map(compile).collect()
 }
 
-impl Backend for Together {
+impl Backend for ParallelBackend {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -102,7 +102,7 @@ impl Backend for Together {
         let (done, result) = channel();
         if let Some(helper) = self.helper.as_ref().filter(|_| !other.events.is_empty()) {
             let (chain, events, state) = (Arc::clone(chain), events.to_vec(), state.clone());
-            // If the other thread is gone, its share is compiled here, below.
+            // If the helper is gone, the caller compiles its share below.
             let _ = helper.send(Job { share: other.clone(), chain, events, state, done });
         } else {
             drop(done);
@@ -119,8 +119,7 @@ impl Backend for Together {
     }
 }
 
-/// Deals the events that are handled out to the caller and the other thread, the largest first, each to the one that
-/// has less to do.
+/// Splits the events with handlers between the caller and the helper: the largest first, each to the smaller share.
 fn shares(chain: &ChainProgram, events: &[Event], n_threads: usize) -> [Share; 2] {
     let n_insts = |event: &Event| -> usize {
         let parts = chain.parts(*event);
@@ -147,27 +146,54 @@ mod tests {
 
     fn chain(n_request: usize, n_close: usize) -> ChainProgram {
         let body = |n: usize| {
-            let insts: String = (0..n).map(|at| format!("v{at}: int = int {at}\n")).collect();
-            format!("block0:\n{insts}forward")
+            let insts: String = (0..n)
+                .map(|at| {
+                    format!(
+                        "v{at}: int = int {at}\
+"
+                    )
+                })
+                .collect();
+            format!(
+                "block0:\
+{insts}forward"
+            )
         };
-        let handler = |name: &str, n| format!("handler {name} function \"e.{name}\" {{\n{}\n}}\n", body(n));
+        let handler = |name: &str, n| {
+            format!(
+                "handler {name} function \"e.{name}\" {{\
+{}\
+}}\
+",
+                body(n)
+            )
+        };
         let text = format!(
-            "chain \"c\"\nrequest\nresponse\nelement \"e\" \"e\"\n{}{}",
+            "chain \"c\"\
+request\
+response\
+element \"e\" \"e\"\
+{}{}",
             handler("request", n_request),
             handler("close", n_close)
         );
-        parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+        parse_program(&text).unwrap_or_else(|error| {
+            panic!(
+                "{error}\
+{text}"
+            )
+        })
     }
 
-    /// A code that stood in another event's place would run the wrong handler.
+    /// A program in another event's slot would run the wrong handler.
     #[test]
-    fn each_event_has_its_own_code() {
+    fn events_keep_their_own_code() {
         let events = [Event::Response, Event::Close, Event::OpenRequest];
         for (n_request, n_close) in [(1, 1), (200, 100), (100, 300)] {
             let chain = Arc::new(chain(n_request, n_close));
             let inner: Arc<dyn Backend> = Arc::new(Interp);
-            let together = Together { helper: start_helper(Arc::clone(&inner)), inner };
-            let made = together.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
+            let parallel = ParallelBackend { helper: start_helper(Arc::clone(&inner)), inner };
+            let made = parallel.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
             let made: Vec<_> =
                 made.iter().map(|code| code.as_ref().map(|code| format!("{code:?}"))).collect();
             let alone = Interp.compile_all(&chain, &events, &State::default()).expect("it is well-formed");
@@ -177,9 +203,9 @@ mod tests {
         }
     }
 
-    /// Small chains would wait for threads that have nothing to do.
+    /// Small chains would wait for a thread that has almost nothing to do.
     #[test]
-    fn small_segments_stay_on_the_callers_thread() {
+    fn small_segments_stay_on_caller() {
         let events = [Event::OpenRequest, Event::Response, Event::Close];
         let n_others = |chain: &ChainProgram, n_threads| shares(chain, &events, n_threads)[1].events.len();
         assert_eq!(n_others(&chain(8, 8), 2), 0);

@@ -1,12 +1,12 @@
-//! Places as the protocol names them: files by URI, positions by line and UTF-16 unit.
+//! Converts locations to the protocol's form: files to URIs, offsets to lines and UTF-16 units.
 
 use lsp_types::{Position, Range, Uri};
 use std::path::Path;
 use std::str::FromStr as _;
 use weft_lang::source::{SourceFile, Span};
 
-/// The byte offset of a position. One past the end of its line, or of the text, means that end; one inside a
-/// character means its beginning.
+/// The byte offset of a position. A position beyond its line, or the text, means the end; one inside a character means
+/// its first byte.
 pub(super) fn offset_of(file: &SourceFile, position: Position) -> u32 {
     if position.line >= file.n_lines() {
         return file.text().len() as u32;
@@ -40,10 +40,10 @@ pub(super) fn range_of(file: &SourceFile, span: Span) -> Range {
     Range { start: position_of(file, span.start), end: position_of(file, span.end) }
 }
 
-/// The name by which the front end knows a file: its path, or the whole URI if it is none of a file.
+/// The front end's name of a file: its path, or the whole URI if it is not a file URI.
 pub(super) fn name_of(uri: &Uri) -> String {
     let Some(path) = uri.as_str().strip_prefix("file://") else { return uri.as_str().to_owned() };
-    // `file://host/path`: a host means nothing here.
+    // `file://host/path`: the host is ignored.
     let path = path.find('/').map_or(path, |at| &path[at..]);
     decoded(path)
 }
@@ -65,7 +65,7 @@ pub(super) fn uri_of(name: &str) -> Option<Uri> {
     Uri::from_str(&text).ok()
 }
 
-/// A path with `%20` and the like read; what is no UTF-8 is left as it is.
+/// Decodes `%20` and the like in a path; an invalid result stays undecoded.
 fn decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -91,9 +91,9 @@ mod tests {
     use super::*;
     use weft_lang::source::SourceMap;
 
-    /// A position that is off by a unit puts an edit into the middle of a name.
+    /// A position that is off by one unit puts an edit into the middle of a name.
     #[test]
-    fn positions_count_utf_16_units() {
+    fn positions_count_utf16_units() {
         let mut sources = SourceMap::new();
         let id = sources.add("a.weft", "aé𝄞b\r\nx").expect("it is small");
         let file = sources.file(id);
@@ -104,16 +104,16 @@ mod tests {
             assert_eq!(position_of(file, offset), position, "{offset}");
             assert_eq!(offset_of(file, position), offset, "{position:?}");
         }
-        // Inside the pair of units of one character; behind the line; behind the text.
+        // Inside a surrogate pair; after the line; after the text.
         assert_eq!(offset_of(file, at(0, 3)), 3);
         assert_eq!(offset_of(file, at(0, 99)), 8);
         assert_eq!(offset_of(file, at(9, 0)), 11);
         assert_eq!(position_of(file, 99), at(1, 1));
     }
 
-    /// A file whose path has a space or a letter beyond ASCII would be another file otherwise.
+    /// Files with spaces or non-ASCII letters in their paths would be taken for other files.
     #[test]
-    fn names_of_files_survive_their_uris() {
+    fn file_names_survive_uris() {
         for name in ["/a/b.weft", "/a b/ä%.weft", "/C:/x#y?.weft"] {
             let uri = uri_of(name).expect("it is a URI");
             assert_eq!(name_of(&uri), name, "{}", uri.as_str());

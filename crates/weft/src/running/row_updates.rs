@@ -1,13 +1,13 @@
-//! Rows of tables that handlers write, changed from outside.
+//! Updates rows of tables that handlers also write.
 //!
-//! Whoever writes such a table has it alone, or holds the lock of the row's stripe. So the workers carry changes out
-//! themselves, between two batches ([`weft_io::Node::run_task`]): of one table the first, of tables PER WORKER each
-//! its own. They look again whether a row is still as the statement says. No handler hears of it: `ON TIMEOUT` and
-//! `ON EVICT` are for rows that leave by themselves.
+//! Only a worker that owns such a table, or that holds the lock of the row's stripe, may write it. So the workers
+//! execute the updates themselves, between two batches ([`weft_io::Node::run_errand`]): the first worker for a shared
+//! table, each worker for its own part of a table PER WORKER. They check again that a row still meets the statement's
+//! condition. No handler runs: `ON TIMEOUT` and `ON EVICT` are for rows that expire or are evicted.
 
 use super::answer::{each_of, meets};
-use super::rows::NotDone;
-use super::{Parts, Refusal, lock, node_fault, unwell};
+use super::rows::UpdateError;
+use super::{Parts, Refusal, lock, machine_refusal, node_fault};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use weft_core::table::{Insert, Row, Table};
@@ -21,57 +21,57 @@ use weft_lang::hir::Expr;
 /// Rows that a worker changes between two batches: some ten microseconds.
 const ROWS_AT_ONCE: usize = 64;
 
-/// What becomes of the rows that a statement finds.
+/// The change to the rows that a statement selects.
 #[derive(Clone)]
-pub(super) enum Becomes {
-    /// They go.
-    Nothing,
-    /// Columns get the values of these.
-    With(Vec<(usize, Expr)>),
+pub(super) enum RowUpdate {
+    /// Deletes them.
+    Delete,
+    /// Sets columns to the values of expressions.
+    Set(Vec<(usize, Expr)>),
 }
 
-impl Becomes {
-    /// What a statement does to which rows, if it is one of those.
+impl RowUpdate {
+    /// The update of a statement, with its condition; None for other statements.
     pub(super) fn of(statement: &StatementKind) -> Option<(Option<&Expr>, Self)> {
         match statement {
-            StatementKind::Update { set, filter } => Some((filter.as_ref(), Self::With(set.clone()))),
-            StatementKind::Delete { filter } => Some((filter.as_ref(), Self::Nothing)),
+            StatementKind::Update { set, filter } => Some((filter.as_ref(), Self::Set(set.clone()))),
+            StatementKind::Delete { filter } => Some((filter.as_ref(), Self::Delete)),
             _ => None,
         }
     }
 }
 
-/// Changes or deletes the rows that meet a condition; how many that were.
-pub(super) fn amend(
+/// Updates or deletes the rows that meet a condition; returns how many.
+pub(super) fn update_rows(
     parts: &Parts,
     view: &TableView,
     filter: Option<&Expr>,
-    becomes: &Becomes,
-) -> Result<Counts, NotDone> {
+    update: &RowUpdate,
+) -> Result<Counts, UpdateError> {
     let n = Arc::new(AtomicU64::new(0));
     for (at, table) in view.tables.iter().enumerate() {
         let n_keys = table.spec().key.len();
         let mut keys = Vec::new();
-        // What cannot be worked out, or does not fit, is found before anything has changed.
+        // Find all errors before changing anything.
         let mut unfit = None;
         let now = clock::now();
         let found = each_of(table, filter, (now, now), |row| {
-            if let Becomes::With(set) = becomes {
-                unfit = unfit.take().or(check_row(table, &with(row, set, now)?).err());
+            if let RowUpdate::Set(set) = update {
+                unfit = unfit.take().or(check_row(table, &updated(row, set, now)?).err());
             }
             keys.push(row[..n_keys].to_vec());
             Ok(unfit.is_none())
         });
-        found.map_err(NotDone::Fold)?;
+        found.map_err(UpdateError::Fold)?;
         if let Some(why) = unfit {
-            return Err(NotDone::Change(ChangeError { at: 0, why }));
+            return Err(UpdateError::Change(ChangeError { at: 0, why }));
         }
         for keys in keys.chunks(ROWS_AT_ONCE) {
-            let (keys, filter, becomes) = (keys.to_vec(), filter.cloned(), becomes.clone());
+            let (keys, filter, update) = (keys.to_vec(), filter.cloned(), update.clone());
             let (n, table) = (Arc::clone(&n), Arc::clone(table));
             let task: Task = Arc::new(move |worker| {
                 for key in keys.iter().filter(|_| worker == at) {
-                    let change = |row, now| amend_row(&table, row, filter.as_ref(), &becomes, now);
+                    let change = |row, now| update_row(&table, row, filter.as_ref(), &update, now);
                     n.fetch_add(u64::from(on_row(&table, key, change)), Relaxed);
                 }
             });
@@ -79,17 +79,17 @@ pub(super) fn amend(
         }
     }
     let n = n.load(Relaxed);
-    Ok(match becomes {
-        Becomes::Nothing => Counts { deleted: n, ..Counts::default() },
-        Becomes::With(_) => Counts { updated: n, ..Counts::default() },
+    Ok(match update {
+        RowUpdate::Delete => Counts { deleted: n, ..Counts::default() },
+        RowUpdate::Set(_) => Counts { updated: n, ..Counts::default() },
     })
 }
 
-/// Puts rows in a table that all workers have, one after the other: those in front of one that finds no room stay.
-pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Result<Counts, NotDone> {
+/// Inserts rows into a table of all workers, one after the other. If a row finds no room, the earlier ones stay.
+pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Result<Counts, UpdateError> {
     let table = &view.tables[0];
     for (at, change) in changes.iter().enumerate() {
-        check_change(table, change).map_err(|why| NotDone::Change(ChangeError { at, why }))?;
+        check_change(table, change).map_err(|why| UpdateError::Change(ChangeError { at, why }))?;
     }
     let done = Arc::new(Mutex::new(Counts::default()));
     let fault = Arc::new(Mutex::new(None));
@@ -107,7 +107,7 @@ pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Resu
         });
         run(parts, &task)?;
         if let Some(error) = lock(&fault).take() {
-            return Err(NotDone::Broken(error));
+            return Err(UpdateError::Partial(error));
         }
     }
     let counts = *lock(&done);
@@ -124,8 +124,8 @@ fn check_change(table: &Table, change: &Change) -> Result<(), ChangeErrorKind> {
     }
 }
 
-/// A row as an UPDATE would leave it.
-pub(super) fn with(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Vec<Value>, FoldError> {
+/// The result of an UPDATE on a row.
+pub(super) fn updated(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Vec<Value>, FoldError> {
     let mut new = row.to_vec();
     for (at, value) in set {
         new[*at] = fold_at(value, row, now)?;
@@ -133,8 +133,8 @@ pub(super) fn with(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Ve
     Ok(new)
 }
 
-/// Whether the row was still there as the statement says, and is changed.
-fn amend_row(table: &Table, row: Row, filter: Option<&Expr>, becomes: &Becomes, now: Time) -> bool {
+/// Updates a row if it still meets the condition; returns whether it did.
+fn update_row(table: &Table, row: Row, filter: Option<&Expr>, update: &RowUpdate, now: Time) -> bool {
     if row.is_none() {
         return false;
     }
@@ -142,10 +142,10 @@ fn amend_row(table: &Table, row: Row, filter: Option<&Expr>, becomes: &Becomes, 
     if !meets(&values, filter, now).unwrap_or(false) {
         return false;
     }
-    match becomes {
-        Becomes::Nothing => table.remove(row),
-        Becomes::With(set) => {
-            let Ok(new) = with(&values, set, now) else { return false };
+    match update {
+        RowUpdate::Delete => table.remove(row),
+        RowUpdate::Set(set) => {
+            let Ok(new) = updated(&values, set, now) else { return false };
             if check_row(table, &new).is_err() {
                 return false;
             }
@@ -182,7 +182,7 @@ fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), Ch
     })
 }
 
-/// Does something with the row of a key, or with none, under the lock of the key.
+/// Calls `change` with the row of a key, or with none, under the lock of the key.
 fn on_row<T>(table: &Table, key: &[Value], change: impl FnOnce(Row, Time) -> T) -> T {
     let (hash, now) = (table.hash_values(key), clock::now());
     table.lock(hash);
@@ -191,8 +191,8 @@ fn on_row<T>(table: &Table, key: &[Value], change: impl FnOnce(Row, Time) -> T) 
     done
 }
 
-fn run(parts: &Parts, task: &Task) -> Result<(), NotDone> {
+fn run(parts: &Parts, task: &Task) -> Result<(), UpdateError> {
     let node = lock(&parts.node);
-    let done = node.as_ref().ok_or(NotDone::Refused(Refusal::Stopping))?.run_task(task);
-    done.map_err(|error| NotDone::Refused(Refusal::Refused(unwell(&node_fault(&error)))))
+    let done = node.as_ref().ok_or(UpdateError::Refused(Refusal::Stopping))?.run_task(task);
+    done.map_err(|error| UpdateError::Refused(Refusal::Refused(machine_refusal(&node_fault(&error)))))
 }

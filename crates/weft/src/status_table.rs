@@ -1,5 +1,5 @@
-//! The live table: what happened since the last look, in place on a terminal, line by line elsewhere. It goes to
-//! standard error, like all talk: standard output is for the rows of sinks.
+//! The live table of a running node's counters: redrawn in place on a terminal, appended elsewhere. It goes to standard
+//! error like all messages; standard output is for the rows of sinks.
 
 use crate::commands::grouped;
 use crate::log::Log;
@@ -12,41 +12,41 @@ use weft_core::abi::Counters;
 use weft_engine::stats::Stats;
 use weft_io::node::NodeStats;
 
-/// How often the table is renewed on a terminal, and elsewhere.
+/// The interval between updates on a terminal, and elsewhere.
 const EVERY_ON_TERMINAL: Duration = Duration::from_secs(1);
 const EVERY_ELSEWHERE: Duration = Duration::from_secs(5);
 
-/// The table.
-pub(crate) struct Live {
+/// The live table and its last counters.
+pub(crate) struct StatusTable {
     began: Instant,
     last: Option<(Stats, f64, Instant)>,
     is_terminal: bool,
-    /// What else is written to standard error, above the table.
+    /// The log that shares standard error, and prints above the table.
     log: Log,
     next: Instant,
 }
 
-/// What a front end measured at its end of the calls, instead of what this node did.
+/// Latencies that a front end measured at the calls' client, shown instead of the node's own.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
 }
 
-impl Live {
+impl StatusTable {
     pub(crate) fn new(log: Log) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
-        let mut live = Self { began: now, last: None, is_terminal, log, next: now };
-        live.next = now + live.every();
-        live
+        let mut table = Self { began: now, last: None, is_terminal, log, next: now };
+        table.next = now + table.every();
+        table
     }
 
     fn every(&self) -> Duration {
         if self.is_terminal { EVERY_ON_TERMINAL } else { EVERY_ELSEWHERE }
     }
 
-    /// Renews the table if it is time.
+    /// Updates the table if the interval is over.
     pub(crate) fn tick(&mut self, running: &Running, measured: Option<Measured>) {
         if Instant::now() < self.next {
             return;
@@ -59,11 +59,11 @@ impl Live {
     }
 
     /// Prints a line above the table.
-    pub(crate) fn say(&self, line: &str) {
-        self.log.say(line);
+    pub(crate) fn print(&self, line: &str) {
+        self.log.print(line);
     }
 
-    /// Minutes and seconds since it began.
+    /// Minutes and seconds since the start.
     pub(crate) fn clock(&self) -> String {
         let up = self.began.elapsed().as_secs();
         format!("{:02}:{:02}", up / 60, up % 60)
@@ -148,7 +148,7 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// Microseconds in the unit that suits them.
+/// Microseconds in a suitable unit.
 pub(crate) fn short_time(us: f64) -> String {
     match us {
         ..1_000.0 => format!("{us:.0} us"),
@@ -159,7 +159,7 @@ pub(crate) fn short_time(us: f64) -> String {
 
 /// CPU time of this process so far, in seconds.
 pub(crate) fn cpu_seconds() -> f64 {
-    // proc(5): the 14th and 15th fields of stat, counted behind the name, in ticks of 1/100 s on Linux.
+    // proc(5): the 14th and 15th fields of stat, counted after the name, in ticks of 1/100 s on Linux.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = behind.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! Effects in words.
+//! Describes effects in words.
 
 use super::report::Effect;
 use std::collections::BTreeMap;
@@ -9,36 +9,36 @@ use weft_ir::program::{ChainProgram, SinkTarget};
 use weft_opt::effects::{Cell, Effects, Ending, Key, Source, SourceLines, Sources};
 use weft_opt::plan::Sharding;
 
-/// The most names of what a key is made of, or an end depends on.
+/// The most names listed for a key's parts, or for an end's conditions.
 const SOURCES_MAX: usize = 6;
 
-/// The names that a handler's effects are told by.
-pub(super) struct Words<'p> {
+/// The program whose names describe a handler's effects.
+pub(super) struct EffectNames<'p> {
     pub(super) program: &'p ChainProgram,
-    /// Its inputs are those of the request direction.
+    /// The inputs are those of the request direction.
     pub(super) is_request: bool,
 }
 
-impl Words<'_> {
-    /// The effects of a handler, those on the tuple first, its ends last.
+impl EffectNames<'_> {
+    /// The effects of a handler: first those on the tuple, last its ends.
     pub(super) fn of(&self, effects: &Effects) -> Vec<Effect> {
-        let mut told = Vec::new();
-        let mut tell = |kind, what: Vec<String>, lines: SourceLines| {
+        let mut named = Vec::new();
+        let mut add = |kind, what: Vec<String>, lines: SourceLines| {
             if !what.is_empty() {
-                told.push(Effect { kind, what: what.join(", "), lines });
+                named.push(Effect { kind, what: what.join(", "), lines });
             }
         };
         let (reads, lines) = self.reads(effects);
-        tell("reads", reads, lines);
-        tell("writes", self.writes(effects), all(effects.writes.values().map(|write| &write.lines)));
-        tell("looks at", self.looks(effects), effects.table_reads.iter().map(|look| look.line).collect());
+        add("reads", reads, lines);
+        add("writes", self.writes(effects), all(effects.writes.values().map(|write| &write.lines)));
+        add("looks at", self.looks(effects), effects.table_reads.iter().map(|look| look.line).collect());
         let (changed, lines) = self.changes(effects);
-        tell("changes", changed, lines);
+        add("changes", changed, lines);
         let answers = effects.answers.keys().map(|id| self.program.answers[usize::from(id.0)].name.clone());
-        tell("answers with", answers.collect(), all(effects.answers.values()));
+        add("answers with", answers.collect(), all(effects.answers.values()));
         let replies = effects.replies.keys().map(|id| self.program.replies[usize::from(id.0)].path.join("."));
-        tell("replies with", replies.collect(), all(effects.replies.values()));
-        tell("gives rows to", self.sinks(effects), all(effects.sinks.values()));
+        add("replies with", replies.collect(), all(effects.replies.values()));
+        add("gives rows to", self.sinks(effects), all(effects.sinks.values()));
         let flags = [
             ("copies", "the tuple to another target", &effects.mirrors),
             ("changes", "the headers of the frame", &effects.reshapes),
@@ -50,13 +50,13 @@ impl Words<'_> {
         ];
         for (kind, what, lines) in flags {
             if !lines.is_empty() {
-                tell(kind, vec![what.to_owned()], lines.clone());
+                add(kind, vec![what.to_owned()], lines.clone());
             }
         }
         let draws = (!effects.draws.is_empty()).then(|| format!("{}", effects.draws.len()));
-        tell("draws", draws.into_iter().collect(), all(effects.draws.values()));
-        told.extend(self.ends(effects));
-        told
+        add("draws", draws.into_iter().collect(), all(effects.draws.values()));
+        named.extend(self.ends(effects));
+        named
     }
 
     fn input(&self, id: InputId) -> String {
@@ -68,29 +68,29 @@ impl Words<'_> {
         &self.program.tables[usize::from(id.0)].spec
     }
 
-    /// Inputs, then state.
+    /// The names of inputs, then of state.
     fn reads(&self, effects: &Effects) -> (Vec<String>, SourceLines) {
-        let mut told: Vec<String> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for name in effects.reads.keys().map(|id| self.input(*id)) {
-            // A layer stands for all of its versions, each an input of its own.
-            if !told.contains(&name) {
-                told.push(name);
+            // A layer has an input for each of its versions; name it once.
+            if !names.contains(&name) {
+                names.push(name);
             }
         }
         let mut lines = all(effects.reads.values());
         for (cell, used) in effects.cells.iter().filter(|(_, used)| !used.reads.is_empty()) {
             match *cell {
-                // That is what a look is; tables to which rows are sent alone are not read.
+                // A look has its own effect, and tables that only receive rows are not read.
                 Cell::Rows(_) | Cell::Sent(_) => continue,
                 Cell::Column(id, column) => {
-                    told.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
+                    names.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
                 }
-                Cell::Var(id) => told.push(self.program.vars[usize::from(id.0)].name.clone()),
-                Cell::Call(id) => told.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
+                Cell::Var(id) => names.push(self.program.vars[usize::from(id.0)].name.clone()),
+                Cell::Call(id) => names.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
             }
             lines.extend(&used.reads);
         }
-        (told, lines)
+        (names, lines)
     }
 
     fn column(&self, table: TableId, column: ColumnId) -> String {
@@ -100,7 +100,7 @@ impl Words<'_> {
     }
 
     fn writes(&self, effects: &Effects) -> Vec<String> {
-        let tell = |(id, write): (&InputId, &weft_opt::effects::Write)| {
+        let describe = |(id, write): (&InputId, &weft_opt::effects::Write)| {
             let how = match (write.blind, write.always) {
                 (true, _) => " (always, unseen)",
                 (_, true) => " (always)",
@@ -108,11 +108,11 @@ impl Words<'_> {
             };
             self.input(*id) + how
         };
-        effects.writes.iter().map(tell).collect()
+        effects.writes.iter().map(describe).collect()
     }
 
     fn looks(&self, effects: &Effects) -> Vec<String> {
-        let mut told: Vec<String> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for look in &effects.table_reads {
             let spec = self.table(look.table);
             let table = &spec.name;
@@ -122,11 +122,11 @@ impl Words<'_> {
                     Some((Some(text), _)) => format!("{table} by {text}"),
                     Some((None, sources)) => format!("{table} by a key made of {}", self.sources(sources)),
                 };
-            if !told.contains(&what) {
-                told.push(what);
+            if !names.contains(&what) {
+                names.push(what);
             }
         }
-        told
+        names
     }
 
     /// Tables with their columns, variables, cells of the call's row.
@@ -157,7 +157,7 @@ impl Words<'_> {
     }
 
     fn sinks(&self, effects: &Effects) -> Vec<String> {
-        let tell = |id: &weft_ir::ir::SinkId| {
+        let describe = |id: &weft_ir::ir::SinkId| {
             let sink = &self.program.sinks[usize::from(id.0)];
             let target = match &sink.target {
                 SinkTarget::Stdout => "standard output".to_owned(),
@@ -168,37 +168,37 @@ impl Words<'_> {
             };
             format!("{} ({target})", sink.name)
         };
-        effects.sinks.keys().map(tell).collect()
+        effects.sinks.keys().map(describe).collect()
     }
 
-    /// One for each way to end; those for want of room are told as one.
+    /// One effect for each way to end; ends for lack of room are merged.
     fn ends(&self, effects: &Effects) -> Vec<Effect> {
-        let tell = |end: &Ending| {
-            // That the room must suffice to get there is true of nearly everything.
+        let describe = |end: &Ending| {
+            // Nearly every end depends on room, so it says nothing.
             let when: Sources = end.when.iter().copied().filter(|source| *source != Source::Room).collect();
             let by = if when.is_empty() { String::new() } else { format!(", by {}", self.sources(&when)) };
             Effect { kind: "may end", what: format!("{}{by}", end.kind), lines: [end.line].into() }
         };
         let (room, own): (Vec<&Ending>, Vec<&Ending>) = effects.ends.iter().partition(|end| end.is_room);
-        let mut told: Vec<Effect> = Vec::new();
-        for end in own.into_iter().map(tell) {
-            match told.iter_mut().find(|known| known.what == end.what) {
+        let mut ends: Vec<Effect> = Vec::new();
+        for end in own.into_iter().map(describe) {
+            match ends.iter_mut().find(|known| known.what == end.what) {
                 Some(known) => known.lines.extend(end.lines),
-                None => told.push(end),
+                None => ends.push(end),
             }
         }
         let lines: SourceLines = room.iter().map(|end| end.line).collect();
         let what = "an error, where the pass has no room left".to_owned();
-        told.extend((!room.is_empty()).then_some(Effect { kind: "may end", what, lines }));
-        told
+        ends.extend((!room.is_empty()).then_some(Effect { kind: "may end", what, lines }));
+        ends
     }
 
-    /// By their names, or how many there are where names would say less: all that a handler reads is listed once.
+    /// The names, or their number if there are too many: a handler's reads are listed elsewhere.
     fn sources(&self, sources: &Sources) -> String {
         if sources.len() > SOURCES_MAX {
             return format!("{} of what it reads", sources.len());
         }
-        let tell = |source: &Source| match *source {
+        let describe = |source: &Source| match *source {
             Source::Input(id) => self.input(id),
             Source::Call(id) => format!("call.{}", self.program.call[usize::from(id.0)].name),
             Source::Var(id) => self.program.vars[usize::from(id.0)].name.clone(),
@@ -208,11 +208,11 @@ impl Words<'_> {
             Source::Room => "the room left".to_owned(),
             Source::Egress => "where the tuple leaves".to_owned(),
         };
-        sources.iter().map(tell).collect::<Vec<_>>().join(", ")
+        sources.iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Whether a table could be spread over nodes.
+/// Whether, and by which key, a table can be spread over nodes.
 pub(super) fn sharding(program: &ChainProgram, sharding: &Sharding) -> String {
     match sharding {
         Sharding::Replicated => "every node can have all of it: no handler writes it".to_owned(),
@@ -231,7 +231,7 @@ fn all<'l>(lines: impl Iterator<Item = &'l SourceLines>) -> SourceLines {
     lines.flatten().copied().collect()
 }
 
-/// A key that is one constant held as bytes, as programs write it: an address is not its bytes.
+/// A key that is one constant of bytes, as programs write it: an address is not its bytes.
 fn constant(key: &Key, table: &TableSpec) -> Option<String> {
     let ([column], Some(known)) = (&table.key[..], &key.known) else { return None };
     (column.ty.repr() == Repr::Bytes).then(|| format!("'{}'", column.ty.shown(known)))

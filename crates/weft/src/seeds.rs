@@ -1,30 +1,30 @@
-//! Random numbers of a node: from `--seed`, or from random bytes of the system.
+//! Seeds of a node's random numbers: from `--seed`, or from random bytes of the system.
 
 use crate::fault::Fault;
 use std::io;
 use weft_core::hash::HashKey;
 
-/// Random bytes of the system, others each time.
+/// Random bytes of the system, different each time.
 ///
 /// # Errors
-/// It has none.
+/// The system has no random bytes.
 pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let n = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     if n == N { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// What all chance of a node follows from.
+/// The seeds of everything random in a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chance {
-    /// What `rand()` draws from.
+pub(crate) struct Seeds {
+    /// The seed of `rand()`.
     pub(crate) seed: u64,
-    /// What keys of peers are placed by.
+    /// The key of the hash that places keys of peers in tables.
     pub(crate) hash: HashKey,
 }
 
-impl Chance {
-    /// Derives all of it from a seed, so that two runs are the same; without one, draws it from the system.
+impl Seeds {
+    /// Derives both from a seed, so that two runs are equal; without a seed, takes both from the system.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -43,13 +43,13 @@ impl Chance {
 mod tests {
     use super::*;
 
-    /// A node with a key that another node has, or that it had before, is open to keys that were computed elsewhere;
-    /// two runs with one seed must be the same.
+    /// A client could compute colliding keys elsewhere if two nodes, or two runs, had the same key. Two runs with one
+    /// seed must be the same.
     #[test]
-    fn chance_differs_unless_a_seed_is_given() {
-        let [one, other] = [(); 2].map(|()| Chance::new(None).expect("the system has random bytes"));
+    fn chance_repeats_only_with_seed() {
+        let [one, other] = [(); 2].map(|()| Seeds::new(None).expect("the system has random bytes"));
         assert!(one.hash != other.hash && one.seed != other.seed);
-        let [one, other, third] = [7, 7, 8].map(|seed| Chance::new(Some(seed)).expect("it needs none"));
+        let [one, other, third] = [7, 7, 8].map(|seed| Seeds::new(Some(seed)).expect("it needs none"));
         assert!(one.hash == other.hash && one.seed == other.seed && one.hash != third.hash);
     }
 }

@@ -1,4 +1,5 @@
-//! Queues that cannot be used without arguments. A checked program does not have them: there is one for each use.
+//! Queues that cannot be used without arguments. A checked program contains one queue for each use, with its arguments,
+//! so this module reads the declarations from the source.
 
 use crate::fault::Fault;
 use weft_lang::ast::Item;
@@ -6,18 +7,18 @@ use weft_lang::parser;
 use weft_lang::source::SourceMap;
 
 /// A queue with parameters that have no default.
-pub(crate) struct Wanting {
+pub(crate) struct MissingArgs {
     pub(crate) name: String,
     params: Vec<String>,
 }
 
-/// Those of a program's files, in their order.
-pub(crate) fn queues(sources: &SourceMap) -> Vec<Wanting> {
+/// The queues with required parameters in a program's files, in order.
+pub(crate) fn queues(sources: &SourceMap) -> Vec<MissingArgs> {
     let items = sources.files().flat_map(|(file, _)| parser::parse(sources, file).0.items);
-    items.filter_map(|item| Wanting::of(&item)).collect()
+    items.filter_map(|item| MissingArgs::of(&item)).collect()
 }
 
-impl Wanting {
+impl MissingArgs {
     fn of(item: &Item) -> Option<Self> {
         let Item::Queue(queue) = item else { return None };
         let params = queue.params.iter().filter(|param| param.default.is_none());
@@ -25,7 +26,8 @@ impl Wanting {
         (!params.is_empty()).then(|| Self { name: queue.name.name.clone(), params })
     }
 
-    /// That it was named without arguments, by this name, and how it is used; `how` gets the name with them.
+    /// The fault of a queue that was named `named`, without arguments. `how` gets the name with arguments, and returns
+    /// a help that shows how to use it.
     pub(crate) fn fault(&self, named: &str, how: impl FnOnce(&str) -> String) -> Fault {
         let names: Vec<String> = self.params.iter().map(|name| format!("`{name}`")).collect();
         let what = if names.len() == 1 { "an argument" } else { "arguments" };

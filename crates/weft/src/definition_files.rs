@@ -1,31 +1,31 @@
-//! In which file the lines are by which frames ended.
+//! Finds the files of the lines that ended frames.
 
 use weft_api::Packets;
 use weft_lang::hir::Network;
 use weft_lang::source::{SourceMap, Span};
 
-/// The files of a program, by what is in them.
+/// Maps the elements and protocols of a program to the files that define them.
 #[derive(Clone, Copy)]
-pub(crate) struct Lines<'n> {
+pub(crate) struct DefinitionFiles<'n> {
     pub(crate) network: &'n Network,
     pub(crate) sources: &'n SourceMap,
 }
 
-impl Lines<'_> {
-    /// The file of the element that an instance of a chain is; empty if there is none by now.
+impl DefinitionFiles<'_> {
+    /// The file of an instance's element; empty if the program has no such instance now.
     pub(crate) fn of_instance(self, chain: &str, instance: &str) -> String {
         let chain = self.network.chains.iter().find(|known| known.name == chain);
         let instance = chain.and_then(|chain| chain.instances.iter().find(|known| known.name == instance));
         self.file(instance.map(|instance| self.network.elements[instance.element].span))
     }
 
-    /// The file of a protocol; empty if there is none by now.
+    /// The file of a protocol; empty if the program has no such protocol now.
     pub(crate) fn of_protocol(self, name: &str) -> String {
         let at = self.network.protocols.iter().position(|known| known.name == name);
         self.file(at.and_then(|at| self.network.protocol_spans.get(at)).copied())
     }
 
-    /// Says of the ends of a node's frames in which files they are.
+    /// Fills in the file of each line in a node's report that ended frames.
     pub(crate) fn name_files(self, packets: &mut Packets) {
         for chain in &mut packets.chains {
             for end in &mut chain.ends {
@@ -43,6 +43,6 @@ impl Lines<'_> {
 }
 
 /// A line for people: `library/elements/router.weft:75`.
-pub(crate) fn place(file: &str, line: u32) -> String {
+pub(crate) fn location(file: &str, line: u32) -> String {
     if file.is_empty() { format!("line {line}") } else { format!("{file}:{line}") }
 }
