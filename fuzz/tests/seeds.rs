@@ -73,25 +73,25 @@ fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
 
 /// A program text could crash `weft check` and `weft fmt`.
 #[test]
-fn programs_are_parsed_or_refused() {
+fn lang_parse_accepts_or_refuses() {
     run(lang_parse, programs());
 }
 
 /// A program text could crash `weft check` and `weft apply`.
 #[test]
-fn programs_are_checked_or_refused() {
+fn lang_check_accepts_or_refuses() {
     run(lang_check, programs());
 }
 
 /// A peer could crash a node with frames.
 #[test]
-fn frames_are_taken_or_refused() {
+fn h2_frames_accept_or_refuse() {
     run(h2_frames, h2_seeds());
 }
 
 /// A peer could crash a node with a header block.
 #[test]
-fn header_blocks_are_taken_or_refused() {
+fn hpack_accepts_or_refuses() {
     let blocks = [
         &b"\x03\x83\x86\x84\x06\x40\x01a\x01b\xbe\x02\x3f\xe1\x03\x20\x82\x88"[..],
         b"\x05\x00\x01a\x81\x07",
@@ -101,7 +101,7 @@ fn header_blocks_are_taken_or_refused() {
 
 /// A client could crash a node with a message, or slip one past an element.
 #[test]
-fn messages_are_read_or_refused() {
+fn protobuf_walk_accepts_or_refuses() {
     let item = b"\x0a\x03ann\x10\x07\x18\x01\x21\0\0\0\0\0\0\0\0\x2a\x05\x0a\x03bob\x5b\x08\x01\x5c\x10\x08";
     let lists = b"\x32\x05\x0a\x03ann\x32\x02\x10\x05\x2a\x05\x3a\x03\x01\x02\x03\x2a\x02\x38\x07";
     run(protobuf_walk, vec![item.to_vec(), lists.to_vec(), [&item[..], lists, item].concat()]);
@@ -109,14 +109,14 @@ fn messages_are_read_or_refused() {
 
 /// A client could crash a node with the framing of its messages.
 #[test]
-fn streams_are_deframed_or_refused() {
+fn grpc_deframe_accepts_or_refuses() {
     let seeds = [&b"\x03\0\0\0\0\x02ab\x01\0\0\0\0\0\0\0\0\x01c"[..], b"\x0112345678m", b"\x0150%25 %zz%"];
     run(grpc_deframe, seeds.map(<[u8]>::to_vec).to_vec());
 }
 
 /// A file of packets could crash whoever replays it.
 #[test]
-fn frames_leave_or_are_counted() {
+fn packet_path_sends_or_counts() {
     let udp = udp();
     let one = [&[udp.len() as u8][..], &udp].concat();
     let many = |batch: u8| [&[batch][..], &one, &one, &[3, 1, 2, 3], &one[..20], &one].concat();
@@ -125,7 +125,7 @@ fn frames_leave_or_are_counted() {
 
 /// A packet, or what a neighbour says of one, could crash the end of a tunnel.
 #[test]
-fn frames_get_other_headers_or_are_counted() {
+fn packet_tunnels_send_or_count() {
     let udp = udp();
     let tagged = [&udp[..12], &[0x81, 0, 0, 9], &udp[12..]].concat();
     // The same in VXLAN.
@@ -146,7 +146,7 @@ fn frames_get_other_headers_or_are_counted() {
 
 /// A fragment, of which anybody can send any number, could crash a firewall or keep its buffers.
 #[test]
-fn fragments_wait_leave_or_are_counted() {
+fn packet_fragments_send_or_count() {
     let bare = |from: usize, is_followed: bool, bytes: usize, id: u8| {
         let mut piece = [&udp()[..34], &[1, 2, 0, 9 + id, 0, 60, 0, 0], &[5; 56]].concat();
         piece.truncate(34 + bytes);
@@ -204,7 +204,7 @@ fn set_header_sum(frame: &mut [u8]) {
 }
 
 #[test]
-fn captures_are_read_or_refused() {
+fn capture_accepts_or_refuses() {
     let mut seeds = Vec::new();
     for format in [Format::Pcap, Format::PcapNg] {
         for order in [ByteOrder::Little, ByteOrder::Big] {
@@ -225,7 +225,7 @@ fn captures_are_read_or_refused() {
 
 /// A list of a firewall could crash who imports it, or fill the memory.
 #[test]
-fn firewall_lists_are_read_or_refused() {
+fn firewall_lists_accept_or_refuse() {
     let nft = include_bytes!("../../crates/weft-import/tests/lists/office.nft");
     let iptables = include_bytes!("../../crates/weft-import/tests/lists/office.iptables");
     let with = |format: u8, text: &[u8]| [&[format][..], text].concat();
@@ -234,7 +234,7 @@ fn firewall_lists_are_read_or_refused() {
 
 /// Whoever sends a bundle could crash the node that reads its schemas.
 #[test]
-fn proto_files_are_read_or_refused() {
+fn proto_files_accept_or_refuse() {
     let seeds: [&[u8]; 5] = [
         b"syntax = \"proto3\"; package p; import \"google/protobuf/wrappers.proto\"; message M { string a = 1; \
           oneof o { int32 b = 2; M c = 3; } map<string, E> d = 4; google.protobuf.StringValue e = 5; } \
@@ -252,7 +252,7 @@ fn proto_files_are_read_or_refused() {
 
 /// Who may ask a node could crash it, or change half of what a statement says.
 #[test]
-fn questions_are_answered_or_refused() {
+fn questions_accept_or_refuse() {
     let seeds = [
         "SELECT rank, net AS n, x * 2.0 FROM rules WHERE '10.1.2.3' IN net AND name LIKE 'a%' ORDER BY n DESC LIMIT 3;",
         "INSERT OR REPLACE INTO rules (rank, n, may) VALUES (1, -5, TRUE), (2, 7, FALSE);",
@@ -265,14 +265,14 @@ fn questions_are_answered_or_refused() {
 
 /// A file of IR could crash whoever reads it.
 #[test]
-fn chains_are_read_or_refused() {
+fn ir_text_accepts_or_refuses() {
     let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Rng::from_seed(seed))).into_bytes());
     run(ir_text, seeds.collect());
 }
 
 /// A peer could crash a node with what it compressed, encrypted, signed or encoded, or fill its memory.
 #[test]
-fn what_native_functions_are_given_is_taken_or_refused() {
+fn natives_accept_or_refuse() {
     let unhex = |digits: &str| -> Vec<u8> {
         let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("they are digits");
         (0..digits.len()).step_by(2).map(byte).collect()

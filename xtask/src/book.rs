@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_page_has_all_of_its_header_and_its_text() {
+    fn manual_page_has_header_and_text() {
         // If this failed, the book could leave out what an element says of itself.
         let text = "-- NAME\n--   a: does\n--\n-- DESCRIPTION\n--   It does.\n--\n-- TABLES\n--   none\n\
                     CREATE ELEMENT a ON rpc AS\nEND;\n";
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_tells_what_its_element_costs_and_not_what_others_do() {
+    fn page_has_its_own_costs() {
         let counts =
             [("ab", 1.0), ("a, 1k", 1_234.4), ("a of 200", 2.0), ("a of 200 and b", 3.0), ("queue a", 4.0)];
         let counts: Counts = counts.map(|(case, count)| (case.to_owned(), count)).into();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_has_every_file_with_its_summary_and_size() {
+    fn index_has_every_file() {
         // If this failed, readers of the index would miss an element.
         let text = "-- NAME\n--   a: does | this\n--\n-- TABLES\n--   none\n\
                     CREATE ELEMENT a ON rpc AS\n\n  -- why\nEND;\n";
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contents_have_all_pages_of_the_library() {
+    fn contents_have_library_pages() {
         // If this failed, a page would be made that no reader of the book is led to.
         let files = ["library/protocols/b.weft", "library/elements/c.weft", "library/filters/a.weft"];
         let files = files.map(|path| (path.to_owned(), String::new()));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn each_code_and_each_function_has_a_row() {
+    fn codes_and_functions_have_rows() {
         // If this failed, the reference would miss what the compiler says.
         let codes =
             "    // W00xx: what is read at all.\n    TOO_LARGE = \"W0001\", \"a file is too large\";\n";

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_become_dearer_is_told() {
+    fn higher_cost_is_reported() {
         // A gate that let a slower build pass, or failed for one that is faster, would be switched off.
         let counts =
             |list: &[(&str, f64)]| list.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Counts>();

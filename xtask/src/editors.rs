@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_is_in_one_list() {
+    fn keyword_is_in_one_list() {
         // A word in two lists would have two colours, and one in none would have none.
         let words = ["KEY", "SELECT", "TEXT", "TRUE"].map(|word| format!("    \"{word}\" \"doc\";\n"));
         let words = format!("    KEYWORDS:\n{}}}\n", words.concat());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_blanks_are_not_code() {
+    fn comments_and_blanks_do_not_count() {
         // A long manual page would make an element look long.
         assert_eq!(
             code("-- NAME\n\nCREATE ELEMENT e ON rpc AS\n  -- why\n  ON OPEN FORWARD;\nEND;\n", "--"),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_item_has_a_line() {
+    fn each_item_has_a_row() {
         // A page that left an item out would say that it takes none.
         let library = [("library/elements/acl.weft".to_owned(), "a\nb\n".to_owned())];
         let page = page(Path::new("/nowhere"), &library);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_comment_lines() {
+    fn share_is_of_comment_lines() {
         // If this failed, a crate with much code would look plainer than it is.
         let sources = [Source::new("crates/a/src/b.rs", "// what is behind\n// a\nlet what = 1;\n")];
         let text = comments(&sources, &[]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_pages_do_not_count() {
+    fn generated_page_does_not_count() {
         // If this failed, a longer library would look like longer documents.
         let file = |path: &str| File { path: path.to_owned(), text: "two words\n".to_owned() };
         let files = [file("docs/a.md"), file("docs/made.md"), file(book::COMMAND_LINE), file("README.md")];

@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn result_lines_are_kept_with_what_was_tested() {
+    fn result_names_its_test_binary() {
         // If this failed, the end of a run would not say which crate's tests failed.
         let mut results = Results::default();
         let result =
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_found_by_name() {
+    fn step_is_found_by_name() {
         // If this failed, a step that is misspelt would look as if it had passed.
         let names = |wanted: &[&str]| {
             let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_comes_last() {
+    fn failed_step_comes_last() {
         // If this failed, a reader of the end of the log would take a failed run for a good one.
         let time = Duration::from_millis(1500);
         let skipped = Outcome::Skipped("no nightly".to_owned());

@@ -241,7 +241,7 @@ fn check(text: &str, right: impl Fn(Packet) -> Verdict, seed: u64) -> usize {
 
 /// A packet that came back from a chain too late, or not at all, passed what should have stopped it.
 #[test]
-fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
+fn calling_chains_match_list_walk() {
     let mut rows = 0;
     for seed in 0..400 {
         let chains = Chains::random(&mut Rng::from_seed(seed));
@@ -254,7 +254,7 @@ fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
 
 /// What one base chain accepts, the next may still drop: a list that forgets it lets pass what Linux drops.
 #[test]
-fn base_chains_of_a_hook_are_passed_by_priority() {
+fn base_chains_run_by_priority() {
     for seed in 1_000..1_250 {
         let mut rng = Rng::from_seed(seed);
         let [first, second] = [Chains::random(&mut rng), Chains::random(&mut rng)];
@@ -287,7 +287,7 @@ fn short(list: &List) -> Vec<String> {
 
 /// A chain that only a map names was not read.
 #[test]
-fn a_map_leads_to_chains() {
+fn verdict_map_jumps_to_chains() {
     let others = "map services { type inet_service : verdict; elements = { 22 : jump admin, 80 : accept } }\n\
                   chain admin { ip saddr 10.0.0.0/8 accept\n }\nchain nobody { broken rule\n }\n";
     let expected = [
@@ -308,7 +308,7 @@ fn a_map_leads_to_chains() {
 
 /// A list of this kind would keep the reader busy for hours, or its rows fill the memory.
 #[test]
-fn chains_that_multiply_are_refused() {
+fn exploding_chains_are_refused() {
     let chain = |n: usize| {
         let calls = format!("ip saddr 10.0.0.0/8 jump c{}\n", n + 1).repeat(8);
         format!("chain c{n} {{\n{calls}}}\n")
@@ -344,7 +344,7 @@ fn told(list: &List) -> String {
 
 /// A rule whose comment looks like a target lost the chain that it jumps to, and with it what that drops.
 #[test]
-fn words_of_comments_are_no_targets() {
+fn comment_words_are_not_targets() {
     let list = of_iptables(
         "-A FORWARD -m comment --comment -j -j block\n-A block -s 10.0.0.0/8 -j DROP\n-A other -j NOWHERE",
     );
@@ -363,7 +363,7 @@ fn words_of_comments_are_no_targets() {
 
 /// Chains that are left for the same packets doubled the list, each of them.
 #[test]
-fn what_was_decided_is_not_decided_again() {
+fn decided_packet_is_not_matched() {
     let chain = |n: u32| format!("chain a{n} {{\nip saddr 10.0.0.1 return\ntcp dport {n} drop\n}}\n");
     let others: String = (1..=400).map(chain).collect();
     let jumps: String = (1..=400).map(|n| format!("jump a{n}\n")).collect();
@@ -384,7 +384,7 @@ fn what_was_decided_is_not_decided_again() {
 
 /// What is read of ports of any protocol is not known of all of them, wherever it stands.
 #[test]
-fn ports_of_any_protocol_are_those_of_some() {
+fn generic_ports_need_protocols() {
     assert!(told(&of_nft("meta l4proto . th dport { 33 . 53 } drop", "")).contains("ports of protocol 33"));
     let list = of_nft("ip saddr . th dport { 10.0.0.1 . 53 } accept", "");
     assert_eq!(short(&list).len(), 3, "TCP, UDP and SCTP");
@@ -393,7 +393,7 @@ fn ports_of_any_protocol_are_those_of_some() {
 
 /// A list of one table is not refused for what is in another, and says which packets it is for.
 #[test]
-fn other_tables_are_left_alone() {
+fn other_tables_are_ignored() {
     let text = "table ip nat {\nmap m { type inet_service : ipv4_addr; elements = { 80 : 10.0.0.1 }\n}\n}\n\
                 table inet other {\nmap m { type inet_service : verdict; elements = { 22 : jump x }\n}\n\
                 chain x {\ndrop\n}\n}\n\
@@ -406,7 +406,7 @@ fn other_tables_are_left_alone() {
 
 /// A name that stands for others in one program is a name in the other.
 #[test]
-fn patterns_are_those_of_the_program() {
+fn interface_patterns_match_nft() {
     let hook = Hook { in_ports: ["eth0", "eth+", "eth*"].map(String::from).to_vec(), ..Hook::default() };
     let ports = |text: &str| -> Vec<String> {
         import(text, None, &hook).rows.iter().filter_map(|row| row.at.clone()).collect()
@@ -424,7 +424,7 @@ fn patterns_are_those_of_the_program() {
 
 /// Rows that lead nowhere, or that nobody meant, were made of what nothing prints.
 #[test]
-fn what_no_program_prints_is_refused() {
+fn handwritten_syntax_is_refused() {
     for (rule, reason) in [
         ("tcp dport > 22-30 accept", "one port is to follow"),
         ("tcp dport vmap < 1024", "maps are read behind `vmap`"),

@@ -15,7 +15,7 @@ fn rows(list: &List) -> Vec<String> {
 
 /// A rule that becomes another opens a network, or closes it.
 #[test]
-fn a_list_of_nft_becomes_its_rows() {
+fn nft_list_becomes_rows() {
     let list =
         import(NFT, None, &Hook { name: "forward".into(), out_ports: vec!["wan".into()], ..Hook::default() });
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_list_of_nft_becomes_its_rows() {
 
 /// The same for the other form, which most machines still have.
 #[test]
-fn a_list_of_iptables_becomes_its_rows() {
+fn iptables_list_becomes_rows() {
     let list = import(
         IPTABLES,
         None,
@@ -82,7 +82,7 @@ fn a_list_of_iptables_becomes_its_rows() {
 
 /// Who does not see which line was left out trusts a list that is not there.
 #[test]
-fn what_is_not_understood_has_its_place() {
+fn unknown_text_has_a_line() {
     let nft = |rule: &str| {
         let text = format!(
             "table inet f {{\n chain c {{\n  type filter hook forward priority 0; policy drop;\n  {rule}\n }}\n}}\n"
@@ -128,7 +128,7 @@ fn what_is_not_understood_has_its_place() {
 
 /// Half of a list lets pass what the whole would not, and nobody would know.
 #[test]
-fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
+fn truncated_list_is_refused() {
     let hook = Hook { name: "forward".into(), out_ports: vec!["wan".into()], ..Hook::default() };
     let ends = NFT.rfind('}').zip(IPTABLES.rfind("COMMIT")).expect("both are whole");
     let all = [(NFT, Format::Nft, ends.0), (IPTABLES, Format::Iptables, ends.1 + "COMMI".len())];
@@ -167,7 +167,7 @@ fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
 
 /// What iptables-save prints is what people have.
 #[test]
-fn quotes_in_comments_and_rules_that_log_are_read() {
+fn quoted_and_log_text_is_read() {
     let text = "*filter\n:FORWARD DROP [0:0]\n\
                 -A FORWARD -m comment --comment \"a \\\"quote\\\" \\\\\" -j ACCEPT\n\
                 -A FORWARD -p tcp -j LOG --log-prefix \"seen \" --log-level 4 --log-uid\n\
@@ -182,7 +182,7 @@ fn quotes_in_comments_and_rules_that_log_are_read() {
 
 /// A rule with two long sets would fill the memory.
 #[test]
-fn a_rule_becomes_so_many_rows_and_no_more() {
+fn rows_of_a_rule_are_limited() {
     let ports: Vec<String> = (0..300).map(|port| (2 * port).to_string()).collect();
     let ports = ports.join(", ");
     let rule = format!("tcp sport {{ {ports} }} tcp dport {{ {ports} }} drop");
@@ -194,7 +194,7 @@ fn a_rule_becomes_so_many_rows_and_no_more() {
 
 /// Damaged lists are what people have when something is wrong already.
 #[test]
-fn damaged_lists_are_read_to_their_end() {
+fn damaged_list_is_read_to_its_end() {
     for text in [NFT, IPTABLES] {
         for format in [Format::Nft, Format::Iptables, Format::Ip6tables] {
             for cut in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
@@ -240,7 +240,7 @@ fn short(text: &str) -> Vec<String> {
 
 /// Pairs that were taken for ports or networks let pass what was not meant.
 #[test]
-fn pairs_are_of_pairs_of_keys() {
+fn concatenations_need_paired_keys() {
     let out = Hook { out_ports: vec!["wan".into()], ..Hook::default() };
     let pairs = import(
         &of_nft("drop", "iifname . oifname { \"lan\" . \"wan\", \"wan\" . \"lan\" } accept"),
@@ -291,7 +291,7 @@ fn pairs_are_of_pairs_of_keys() {
 
 /// `comment "lan"` opened the port `lan`.
 #[test]
-fn words_behind_an_element_are_no_elements() {
+fn element_options_are_not_elements() {
     let list = |elements: &str| {
         format!(
             "table inet f {{\n set s {{\n  type ifname\n  counter\n  elements = {{ {elements} }}\n }}\n chain c {{\n  \
@@ -313,7 +313,7 @@ fn words_behind_an_element_are_no_elements() {
 
 /// A rule that went with the one before it was a hole that nobody was told of.
 #[test]
-fn what_is_refused_is_one_rule_and_all_others_are_read() {
+fn refused_rule_does_not_stop_others() {
     let bad = [
         "tcp flags { syn, ack, 5 / 3 } drop",
         "ct state vmap { established : accept, invalid : jump bad }",
@@ -366,7 +366,7 @@ fn what_is_refused_is_one_rule_and_all_others_are_read() {
 
 /// nft prints `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
 #[test]
-fn how_a_rule_refuses_says_of_which_packets() {
+fn reject_kind_implies_protocol() {
     let of = |rule: &str| short(&of_nft("drop", rule));
     assert_eq!(of("reject with icmp host-unreachable"), ["'0.0.0.0/0', 0, 2, 1, 4, 'line 4'"]);
     assert_eq!(of("reject with icmpv6 type no-route comment \"x\""), ["'::/0', 0, 2, 3, 0, 'x'"]);
@@ -384,7 +384,7 @@ fn how_a_rule_refuses_says_of_which_packets() {
 
 /// What keeps packets from one port keeps those from it that leave by several; what lets pass by one is for it alone.
 #[test]
-fn departure_ports_are_columns() {
+fn output_interface_is_a_column() {
     let rules = "oifname \"wan\" drop\noifname { \"lan\", \"dmz\" } accept\niif \"lan\" oif \"wan\" reject";
     assert_eq!(
         short(&of_nft("drop", rules)),
@@ -411,7 +411,7 @@ fn departure_ports_are_columns() {
 
 /// A rule for what follows the first header is not for what a packet carries behind others.
 #[test]
-fn first_headers_and_codes_are_columns() {
+fn icmp_types_and_codes_are_columns() {
     let of = |rule: &str| short(&of_nft("drop", rule));
     assert_eq!(
         of("ip6 nexthdr { tcp, 43 } accept"),
@@ -428,7 +428,7 @@ fn first_headers_and_codes_are_columns() {
 
 /// What rows cannot say and is read all the same is told at its place.
 #[test]
-fn what_means_less_here_is_a_warning() {
+fn narrower_meaning_is_a_warning() {
     for (rule, rows, warns) in [
         ("tcp dport 80 limit rate 5/second burst 10 packets accept", 1, "no rate is kept"),
         ("limit rate over 10 mbytes/second burst 1 mbytes drop", 0, "no rate is kept"),
@@ -469,7 +469,7 @@ fn what_means_less_here_is_a_warning() {
 
 /// A list of the other IP lets pass everything of one, and nothing of the other.
 #[test]
-fn a_list_of_iptables_says_of_which_ip_it_is() {
+fn iptables_list_states_ip_version() {
     let of = |header: &str, rules: &str| {
         let list = read(&format!("{header}{}", of_iptables(rules)));
         let row = list.rows.first().map(|row| row.src.map_or_else(String::new, |net| net.to_string()));
@@ -498,7 +498,7 @@ fn a_list_of_iptables_says_of_which_ip_it_is() {
 
 /// Linux sees AH where a row sees TCP, and `ip6 nexthdr` is what the first header says.
 #[test]
-fn protocols_that_rows_see_otherwise_are_refused() {
+fn protocol_mismatch_is_refused() {
     let ah = "AH (51) is not read: a packet in AH is one of what it carries here, as TCP";
     for (rule, column) in [
         ("ip protocol ah drop", 13),
@@ -518,7 +518,7 @@ fn protocols_that_rows_see_otherwise_are_refused() {
 
 /// A rule for one state would be one for another, and let in what Linux calls invalid.
 #[test]
-fn states_are_those_of_linux() {
+fn states_match_linux() {
     let states = |list: String| -> Vec<Option<u8>> {
         let list = read(&list);
         assert_eq!(list.faults, [], "it is a list");
@@ -561,7 +561,7 @@ fn states_are_those_of_linux() {
 
 /// A set that is filled at run time is printed empty: its rules were refused, and with them the list.
 #[test]
-fn nothing_is_in_an_empty_set() {
+fn empty_set_matches_nothing() {
     let list = |rules: &str| {
         let set = "set s { type ipv4_addr; flags dynamic; }\n set p { type inet_service; }";
         let head = "type filter hook forward priority 0; policy accept;";
@@ -578,7 +578,7 @@ fn nothing_is_in_an_empty_set() {
 
 /// A list says the same when it is written in pieces.
 #[test]
-fn pieces_of_a_chain_and_of_a_set_belong_together() {
+fn split_chains_and_sets_are_joined() {
     let set = |port: u16| format!("set p {{ type inet_service; elements = {{ {port} }}; }}");
     let head = "type filter hook forward priority 0; policy accept;";
     let pieces = format!(
@@ -616,7 +616,7 @@ fn pieces_of_a_chain_and_of_a_set_belong_together() {
 
 /// Numbers that mean something else to the other program.
 #[test]
-fn numbers_are_those_that_the_other_program_reads() {
+fn numbers_match_the_other_program() {
     let octal = "`026` is no port or range of ports: write numbers without 0 in front";
     assert_eq!(faults(&of_nft("drop", "tcp dport 026 accept")), [format!("4:11: {octal}")]);
     assert_eq!(faults(&of_iptables("-A FORWARD -p tcp --dport 026 -j ACCEPT")), [format!("3:27: {octal}")]);
@@ -636,7 +636,7 @@ fn numbers_are_those_that_the_other_program_reads() {
 
 /// A row knows the ports of three protocols.
 #[test]
-fn ports_are_those_of_tcp_udp_and_sctp() {
+fn ports_need_tcp_udp_or_sctp() {
     let only = "are not read: only of TCP, UDP and SCTP";
     let other = |at, protocol| vec![format!("{at}: ports of protocol {protocol} {only}")];
     assert_eq!(faults(&of_nft("drop", "meta l4proto udplite th dport 53 drop")), other("4:22", 136));
@@ -654,7 +654,7 @@ fn ports_are_those_of_tcp_udp_and_sctp() {
 
 /// Packets end in chains of other hooks, too.
 #[test]
-fn chains_that_are_left_out_and_decide_are_told() {
+fn skipped_chain_is_a_warning() {
     let chain = |family: &str, kind: &str, rule: &str| {
         let other =
             format!("table {family} o {{\n chain p {{\n  type {kind} priority 0;\n  {rule}\n }}\n}}\n");
@@ -685,7 +685,7 @@ fn chains_that_are_left_out_and_decide_are_told() {
 
 /// A rule for all interfaces but one is for the others, if it is known which there are.
 #[test]
-fn a_rule_for_other_interfaces_is_for_those_that_are_told() {
+fn negated_interface_uses_known_ones() {
     let lan_is_not = of_nft("drop", "iifname != \"lan\" drop");
     let with = |ports: &[&str], text: &str| {
         let in_ports = ports.iter().map(|port| (*port).to_owned()).collect();

@@ -85,7 +85,7 @@ fn told(list: &List) -> Vec<(u32, &str)> {
 
 /// OpenWrt: zones with departure ports, a second base chain of the hook, chains of NAT, rates and the clamp of the MSS.
 #[test]
-fn a_list_of_openwrt_is_read_as_a_whole() {
+fn openwrt_list_is_read_whole() {
     let list = read(OPENWRT, "forward", "br-lan br-guest wan");
     let tcp = |at, out| Packet { at, out, ..opening(LAN, WORLD, 443) };
     assert_eq!(verdict(&list, tcp("br-lan", "wan")).0, Verdict::Accept);
@@ -114,7 +114,7 @@ fn a_list_of_openwrt_is_read_as_a_whole() {
 
 /// firewalld: zones by sources and interfaces, in chains that go to each other.
 #[test]
-fn a_list_of_firewalld_is_read_as_a_whole() {
+fn firewalld_list_is_read_whole() {
     let list = read(FIREWALLD, "forward", "eth0 eth1 lo");
     let tcp = |at, out| Packet { at, out, ..opening([10, 0, 0, 1], WORLD, 443) };
     assert_eq!(verdict(&list, tcp("eth1", "eth0")).0, Verdict::Accept);
@@ -133,7 +133,7 @@ fn a_list_of_firewalld_is_read_as_a_whole() {
 
 /// Docker: bridges that are kept apart by all ports but their own.
 #[test]
-fn a_list_of_docker_is_read_as_a_whole() {
+fn docker_list_is_read_whole() {
     let list = read(DOCKER, "forward", "eth0 docker0 br-3f2a");
     let tcp = |at, out| Packet { at, out, ..opening([172, 17, 0, 2], [172, 18, 0, 2], 80) };
     assert_eq!(verdict(&list, tcp("docker0", "eth0")).0, Verdict::Accept);
@@ -149,7 +149,7 @@ fn a_list_of_docker_is_read_as_a_whole() {
 
 /// ufw: chains before and after those of the user, with rates of what is logged.
 #[test]
-fn a_list_of_ufw_is_read_as_a_whole() {
+fn ufw_list_is_read_whole() {
     let list = read(UFW, "forward", "eth0 eth1");
     assert_eq!(list.warnings, []);
     let tcp = |at, out| Packet { at, out, ..opening([10, 0, 0, 1], WORLD, 443) };

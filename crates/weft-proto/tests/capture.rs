@@ -52,7 +52,7 @@ fn hex(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_in_any_style_gives_back_its_packets() {
+fn packets_round_trip_in_any_style() {
     // If this failed, files of other machines and tools could not be replayed, or ours not be read by them.
     for style in styles() {
         let mut file = Vec::new();
@@ -80,7 +80,7 @@ fn a_file_in_any_style_gives_back_its_packets() {
 }
 
 #[test]
-fn check_sequences_are_no_part_of_a_packet() {
+fn frame_check_sequence_is_cut() {
     // If this failed, packets of captures with check sequences would be four bytes too long for the link they came by.
     let write = |format| {
         let style = Style { format, order: ByteOrder::Little, unit: Unit::Nanos };
@@ -119,7 +119,7 @@ fn check_sequences_are_no_part_of_a_packet() {
 }
 
 #[test]
-fn comments_and_interfaces_are_kept() {
+fn comments_and_interfaces_survive() {
     // If this failed, an annotated capture would lose its verdicts, or a packet its port.
     let mut file = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "eth0", &mut file);
@@ -143,7 +143,7 @@ fn comments_and_interfaces_are_kept() {
 }
 
 #[test]
-fn sections_of_other_machines_follow_each_other() {
+fn sections_may_differ_in_byte_order() {
     // If this failed, captures that were joined with `cat` would be read up to the first join.
     let mut file = Vec::new();
     for style in styles().into_iter().filter(|style| style.format == Format::PcapNg) {
@@ -159,7 +159,7 @@ fn sections_of_other_machines_follow_each_other() {
 }
 
 #[test]
-fn blocks_of_the_specification_are_understood() {
+fn specified_blocks_are_read() {
     // If this failed, what other tools write and we do not would be read wrongly: simple and old packets, powers of
     // two, offsets in time, blocks that are not known.
     let section = "0a0d0d0a 0000001c 1a2b3c4d 0001 0000 ffffffffffffffff 0000001c";
@@ -186,7 +186,7 @@ fn blocks_of_the_specification_are_understood() {
 }
 
 #[test]
-fn a_long_block_that_nobody_wants_is_passed_over() {
+fn long_unknown_block_is_skipped() {
     // If this failed, a capture with the keys of its TLS sessions in it could not be read, or would be held whole.
     let mut file = Vec::new();
     let mut writer = Writer::new(Style::default(), LinkType::RAW, "", &mut file);
@@ -207,7 +207,7 @@ fn a_long_block_that_nobody_wants_is_passed_over() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_gives_what_is_whole_and_says_where_it_ends() {
+fn truncated_file_gives_whole_packets() {
     // If this failed, a capture of a machine that has crashed would be lost, or its end pass unseen.
     for style in styles() {
         let mut file = Vec::new();
@@ -236,7 +236,7 @@ fn a_file_that_is_cut_short_gives_what_is_whole_and_says_where_it_ends() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_the_reason() {
+fn non_capture_is_refused() {
     // If this failed, a user would be told nothing of use about a file that cannot be read.
     let shown = |file: &[u8]| read(file, 4096).1.expect_err("it is refused").to_string();
     assert_eq!(shown(b""), "the capture is empty");
@@ -272,7 +272,7 @@ proptest! {
 
     /// If this failed, bytes of a file could stop the reader, or what it gives would hang on how the file was read.
     #[test]
-    fn the_cut_into_pieces_cannot_be_observed(
+    fn chunking_does_not_change_packets(
         style in 0..8usize,
         packets in prop::collection::vec((any::<i64>(), prop::collection::vec(any::<u8>(), 0..50), ".{0,9}"), 0..6),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -294,7 +294,7 @@ proptest! {
 }
 
 #[test]
-fn the_name_of_a_file_says_its_format() {
+fn file_name_gives_format() {
     // Who asks for a `.pcap` has a program that reads nothing else.
     for (name, format) in [
         ("a.pcap", Format::Pcap),

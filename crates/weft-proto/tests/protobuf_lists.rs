@@ -318,7 +318,7 @@ fn bounded(all: Vec<Vec<Option<Vec<u8>>>>) -> Result<Vec<Vec<Option<Vec<u8>>>>, 
 }
 
 #[test]
-fn lists_of_random_messages_are_what_a_decoder_finds() {
+fn random_lists_match_decoder() {
     // A rule would be asked about other elements than the server behind it sees.
     let schema = schema();
     let lists = lists(&schema);
@@ -365,7 +365,7 @@ fn lists_of_random_messages_are_what_a_decoder_finds() {
 }
 
 #[test]
-fn lists_of_damaged_messages_never_panic() {
+fn damaged_list_never_panics() {
     // Bytes from a peer would end the worker.
     let schema = schema();
     let lists = lists(&schema);
@@ -417,7 +417,7 @@ fn closed_and_delimited() -> Schema {
 }
 
 #[test]
-fn unknown_values_of_closed_enums_and_groups_are_read_as_by_upb() {
+fn closed_enums_and_groups_match_upb() {
     // A rule would see elements that the server behind it does not have, or miss those of a group.
     let schema = closed_and_delimited();
     let mut builder = ListsBuilder::new(&schema, 0);

@@ -389,7 +389,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_walk_finds_what_the_reference_finds(pieces in pieces(), read in any::<u64>(), all in any::<bool>()) {
+    fn walk_matches_reference(pieces in pieces(), read in any::<u64>(), all in any::<bool>()) {
         // If this fails, an access rule sees another value than the server behind it.
         let schema = schema(true);
         let columns = columns(&schema, if all { u64::MAX } else { read });
@@ -401,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rewrite_equals_setting_the_fields(
+    fn rewrite_equals_setting_fields(
         pieces in pieces(),
         edits in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(any::<u32>())), 1..4),
     ) {
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_messages_are_refused_alike(pieces in pieces(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn damaged_message_matches_reference(pieces in pieces(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         // If this fails, we read values from a message that the server refuses, or refuse one that it reads.
         let schema = schema(false);
         let columns = columns(&schema, u64::MAX);
@@ -450,7 +450,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_can_panic(payload in prop::collection::vec(any::<u8>(), 0..60), slot in 0..40_usize) {
+    fn random_message_never_panics(payload in prop::collection::vec(any::<u8>(), 0..60), slot in 0..40_usize) {
         // If this fails, a peer can stop a worker with one message.
         let schema = schema(true);
         let columns = columns(&schema, u64::MAX);

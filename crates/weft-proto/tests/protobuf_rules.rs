@@ -49,7 +49,7 @@ fn refusal(payload: &[u8]) -> (usize, Reason) {
 }
 
 #[test]
-fn the_last_value_wins() {
+fn last_value_wins() {
     // If this fails, a harmless first value hides the one that the server acts on.
     assert_eq!(text(&["user"], b"\x0a\x01a\x0a\x01b"), Ok(Some("b")));
     assert_eq!(text(&["user"], b"\x0a\x01a\x0a\x00"), Ok(Some("")));
@@ -57,14 +57,14 @@ fn the_last_value_wins() {
 }
 
 #[test]
-fn split_sub_messages_are_merged() {
+fn split_submessages_are_merged() {
     // If this fails, a second, partial sub-message hides the fields of the first, or the other way round.
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x12\x02\x10\x07"), Ok(Some("a")));
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x12\x03\x0a\x01b"), Ok(Some("b")));
 }
 
 #[test]
-fn a_oneof_member_clears_the_others() {
+fn oneof_member_clears_others() {
     // If this fails, we check a member that the server does not see.
     assert_eq!(text(&["name"], b"\x1a\x01a\x20\x07"), Ok(None));
     assert_eq!(text(&["name"], b"\x20\x07\x1a\x01a"), Ok(Some("a")));
@@ -76,7 +76,7 @@ fn a_oneof_member_clears_the_others() {
 }
 
 #[test]
-fn a_wrong_wire_type_is_an_unknown_field() {
+fn wrong_wire_type_is_unknown() {
     // If this fails, a field that the server skips stands in for the one that it reads.
     assert_eq!(text(&["user"], b"\x0a\x01a\x08\x05"), Ok(Some("a")));
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x10\x05"), Ok(Some("a")));
@@ -129,7 +129,7 @@ fn proto2_rewritten(path: &[&str], payload: &[u8], value: EditValue<'_>) -> Vec<
 }
 
 #[test]
-fn unknown_value_of_closed_enum_is_an_unknown_field() {
+fn unknown_closed_value_is_unknown() {
     // If this fails, a value that the server does not see hides the one that it does.
     let number = |path: &[&str], payload| proto2(path, payload).map(|slot| slot.map(|slot| slot.a));
     assert_eq!(number(&["c"], b"\x08\x02"), Ok(Some(2)));
@@ -147,7 +147,7 @@ fn unknown_value_of_closed_enum_is_an_unknown_field() {
 }
 
 #[test]
-fn group_is_read_and_written_between_its_tags() {
+fn group_is_delimited_by_tags() {
     // If this fails, what a server reads in a group passes unseen.
     let text = |payload: &'static [u8]| {
         proto2(&["g", "a"], payload)
@@ -169,7 +169,7 @@ fn group_is_read_and_written_between_its_tags() {
 }
 
 #[test]
-fn wrapper_is_a_scalar_that_may_be_absent() {
+fn wrapper_is_an_optional_scalar() {
     // If this fails, an empty name and no name are one to a rule.
     assert_eq!(proto2(&["w"], b""), Ok(None));
     assert_eq!(proto2(&["w"], b"\x2a\x00"), Ok(Some(Slot { a: 0, b: 0 })));
@@ -180,7 +180,7 @@ fn wrapper_is_a_scalar_that_may_be_absent() {
 }
 
 #[test]
-fn overlong_varints_mean_the_same() {
+fn overlong_varint_means_the_same() {
     // If this fails, padding a tag or a length makes a field invisible to us.
     assert_eq!(text(&["user"], b"\x8a\x00\x01a"), Ok(Some("a")));
     assert_eq!(text(&["user"], b"\x8a\x80\x80\x80\x00\x81\x80\x00a"), Ok(Some("a")));
@@ -190,7 +190,7 @@ fn overlong_varints_mean_the_same() {
 }
 
 #[test]
-fn what_is_in_a_group_is_not_a_field_of_the_message() {
+fn group_content_is_not_a_field() {
     // If this fails, a value wrapped in a group overrides the real one.
     assert_eq!(text(&["user"], b"\x0a\x01a\x43\x0a\x01b\x44"), Ok(Some("a")));
     assert_eq!(refusal(b"\x43\x0a\x01b\x4c"), (4, Reason::GroupMismatch));
@@ -202,7 +202,7 @@ fn what_is_in_a_group_is_not_a_field_of_the_message() {
 }
 
 #[test]
-fn malformed_bytes_are_refused_with_offset_and_reason() {
+fn malformed_error_has_offset() {
     // If this fails, we guess at what a broken message means.
     assert_eq!(refusal(b"\x0a\x02a"), (1, Reason::LengthPastEnd));
     assert_eq!(refusal(b"\x0a\x01a\x0a"), (4, Reason::Truncated));
@@ -218,7 +218,7 @@ fn malformed_bytes_are_refused_with_offset_and_reason() {
 }
 
 #[test]
-fn a_rewrite_touches_nothing_but_the_edit() {
+fn rewrite_touches_the_edit_only() {
     // If this fails, redacted text stays on the wire, or what we do not know is changed.
     let rewrite = |path: &[&str], payload: &[u8], value| {
         let mut out = Vec::new();
@@ -247,7 +247,7 @@ fn a_rewrite_touches_nothing_but_the_edit() {
 }
 
 #[test]
-fn messages_are_built_from_values() {
+fn message_is_built_from_values() {
     // If this fails, a REPLY's message is not what the program said.
     let mut out = Vec::new();
     let values: [(&[&str], _); 2] =
@@ -261,7 +261,7 @@ fn messages_are_built_from_values() {
 }
 
 #[test]
-fn columns_of_a_wide_message_are_told_apart() {
+fn wide_message_columns_differ() {
     // If this fails, a column is taken for one 64 slots further on: it is there where the other is.
     let member = |number| Field {
         presence: Presence::Explicit,
@@ -299,7 +299,7 @@ fn columns_of_a_wide_message_are_told_apart() {
 }
 
 #[test]
-fn columns_that_cannot_be_read_say_why() {
+fn unreadable_column_says_why() {
     // If this fails, a program that names a wrong field is accepted, or refused without a reason.
     let schema = schema();
     let mut builder = WalkBuilder::new(&schema, 0);

@@ -356,7 +356,7 @@ fn environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn random_messages_are_read_and_written_as_by_upb() {
+fn random_messages_match_upb() {
     // If this fails, an access rule sees another value than the server behind it.
     let modules = ["-c", "import google.protobuf, grpc_tools.protoc"];
     let has_upb = Command::new("python3").args(modules).stderr(Stdio::null()).status();

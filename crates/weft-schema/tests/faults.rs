@@ -25,7 +25,7 @@ fn fault(text: &str) -> String {
 }
 
 #[test]
-fn fault_is_told_with_line_and_column() {
+fn fault_has_line_and_column() {
     // If this fails, whoever wrote the file has to look for the fault.
     let table = [
         ("message M {\n  string user = 1\n}\n", "4:1: expected `;`, and found `}`"),
@@ -66,7 +66,7 @@ fn fault_is_told_with_line_and_column() {
 }
 
 #[test]
-fn name_is_seen_through_public_imports_alone() {
+fn public_import_exports_names() {
     // If this fails, a name means another message than to protoc.
     let b = ("b.proto", "syntax = 'proto3'; package p; message B {}");
     let public = ("c.proto", "syntax = 'proto3'; package p; import public 'b.proto';");
@@ -81,7 +81,7 @@ fn name_is_seen_through_public_imports_alone() {
 }
 
 #[test]
-fn features_and_syntaxes_decide_the_wire() {
+fn features_decide_the_wire() {
     // If this fails, an edition's field is read as that of another.
     let text = "\u{feff}edition = '2023'; option features.field_presence = IMPLICIT;
         enum E { option features.enum_type = CLOSED; A = 1; }
@@ -108,7 +108,7 @@ fn features_and_syntaxes_decide_the_wire() {
 }
 
 #[test]
-fn hostile_files_end_soon() {
+fn hostile_file_ends_soon() {
     // If this fails, a bundle holds a node, or overflows its stack.
     let nested = |n: usize| format!("syntax='proto3';{}{}", "message M{".repeat(n), "}".repeat(n));
     assert!(compiled(&nested(32), &[]).is_ok());
@@ -141,7 +141,7 @@ fn many_public_imports_end_soon() {
 }
 
 #[test]
-fn damaged_sets_are_refused() {
+fn damaged_set_is_refused() {
     // If this fails, bytes that are no descriptor set become a schema, or a panic.
     for bytes in
         [&b""[..], b"\x00", b"syntax = \"proto3\";", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x04\x22\x02\x12\x00"]

@@ -115,7 +115,7 @@ fn assert_same(roots: &[PathBuf], path: &str) {
 
 /// A field that is missing or wrong in the files that are built in would not be found by a program.
 #[test]
-fn built_in_files_are_those_of_protoc() {
+fn well_known_files_match_protoc() {
     let Some(root) = well_known() else { return };
     let paths = files(&root);
     assert!(paths.len() >= 10, "{paths:?}");
@@ -132,7 +132,7 @@ fn built_in_files_are_those_of_protoc() {
 
 /// What protoc reads is read, and means the same.
 #[test]
-fn real_files_are_read_as_by_protoc() {
+fn real_files_match_protoc() {
     let Some(own) = well_known() else { return };
     for path in files(&own) {
         assert_same(std::slice::from_ref(&own), &path);

@@ -105,7 +105,7 @@ mod tests {
 
     /// Bytes that were lost or swapped here would be blamed on the engine.
     #[test]
-    fn a_pipe_keeps_order_and_its_bound() {
+    fn pipe_keeps_order_and_bound() {
         let mut pipe = Pipe::default();
         assert_eq!(pipe.write(b"abcdef", 4), 4);
         assert_eq!(pipe.read(3), b"abc");

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_read_and_defaults_fill_the_rest() {
+    fn missing_options_use_defaults() {
         // If this failed, the programs would ignore what the caller asked for.
         let options = parse("--in-flight 7").unwrap();
         assert_eq!(options.or("in-flight", 1), Ok(7));
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_refused_with_the_reason() {
+    fn bad_option_is_refused() {
         // If this failed, a mistyped option would start a run with other settings than meant.
         assert!(parse("--inflight 7").unwrap_err().contains("there are: --listen --in-flight"));
         assert!(parse("--listen").unwrap_err().contains("needs a value"));

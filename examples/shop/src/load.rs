@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_gives_one_mix_of_users() {
+    fn seed_decides_user_mix() {
         // If this failed, a run could not be repeated, or the share of denied calls would not be 5 %.
         let draw = |seed| (0..10_000_u64).map(|i| request(&mut Draws(seed ^ (i << 8)))).collect::<Vec<_>>();
         assert_eq!(draw(7), draw(7));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_something_else_is_wrong() {
+    fn mismatched_reply_is_wrong() {
         // If this failed, a network that mixed up two calls would pass for a good one.
         let asked = Asked { object_id: 7, quantity: 3, may_buy: true };
         let reply = |object_id, quantity| Ok(CartReply { server: "cart-1".to_owned(), object_id, quantity });
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_refused() {
+    fn out_of_range_setting_is_refused() {
         // If this failed, a typing error could ask for a million connections, or for no call at all.
         let settings = Settings {
             target: String::new(),

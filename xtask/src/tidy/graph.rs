@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_lists_is_accepted() {
+    fn listed_edge_is_accepted() {
         // If this failed, the rule would forbid the design itself.
         for (name, dependency) in [
             ("weft-engine", "weft-proto"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_list_is_refused() {
+    fn unlisted_edge_is_refused() {
         // If this failed, an edge between crates could appear without anybody deciding on it.
         assert_eq!(check("weft-engine", "weft-jit", false), ["weft-engine may not depend on `weft-jit`"]);
         assert_eq!(check("weft-core", "rustc-hash", false), ["weft-core may not depend on `rustc-hash`"]);

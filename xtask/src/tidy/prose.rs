@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_are_found_in_comments_alone() {
+    fn sign_is_found_in_comments_only() {
         // If this failed, code and texts for users would count as comments.
         let text = "// Nobody knows.\nlet a = \"nobody\"; // is asked\n/// The worker\n\
                     /// is told of it, be it so.\nfn f() {}\n";

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_strings_and_code_are_told_apart() {
+    fn comments_strings_and_code_differ() {
         // If this failed, a word in a comment or a string would count as code, or code as neither.
         let text = concat!(
             "let a = \"one // \\\" two\"; // three\n",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_rust_still_ends() {
+    fn non_rust_text_still_ends() {
         // If this failed, a file that is being edited could hang or crash the check.
         for text in ["\"open", "/* open", "r##\"open\"#", "'", "'\\", "é'é'", "b\"\\", ""] {
             assert_eq!(Source::new("a.rs", text).code.chars().count(), text.chars().count(), "{text}");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_of_the_tests_is_found() {
+    fn first_test_line_is_found() {
         // If this failed, rules that leave tests alone would not know where they begin.
         assert_eq!(Source::new("a.rs", "fn f() {}\n#[cfg(test)]\nmod tests {}\n").tests_line(), 2);
         assert_eq!(Source::new("a.rs", "// #[cfg(test)]\n").tests_line(), usize::MAX);

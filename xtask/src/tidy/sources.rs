@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_header_is_found() {
+    fn file_without_header_is_found() {
         // If this failed, a reader would have to guess what a file is for.
         assert_eq!(header(&source("crates/a/src/b.rs", "//! B.\n")), None);
         assert_eq!(header(&source("crates/a/build.rs", "fn main() {}\n")), None);
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_found() {
+    fn long_line_is_found() {
         // If this failed, long comments would slip past rustfmt.
         assert!(line_length(&source("a.rs", &"é".repeat(LINE_MAX))).is_empty());
         assert_eq!(line_length(&source("a.rs", &format!("\n{}", "x".repeat(LINE_MAX + 1))))[0].line, 2);
     }
 
     #[test]
-    fn unsafe_code_outside_its_crates_is_found() {
+    fn misplaced_unsafe_is_found() {
         // If this failed, a crate without reviews of its unsafe code could break memory.
         let text = "fn f() { unsafe { g() } }\n#![allow(unsafe_code)]\n";
         assert!(unsafe_code(&source("crates/weft-io/src/a.rs", text)).is_empty());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_names_a_library_element_is_found() {
+    fn library_name_in_crate_is_found() {
         // If this failed, an element of the library could do what a user's own element cannot.
         let library = ["-- CREATE ELEMENT no\nCREATE OR REPLACE ELEMENT acl ON rpc AS"];
         let names = library_names(library.into_iter());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_no_module_reaches_is_found() {
+    fn orphan_file_is_found() {
         // If this failed, code that is never compiled could look as if it were tested.
         let files = files(&[
             ("crates/a/src/lib.rs", "//! A.\nmod b;\npub mod c;\nmod tests {\n    mod d;\n}\n"),

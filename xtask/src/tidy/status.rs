@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_that_does_not_exist_is_found() {
+    fn missing_proof_is_found() {
         // If this failed, a renamed test would leave the table pointing to nowhere.
         for (old, new, hint) in [
             ("b.rs::f_works", "b.rs::g_works", "there is no"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn long_line_and_unknown_state_are_found() {
+    fn long_text_and_bad_state_are_found() {
         // If this failed, the table could become a diary again.
         assert!(found(&format!("{PAGE}{}\n", "é".repeat(LINE_MAX + 1)), LIST)[0].contains("longer than"));
         assert!(found(&PAGE.replace("| works |", "| mostly |"), LIST)[0].contains("the state is"));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_list_is_found() {
+    fn malformed_status_file_is_found() {
         // If this failed, a typing error could hide a proof from the check.
         assert!(found(PAGE, &format!("{LIST}nonsense\n"))[0].contains("write"));
         assert!(found(PAGE, &LIST.replace("fuzz =", "fuzzy ="))[0].contains("the keys are"));

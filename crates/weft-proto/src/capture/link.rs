@@ -275,7 +275,7 @@ mod tests {
     const SNAP: [u8; 8] = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
 
     #[test]
-    fn the_network_layer_is_found_behind_each_link_header() {
+    fn network_layer_follows_link_header() {
         // If this failed, captures of `tcpdump -i any` or of a tunnel could not be replayed.
         let mut sll2 = vec![0x86, 0xdd];
         sll2.resize(20, 0);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_802_11_are_looked_behind_where_they_hold_one_packet_in_clear() {
+    fn clear_802_11_frame_has_one_packet() {
         // If this failed, a capture of a radio could not be replayed, or a cipher were taken for IP.
         let frame = |control: [u8; 2], sequence: u8, more: &[u8]| {
             let mut frame = control.to_vec();
@@ -357,7 +357,7 @@ mod tests {
     proptest! {
         /// If this failed, a capture could end a replay.
         #[test]
-        fn bytes_of_any_kind_are_looked_behind(link in 0..LinkType::KNOWN.len(), packet: Vec<u8>) {
+        fn random_frame_never_panics(link in 0..LinkType::KNOWN.len(), packet: Vec<u8>) {
             let link = LinkType::KNOWN[link].0;
             if let Some((_, range)) = link.network(&packet) {
                 prop_assert!(packet.get(range).is_some());

@@ -54,7 +54,7 @@ mod tests {
 
     /// The experiment would run on links of another speed than it says, or on other links each time.
     #[test]
-    fn a_made_trace_follows_from_its_seed_and_has_outages() {
+    fn trace_follows_seed_with_outages() {
         let trace = like_lte(1, 250, 1000.0);
         assert_eq!(trace, like_lte(1, 250, 1000.0));
         assert_ne!(trace, like_lte(2, 250, 1000.0));

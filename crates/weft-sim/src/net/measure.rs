@@ -125,7 +125,7 @@ mod tests {
 
     /// Percentiles would be off by more than a bucket is wide.
     #[test]
-    fn percentiles_are_within_three_percent() {
+    fn percentiles_within_three_percent() {
         let mut histogram = Histogram::default();
         assert_eq!((histogram.percentile(0.5), histogram.mean(), histogram.is_empty()), (0, 0.0, true));
         for value in 1..=100_000u64 {
@@ -143,7 +143,7 @@ mod tests {
 
     /// A value would be counted in a bucket that does not hold it.
     #[test]
-    fn every_value_is_in_its_bucket() {
+    fn each_value_is_in_its_bucket() {
         for value in
             (0..2000).chain((6..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits])).chain([u64::MAX])
         {
@@ -155,7 +155,7 @@ mod tests {
 
     /// Results of seeds that ran apart would not add up.
     #[test]
-    fn merged_is_as_if_counted_together() {
+    fn merge_equals_joint_count() {
         let (mut a, mut b, mut both) = (Histogram::default(), Histogram::default(), Histogram::default());
         for value in 0..1000 {
             if value % 3 == 0 {
@@ -173,7 +173,7 @@ mod tests {
 
     /// The verdicts of the experiment would rest on wrong figures.
     #[test]
-    fn figures_are_as_defined() {
+    fn figures_match_definitions() {
         assert_eq!(jain(&[1.0, 1.0, 1.0]), 1.0);
         assert_eq!(jain(&[4.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[]), 1.0);

@@ -59,7 +59,7 @@ mod tests {
 
     /// Times between events, sizes of flows and windows of CUBIC would be wrong.
     #[test]
-    fn they_are_what_the_library_says() {
+    fn numbers_match_the_library() {
         for step in 0..4000 {
             let x = 1e-9 * 1.012f64.powi(step);
             assert!((ln(x) - x.ln()).abs() <= 1e-13 * x.ln().abs().max(1.0), "ln {x}");

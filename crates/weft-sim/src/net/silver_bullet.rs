@@ -324,7 +324,7 @@ mod tests {
     /// The paper's two claims that one short seed can show would be lost: deep buffers give the most throughput where
     /// the rate changes, and CoDel gives the most power.
     #[test]
-    fn deep_buffers_win_throughput_and_codel_wins_power() {
+    fn codel_beats_deep_buffer_in_power() {
         let score = |name, configuration: Configuration| {
             let comparison = COMPARISONS.iter().find(|comparison| comparison.name == name).unwrap();
             let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 0, 60));

@@ -58,7 +58,7 @@ mod tests {
 
     /// The web of the experiment would have other flows than that of the paper.
     #[test]
-    fn the_web_has_its_published_quantiles_and_mean() {
+    fn web_sizes_match_publication() {
         for (larger, size) in
             [(0.5, 542.0), (0.1, 14e3), (0.01, 248e3), (1e-3, 11.9e6), (1e-5, 3.29e9), (1e-9, 3.29e9)]
         {
@@ -72,7 +72,7 @@ mod tests {
 
     /// Fewer flows than are drawn would be as large as they say.
     #[test]
-    fn sizes_are_drawn_as_they_are_distributed() {
+    fn drawn_sizes_match_distribution() {
         let mut rng = Rng::from_seed(1);
         let mut drawn: Vec<u64> = (0..20_000).map(|_| Sizes::Web { more: 16_384 }.draw(&mut rng)).collect();
         drawn.sort_unstable();

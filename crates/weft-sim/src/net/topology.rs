@@ -127,7 +127,7 @@ mod tests {
 
     /// Hosts would not reach each other, or not at the full rate of their links.
     #[test]
-    fn a_fat_tree_has_its_links_and_ways() {
+    fn fat_tree_has_its_links_and_paths() {
         let mut net = Net::new(1);
         let spec = LinkSpec::fixed(1_000_000_000, 1000);
         let tree = FatTree::new(&mut net, 4, || (spec.clone(), Box::new(Fifo::new(100))));

@@ -108,7 +108,7 @@ mod tests {
 
     /// Events would come out of order, or a source would be forgotten.
     #[test]
-    fn the_least_key_is_that_of_a_walk_through_all() {
+    fn winner_is_the_least_key() {
         let mut rng = Rng::from_seed(3);
         for n in [1, 2, 3, 7, 64, 100] {
             let mut keys = vec![NEVER; n];
@@ -130,7 +130,7 @@ mod tests {
 
     /// A source that comes in the middle of a run must not disturb the others.
     #[test]
-    fn a_source_may_come_later() {
+    fn source_may_be_added_later() {
         let mut tournament = Tournament::new();
         for source in 0..20 {
             assert_eq!(tournament.add(), source);

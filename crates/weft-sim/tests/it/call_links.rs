@@ -114,7 +114,7 @@ fn beside_a_flood(queue: &str) -> Interval {
 
 /// One tenant would make all others wait for as long as it likes.
 #[test]
-fn a_flood_of_one_tenant_does_not_hold_up_another() {
+fn tenant_flood_spares_others() {
     // A place is free after a service at the latest, and the next turn is the other's.
     let fair = beside_a_flood("drr");
     assert!(fair < ms(2 * SERVICE_MS + 10), "{fair}");
@@ -126,7 +126,7 @@ fn a_flood_of_one_tenant_does_not_hold_up_another() {
 
 /// A listener that many share would be its busiest client's, or a call hold the place of another for ever.
 #[test]
-fn a_listener_is_shared_between_its_connections() {
+fn connections_share_a_listener() {
     let of_listener =
         |queue: &str| CallLink { of: CallsOf::Listener(0), key: CallFlow::Session, ..link(queue, "") };
     let slowest_of_few = |queue: &str| {
@@ -149,7 +149,7 @@ fn a_listener_is_shared_between_its_connections() {
 
 /// A call that has passed one link would not wait in the other, or not give back both of its places.
 #[test]
-fn calls_pass_the_link_of_their_listener_and_that_of_their_cluster() {
+fn call_passes_both_links() {
     let narrow = CallLink { of: CallsOf::Listener(0), concurrency: Some(2), ..link("fifo", "") };
     let narrow = CallLink { name: "front_line".to_owned(), ..narrow };
     let wide = CallLink { concurrency: Some(1), ..link("drr", "") };
@@ -169,7 +169,7 @@ fn calls_pass_the_link_of_their_listener_and_that_of_their_cluster() {
 
 /// Tenants that all ask for more than there is would get different shares of it.
 #[test]
-fn tenants_that_ask_for_more_have_equal_shares() {
+fn greedy_tenants_share_equally() {
     let mut world = world(2, link("drr", ""));
     for (tenant, n) in [("a", 400), ("b", 200), ("c", 100)] {
         let client = world.client("front");
@@ -188,7 +188,7 @@ fn tenants_that_ask_for_more_have_equal_shares() {
 
 /// Calls of a lower class would wait behind those of a higher one.
 #[test]
-fn the_class_of_a_call_is_a_header() {
+fn header_gives_call_class() {
     let mut world = world(3, CallLink { concurrency: Some(1), ..link("priority", "") });
     let client = world.client("front");
     for class in [9, 7, 1, 0, 3] {
@@ -206,7 +206,7 @@ fn the_class_of_a_call_is_a_header() {
 /// If this fails, a long request goes before a short one where the shortest is to go first, or what its message is long
 /// does not count where only the beginning of that has come: the window of a stream is 65,535 bytes.
 #[test]
-fn short_requests_go_before_long_ones() {
+fn short_request_goes_first() {
     for (seed, queue) in (0..20).flat_map(|seed| ["srpt", "pfabric"].map(|queue| (seed, queue))) {
         let mut world = world(seed, CallLink { concurrency: Some(1), ..link(queue, "") });
         let client = world.client("front");
@@ -226,7 +226,7 @@ fn short_requests_go_before_long_ones() {
 /// If this fails, a client that waits for the server before it sends anything waits for ever, or what `content-length`
 /// says of a request of which nothing has come counts for nothing.
 #[test]
-fn who_sends_no_message_yet_is_not_waited_for() {
+fn missing_message_does_not_block() {
     let mut world = world(9, CallLink { concurrency: Some(1), ..link("srpt", "") });
     let client = world.client("front");
     let silent = |tenant: &str, until| Call {
@@ -245,7 +245,7 @@ fn who_sends_no_message_yet_is_not_waited_for() {
 
 /// A call would be lost, or a place never be free again, however calls end.
 #[test]
-fn each_call_that_comes_goes_on_or_is_told() {
+fn each_call_proceeds_or_is_refused() {
     for seed in 0..20 {
         let queue = ["drr", "fq_codel", "fifo", "edf", "srpt"][seed as usize % 5];
         let args = if queue == "drr" { "(packets = 20)" } else { "" };
@@ -283,7 +283,7 @@ fn each_call_that_comes_goes_on_or_is_told() {
 
 /// The cluster would have more calls at once than it is said to bear.
 #[test]
-fn no_more_calls_are_under_way_than_a_link_permits() {
+fn concurrency_limit_holds() {
     let mut world = world(5, link("drr", ""));
     let client = world.client("front");
     calls(&mut world, client, 100, |nth| of_tenant("a", nth % 7));
@@ -297,7 +297,7 @@ fn no_more_calls_are_under_way_than_a_link_permits() {
 
 /// Calls would go on faster, or slower, than the rate that was written.
 #[test]
-fn a_link_keeps_a_rate_of_calls() {
+fn link_keeps_call_rate() {
     let mut world = world(6, CallLink { concurrency: None, step_ns: Some(5_000_000), ..link("drr", "") });
     let client = world.client("front");
     calls(&mut world, client, 200, |_| of_tenant("a", 100));
@@ -310,7 +310,7 @@ fn a_link_keeps_a_rate_of_calls() {
 
 /// A change of the queue would lose the calls that wait, or forget how many are under way.
 #[test]
-fn a_change_keeps_the_calls_that_wait() {
+fn update_keeps_waiting_calls() {
     let first = link("drr", "");
     let shared = Arc::clone(&first.shared);
     let mut world = world(7, first);
@@ -386,7 +386,7 @@ fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
 /// If this fails, what is explained of a link of calls is not what happened there: calls would go on in another order
 /// than they did, or others be dropped.
 #[test]
-fn a_recorded_link_does_again_what_it_did() {
+fn recorded_link_replays_exactly() {
     let (mut n_refills, mut n_dropped, mut n_gone) = (0, 0, 0);
     for (seed, queue) in (0..).zip(["drr", "fq_codel", "fifo", "edf", "sfq", "priority"]) {
         let args = if queue == "drr" { "(packets = 60)" } else { "" };
@@ -446,7 +446,7 @@ fn flow(seed: u64, tenant: &str) -> u32 {
 
 /// If this fails, a recording goes on over a change of the queue, with a program that never saw these calls.
 #[test]
-fn another_queue_ends_a_recording() {
+fn queue_change_ends_recording() {
     let first = link("drr", "");
     let shared = Arc::clone(&first.shared);
     let mut world = world(9, first);

@@ -290,7 +290,7 @@ fn run(seed: u64, (declared, share, link): (&str, Share, f64)) -> Option<String>
 /// If this fails, a flow starves or loses packets beside a flood: a partition that was emptied comes back as new, hosts
 /// are not told apart, or a queue above drops for one below.
 #[test]
-fn flows_below_their_share_lose_nothing_beside_floods() {
+fn flood_spares_modest_flows() {
     let n: u64 = std::env::var("WEFT_QUEUE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(18);
     let wrong: String = (0..n)
         .filter_map(|seed| {
@@ -304,7 +304,7 @@ fn flows_below_their_share_lose_nothing_beside_floods() {
 /// If this fails, the test above would not find a queue that is not fair: one whose emptied partitions are new again,
 /// as those of CAKE were here once, and one of which flows share nothing but a line.
 #[test]
-fn queues_without_isolation_are_found_out() {
+fn missing_isolation_is_detected() {
     let unfair = [("returns_as_new EACH USING cobalt", 36, 3), ("fifo", 9, 5), ("drops_what_comes", 9, 5)];
     for (queue, n, least) in unfair {
         let found = (0..n).filter_map(|seed| run(seed, (queue, Share::Flows, LINK as f64))).count();

@@ -21,7 +21,7 @@ fn dropped(queue: &mut Queue<Interpreted>) -> Vec<u64> {
 
 /// If this fails, a packet for which there can be no room takes all others with it, or an end is never found.
 #[test]
-fn a_packet_beyond_the_whole_limit_goes_alone() {
+fn oversized_packet_is_dropped_alone() {
     let limits =
         ["DROP TAIL", "DROP HEAD"].map(|goes| format!("LIMIT 10 PACKETS, '10 KB' ON OVERFLOW {goes};"));
     let parts = "PARTITION BY flow() HASH 8; LIMIT '10 KB' ON OVERFLOW";
@@ -71,7 +71,7 @@ fn limited(rng: &mut Rng) -> (String, u64, u64) {
 /// If this fails, a queue holds more than its limit, loses or doubles packets, or drops what it has for nothing:
 /// whatever stands in its order without packets, waits, or has no length.
 #[test]
-fn limits_hold_and_drop_no_more_than_they_must() {
+fn limit_drops_the_least() {
     for seed in 0..150 {
         let mut rng = Rng::from_seed(seed);
         let (text, most, most_bytes) = limited(&mut rng);
@@ -106,7 +106,7 @@ fn limits_hold_and_drop_no_more_than_they_must() {
 /// If this fails, a shaper in front drops what the queue below has room for; or the limit that is written for all of it
 /// takes from others than the one that has the most.
 #[test]
-fn a_shaper_has_no_limit_for_the_queue_below() {
+fn shaper_adds_no_inner_limit() {
     let declared = |limit: &str| {
         format!(
             "IMPORT 'library/queues/fq_codel.weft';\nIMPORT 'library/queues/tbf.weft';\n\
@@ -137,7 +137,7 @@ fn a_shaper_has_no_limit_for_the_queue_below() {
 
 /// If this fails, a shaper is too fast where packets take parts of a nanosecond: 64 bytes at 100 Gbit/s are 5.12.
 #[test]
-fn rates_are_exact_to_a_part_of_a_nanosecond() {
+fn rate_is_exact_below_nanoseconds() {
     let rate = "rate = '100 Gbit/s'";
     for (name, args) in [
         ("tbf", format!(" ({rate}, burst = '64 B')")),
@@ -170,7 +170,7 @@ fn rates_are_exact_to_a_part_of_a_nanosecond() {
 
 /// If this fails, a queue of the library takes what makes no sense, and does something or other.
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn senseless_argument_is_refused() {
     let senseless = "
         blue (full = 0); blue (up = 1.5); blue (freeze = -'1 s'); cake (rate = 0);
         cake (overhead = '1 KB'); cake (mpu = -'1 B'); cake (atm = TRUE, ptm = TRUE); cake (queues = 9);
@@ -197,7 +197,7 @@ fn arguments_that_make_no_sense_are_refused() {
 
 /// If this fails, counts of marks have those of queues that packets passed before.
 #[test]
-fn what_came_marked_is_not_marked_here() {
+fn marked_arrival_is_not_remarked() {
     let text =
         "CREATE QUEUE below AS LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON ENQUEUE MARK; ON DEQUEUE MARK; END;
         CREATE QUEUE above AS LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON DEQUEUE MARK OR DROP; END;
@@ -214,7 +214,7 @@ fn what_came_marked_is_not_marked_here() {
 
 /// If this fails, hosts are weighted by partitions that are not in use, or by those of other hosts.
 #[test]
-fn partitions_in_use_count_for_what_their_last_packet_had() {
+fn partitions_count_by_last_packet() {
     let text = "CREATE QUEUE it AS
         PARTITION VAR n U32;
         PARTITION BY flow() HASH 1024 WAYS 8;

@@ -27,7 +27,7 @@ const ITEMS: u64 = 100_000;
 
 /// Twins and programs would be alike and wrong: this is the one implementation of others that they are compared with.
 #[test]
-fn codel_and_fq_codel_drop_what_ns_3_drops() {
+fn codel_and_fq_codel_match_ns_3() {
     let Some(ns3) = std::env::var_os("WEFT_NS3").map(PathBuf::from) else { return };
     let folder = std::env::temp_dir().join(format!("weft-ns3-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder can be made");
@@ -178,7 +178,7 @@ const FALLS: [usize; 2] = [64, 16];
 
 /// PIE's controller and COBALT's count would be alike in program and interpreter, and wrong.
 #[test]
-fn pie_fq_pie_and_cobalt_drop_what_ns_3_drops() {
+fn pie_fq_pie_and_cobalt_match_ns_3() {
     let Some(ns3) = std::env::var_os("WEFT_NS3").map(PathBuf::from) else { return };
     let folder = std::env::temp_dir().join(format!("weft-ns3-pie-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder can be made");

@@ -40,7 +40,7 @@ fn packet(handle: u64, class: u32) -> Packet {
 /// If this fails, a timer does not change the order in which partitions stand: a class that waits is never served while
 /// another keeps the link busy.
 #[test]
-fn a_timer_ranks_partitions_that_stand_in_the_order() {
+fn timer_ranks_partitions_in_order() {
     let mut queue = rising();
     let mut served_at = Vec::new();
     for (class, at) in [(3, 0), (5, 0)] {
@@ -59,7 +59,7 @@ fn a_timer_ranks_partitions_that_stand_in_the_order() {
 
 /// If this fails, a timer runs for partitions that nobody uses, or not for each of those that somebody does.
 #[test]
-fn a_timer_runs_for_partitions_that_hold_packets() {
+fn timer_runs_for_busy_partitions() {
     let mut queue = rising();
     queue.enqueue(&packet(0, 2), 0);
     queue.enqueue(&packet(1, 2), 0);

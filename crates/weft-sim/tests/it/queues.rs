@@ -153,7 +153,7 @@ pub(crate) const ALL: [&str; 25] = [
 /// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to
 /// END, without comments and empty lines. What is made of others counts by its parts.
 #[test]
-fn no_discipline_is_longer_than_thirty_lines() {
+fn disciplines_fit_in_thirty_lines() {
     for name in ALL {
         let text = std::fs::read_to_string(library().join(format!("{name}.weft"))).expect("it is there");
         let counts = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("--");
@@ -172,7 +172,7 @@ fn no_discipline_is_longer_than_thirty_lines() {
 
 /// If this fails, some queue of the library loses packets or gives one twice, or its limit does not hold.
 #[test]
-fn each_packet_enters_once_and_leaves_once() {
+fn each_packet_leaves_once() {
     let n: u64 = std::env::var("WEFT_QUEUE_EVENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for name in ALL {
         let mut queue = queue(name, "");
@@ -231,7 +231,7 @@ fn each_packet_enters_once_and_leaves_once() {
 
 /// If this fails, a queue holds more than it says.
 #[test]
-fn what_is_too_much_goes() {
+fn overflow_is_dropped() {
     let mut queue = queue("fifo", " (packets = 3)");
     (0..5).for_each(|handle| queue.enqueue(&packet(handle, 0, 100), 0));
     let dropped: Vec<u64> =
@@ -241,7 +241,7 @@ fn what_is_too_much_goes() {
 
 /// If this fails, a flow of small packets gets less than one of large ones, or one flow runs ahead of another.
 #[test]
-fn rounds_by_bytes_are_fair_within_a_quantum_and_a_packet() {
+fn drr_is_fair_within_a_quantum() {
     for (name, slack) in [("drr", 2 * 1514), ("fq", 2 * 1514), ("wfq", 2 * 1514), ("hpfq", 4 * 1514)] {
         let mut queue = queue(name, "");
         let lens = [64, 300, 700, 1514];
@@ -267,7 +267,7 @@ fn rounds_by_bytes_are_fair_within_a_quantum_and_a_packet() {
 
 /// If this fails, a host with many flows gets more than one with few, or a flow of a host more than its others.
 #[test]
-fn hosts_share_and_then_their_flows() {
+fn hosts_share_before_their_flows() {
     const LEN: u32 = 1000;
     let mut queue = queue("hpfq", "");
     // Host 0 has one flow, host 1 has three.
@@ -292,7 +292,7 @@ fn hosts_share_and_then_their_flows() {
 
 /// If this fails, flows do not take turns by packets, or the one that holds the most is not the one that loses.
 #[test]
-fn sfq_takes_turns_by_packets_and_drops_of_the_longest() {
+fn sfq_drops_from_the_longest() {
     let mut queue = queue("sfq", " (packets = 100)");
     for nth in 0..90 {
         // Of three flows, one holds ten times what each of the others does.
@@ -313,7 +313,7 @@ fn sfq_takes_turns_by_packets_and_drops_of_the_longest() {
 /// If this fails, BLUE does not learn from overflow and idleness: its drops do not rise with the one, or stay with the
 /// other.
 #[test]
-fn blue_learns_from_what_is_full_and_what_is_idle() {
+fn blue_adapts_to_full_and_idle() {
     let mut line = Line::new(queue("blue", " (full = 80, packets = 100)"), 10_000_000);
     let mut now = 0;
     let mut offer = |line: &mut Line, n: u64, gap: u64| {
@@ -345,7 +345,7 @@ fn blue_learns_from_what_is_full_and_what_is_idle() {
 
 /// If this fails, who was served least of late is not served first, or what is long past is not forgotten.
 #[test]
-fn who_was_served_least_of_late_goes_first() {
+fn least_served_goes_first() {
     let mut queue = queue("proportional_fair", "");
     let add = |queue: &mut Queue<Interpreted>, user: u32, len: u32, now: u64| {
         queue.enqueue(&packet(user.into(), user, len), now);
@@ -397,7 +397,7 @@ fn weights_share_in_proportion() {
 
 /// If this fails, something goes before what is more urgent.
 #[test]
-fn orders_have_no_inversion() {
+fn rank_order_has_no_inversion() {
     let mut rng = Rng::from_seed(5);
     type Urgency = fn(&Packet) -> u64;
     let urgency: [(&str, Urgency); 4] = [
@@ -435,7 +435,7 @@ fn orders_have_no_inversion() {
 
 /// If this fails, packets get lost or out of order where a queue was empty in between: places are taken anew then.
 #[test]
-fn bursts_leave_by_their_ranks_one_after_the_other() {
+fn burst_leaves_by_rank() {
     let mut rng = Rng::from_seed(8);
     for name in ["srpt", "priority"] {
         let mut queue = queue(name, " (packets = 5000)");
@@ -456,7 +456,7 @@ fn bursts_leave_by_their_ranks_one_after_the_other() {
 
 /// If this fails, urgent packets are lost beside others while a queue is full, whatever their rank.
 #[test]
-fn what_ranks_last_is_dropped_when_a_queue_is_full() {
+fn full_queue_drops_last_rank() {
     type Rank = fn(&Packet) -> u64;
     let ranks: [(&str, Rank); 3] = [
         ("srpt", |packet| packet.remaining),
@@ -497,7 +497,7 @@ fn what_ranks_last_is_dropped_when_a_queue_is_full() {
 
 /// If this fails, LSTF does not take off what a packet waited.
 #[test]
-fn slack_is_used_up_by_waiting() {
+fn waiting_uses_up_slack() {
     let mut queue = queue("lstf", "");
     queue.enqueue(&Packet { slack_ns: 5_000, ..packet(0, 0, 100) }, 1_000);
     assert!(queue.dequeue(3_500).is_some());
@@ -507,7 +507,7 @@ fn slack_is_used_up_by_waiting() {
 /// If this fails, pFabric sends from another flow than that with the least left, another packet than its earliest, or
 /// drops from another flow than that with the most.
 #[test]
-fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
+fn pfabric_program_matches_its_paper() {
     let mut rng = Rng::from_seed(11);
     let mut queue = queue("pfabric", " (buffer = '36 KB')");
     let mut waiting: Vec<Packet> = Vec::new();
@@ -543,7 +543,7 @@ fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
 /// If this fails, shaping is off: the rate over a second is wrong by more than a thousandth, or a burst is more than
 /// it may be.
 #[test]
-fn a_token_bucket_keeps_its_rate() {
+fn token_bucket_keeps_rate() {
     let mut line = Line::new(queue("tbf", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
     for handle in 0..4_000 {
         line.offer(&packet(handle, 0, 1250), handle * MS / 2);
@@ -586,7 +586,7 @@ fn assert_rates(rates: &[f64], expected_mbit: &[f64]) {
 /// If this fails, a class does not get what it is assured when all have more to send than there is, whichever parent
 /// it has and however much others send.
 #[test]
-fn classes_of_a_hierarchy_get_what_is_assured() {
+fn class_gets_assured_rate() {
     let args = " (rate = '10 Mbit/s', per_parent = 2, parent_rate_0 = '6 Mbit/s', parent_rate_1 = '2 Mbit/s', \
                 parent_rate_2 = '1 Mbit/s', parent_rate_3 = '1 Mbit/s', rate_0 = '4 Mbit/s', rate_1 = '2 Mbit/s', \
                 rate_2 = '1.5 Mbit/s', rate_3 = '500 kbit/s', rate_4 = '500 kbit/s', rate_5 = '500 kbit/s', \
@@ -602,7 +602,7 @@ fn classes_of_a_hierarchy_get_what_is_assured() {
 /// If this fails, what classes do not use is lost, or those that borrow it do not share it by their rates: within their
 /// parent first, and then among parents.
 #[test]
-fn idle_classes_lend_in_proportion() {
+fn idle_class_lends_in_proportion() {
     let args = " (rate = '10 Mbit/s', parent_rate_0 = '4 Mbit/s', parent_rate_1 = '2 Mbit/s', \
                 rate_0 = '1 Mbit/s', rate_1 = '500 kbit/s', rate_2 = 0)";
     // One class of one parent has all of the link, though it is assured nothing.
@@ -622,7 +622,7 @@ fn idle_classes_lend_in_proportion() {
 /// If this fails, a class that was alone for long, or at its ceiling, is ahead of others or behind them when they come:
 /// what was borrowed is not to be given back, and what a ceiling held back is not to be made up for.
 #[test]
-fn classes_forget_what_was_borrowed_and_held_back() {
+fn class_forgets_debt_when_idle() {
     let args = " (rate = '10 Mbit/s', rate_0 = '3 Mbit/s', ceil_0 = '4 Mbit/s', \
                 rate_1 = '1 Mbit/s', rate_2 = '4 Mbit/s')";
     let mut line = Line::new(queue("htb", args), 1_000_000_000);
@@ -646,7 +646,7 @@ fn classes_forget_what_was_borrowed_and_held_back() {
 /// If this fails, a class or a parent exceeds its ceiling although others leave it room, or what it may not take is
 /// lost to those who may.
 #[test]
-fn ceilings_of_classes_and_parents_hold() {
+fn class_and_parent_ceilings_hold() {
     let args = " (rate = '10 Mbit/s', parent_ceil_0 = '5 Mbit/s', ceil_1 = '1 Mbit/s')";
     assert_rates(&rates_of_classes(args, &[(1, 2_000)]), &[1.0]);
     assert_rates(&rates_of_classes(args, &[(0, 2_000), (1, 2_000)]), &[4.0, 1.0]);
@@ -663,7 +663,7 @@ fn ceilings_of_classes_and_parents_hold() {
 
 /// If this fails, a class that floods takes the room of others, whose packets are dropped as they come.
 #[test]
-fn a_class_that_floods_loses_its_own_packets() {
+fn flooding_class_drops_its_own() {
     let mut line = Line::new(queue("htb", " (rate = '1 Mbit/s', packets = 100)"), 1_000_000_000);
     for nth in 0..2_000 {
         line.offer(&Packet { class: 5, ..packet(1, 1, 1250) }, nth * MS);
@@ -679,7 +679,7 @@ fn a_class_that_floods_loses_its_own_packets() {
 /// If this fails, classes without a rate of their own run ahead of those that have one, or starve each other; or one
 /// beyond the last class is none of its parent's.
 #[test]
-fn classes_without_a_rate_take_turns_at_what_others_leave() {
+fn rateless_classes_share_leftovers() {
     let mut queue = queue("htb", " (rate_1 = 0, rate_2 = 0, parent_ceil_1 = '1 Mbit/s')");
     let class_of = |handle: u64| handle as u32 % 100;
     let mut now = S;
@@ -714,7 +714,7 @@ fn classes_without_a_rate_take_turns_at_what_others_leave() {
 
 /// If this fails, a flow is paced faster than its rate, or one waits for another.
 #[test]
-fn pacing_is_by_flow() {
+fn pacing_is_per_flow() {
     let mut line = Line::new(queue("pace", " (rate = '1 Mbit/s')"), 1_000_000_000);
     (0..400).for_each(|handle| line.offer(&packet(handle % 4, (handle % 4) as u32, 1250), 0));
     line.run(S - 1);
@@ -726,7 +726,7 @@ fn pacing_is_by_flow() {
 
 /// If this fails, a standing queue stays, or short ones are cut: an overload of a tenth for five seconds.
 #[test]
-fn managed_queues_are_short_and_idle_ones_lose_nothing() {
+fn managed_queue_stays_short() {
     for (name, wait_max) in [
         ("codel", 60 * MS),
         ("cobalt", 60 * MS),
@@ -782,7 +782,7 @@ fn red_of(average: u64, args: &str) -> Queue<Interpreted> {
 /// many small packets had come to an empty queue (section 11 of their paper), or is more than a tenth above it: between
 /// two halves it sinks along a line.
 #[test]
-fn reds_average_sinks_by_what_could_have_been_sent() {
+fn red_average_decays_while_idle() {
     for (weight, args, packet_time) in [
         (8.0 / 4096.0, "", 800_000),
         (8.0 / 4096.0, ", packet_time = '1200 ns'", 1_200),
@@ -809,7 +809,7 @@ fn reds_average_sinks_by_what_could_have_been_sent() {
 /// If this fails, RED marks with another probability than that of its average, or not as evenly as the paper's second
 /// method (section 7): one in any 1/chance packets.
 #[test]
-fn red_marks_evenly_by_its_average() {
+fn red_spaces_marks_evenly() {
     for (average, args, chance) in [
         (10, "", 0.05),
         (6, "", 0.01),
@@ -840,7 +840,7 @@ fn red_marks_evenly_by_its_average() {
 /// If this fails, a queue drops of a trickle because of a burst that is long over, or because nobody says when packets
 /// are due.
 #[test]
-fn what_was_idle_drops_nothing_of_a_trickle() {
+fn trickle_after_idle_is_kept() {
     for name in ALL {
         let mut line = Line::new(queue(name, ""), 10_000_000);
         (0..100).for_each(|handle| line.offer(&packet(handle, 1, 1250), S));
@@ -857,7 +857,7 @@ fn what_was_idle_drops_nothing_of_a_trickle() {
 
 /// If this fails, what is capable of ECN is dropped where it could be marked.
 #[test]
-fn what_can_be_marked_is_not_dropped() {
+fn ecn_packet_is_marked_not_dropped() {
     for name in ["codel", "red", "fq_codel"] {
         let mut line = Line::new(queue(name, ""), 10_000_000);
         for handle in 0..900 {
@@ -871,7 +871,7 @@ fn what_can_be_marked_is_not_dropped() {
 
 /// If this fails, traffic that asks for no queue has one beside classic traffic, or starves it.
 #[test]
-fn l4s_does_not_wait_behind_classic_traffic() {
+fn l4s_overtakes_classic_traffic() {
     let mut line = Line::new(queue("dualpi2", ""), 10_000_000);
     for handle in 0..6_000 {
         let is_l4s = handle % 3 == 0;
@@ -895,7 +895,7 @@ fn l4s_does_not_wait_behind_classic_traffic() {
 
 /// If this fails, hosts with many flows get more than hosts with few, or the shaper is off by more than a hundredth.
 #[test]
-fn cake_is_fair_to_hosts_and_shapes() {
+fn cake_is_fair_to_hosts() {
     let mut line = Line::new(queue("cake", " (rate = '10 Mbit/s', overhead = '0 B')"), 1_000_000_000);
     for handle in 0..30_000_u64 {
         // Host 0 has one flow, host 1 has nine.
@@ -915,7 +915,7 @@ fn cake_is_fair_to_hosts_and_shapes() {
 /// If this fails, what a line adds to each packet is not shaped with it, a flow gets more than another of its host, or
 /// the shares of tins are not those of their weights.
 #[test]
-fn cake_counts_overhead_and_shares_flows_and_tins() {
+fn cake_counts_overhead() {
     // Each has twice as much to send as the link has room for.
     let sent = |overhead: &str, describe: &dyn Fn(u64) -> Packet| {
         let args = format!(" (rate = '10 Mbit/s', overhead = '{overhead} B')");
@@ -940,7 +940,7 @@ fn cake_counts_overhead_and_shares_flows_and_tins() {
 
 /// If this fails, a change of the queue loses packets, doubles some, or forgets when they came.
 #[test]
-fn a_queue_goes_on_with_what_another_held() {
+fn queue_update_keeps_backlog() {
     let mut old = queue("fifo", "");
     for handle in 0..500 {
         old.enqueue(&packet(handle, (handle % 7) as u32, 500), handle * 1_000);
@@ -966,7 +966,7 @@ fn drain_some(queue: &mut Queue<Interpreted>, n: usize) {
 
 /// If this fails, `p99` of releases is late, or a link wakes without need: the queue must say when to ask again.
 #[test]
-fn what_waits_for_a_time_before_all_others_waits_a_moment() {
+fn past_send_time_waits_a_moment() {
     // A time as a number without a sign would be centuries ahead: a bucket that is full at first would never let go.
     for hold in ["HOLD UNTIL now() - '1 s'", "HOLD FOR '-1 ms'", "HOLD FOR '0 ms'"] {
         let text = format!(
@@ -983,7 +983,7 @@ fn what_waits_for_a_time_before_all_others_waits_a_moment() {
 }
 
 #[test]
-fn who_stays_without_packets_stops_nobody_of_a_higher_rank() {
+fn empty_partition_blocks_no_other() {
     // A class that is first and empty would have all turns of each dequeue, and the others would wait for ever.
     let text = "CREATE QUEUE it AS PARTITION BY p.flow INDEX 3; ORDER PARTITIONS BY rank; \
                 LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON ACTIVATE SET rank = partition.index; ON EMPTY STAY; END;";
@@ -999,7 +999,7 @@ fn who_stays_without_packets_stops_nobody_of_a_higher_rank() {
 }
 
 #[test]
-fn it_says_when_to_ask_again() {
+fn next_poll_time_is_reported() {
     let mut queue = queue("tbf", " (rate = '1 Mbit/s', burst = '1250 B')");
     queue.enqueue(&packet(0, 0, 1250), 0);
     queue.enqueue(&packet(1, 0, 1250), 0);

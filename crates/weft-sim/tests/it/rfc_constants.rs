@@ -40,7 +40,7 @@ fn drops_of_a_constant_wait(name: &str, sojourn: u64) -> Vec<u64> {
 
 /// If this fails, TARGET is not 5 ms (RFC 8289, section 5.3), or a wait of just as long is taken for a good one.
 #[test]
-fn codel_drops_from_5_ms_on() {
+fn codel_drops_from_5_ms() {
     for name in CODELS {
         assert_eq!(drops_of_a_constant_wait(name, 5 * MS - 1), [], "{name}");
         // Above TARGET since 5 ms, for a whole INTERVAL at 105 ms.
@@ -71,7 +71,7 @@ fn gap(count: u64) -> u64 {
 /// If this fails, INTERVAL is not 100 ms (RFC 8289, section 5.3), or drops do not follow each other an INTERVAL over
 /// the root of their number apart (5.5 and 5.6).
 #[test]
-fn codel_drops_an_interval_later_and_by_the_root_of_the_count() {
+fn codel_drop_spacing_matches_rfc() {
     for name in CODELS {
         let mut queue = queue(name, "");
         let mut due = until_the_first_drop(&mut queue, 0);
@@ -89,7 +89,7 @@ fn codel_drops_an_interval_later_and_by_the_root_of_the_count() {
 /// If this fails, drops begin anew from one although the queue was good for less than 16 INTERVALs, or go on although
 /// it was for longer (RFC 8289, section 5.5).
 #[test]
-fn codel_goes_on_where_it_was_within_16_intervals() {
+fn codel_resumes_within_16_intervals() {
     for name in CODELS {
         for (pause_less, count) in [(1, 4), (0, 1)] {
             let mut queue = queue(name, "");
@@ -112,7 +112,7 @@ fn codel_goes_on_where_it_was_within_16_intervals() {
 /// If this fails, CoDel drops although no more than a packet of the largest size is left, or spares more than that
 /// (RFC 8289, section 5.6). The frame of Ethernet is 1514 bytes.
 #[test]
-fn codel_always_leaves_a_packet_of_the_largest_size() {
+fn codel_keeps_the_last_mtu() {
     for name in CODELS {
         let drops = |len: u32| {
             let mut queue = queue(name, "");
@@ -134,7 +134,7 @@ fn codel_always_leaves_a_packet_of_the_largest_size() {
 /// If this fails, FQ-CoDel holds more or less than 10240 packets, or does not drop 64 of the head of the flow with the
 /// most bytes when there is one more (RFC 8290, sections 4.1 and 5.2.3).
 #[test]
-fn fq_codel_holds_10240_packets_and_drops_64_at_once() {
+fn fq_codel_limits_match_rfc() {
     let mut queue = queue("fq_codel", "");
     (0..10_000).for_each(|handle| queue.enqueue(&packet(handle, 1, 100), 0));
     (10_000..10_240).for_each(|handle| queue.enqueue(&packet(handle, 2, 1000), 0));
@@ -147,7 +147,7 @@ fn fq_codel_holds_10240_packets_and_drops_64_at_once() {
 /// If this fails, a flow that is the greatest loses more than half of what it has (RFC 8290, section 4.1). Of packets
 /// of one size half of the bytes, as Linux has it, are half of the packets.
 #[test]
-fn fq_codel_drops_half_of_the_greatest_flow() {
+fn fq_codel_halves_the_largest_flow() {
     for (n, half) in [(10, 5), (11, 6)] {
         let mut queue = queue("fq_codel", " (packets = 100)");
         (0..n).for_each(|handle| queue.enqueue(&packet(handle, 1, 1000), 0));
@@ -169,7 +169,7 @@ fn fq_codel_has_1024_queues() {
 /// If this fails, a turn is not 1514 bytes (RFC 8290, section 5.2.4), or one goes on that has used up all of it: credit
 /// of 0 is none, as in section 4.2 "at least a quantum of bytes".
 #[test]
-fn fq_codel_gives_turns_of_1514_bytes() {
+fn fq_codel_quantum_is_1514_bytes() {
     for (len, turn) in [(757, 2), (756, 3), (1514, 1), (1513, 2)] {
         let mut queue = queue("fq_codel", "");
         (0..20).for_each(|nth| queue.enqueue(&packet(nth % 2, 1 + (nth % 2) as u32, len), 0));
@@ -183,7 +183,7 @@ fn fq_codel_gives_turns_of_1514_bytes() {
 /// If this fails, a new flow waits behind old ones; or one that sends just as much as it has turns for is new again and
 /// again, and starves them (RFC 8290, section 4.2).
 #[test]
-fn fq_codel_serves_new_flows_first_but_once() {
+fn fq_codel_serves_new_flows_once() {
     let mut queue = queue("fq_codel", "");
     let add = |queue: &mut Queue<Interpreted>, flow: u64, len: u32| {
         queue.enqueue(&packet(flow, flow as u32, len), 0);
@@ -349,7 +349,7 @@ fn growing(to: u64, n: usize) -> Vec<u64> {
 /// If this fails, QDELAY_REF or T_UPDATE is not 15 ms, alpha not 1/8, beta not 1 1/4, a row of the table is another
 /// (RFC 8033, section 4.2 and appendix A), or more than 2 % are added at once above 10 % (5.5).
 #[test]
-fn pie_has_the_probability_of_its_table() {
+fn pie_probability_matches_table() {
     // Around the target for long, then far above it: all rows of the table.
     let near: Vec<u64> = [14, 15, 15, 16, 17, 15, 16, 17, 18, 19].map(|ms| ms * MS).to_vec();
     let slow = (0..30).map(|nth| 20 * MS + nth * 500 * US);
@@ -375,7 +375,7 @@ fn pie_has_the_probability_of_its_table() {
 /// If this fails, the probability does not go down by a fiftieth at each update while nothing waits (RFC 8033, section
 /// 4.2).
 #[test]
-fn pie_forgets_a_fiftieth_each_time_that_nothing_waits() {
+fn pie_decays_while_idle() {
     let waits = growing(200 * MS, 40);
     let mut expected = DropProb::default();
     waits.iter().for_each(|wait| expected.update(*wait));
@@ -401,7 +401,7 @@ fn pie_forgets_a_fiftieth_each_time_that_nothing_waits() {
 /// If this fails, MAX_BURST is not 150 ms (RFC 8033, section 4.4): a packet is dropped before a burst was as long, or
 /// none behind it; or the allowance does not come back when the queue was good.
 #[test]
-fn pie_lets_a_burst_of_150_ms_through() {
+fn pie_allows_a_150_ms_burst() {
     for name in PIES {
         for (n, fate) in [(8, Fate::In), (9, Fate::In), (10, Fate::Dropped)] {
             let mut pie = Controlled::new(name, 15 * MS, 0);
@@ -419,7 +419,7 @@ fn pie_lets_a_burst_of_150_ms_through() {
 /// If this fails, PIE drops although the wait was below half of QDELAY_REF and the probability below 0.2, or spares a
 /// packet when either is not so (RFC 8033, section 4.1).
 #[test]
-fn pie_drops_nothing_below_half_of_its_target_and_20_percent() {
+fn pie_spares_a_short_queue() {
     for name in PIES {
         for (wait, least, most, fate) in [
             (7_500 * US - 1, 0.01, 0.2, Fate::In),
@@ -441,7 +441,7 @@ fn pie_drops_nothing_below_half_of_its_target_and_20_percent() {
 
 /// If this fails, PIE drops of a couple of packets (RFC 8033, section 4.1, which has bytes: twice the mean size).
 #[test]
-fn pie_drops_nothing_of_two_packets() {
+fn pie_spares_two_packets() {
     for name in PIES {
         for (n_queued, fate) in [(2, Fate::In), (3, Fate::Dropped)] {
             let mut pie = Controlled::new(name, 15 * MS, 0);
@@ -519,7 +519,7 @@ fn dual_waits() -> [Vec<u64>; 5] {
 /// A.1), classic packets are not dropped by the square of the base probability, or L4S ones not marked by twice of it
 /// (k = 2).
 #[test]
-fn dualpi2_couples_twice_the_probability_with_its_square() {
+fn dualpi2_coupling_matches_rfc() {
     // Tupdate of 16 ms is longer than a wait of 15 that begins with the queue.
     for waits in dual_waits() {
         let base = base_prob(&waits);
@@ -538,7 +538,7 @@ fn dualpi2_couples_twice_the_probability_with_its_square() {
 /// If this fails, L4S packets are dropped before classic ones reach 25 %, or only marked from there on; or classic ones
 /// that are capable of ECN are (p_Cmax and p_Lmax of RFC 9332, appendix A.2).
 #[test]
-fn dualpi2_drops_whatever_it_is_from_25_percent_on() {
+fn dualpi2_drops_in_overload() {
     let mut tried = [false; 2];
     for waits in dual_waits() {
         let base = base_prob(&waits);
@@ -567,7 +567,7 @@ fn dualpi2_drops_whatever_it_is_from_25_percent_on() {
 /// If this fails, L4S traffic that does not listen is not cut as long as there is no classic traffic: the longer of
 /// both waits counts (RFC 9332, appendix A.2, figure 8).
 #[test]
-fn dualpi2_follows_the_longer_wait() {
+fn dualpi2_follows_longer_sojourn() {
     for waits in dual_waits() {
         let base = base_prob(&waits);
         let drops = |draw| dual_fate(1, &waits, 0, draw, 0) == Fate::Dropped;
@@ -578,7 +578,7 @@ fn dualpi2_follows_the_longer_wait() {
 /// If this fails, L4S packets are not marked from 1 ms on (RFC 9332, appendix A.1, has a ramp from 0.8 to 1.2 ms, which
 /// may be a step), or the last one is, though no other waits (Th_len in A.2).
 #[test]
-fn dualpi2_marks_l4s_from_1_ms_on() {
+fn dualpi2_marks_l4s_from_1_ms() {
     for (n, wait, fate) in [(2, MS - 1, 0), (2, MS, 1), (1, 10 * MS, 0)] {
         let mut queue = queue("dualpi2", "");
         Coin::of(&mut queue);
@@ -591,7 +591,7 @@ fn dualpi2_marks_l4s_from_1_ms_on() {
 /// If this fails, codepoints are not told apart as ECT(1) and CE, and the others (RFC 9332, section 2.3), or L4S
 /// traffic gets more than nine packets of ten while classic packets wait, or less (4.2.2 and A.2: a small weight).
 #[test]
-fn dualpi2_serves_l4s_nine_times_of_ten() {
+fn dualpi2_serves_l4s_nine_of_ten() {
     for (l4s, classic) in [(1, 0), (3, 0), (1, 2), (3, 2)] {
         let mut queue = queue("dualpi2", "");
         for _ in 0..1_000 {
@@ -608,7 +608,7 @@ fn dualpi2_serves_l4s_nine_times_of_ten() {
 /// If this fails, a classic packet that is marked does not use up the turn of classic traffic, or an L4S one not one of
 /// the nine: whoever listens to marks would have more of the link than who has to be dropped.
 #[test]
-fn dualpi2_counts_marked_packets_as_turns() {
+fn dualpi2_counts_marked_as_turns() {
     let mut marking = Controlled::new("dualpi2", 16 * MS, 2);
     // Just below a half, so that nothing is dropped that is capable of ECN.
     let waits = &dual_waits()[3];
@@ -640,7 +640,7 @@ fn dualpi2_counts_marked_packets_as_turns() {
 /// If this fails, classic packets wait for ever behind L4S ones that come one at a time (RFC 9332, section 4.2: the
 /// scheduler must not starve either): the queue of these is empty after each.
 #[test]
-fn dualpi2_serves_classic_packets_beside_single_l4s_ones() {
+fn dualpi2_serves_classic_beside_l4s() {
     let mut queue = queue("dualpi2", "");
     (0..20).for_each(|handle| queue.enqueue(&Packet { ecn: 2, ..packet(handle, 1, 1000) }, 0));
     let mut classic = 0;

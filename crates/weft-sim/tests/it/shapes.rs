@@ -37,7 +37,7 @@ fn long_share(queue: fn() -> Box<dyn Discipline>) -> f64 {
 /// A flow through many bottlenecks would get as much from a queue in order of arrival, where it pays for each of them,
 /// as from fair queues, which give it its share of each.
 #[test]
-fn fair_queues_give_a_long_way_its_share() {
+fn fair_queue_serves_long_path() {
     let fifo = long_share(|| Box::new(Fifo::new(50)));
     let fair = long_share(|| Box::new(FqCodel::new(CodelSpec::default(), 1024, 1514, 1000)));
     assert!((0.42..0.55).contains(&fair) && fifo < 0.33, "{fair} {fifo}");
@@ -45,7 +45,7 @@ fn fair_queues_give_a_long_way_its_share() {
 
 /// A fat tree would not carry what its hosts can send.
 #[test]
-fn a_fat_tree_carries_a_permutation_at_full_rate() {
+fn fat_tree_runs_at_full_rate() {
     let mut net = Net::new(1);
     let link = LinkSpec::fixed(100_000_000, 10_000);
     let tree = FatTree::new(&mut net, 4, || (link.clone(), Box::new(Fifo::new(100))));
@@ -85,7 +85,7 @@ fn small_tail_ms(queue: Box<dyn Discipline>) -> f64 {
 
 /// What is nearly done would wait for what is not: the claim of pFabric, and of SRPT.
 #[test]
-fn short_messages_pass_long_ones_where_the_shortest_goes_first() {
+fn srpt_favours_short_messages() {
     let fifo = small_tail_ms(Box::new(Fifo::new(1000)));
     let pfabric = small_tail_ms(Box::new(Pfabric::new(1_500_000)));
     let srpt = small_tail_ms(Box::new(Pifo::new(|item| u64::from(item.remaining), 1000)));
@@ -95,7 +95,7 @@ fn short_messages_pass_long_ones_where_the_shortest_goes_first() {
 
 /// A program that holds packets back would not be asked again when their time has come, or too often.
 #[test]
-fn a_program_shapes_a_link_that_is_faster() {
+fn program_shapes_faster_link() {
     let program = library_queue("tbf", " (rate = '5 Mbit/s', burst = '15000 B')");
     let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);
     let mut net = Net::new(1);
@@ -108,7 +108,7 @@ fn a_program_shapes_a_link_that_is_faster() {
 
 /// A program that is asked again at once, however often, would have the simulator's clock go by nanoseconds.
 #[test]
-fn a_program_that_holds_for_no_time_does_not_stop_the_clock() {
+fn zero_hold_does_not_stop_clock() {
     for hold in ["HOLD FOR '0 ms'", "IF p.sojourn < '20 ms' THEN HOLD FOR '1 ns'; END IF; SEND"] {
         let text =
             format!("CREATE QUEUE it AS LIMIT 100 PACKETS ON OVERFLOW DROP TAIL; ON DEQUEUE {hold}; END;");
@@ -124,7 +124,7 @@ fn a_program_that_holds_for_no_time_does_not_stop_the_clock() {
 
 /// If this fails, a program takes a simulated link for another than it is: `link.rate` is not that of the link.
 #[test]
-fn a_program_knows_the_rate_of_its_link() {
+fn program_reads_link_rate() {
     let every_ms = Arc::new(Trace::parse("1\n2\n3\n4\n5\n").expect("it is a trace"));
     for (spec, rate) in
         [(LinkSpec::fixed(5_000_000, MS), 5_000_000), (LinkSpec::trace(every_ms, MS), 12_000_000)]
@@ -171,7 +171,7 @@ impl Discipline for Stubborn {
 
 /// A queue that says nonsense would stop the clock of the simulator.
 #[test]
-fn a_queue_that_never_lets_go_stops_nothing() {
+fn stuck_queue_stops_nothing() {
     let mut net = Net::new(1);
     let queue = Box::new(Stubborn(Fifo::new(100)));
     let ends = Dumbbell::new(&mut net, LinkSpec::fixed(10_000_000, MS), queue, MS);

@@ -98,7 +98,7 @@ fn try_program(name: &str, program: &Arc<QueueProgram>, seed: u64, n: u64) {
 
 /// If this fails, what is explained of a link of a running node is not what happened there.
 #[test]
-fn a_queue_goes_on_from_what_another_remembered() {
+fn queue_resumes_from_snapshot() {
     for (name, program) in all() {
         try_program(&name, &program, 3, 4_000);
     }
@@ -120,7 +120,7 @@ fn timers_run_on_all_levels() {
 
 /// If this fails, a file that somebody damaged ends the command that reads it, or keeps it busy for ever.
 #[test]
-fn rows_that_do_not_fit_are_refused() {
+fn mismatched_snapshot_is_refused() {
     let mut n_refused = 0;
     for (seed, (_, program)) in (0..).zip(all()) {
         let mut rng = Rng::from_seed(seed);

@@ -37,7 +37,7 @@ struct Seen {
 
 /// If this fails, who asks which flow waits, or is dropped, gets the answer of another.
 #[test]
-fn partitions_tell_what_became_of_their_packets() {
+fn partition_counters_add_up() {
     let program = programs(BOTH_LEVELS).into_iter().find(|program| program.name == "it");
     let program = Arc::new(program.expect("it is there"));
     let mut queue = Queue::new(Arc::clone(&program), Interpreted::new(program), 0, 1);

@@ -27,7 +27,7 @@ fn mean_window(algorithm: Algorithm, rtt_ns: u64, period: u64) -> f64 {
 
 /// A run could not be repeated, or packets would appear from nowhere.
 #[test]
-fn a_seed_decides_a_run_and_nothing_is_lost_from_the_books() {
+fn run_follows_seed_and_adds_up() {
     let run = |seed| {
         let mut net = Net::new(seed);
         let link = LinkSpec { loss: 0.01, reorder: 0.02, ..LinkSpec::fixed(10_000_000, 20 * MS) };
@@ -47,7 +47,7 @@ fn a_seed_decides_a_run_and_nothing_is_lost_from_the_books() {
 
 /// A link would not be used, or would carry more than it can.
 #[test]
-fn one_flow_fills_a_link_whose_queue_holds_a_round_trip() {
+fn bdp_queue_fills_the_link() {
     let kinds = [
         (Algorithm::NewReno, true),
         (Algorithm::NewReno, false),
@@ -69,7 +69,7 @@ fn one_flow_fills_a_link_whose_queue_holds_a_round_trip() {
 
 /// RFC 9438, section 5.2, table of "AIMD" (RFC 3649): a window of 1.2 over the root of the loss rate.
 #[test]
-fn the_response_function_of_newreno_is_that_of_rfc_3649() {
+fn newreno_matches_rfc_3649() {
     for (period, window) in [(100, 12.0), (1000, 38.0), (10_000, 120.0)] {
         let got = mean_window(Algorithm::NewReno, 100 * MS, period);
         assert!((0.9..=1.1).contains(&(got / window)), "one in {period}: {got} segments, not {window}");
@@ -78,7 +78,7 @@ fn the_response_function_of_newreno_is_that_of_rfc_3649() {
 
 /// RFC 9438, section 5.2: the average window of CUBIC at a round trip of 0.1 s and of 0.01 s, where it does as Reno.
 #[test]
-fn the_response_function_of_cubic_is_that_of_rfc_9438() {
+fn cubic_matches_rfc_9438() {
     for (rtt_ns, period, window) in
         [(100 * MS, 1000, 38.0), (100 * MS, 10_000, 187.0), (10 * MS, 1000, 38.0), (10 * MS, 10_000, 120.0)]
     {
@@ -89,7 +89,7 @@ fn the_response_function_of_cubic_is_that_of_rfc_9438() {
 
 /// RFC 5681 halves the window at a loss, RFC 9438 leaves seven tenths.
 #[test]
-fn a_loss_cuts_the_window_by_what_the_rfc_says() {
+fn loss_cuts_window_per_rfc() {
     for (algorithm, left) in [(Algorithm::NewReno, 0.5), (Algorithm::Cubic, 0.7)] {
         let mut net = Net::new(1);
         let ends = lossy(&mut net, 100 * MS, 4000);
@@ -114,7 +114,7 @@ fn a_loss_cuts_the_window_by_what_the_rfc_says() {
 
 /// Two flows that share a link would not come to the same share: Chiu and Jain's argument for additive increase.
 #[test]
-fn a_late_flow_gets_its_share() {
+fn late_flow_gets_its_share() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::BbrLike] {
         let mut net = Net::new(1);
         let ends = ten_mbit(&mut net, 34);
@@ -129,7 +129,7 @@ fn a_late_flow_gets_its_share() {
 /// With losses that do not depend on the flow, a Reno flow gets by one over its round trip, a CUBIC flow, where it is
 /// not like Reno, by one over the fourth root of it: RFC 9438, section 5.1, equation 6.
 #[test]
-fn shares_depend_on_the_round_trip_as_published() {
+fn rtt_bias_matches_publication() {
     let rate = |algorithm, rtt_ms, period| mean_window(algorithm, rtt_ms * MS, period) / rtt_ms as f64;
     let reno = rate(Algorithm::NewReno, 50, 4000) / rate(Algorithm::NewReno, 100, 4000);
     assert!((1.85..=2.15).contains(&reno), "{reno}");
@@ -140,7 +140,7 @@ fn shares_depend_on_the_round_trip_as_published() {
 /// Without SACK one loss is repaired a round trip (RFC 6582), with it all at once (RFC 6675): what the simulator shows
 /// of a burst of losses would otherwise be the same for both.
 #[test]
-fn selective_acknowledgements_repair_many_losses_at_once() {
+fn sack_repairs_losses_together() {
     let took = |sack| {
         let mut net = Net::new(1);
         let ends = ten_mbit(&mut net, 20);
@@ -155,7 +155,7 @@ fn selective_acknowledgements_repair_many_losses_at_once() {
 
 /// A sender must come back after silence, and not before: RFC 6298.
 #[test]
-fn a_link_that_is_out_for_a_while_is_used_again() {
+fn link_outage_is_survived() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic, Algorithm::BbrLike] {
         for (sack, detects_spurious) in [(true, true), (true, false), (false, true), (false, false)] {
             // 500 packets a second, but for three seconds of ten.
@@ -178,7 +178,7 @@ fn a_link_that_is_out_for_a_while_is_used_again() {
 
 /// A model of the path is there to keep queues short and to take no loss for congestion: the claims of BBR.
 #[test]
-fn the_one_like_bbr_keeps_the_queue_short_and_ignores_chance() {
+fn bbr_keeps_queue_short() {
     let mut net = Net::new(1);
     let ends = ten_mbit(&mut net, 1000);
     let flow = net.add_flow(endless(&ends, sender(Algorithm::BbrLike)));
@@ -198,7 +198,7 @@ fn the_one_like_bbr_keeps_the_queue_short_and_ignores_chance() {
 
 /// Completion times of short messages are round trips, and would be wrong by one or more.
 #[test]
-fn short_messages_take_the_round_trips_of_slow_start() {
+fn short_message_takes_slow_start() {
     let mut net = Net::new(1);
     let ends =
         Dumbbell::new(&mut net, LinkSpec::fixed(1_000_000_000, 50 * MS), Box::new(Fifo::new(1000)), 50 * MS);
@@ -213,7 +213,7 @@ fn short_messages_take_the_round_trips_of_slow_start() {
 
 /// Calls on one connection would wait for each other more than they do, or less.
 #[test]
-fn calls_arrive_as_a_poisson_process() {
+fn calls_arrive_by_poisson() {
     let mut net = Net::new(1);
     let ends =
         Dumbbell::new(&mut net, LinkSpec::fixed(1_000_000_000, 5 * MS), Box::new(Fifo::new(1000)), 5 * MS);
@@ -228,7 +228,7 @@ fn calls_arrive_as_a_poisson_process() {
 /// A sender whose packets are dropped one after the other, as PIE does where slow start went too far, would come back
 /// to the same window after each time-out, and send twice what the link carries for ever.
 #[test]
-fn senders_slow_down_where_much_is_dropped() {
+fn heavy_loss_slows_senders() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let program = library_queue("pie", "");
         let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);

@@ -94,7 +94,7 @@ fn check_program(name: &str, program: &Arc<QueueProgram>, twin: fn() -> Box<dyn 
 
 /// A queue of the library would not be the algorithm whose name it has.
 #[test]
-fn codel_is_that_of_rfc_8289() {
+fn codel_matches_rfc_8289_twin() {
     check("codel", "", || Box::new(Codel::new(CodelSpec::default(), 1000)));
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn newton(name: &str) -> Arc<QueueProgram> {
 
 /// A program could not have the arithmetic of ns-3: its twin sends and drops what ns-3 does (see `ns3.rs`).
 #[test]
-fn with_newtons_roots_it_is_that_of_ns_3() {
+fn newton_codel_matches_ns_3_twin() {
     const SPEC: CodelSpec = CodelSpec {
         target_ns: 5_000_000,
         interval_ns: 100_000_000,
@@ -167,38 +167,38 @@ fn with_newtons_roots_it_is_that_of_ns_3() {
 
 /// The same.
 #[test]
-fn fq_codel_is_that_of_rfc_8290() {
+fn fq_codel_matches_rfc_8290_twin() {
     check("fq_codel", "", || Box::new(FqCodel::new(CodelSpec::default(), 1024, 1514, 10_240)));
 }
 
 /// The same.
 #[test]
-fn drr_is_that_of_its_paper() {
+fn drr_matches_paper_twin() {
     check("drr", " (packets = 60)", || Box::new(Drr::new(1024, 1514, 60)));
 }
 
 /// The same.
 #[test]
-fn pfabric_is_that_of_its_design() {
+fn pfabric_matches_design_twin() {
     check("pfabric", " (buffer = '36 KB')", || Box::new(Pfabric::new(36 << 10)));
 }
 
 /// The same.
 #[test]
-fn srpt_is_a_pifo_by_what_is_left() {
+fn srpt_matches_pifo_twin() {
     check("srpt", " (packets = 60)", || Box::new(Pifo::new(|item| u64::from(item.remaining), 60)));
 }
 
 /// The same.
 #[test]
-fn fifo_is_in_order_and_full_at_its_limit() {
+fn fifo_matches_twin() {
     check("fifo", " (packets = 60)", || Box::new(Fifo::new(60)));
 }
 
 /// The policy by objectives would be beaten by a configuration that knows nothing of them: deep buffers where
 /// throughput is wanted, CoDel where power is.
 #[test]
-fn who_knows_objectives_is_beaten_by_nobody() {
+fn objective_queue_matches_best() {
     for (name, best) in [("3a", Configuration::BufferbloatFq), ("2b", Configuration::CodelFq)] {
         let comparison =
             COMPARISONS.iter().find(|comparison| comparison.name == name).expect("it is one of six");

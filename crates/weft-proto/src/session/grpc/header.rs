@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_in_all_units() {
+    fn timeout_parses_in_all_units() {
         // If this fails, a call's deadline is another than the client's.
         let cases = [
             ("1H", 3_600_000_000_000),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_written_in_the_finest_unit_rounded_up() {
+    fn timeout_rounds_up_in_finest_unit() {
         // If this fails, a deadline shrinks at each hop, or the header is refused by the server.
         let shown = |nanos| {
             let mut out = Vec::new();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_the_header() {
+    fn grpc_message_round_trips() {
         // If this fails, an ABORT's text arrives garbled, or splits the header.
         let text = "100 % of \u{e4}pfel\r\n\x7f~";
         let mut out = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types_tell_grpc_and_its_codec() {
+    fn content_type_names_grpc_codec() {
         // If this fails, plain HTTP is read as gRPC, or a payload as protobuf that is none.
         let protobuf = ["application/grpc", "application/grpc+proto", "Application/GRPC;charset=utf-8"];
         for text in protobuf {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_is_not_grpc_has_the_status_that_grpc_clients_expect() {
+    fn http_status_maps_to_grpc_status() {
         // If this fails, clients do not repeat calls that a proxy could not place, or repeat some that are refused.
         let cases = [
             (400, Status::Internal),

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offer_is_narrowed_to_what_can_be_read() {
+    fn offer_keeps_readable_encodings() {
         // If this fails, a server answers in an encoding that a chain cannot read.
         let narrowed =
             |offer: &str| narrow_encodings(offer.as_bytes()).map(|v| String::from_utf8(v).unwrap());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_encoding_is_undone() {
+    fn each_encoding_is_decoded() {
         // If this fails, elements do not see compressed messages.
         for data in [&b""[..], b"hello", &[0x5a; 100_000]] {
             let n = data.len();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_stop_at_the_limit() {
+    fn bomb_stops_at_the_limit() {
         // If this fails, a few kilobytes make us allocate gigabytes.
         let zeros = vec![0; 64 << 20];
         for (encoding, bomb) in [("gzip", gzip(&zeros)), ("deflate", deflate(&zeros))] {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_whole_stream_is_refused() {
+    fn partial_stream_is_refused() {
         // If this fails, a sender can show us one message and the server another.
         for (encoding, whole) in [("gzip", gzip(b"hello")), ("deflate", deflate(b"hello"))] {
             for n in 0..whole.len() {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_do_not_depend_on_how_the_stream_is_cut() {
+    fn chunking_does_not_change_messages() {
         // If this fails, a message is lost or garbled when DATA frames do not match messages.
         let messages = [b"".to_vec(), b"a".to_vec(), vec![7; 300], b"".to_vec(), b"xyz".to_vec()];
         let stream: Vec<u8> = messages.iter().flat_map(|m| frame(m)).collect();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_message_is_borrowed_and_an_idle_deframer_holds_no_heap() {
+    fn whole_message_is_borrowed() {
         // If this fails, each message costs a copy, or each idle stream costs memory.
         let stream = frame(b"hello");
         let (mut deframer, mut input) = (Deframer::default(), &stream[..]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_allocates_nothing() {
+    fn announced_length_allocates_nothing() {
         // If this fails, five bytes a stream are enough to exhaust our memory.
         let mut deframer = Deframer::default();
         let header = header(false, MESSAGE_MAX);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_lengths_are_checked() {
+    fn flag_and_length_are_checked() {
         // If this fails, a peer can hide a payload behind a flag, or make us gather without limit.
         let mut deframer = Deframer::new(10);
         let too_long = header(true, 11);

@@ -149,21 +149,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_header_survives_the_wire(len in 0u32..1 << 24, kind: u8, flags: u8, stream in 0u32..1 << 31) {
+        fn frame_header_round_trips(len in 0u32..1 << 24, kind: u8, flags: u8, stream in 0u32..1 << 31) {
             let head = FrameHead { len, kind, flags, stream };
             prop_assert_eq!(FrameHead::parse(&head.to_bytes()), Some(head));
         }
     }
 
     #[test]
-    fn the_reserved_bit_is_ignored_and_eight_bytes_are_not_a_header() {
+    fn reserved_bit_is_ignored() {
         let bytes = [0, 0, 1, 0, 0, 0x80, 0, 0, 5];
         assert_eq!(FrameHead::parse(&bytes).map(|h| h.stream), Some(5));
         assert_eq!(FrameHead::parse(&bytes[..8]), None);
     }
 
     #[test]
-    fn unknown_error_codes_are_internal_errors() {
+    fn unknown_error_code_is_internal() {
         assert_eq!(ErrorCode::from_u32(0x0b), ErrorCode::EnhanceYourCalm);
         assert_eq!(ErrorCode::from_u32(0x7777), ErrorCode::InternalError);
     }

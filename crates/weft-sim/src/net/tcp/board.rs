@@ -280,7 +280,7 @@ mod tests {
 
     /// A sender would send again what has arrived, or would count wrongly what is under way and stall.
     #[test]
-    fn it_knows_what_a_plain_list_knows() {
+    fn scoreboard_matches_plain_list() {
         let mut rng = Rng::from_seed(5);
         for _ in 0..30 {
             let mut board = Board::new();

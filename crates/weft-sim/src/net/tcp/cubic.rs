@@ -121,7 +121,7 @@ mod tests {
     /// RFC 9438, section 4.2: after a loss the window comes back to where it was after K seconds, slowly there, and
     /// goes beyond faster and faster.
     #[test]
-    fn the_window_follows_the_curve() {
+    fn window_follows_cubic_curve() {
         let mut cubic = Cubic::new(1000.0);
         cubic.loss();
         assert_eq!((cubic.window, cubic.window_max), (700.0, 1000.0));
@@ -145,7 +145,7 @@ mod tests {
 
     /// Section 4.7: a flow that loses before its plateau aims lower the next time.
     #[test]
-    fn two_losses_in_a_row_leave_room() {
+    fn fast_convergence_leaves_room() {
         let mut cubic = Cubic::new(1000.0);
         cubic.loss();
         cubic.loss();

@@ -100,7 +100,7 @@ mod tests {
 
     /// A sender would be told of segments that have not arrived, or not be told of those that have.
     #[test]
-    fn blocks_are_what_has_arrived() {
+    fn sack_blocks_match_arrivals() {
         let mut rng = Rng::from_seed(9);
         for _ in 0..50 {
             let mut receiver = Receiver::default();
@@ -132,7 +132,7 @@ mod tests {
     /// RFC 2018, section 4: the blocks after the first repeat what was told before, so that a lost acknowledgement
     /// loses nothing.
     #[test]
-    fn blocks_are_told_three_times() {
+    fn sack_block_is_sent_three_times() {
         let mut receiver = Receiver::default();
         [2, 4, 6, 8].into_iter().for_each(|seq| receiver.arrive(seq));
         assert_eq!(receiver.blocks(), [(8, 9), (6, 7), (4, 5)]);

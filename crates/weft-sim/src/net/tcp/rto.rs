@@ -56,7 +56,7 @@ mod tests {
 
     /// Senders would give up on a path too early, or wait for ever.
     #[test]
-    fn it_is_what_the_rfc_says() {
+    fn rto_follows_rfc_6298() {
         let mut rto = Rto::new(200_000_000);
         assert_eq!(rto.timeout_ns(), 1_000_000_000);
         rto.sample(400_000_000);

@@ -290,7 +290,7 @@ mod tests {
     /// RFC 8289, section 5.3: drops come an interval after the wait was too long, then an interval over the root of
     /// their count apart.
     #[test]
-    fn drops_are_spaced_by_the_root_of_their_count() {
+    fn drops_follow_inverse_square_root() {
         let times = drops_at(CodelSpec::default(), 1000, 1200, 2000);
         assert!(times[0] > 125.0 && times[0] < 135.0, "{}", times[0]);
         let mut due = times[0];
@@ -303,7 +303,7 @@ mod tests {
     /// A program whose arithmetic is that of ns-3 would be compared with a twin whose is not: 12 Mbit/s into 10 Mbit/s
     /// drop more with Newton's roots than with exact ones, and from the third drop on at other times.
     #[test]
-    fn the_arithmetic_decides_which_items_are_dropped() {
+    fn arithmetic_decides_the_drops() {
         let exact = drops_at(CodelSpec::default(), 1000, 1200, 3000);
         let newton = drops_at(CodelSpec { rules: CodelRules::Ns3, ..CodelSpec::default() }, 1000, 1200, 3000);
         assert!(newton.len() > exact.len(), "{} {}", newton.len(), exact.len());
@@ -314,7 +314,7 @@ mod tests {
 
     /// What never waits for too long is never dropped, however fast it comes; and what can be marked is marked.
     #[test]
-    fn good_queues_and_marks_lose_nothing() {
+    fn good_queue_loses_nothing() {
         for rules in [CodelRules::Rfc8289, CodelRules::Ns3, CodelRules::Sfq2012] {
             let spec = CodelSpec { rules, ..CodelSpec::default() };
             assert!(drops_at(spec, 1200, 1200, 3000).is_empty());
@@ -325,7 +325,7 @@ mod tests {
 
     /// RFC 8289, section 4.4 and 4.5: the constants that are not to be tuned.
     #[test]
-    fn constants_are_those_of_the_rfc() {
+    fn constants_match_rfc_8289() {
         let spec = CodelSpec::default();
         assert_eq!((spec.target_ns, spec.interval_ns), (5 * MS, 100 * MS));
     }

@@ -110,7 +110,7 @@ mod tests {
 
     /// A flow of large packets would get more than one of small ones, or one that was idle more than one that was not.
     #[test]
-    fn shares_differ_by_no_more_than_a_quantum_and_a_packet() {
+    fn shares_differ_within_a_quantum() {
         let mut drr = Drr::new(16, 1514, 10_000);
         let lens = [64, 700, 1514];
         let mut sent = [0u64; 3];
@@ -128,7 +128,7 @@ mod tests {
 
     /// Who fills the queue would push out those who do not.
     #[test]
-    fn the_longest_queue_pays() {
+    fn longest_queue_is_dropped() {
         let mut drr = Drr::new(16, 1514, 4);
         for (id, flow) in [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2)] {
             drr.enqueue(Item { id, flow, len: 100, ..Item::default() }, 0);

@@ -140,7 +140,7 @@ mod tests {
 
     /// A flow that sends little would wait behind one that sends much: RFC 8290, section 1.2.
     #[test]
-    fn sparse_flows_go_first_and_others_share_by_bytes() {
+    fn sparse_flow_goes_first() {
         let mut queue = FqCodel::new(CodelSpec::default(), 1024, 1514, 10_240);
         (0..3).for_each(|id| queue.enqueue(item(id, 1, 1500), 0));
         (3..9).for_each(|id| queue.enqueue(item(id, 2, 750), 0));
@@ -154,7 +154,7 @@ mod tests {
 
     /// A full queue would drop what just came, and not what the flow with the most bytes had queued: section 4.1.
     #[test]
-    fn the_fullest_queue_loses_half_from_its_head() {
+    fn fullest_queue_drops_half() {
         let mut queue = FqCodel::new(CodelSpec::default(), 1024, 1514, 10);
         (0..9).for_each(|id| queue.enqueue(item(id, 1, 1000), 0));
         queue.enqueue(item(9, 2, 1000), 0);

@@ -120,7 +120,7 @@ mod tests {
 
     /// Another flow than the most urgent would be sent from, or another than the least urgent would lose.
     #[test]
-    fn flow_packet_and_victim_are_those_of_a_walk_through_all() {
+    fn pfabric_matches_full_walk() {
         let mut rng = Rng::from_seed(2);
         let mut queue = Pfabric::new(36_000);
         let mut waiting: Vec<Item> = Vec::new();

@@ -97,7 +97,7 @@ mod tests {
 
     /// Something would go before what has a lower rank, or before what came earlier with the same.
     #[test]
-    fn the_least_rank_goes_first_and_equals_as_they_came() {
+    fn equal_ranks_leave_in_order() {
         let mut rng = Rng::from_seed(4);
         let mut queue = Pifo::new(|item| u64::from(item.remaining), 900);
         let mut waiting: Vec<(u32, u64)> = Vec::new();

@@ -116,7 +116,7 @@ mod tests {
 
     /// A flow that sends more would get more.
     #[test]
-    fn queues_take_turns_by_packets() {
+    fn queues_alternate_by_packets() {
         let mut sfq = SfqCodel::new(1024, 1_000_000_000_000, 1000);
         (0..6).for_each(|id| sfq.enqueue(item(1, id), 0));
         (6..8).for_each(|id| sfq.enqueue(item(2, id), 0));
@@ -127,7 +127,7 @@ mod tests {
 
     /// A flow that had nothing goes first, once; and one that ran empty gains nothing by it.
     #[test]
-    fn what_is_new_goes_first_once() {
+    fn new_queue_goes_first_once() {
         let mut sfq = SfqCodel::new(1024, 1_000_000_000_000, 1000);
         (0..4).for_each(|id| sfq.enqueue(item(1, id), 0));
         (4..8).for_each(|id| sfq.enqueue(item(2, id), 0));
@@ -142,7 +142,7 @@ mod tests {
 
     /// With one queue all wait in order of arrival, and with the target of Bufferbloat nothing is dropped.
     #[test]
-    fn the_two_numbers_make_the_configurations() {
+    fn two_numbers_make_configurations() {
         let dropped = |queues, target_ns| {
             let mut sfq = SfqCodel::new(queues, target_ns, 1_000_000);
             let mut n = 0;

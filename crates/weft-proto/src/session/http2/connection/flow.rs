@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_were_reset_do_not_pile_up_behind_a_shut_window() {
+    fn reset_streams_leave_shut_window() {
         // If this fails, a peer that leaves the connection no window fills our memory with streams that it resets.
         let mut world = World::new(Config::server());
         let mut response = HeadersBuilder::new();
@@ -400,7 +400,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn nothing_leaks_from_the_windows(
+        fn windows_never_leak_credit(
             held_max in WINDOW_INITIAL..400_000,
             steps in proptest::collection::vec((0u8..12, any::<usize>(), 0u32..16_000, 0usize..20_000), 1..300),
         ) {

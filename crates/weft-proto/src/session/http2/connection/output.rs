@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_buffer_is_used_again_while_its_reader_is_behind() {
+    fn slow_reader_reuses_the_buffer() {
         let mut out = Output::default();
         for i in 0..10_000u32 {
             out.write_frame(kind::PING, 0, 0, &u64::from(i).to_be_bytes());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_header_block_becomes_several_frames() {
+    fn large_header_block_is_split() {
         let mut out = Output::default();
         out.write_headers(3, true, 4, |bytes| bytes.extend_from_slice(b"0123456789"));
         let expected: [&[u8]; 6] = [

@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_agrees_with_a_set(steps in proptest::collection::vec((any::<bool>(), 0u32..64, 0u32..4), 1..400)) {
+        fn stream_table_matches_set(steps in proptest::collection::vec((any::<bool>(), 0u32..64, 0u32..4), 1..400)) {
             let (mut streams, mut model) = (Streams::default(), BTreeSet::new());
             for (insert, low, high) in steps {
                 // Identifiers that share their low bits collide in the table.
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_small() {
+    fn stream_size_is_bounded() {
         assert!(size_of::<Option<Stream>>() <= 100, "{}", size_of::<Option<Stream>>());
     }
 }

@@ -348,7 +348,7 @@ mod tests {
     use crate::session::http2::HeadersBuilder;
 
     #[test]
-    fn a_repeated_block_gives_the_same_list_until_the_table_changes() {
+    fn repeated_block_gives_cached_list() {
         let mut decoder = BlockDecoder::new(4096, 1 << 16);
         let decode = |decoder: &mut BlockDecoder, block: &[u8]| decoder.decode(block).unwrap().unwrap();
         // An insertion, which is never cached, then a reference to it.
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_still_held_is_not_used_again() {
+    fn held_list_is_not_reused() {
         let mut decoder = BlockDecoder::new(4096, 1 << 16);
         let held: Vec<_> = (0..300u32)
             .map(|i| {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_block_is_what_the_encoder_would_write() {
+    fn cached_block_equals_fresh_block() {
         let mut builder = HeadersBuilder::new();
         builder.push(b":method", b"POST").unwrap().push(b"user", b"alice").unwrap();
         let headers = builder.build();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_different_lists_that_repeat_are_all_cached() {
+    fn hundred_repeated_lists_are_cached() {
         let lists: Vec<_> = (0..100)
             .map(|i| {
                 let mut builder = HeadersBuilder::new();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caches_stay_within_their_memory() {
+    fn caches_stay_within_memory() {
         let mut decoder = BlockDecoder::new(4096, 1 << 16);
         for i in 0..20_000u32 {
             let mut block = vec![0x00, 4];

@@ -288,7 +288,7 @@ mod tests {
     ];
 
     #[test]
-    fn appendix_c_3_and_c_4_requests_plain_and_huffman() {
+    fn appendix_c_3_and_c_4_requests() {
         let plain = [
             "8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
             "8286 84be 5808 6e6f 2d63 6163 6865",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn appendix_c_5_and_c_6_responses_with_eviction() {
+    fn appendix_c_5_and_c_6_responses() {
         let date = "date: Mon, 21 Oct 2013 20:13:21 GMT; location: https://www.example.com";
         let cookie = "set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1";
         let lists = [
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hpack_is_refused() {
+    fn invalid_hpack_is_refused() {
         refuse(&[0x80], HpackError::Index);
         refuse(&[0xbe], HpackError::Index);
         refuse(&[0xff], HpackError::Truncated);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_table_must_be_acknowledged_by_the_next_block() {
+    fn shrunk_table_must_be_acknowledged() {
         let mut decoder = Decoder::new(4096, 1 << 16);
         let mut out = Headers::new();
         decoder.set_table_limit(100);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_cut_at_the_limit_and_the_table_stays_in_step() {
+    fn bomb_is_cut_and_table_in_step() {
         // A block of one-byte references to a 4000-byte entry would otherwise stand for 64 MB.
         let mut decoder = Decoder::new(4096, 8192);
         let mut block = vec![0x40, 0x01, b'a', 0x7f, 0xa1, 0x1e];

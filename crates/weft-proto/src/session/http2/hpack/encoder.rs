@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_those_of_appendix_c_1() {
+    fn integers_match_appendix_c_1() {
         let encoded = |value, prefix| {
             let mut out = Vec::new();
             integer(value, prefix, 0, &mut out);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_enters_the_table_at_its_second_sighting() {
+    fn second_sighting_enters_table() {
         let mut encoder = Encoder::new();
         let headers = list(&[(":method", "POST"), ("user", "alice")]);
         let first = block(&mut encoder, &headers);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn sensitive_values_are_never_indexed() {
+    fn sensitive_value_is_never_indexed() {
         let mut encoder = Encoder::new();
         let mut builder = HeadersBuilder::new();
         builder.push_sensitive(b"authorization", b"secret").unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn many_distinct_values_do_not_thrash_a_full_table() {
+    fn distinct_values_do_not_thrash() {
         let mut encoder = Encoder::new();
         for round in 0..50 {
             for i in 0..100 {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn table_size_changes_are_announced_smallest_first() {
+    fn smallest_table_size_comes_first() {
         let mut encoder = Encoder::new();
         encoder.set_peer_table_bytes(0);
         encoder.set_peer_table_bytes(100);
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_undoes_encoding_across_table_sizes(
+        fn hpack_round_trips_at_any_size(
             lists in proptest::collection::vec((fields(), proptest::option::weighted(0.2, 0u32..6000)), 1..40)
         ) {
             let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096, 1 << 20));

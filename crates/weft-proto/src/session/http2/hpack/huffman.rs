@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_computed_codes_are_those_of_appendix_b() {
+    fn codes_match_appendix_b() {
         // Symbols from each end and from the middle of the code; a wrong length anywhere would shift them.
         let expected = [
             (0, 0x1ff8),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_of_appendix_c_have_the_printed_code() {
+    fn strings_match_appendix_c() {
         let mut out = Vec::new();
         encode(b"www.example.com", &mut out);
         assert_eq!(out, [0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff]);
@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_undoes_encoding(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn huffman_round_trips(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut code = Vec::new();
             encode(&text, &mut code);
             prop_assert_eq!(code.len(), encoded_bytes(&text));
@@ -250,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_the_only_code_of_its_text(code in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn each_text_has_one_code(code in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(text) = decoded(&code) {
                 let mut again = Vec::new();
                 encode(&text, &mut again);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn every_static_name_is_found_at_its_first_place() {
+    fn static_name_has_first_index() {
         for i in 1..=N_STATIC {
             let found = static_name_index(STATIC[i - 1].0.as_bytes());
             assert_eq!(found, Some(FIRST_WITH_NAME[i]), "{}", STATIC[i - 1].0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_entries_leave_and_memory_stays_bounded() {
+    fn oldest_entry_is_evicted() {
         let mut table = DynamicTable::new(100);
         for i in 0..10_000 {
             let value = format!("{i:08}");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_larger_than_the_table_empties_it() {
+    fn oversized_field_empties_table() {
         let mut table = DynamicTable::new(64);
         table.insert(field("a", "b"));
         table.insert(field("a", &"b".repeat(40)));
