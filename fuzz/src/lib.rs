@@ -42,7 +42,7 @@ use weft_proto::session::grpc::protobuf::{EditValue, ListsBuilder, SLOTS_MAX, Wa
 use weft_proto::session::grpc::{Deframer, header};
 use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
 use weft_proto::session::http2::{Config, Connection, ErrorCode, Event, Headers};
-use weft_schema::{Fault, Found, Source, compile, from_descriptors};
+use weft_schema::{Fault, ImportLookup, Source, compile, from_descriptors};
 
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
@@ -74,8 +74,8 @@ pub fn lang_parse(data: &[u8]) {
 
 /// The whole front end on one file whose imports are not there.
 pub fn lang_check(data: &[u8]) {
-    struct Alone<'t>(&'t str);
-    impl Resolver for Alone<'_> {
+    struct SingleFile<'t>(&'t str);
+    impl Resolver for SingleFile<'_> {
         fn text(&mut self, _path: &str, from: Option<&str>) -> Result<String, String> {
             match from {
                 None => Ok(self.0.to_owned()),
@@ -88,7 +88,7 @@ pub fn lang_check(data: &[u8]) {
         }
     }
     let Some(text) = program(data) else { return };
-    let (network, diagnostics, _) = weft_lang::check("fuzz.weft", &mut Alone(text));
+    let (network, diagnostics, _) = weft_lang::check("fuzz.weft", &mut SingleFile(text));
     assert!(network.is_some() || !diagnostics.is_empty(), "a refusal gives its reason");
 }
 
@@ -150,29 +150,31 @@ pub fn h2_frames(data: &[u8]) {
 }
 
 /// What an owner does about an event. It never releases the data of stream 5.
-enum Act {
+enum OwnerAction {
     Respond(u32),
     Release(u32, u32),
 }
 
-fn owned(event: &Event<'_>, open: &mut BTreeSet<u32>) -> Option<Act> {
+fn owned(event: &Event<'_>, open: &mut BTreeSet<u32>) -> Option<OwnerAction> {
     match event {
-        Event::Headers { stream, .. } => open.insert(*stream).then_some(Act::Respond(*stream)),
-        Event::Data { stream, flow_len, .. } if *stream != 5 => Some(Act::Release(*stream, *flow_len)),
+        Event::Headers { stream, .. } => open.insert(*stream).then_some(OwnerAction::Respond(*stream)),
+        Event::Data { stream, flow_len, .. } if *stream != 5 => {
+            Some(OwnerAction::Release(*stream, *flow_len))
+        }
         _ => None,
     }
 }
 
-fn answer(h2: &mut Connection, act: Act, mode: u8) {
+fn answer(h2: &mut Connection, act: OwnerAction, mode: u8) {
     match act {
-        Act::Respond(stream) => {
+        OwnerAction::Respond(stream) => {
             let _ = h2.send_headers(stream, &response(), mode & 8 != 0);
             let _ = h2.send_data(stream, b"12345", &[7; 40_000], mode & 2 != 0);
             if mode & 16 != 0 {
                 h2.reset(stream, ErrorCode::Cancel);
             }
         }
-        Act::Release(stream, n) => h2.release(stream, n),
+        OwnerAction::Release(stream, n) => h2.release(stream, n),
     }
 }
 
@@ -490,12 +492,12 @@ pub fn proto_files(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let source = |name: &str| Source { name: name.to_owned(), text: text.as_ref().into() };
     let mut find = |path: &str| match path {
-        "b.proto" => Found::File(source("b.proto")),
-        _ => Found::Missing("it is not there".to_owned()),
+        "b.proto" => ImportLookup::File(source("b.proto")),
+        _ => ImportLookup::Missing("it is not there".to_owned()),
     };
     let compiled = compile(source("a.proto"), &mut find);
-    if let Err(Fault { place: Some(place), .. }) = &compiled {
-        assert!(place.source.text.get(place.range.clone()).is_some(), "a fault is in the text");
+    if let Err(Fault { location: Some(location), .. }) = &compiled {
+        assert!(location.source.text.get(location.range.clone()).is_some(), "a fault is in the text");
     }
     for schema in compiled.into_iter().chain(from_descriptors(data)) {
         for (at, message) in schema.messages.iter().enumerate() {

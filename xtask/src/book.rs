@@ -52,9 +52,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
 fn write(workspace: &Workspace, pages: &[Page]) -> Result<(), String> {
     for (path, text) in pages {
         let path = workspace.root.join(path);
-        let told = |error| format!("{}: {error}", path.display());
-        fs::create_dir_all(path.parent().expect("a page is in a folder")).map_err(told)?;
-        fs::write(&path, text).map_err(told)?;
+        let describe = |error| format!("{}: {error}", path.display());
+        fs::create_dir_all(path.parent().expect("a page is in a folder")).map_err(describe)?;
+        fs::write(&path, text).map_err(describe)?;
     }
     Ok(())
 }
@@ -92,11 +92,11 @@ pub(crate) fn library(root: &Path) -> Result<Vec<(String, String)>, String> {
 }
 
 fn programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let told = |error| format!("{}: {error}", folder.display());
-    let entries = fs::read_dir(folder).map_err(told)?;
+    let describe = |error| format!("{}: {error}", folder.display());
+    let entries = fs::read_dir(folder).map_err(describe)?;
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry.map_err(told)?.path();
+        let path = entry.map_err(describe)?.path();
         if path.is_dir() {
             found.extend(programs(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "weft") {
@@ -308,8 +308,8 @@ mod tests {
         let counts =
             [("ab", 1.0), ("a, 1k", 1_234.4), ("a of 200", 2.0), ("a of 200 and b", 3.0), ("queue a", 4.0)];
         let counts: Counts = counts.map(|(case, count)| (case.to_owned(), count)).into();
-        let told = cost("a", "library/elements/a.weft", "CREATE ELEMENT a ON ip AS", &counts);
-        let rows: Vec<&str> = told.lines().skip_while(|line| *line != "```text").skip(1).collect();
+        let table = cost("a", "library/elements/a.weft", "CREATE ELEMENT a ON ip AS", &counts);
+        let rows: Vec<&str> = table.lines().skip_while(|line| *line != "```text").skip(1).collect();
         assert_eq!(rows, ["a of 200                2", "a, 1k                   1234", "```"]);
         assert!(cost("a", "library/queues/a.weft", "", &counts).contains("a                       4\n"));
         assert_eq!(cost("c", "library/elements/c.weft", "", &counts), "");

@@ -139,22 +139,22 @@ fn programs(context: &mut Context<'_>) -> Result<Outcome, String> {
 /// it is what they read.
 fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
     let folder = context.workspace.target.join("renamed").join("shelf");
-    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let describe = |error: std::io::Error| format!("{}: {error}", folder.display());
     for (import, text) in book::library(&context.workspace.root)? {
         let path = folder.join(import.trim_start_matches("library/"));
-        fs::create_dir_all(path.parent().expect("it is in the folder")).map_err(told)?;
-        fs::write(&path, text).map_err(told)?;
+        fs::create_dir_all(path.parent().expect("it is in the folder")).map_err(describe)?;
+        fs::write(&path, text).map_err(describe)?;
     }
     let name = folder.display().to_string();
     let args = ["test", "-q", "--locked", "-p", "weft-opt", "--test", "it", "programs::"];
     let passed = succeeds(context, &args, &[(library_folder::VARIABLE, &name)])?;
-    fs::remove_dir_all(&folder).map_err(told)?;
+    fs::remove_dir_all(&folder).map_err(describe)?;
     let without = Command::new(cargo())
         .args(args)
         .env(library_folder::VARIABLE, &folder)
         .current_dir(&context.workspace.root)
         .output()
-        .map_err(told)?;
+        .map_err(describe)?;
     let reads_another = without.status.success();
     if reads_another {
         println!("renamed: the tests pass without the folder that {} names", library_folder::VARIABLE);
@@ -216,23 +216,23 @@ fn succeeds(context: &Context<'_>, args: &[&str], env: &[(&str, &str)]) -> Resul
 
 /// Runs `cargo test`, shows what it prints as it comes, and keeps its result lines.
 fn cargo_test(context: &mut Context<'_>, args: &[&str]) -> Result<Outcome, String> {
-    let told = |error: std::io::Error| format!("cannot run cargo test: {error}");
+    let describe = |error: std::io::Error| format!("cannot run cargo test: {error}");
     // One pipe for both outputs: which program runs goes to one of them, how its tests end to the other.
-    let (reader, writer) = std::io::pipe().map_err(told)?;
+    let (reader, writer) = std::io::pipe().map_err(describe)?;
     let mut child = Command::new(cargo())
         .args(args)
         .current_dir(&context.workspace.root)
         .stdin(Stdio::null())
-        .stderr(writer.try_clone().map_err(told)?)
+        .stderr(writer.try_clone().map_err(describe)?)
         .stdout(writer)
         .spawn()
-        .map_err(told)?;
+        .map_err(describe)?;
     for line in BufReader::new(reader).lines() {
-        let line = line.map_err(told)?;
+        let line = line.map_err(describe)?;
         println!("{line}");
         context.results.line(&line);
     }
-    let passed = child.wait().map_err(told)?.success();
+    let passed = child.wait().map_err(describe)?.success();
     Ok(passed.into())
 }
 
@@ -292,18 +292,18 @@ fn collect_programs(folder: &Path, paths: &mut Vec<std::path::PathBuf>) -> Resul
 fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>, String> {
     let programs = tidy::doc_programs(&workspace.root)?;
     let folder = workspace.target.join("doc-programs");
-    let told = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let describe = |error: std::io::Error| format!("{}: {error}", folder.display());
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).map_err(told)?;
+    fs::create_dir_all(&folder).map_err(describe)?;
     let examples = workspace.root.join("examples");
     for (name, target) in [("library", library_folder(&workspace.root)), ("examples", examples)] {
-        std::os::unix::fs::symlink(target, folder.join(name)).map_err(told)?;
+        std::os::unix::fs::symlink(target, folder.join(name)).map_err(describe)?;
     }
     programs
         .into_iter()
         .map(|(name, text)| {
             let path = folder.join(name);
-            fs::write(&path, text).map_err(told)?;
+            fs::write(&path, text).map_err(describe)?;
             Ok(path)
         })
         .collect()
@@ -316,12 +316,12 @@ fn summary(ended: &[(&str, Outcome, Duration)], results: &Results) -> String {
         text += &format!("{result}\n");
     }
     for (name, outcome, time) in ended {
-        let told = match outcome {
+        let outcome = match outcome {
             Outcome::Passed => "ok".to_owned(),
             Outcome::Failed => "FAILED".to_owned(),
             Outcome::Skipped(reason) => format!("skipped: {reason}"),
         };
-        text += &format!("{name:<10} {:>7.1} s  {told}\n", time.as_secs_f64());
+        text += &format!("{name:<10} {:>7.1} s  {outcome}\n", time.as_secs_f64());
     }
     let total: Duration = ended.iter().map(|(_, _, time)| *time).sum();
     let n_failed = ended.iter().filter(|(_, outcome, _)| *outcome == Outcome::Failed).count();

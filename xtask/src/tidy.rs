@@ -117,10 +117,10 @@ pub(crate) fn read_all(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        let told = |error| format!("{}: {error}", folder.display());
-        for entry in fs::read_dir(&folder).map_err(told)? {
-            let entry = entry.map_err(told)?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(told)?);
+        let describe = |error| format!("{}: {error}", folder.display());
+        for entry in fs::read_dir(&folder).map_err(describe)? {
+            let entry = entry.map_err(describe)?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(describe)?);
             let name = entry.file_name().to_string_lossy().into_owned();
             if kind.is_dir() && !name.starts_with('.') && !SKIPPED_FOLDERS.contains(&name.as_str()) {
                 folders.push(path);

@@ -8,9 +8,9 @@ use weft_proto::capture::{
 };
 
 /// A packet that was read: time, interface, link, original length, bytes, comments.
-type Seen = (Option<Time>, u32, LinkType, u32, Vec<u8>, Vec<String>);
+type ReadPacket = (Option<Time>, u32, LinkType, u32, Vec<u8>, Vec<String>);
 
-fn read(file: &[u8], piece: usize) -> (Vec<Seen>, Result<u64, ReadError>) {
+fn read(file: &[u8], piece: usize) -> (Vec<ReadPacket>, Result<u64, ReadError>) {
     let (mut reader, mut seen) = (Reader::new(), Vec::new());
     for piece in file.chunks(piece.max(1)) {
         reader.push(piece);

@@ -93,7 +93,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Value)> {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct OrderLine {
     qty: i32,
     sku: Option<Vec<u8>>,
     n: Option<i32>,
@@ -101,16 +101,16 @@ struct Line {
 
 #[derive(Debug, Default)]
 struct Root {
-    lines: Vec<Line>,
+    lines: Vec<OrderLine>,
     codes: Vec<i32>,
     map: BTreeMap<u32, Vec<u8>>,
-    parcel: Option<Vec<Line>>,
+    parcel: Option<Vec<OrderLine>>,
     has_sub: bool,
     sub_codes: Vec<u32>,
 }
 
-fn line(bytes: &[u8]) -> Line {
-    let mut line = Line::default();
+fn line(bytes: &[u8]) -> OrderLine {
+    let mut line = OrderLine::default();
     for field in fields(bytes) {
         match field {
             (1, Value::Varint(n)) => line.qty = n as i32,
@@ -306,9 +306,10 @@ fn number(n: i64) -> Option<Vec<u8>> {
     Some(n.to_le_bytes().to_vec())
 }
 
-fn of_lines(lines: &[Line]) -> Vec<Vec<Option<Vec<u8>>>> {
-    let cells =
-        |line: &Line| vec![number(line.qty.into()), line.sku.clone(), line.n.and_then(|n| number(n.into()))];
+fn of_lines(lines: &[OrderLine]) -> Vec<Vec<Option<Vec<u8>>>> {
+    let cells = |line: &OrderLine| {
+        vec![number(line.qty.into()), line.sku.clone(), line.n.and_then(|n| number(n.into()))]
+    };
     lines.iter().map(cells).collect()
 }
 

@@ -18,7 +18,7 @@ use weft_core::abi::Slot;
 use weft_core::inputs::InputSet;
 use weft_core::schema::{FieldKind, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Reason, SLOTS_MAX, Walk, WalkBuilder};
-use weft_schema::{Found, Source, compile, from_descriptors};
+use weft_schema::{ImportLookup, Source, compile, from_descriptors};
 
 const MESSAGES: usize = 60;
 
@@ -180,7 +180,7 @@ impl Writer<'_> {
 
 fn compiled(text: &str) -> Schema {
     let root = Source { name: "a.proto".to_owned(), text: text.into() };
-    compile(root, &mut |_| Found::Missing("there is none".to_owned()))
+    compile(root, &mut |_| ImportLookup::Missing("there is none".to_owned()))
         .unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
@@ -283,10 +283,14 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
 }
 
 /// The columns as upb.py writes them.
-fn told(walk: &Walk, columns: &[(String, FieldKind, Presence)], bytes: &[u8]) -> Result<String, Reason> {
+fn decoded_columns(
+    walk: &Walk,
+    columns: &[(String, FieldKind, Presence)],
+    bytes: &[u8],
+) -> Result<String, Reason> {
     let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], InputSet::EMPTY);
     walk.run(bytes, &mut slots, &mut present).map_err(|malformed| malformed.reason)?;
-    let told = columns.iter().enumerate().map(|(slot, (_, kind, presence))| {
+    let texts = columns.iter().enumerate().map(|(slot, (_, kind, presence))| {
         let Slot { a, b } = slots[slot];
         match kind {
             _ if *presence == Presence::Explicit && !present.contains(slot) => "-".to_owned(),
@@ -296,7 +300,7 @@ fn told(walk: &Walk, columns: &[(String, FieldKind, Presence)], bytes: &[u8]) ->
             _ => (a as i64).to_string(),
         }
     });
-    Ok(told.collect::<Vec<_>>().join(" "))
+    Ok(texts.collect::<Vec<_>>().join(" "))
 }
 
 /// As Python writes it, as far as the numbers go that are compared: by their bits.
@@ -345,7 +349,7 @@ fn new_value(rng: &mut Rng, kind: FieldKind) -> Option<(u64, String)> {
 // ---- the test --------------------------------------------------------------------------------------------------
 
 /// What is asked, what was asked for people to read, and what the answer must be.
-enum Asked {
+enum Query {
     Schema(Schema, String),
     Read { found: Result<String, Reason>, shown: String },
     Written { shown: String },
@@ -376,7 +380,7 @@ fn random_messages_match_upb() {
             columns.swap_remove(at);
         }
         let _ = writeln!(input, "S {}", hex(text.as_bytes()));
-        asked.push(Asked::Schema(schema.clone(), text.clone()));
+        asked.push(Query::Schema(schema.clone(), text.clone()));
         if columns.is_empty() {
             continue;
         }
@@ -389,11 +393,11 @@ fn random_messages_match_upb() {
             if rng.one_in(3) {
                 damage(&mut rng, &mut bytes);
             }
-            let found = told(&walk, &columns, &bytes);
+            let found = decoded_columns(&walk, &columns, &bytes);
             let shown = format!("{} with {paths} of\n{text}", hex(&bytes));
             let _ = writeln!(input, "R {} {paths}", hex(&bytes));
             let is_sound = found.is_ok();
-            asked.push(Asked::Read { found, shown });
+            asked.push(Query::Read { found, shown });
             let slot = rng.below(columns.len() as u64) as usize;
             let (path, kind, _) = &columns[slot];
             let value = new_value(&mut rng, *kind);
@@ -411,7 +415,7 @@ fn random_messages_match_upb() {
             let value = value.map_or("-".to_owned(), |(_, value)| value);
             let _ = writeln!(input, "W {} {} {path} {value} {paths}", hex(&bytes), hex(&written));
             let shown = format!("{path} = {value} in {} gave {} of\n{text}", hex(&bytes), hex(&written));
-            asked.push(Asked::Written { shown });
+            asked.push(Query::Written { shown });
         }
     }
     check(&asked, &answers(input));
@@ -431,23 +435,23 @@ fn answers(input: String) -> Vec<String> {
     String::from_utf8(done.stdout).expect("it writes text").lines().map(str::to_owned).collect()
 }
 
-fn check(asked: &[Asked], answers: &[String]) {
+fn check(asked: &[Query], answers: &[String]) {
     assert_eq!(asked.len(), answers.len());
     let (mut n_read, mut n_refused) = (0, 0);
     for (asked, answer) in asked.iter().zip(answers) {
         match asked {
-            Asked::Schema(schema, text) => {
+            Query::Schema(schema, text) => {
                 let theirs = from_descriptors(&unhex(answer)).expect("protoc wrote it");
                 assert_eq!(*schema, theirs, "{text}");
             }
-            Asked::Read { found: Ok(found), shown } if answer != "refused" => {
+            Query::Read { found: Ok(found), shown } if answer != "refused" => {
                 n_read += 1;
                 // NaN has many bit patterns, and Python tells one.
                 assert_eq!(*found, normalized(answer), "{shown}");
             }
             // Texts are text whatever the syntax says; padding beyond what a type has room for is refused, and so is
             // field 0 in a group that is not known.
-            Asked::Read { found: Err(reason), shown } if answer != "refused" => {
+            Query::Read { found: Err(reason), shown } if answer != "refused" => {
                 let is_stricter = matches!(
                     reason,
                     Reason::Utf8 | Reason::VarintTooLong | Reason::TagTooLarge | Reason::FieldZero
@@ -455,8 +459,8 @@ fn check(asked: &[Asked], answers: &[String]) {
                 assert!(is_stricter, "{reason:?}, and upb reads {answer}: {shown}");
             }
             // upb looks at what no column reads too.
-            Asked::Read { .. } => n_refused += 1,
-            Asked::Written { shown } => {
+            Query::Read { .. } => n_refused += 1,
+            Query::Written { shown } => {
                 let is_same = answer == "same" || answer == "refused" || answer.contains("not UTF-8");
                 assert!(is_same, "{answer}: {shown}");
             }

@@ -1,6 +1,6 @@
 //! gRPC clients: what they ask, and what they are told.
 
-use crate::peer::{Fields, Message, Seen, Session, deframe, to_headers};
+use crate::peer::{Fields, Message, PeerEvent, Session, deframe, to_headers};
 use std::collections::BTreeMap;
 use weft_core::{Interval, Time};
 use weft_proto::session::grpc::Deframer;
@@ -281,17 +281,17 @@ impl Client {
         }
     }
 
-    fn see(&mut self, now: Time, seen: Seen) {
+    fn see(&mut self, now: Time, seen: PeerEvent) {
         let Some(session) = self.session.as_mut() else { return };
         match seen {
-            Seen::Headers { stream, headers, end } => {
+            PeerEvent::Headers { stream, headers, end } => {
                 let Some(nth) = self.by_stream.get(&stream).copied() else { return };
                 match end {
                     true => self.end_by(now, nth, headers),
                     false => self.calls[nth].answer.headers = headers,
                 }
             }
-            Seen::Data { stream, data, flow_len, end } => {
+            PeerEvent::Data { stream, data, flow_len, end } => {
                 let Some(nth) = self.by_stream.get(&stream).copied() else {
                     session.h2.release(stream, flow_len);
                     return;
@@ -312,7 +312,7 @@ impl Client {
                     self.end(now, nth, End::NotGrpc);
                 }
             }
-            Seen::Reset { stream } => {
+            PeerEvent::Reset { stream } => {
                 if let Some(nth) = self.by_stream.remove(&stream) {
                     // RFC 9113 section 8.1: a server may ask for no more of a request that it has answered.
                     if self.calls[nth].answer.end.is_none() {
@@ -320,7 +320,7 @@ impl Client {
                     }
                 }
             }
-            Seen::GoAway { last_stream } => {
+            PeerEvent::GoAway { last_stream } => {
                 let gone: Vec<_> = self.by_stream.range(last_stream + 1..).map(|(_, nth)| *nth).collect();
                 gone.into_iter().for_each(|nth| self.end(now, nth, End::Lost));
             }

@@ -49,7 +49,7 @@ pub(crate) fn to_headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)
 }
 
 /// An event with what it borrowed copied.
-pub(crate) enum Seen {
+pub(crate) enum PeerEvent {
     Headers { stream: StreamId, headers: Fields, end: bool },
     Data { stream: StreamId, data: Vec<u8>, flow_len: u32, end: bool },
     Reset { stream: StreamId },
@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// Takes in what has come; gives what it means.
-    pub(crate) fn take(&mut self, now: Time, bytes: &[u8]) -> Vec<Seen> {
+    pub(crate) fn take(&mut self, now: Time, bytes: &[u8]) -> Vec<PeerEvent> {
         let mut input = core::mem::take(&mut self.partial);
         input.extend_from_slice(bytes);
         let (mut taken, mut seen) = (0, Vec::new());
@@ -93,16 +93,16 @@ impl Session {
     }
 }
 
-fn copied(event: Event<'_>) -> Option<Seen> {
+fn copied(event: Event<'_>) -> Option<PeerEvent> {
     Some(match event {
         Event::Headers { stream, headers, end_stream, .. } => {
-            Seen::Headers { stream, headers: to_fields(&headers), end: end_stream }
+            PeerEvent::Headers { stream, headers: to_fields(&headers), end: end_stream }
         }
         Event::Data { stream, data, flow_len, end_stream } => {
-            Seen::Data { stream, data: data.to_vec(), flow_len, end: end_stream }
+            PeerEvent::Data { stream, data: data.to_vec(), flow_len, end: end_stream }
         }
-        Event::Reset { stream, .. } => Seen::Reset { stream },
-        Event::GoAway { last_stream, .. } => Seen::GoAway { last_stream },
+        Event::Reset { stream, .. } => PeerEvent::Reset { stream },
+        Event::GoAway { last_stream, .. } => PeerEvent::GoAway { last_stream },
         Event::Unblocked { .. } | Event::StreamsAvailable => return None,
     })
 }

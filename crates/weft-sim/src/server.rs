@@ -1,6 +1,6 @@
 //! gRPC servers: what they are asked, and what they do about it.
 
-use crate::peer::{Fields, Message, Seen, Session, deframe, field, to_headers};
+use crate::peer::{Fields, Message, PeerEvent, Session, deframe, field, to_headers};
 use std::collections::BTreeMap;
 use weft_core::{Interval, Time};
 use weft_proto::session::grpc::Deframer;
@@ -129,7 +129,7 @@ pub(crate) struct Server {
 }
 
 /// A connection of the engine at a server.
-pub(crate) struct Served {
+pub(crate) struct ServerConn {
     pub(crate) server: usize,
     pub(crate) session: Session,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
@@ -149,11 +149,11 @@ pub(crate) struct Stream {
 #[derive(Clone, Debug)]
 pub(crate) struct Reaction {
     pub(crate) stream: StreamId,
-    pub(crate) what: What,
+    pub(crate) kind: ReactionKind,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum ReactionKind {
     Send(Message),
     Raw(Vec<u8>),
     End,
@@ -163,7 +163,7 @@ pub(crate) enum What {
     Die,
 }
 
-impl Served {
+impl ServerConn {
     /// Takes in what has come; gives what is to be done, and after how long.
     pub(crate) fn take(
         &mut self,
@@ -175,7 +175,7 @@ impl Served {
         let mut reactions = Vec::new();
         for seen in self.session.take(now, bytes) {
             match seen {
-                Seen::Headers { stream, headers, end } => {
+                PeerEvent::Headers { stream, headers, end } => {
                     if !self.streams.contains_key(&stream) {
                         self.begin(stream, headers, server, all, &mut reactions);
                     }
@@ -183,19 +183,19 @@ impl Served {
                         self.end_of_request(stream, all, &mut reactions);
                     }
                 }
-                Seen::Data { stream, data, flow_len, end } => {
+                PeerEvent::Data { stream, data, flow_len, end } => {
                     self.session.h2.release(stream, flow_len);
                     self.data(now, stream, &data, all, &mut reactions);
                     if end {
                         self.end_of_request(stream, all, &mut reactions);
                     }
                 }
-                Seen::Reset { stream } => {
+                PeerEvent::Reset { stream } => {
                     if let Some(stream) = self.streams.remove(&stream) {
                         all[stream.received].is_cancelled = true;
                     }
                 }
-                Seen::GoAway { .. } => {}
+                PeerEvent::GoAway { .. } => {}
             }
         }
         reactions
@@ -207,25 +207,28 @@ impl Served {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let h2 = &mut self.session.h2;
         if !stream.is_begun
-            && matches!(reaction.what, What::Send(_) | What::Raw(_) | What::EndWithoutTrailers(_))
+            && matches!(
+                reaction.kind,
+                ReactionKind::Send(_) | ReactionKind::Raw(_) | ReactionKind::EndWithoutTrailers(_)
+            )
         {
             stream.is_begun = true;
             let own = stream.behaviour.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
             let fields = [(":status", "200"), ("content-type", "application/grpc")].into_iter().chain(own);
             let _ = h2.send_headers(id, &to_headers(fields), false);
         }
-        match reaction.what {
-            What::Send(message) => {
+        match reaction.kind {
+            ReactionKind::Send(message) => {
                 let _ = h2.send_data(id, &message.prefix(), &message.payload, false);
             }
-            What::Raw(bytes) => {
+            ReactionKind::Raw(bytes) => {
                 let _ = h2.send_data(id, &[], &bytes, false);
             }
-            What::EndWithoutTrailers(message) => {
+            ReactionKind::EndWithoutTrailers(message) => {
                 let _ = h2.send_data(id, &message.prefix(), &message.payload, true);
                 self.streams.remove(&id);
             }
-            What::End => {
+            ReactionKind::End => {
                 let status = stream.behaviour.status.to_string();
                 let is_alone = !stream.is_begun;
                 let first = [(":status", "200"), ("content-type", "application/grpc")];
@@ -234,7 +237,7 @@ impl Served {
                 let _ = h2.send_headers(id, &to_headers(fields.chain(own)), true);
                 self.streams.remove(&id);
             }
-            What::Page(status, body) => {
+            ReactionKind::Page(status, body) => {
                 let status = status.to_string();
                 let fields = [(":status", &status[..]), ("content-type", "text/html")];
                 let _ = h2.send_headers(id, &to_headers(fields), body.is_empty());
@@ -243,11 +246,11 @@ impl Served {
                 }
                 self.streams.remove(&id);
             }
-            What::Reset(code) => {
+            ReactionKind::Reset(code) => {
                 h2.reset(id, code);
                 self.streams.remove(&id);
             }
-            What::Die => {
+            ReactionKind::Die => {
                 self.is_dying = true;
                 return true;
             }
@@ -268,22 +271,22 @@ impl Served {
         all.push(received);
         let after = behaviour.after;
         let deframer = Deframer::new(64 << 20);
-        let mut react = |what| reactions.push((after, Reaction { stream: id, what }));
+        let mut react = |kind| reactions.push((after, Reaction { stream: id, kind }));
         match &behaviour.reply {
             Reply::AtOnce(messages) => {
-                messages.iter().for_each(|m| react(What::Send(m.clone())));
-                react(What::End);
+                messages.iter().for_each(|m| react(ReactionKind::Send(m.clone())));
+                react(ReactionKind::End);
             }
             Reply::ThenReset(messages, later, code) => {
-                messages.iter().for_each(|m| react(What::Send(m.clone())));
-                let reset = Reaction { stream: id, what: What::Reset(*code) };
+                messages.iter().for_each(|m| react(ReactionKind::Send(m.clone())));
+                let reset = Reaction { stream: id, kind: ReactionKind::Reset(*code) };
                 reactions.push((Interval(after.0 + later.0), reset));
             }
-            Reply::Reset(0, code) => react(What::Reset(*code)),
-            Reply::Die(0) => react(What::Die),
+            Reply::Reset(0, code) => react(ReactionKind::Reset(*code)),
+            Reply::Die(0) => react(ReactionKind::Die),
             Reply::Raw(bytes) => {
-                react(What::Raw(bytes.clone()));
-                react(What::End);
+                react(ReactionKind::Raw(bytes.clone()));
+                react(ReactionKind::End);
             }
             _ => {}
         }
@@ -309,13 +312,13 @@ impl Served {
             received.messages.push(message.clone());
             received.arrived.push(now);
             let n = received.messages.len();
-            let what = match stream.behaviour.reply {
-                Reply::Echo => What::Send(message),
-                Reply::Reset(at, code) if at == n => What::Reset(code),
-                Reply::Die(at) if at == n => What::Die,
+            let kind = match stream.behaviour.reply {
+                Reply::Echo => ReactionKind::Send(message),
+                Reply::Reset(at, code) if at == n => ReactionKind::Reset(code),
+                Reply::Die(at) if at == n => ReactionKind::Die,
                 _ => continue,
             };
-            reactions.push((after, Reaction { stream: id, what }));
+            reactions.push((after, Reaction { stream: id, kind }));
         }
     }
 
@@ -328,15 +331,15 @@ impl Served {
         let Some(stream) = self.streams.get(&id) else { return };
         all[stream.received].is_ended = true;
         let after = stream.behaviour.after;
-        let mut react = |what| reactions.push((after, Reaction { stream: id, what }));
+        let mut react = |kind| reactions.push((after, Reaction { stream: id, kind }));
         match &stream.behaviour.reply {
-            Reply::Echo => react(What::End),
+            Reply::Echo => react(ReactionKind::End),
             Reply::Messages(messages) => {
-                messages.iter().for_each(|m| react(What::Send(m.clone())));
-                react(What::End);
+                messages.iter().for_each(|m| react(ReactionKind::Send(m.clone())));
+                react(ReactionKind::End);
             }
-            Reply::NoTrailers(message) => react(What::EndWithoutTrailers(message.clone())),
-            Reply::Page(status, body) => react(What::Page(*status, body.clone())),
+            Reply::NoTrailers(message) => react(ReactionKind::EndWithoutTrailers(message.clone())),
+            Reply::Page(status, body) => react(ReactionKind::Page(*status, body.clone())),
             Reply::AtOnce(_)
             | Reply::ThenReset(..)
             | Reply::Silence

@@ -3,7 +3,7 @@
 use crate::client::{Answer, Call, Client};
 use crate::network::{Network, Pipe};
 use crate::peer::Session;
-use crate::server::{Behaviour, Reaction, Received, Served, Server};
+use crate::server::{Behaviour, Reaction, Received, Server, ServerConn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::hash::{self, HashKey};
@@ -46,7 +46,7 @@ pub struct World {
     clients: Vec<Client>,
     raws: Vec<Raw>,
     servers: Vec<Server>,
-    served: Vec<Served>,
+    served: Vec<ServerConn>,
     received: Vec<Received>,
     faults: Vec<String>,
     log: u64,
@@ -68,7 +68,7 @@ struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     Client(usize),
-    Served(usize),
+    ServerConn(usize),
     Raw(usize),
 }
 
@@ -225,7 +225,7 @@ impl World {
     /// Has a server say that it takes no new streams on its connections.
     pub fn go_away(&mut self, address: &str) {
         for link in self.links_of(address) {
-            if let Peer::Served(served) = self.links[link].peer {
+            if let Peer::ServerConn(served) = self.links[link].peer {
                 self.served[served].session.h2.go_away(self.now, http2::ErrorCode::NoError);
                 self.flush_peer(link);
             }
@@ -235,7 +235,7 @@ impl World {
     /// Has a server send its last GOAWAY without warning, as one that is about to stop.
     pub fn go_away_at_once(&mut self, address: &str) {
         for link in self.links_of(address) {
-            if let Peer::Served(served) = self.links[link].peer {
+            if let Peer::ServerConn(served) = self.links[link].peer {
                 self.served[served].session.h2.go_away(self.now, http2::ErrorCode::InternalError);
                 self.flush_peer(link);
             }
@@ -339,7 +339,7 @@ impl World {
             }
         }
         for (nth, served) in self.served.iter().enumerate() {
-            let is_open = self.links.iter().any(|l| l.is_open && l.peer == Peer::Served(nth));
+            let is_open = self.links.iter().any(|l| l.is_open && l.peer == Peer::ServerConn(nth));
             let streams = served.session.h2.active_streams();
             if is_open && streams > 0 {
                 let address = &self.servers[served.server].address;
@@ -369,7 +369,7 @@ impl World {
     fn next_time(&self) -> Option<Time> {
         let of_peers = self.links.iter().filter(|l| l.is_open).filter_map(|l| match l.peer {
             Peer::Client(at) => self.clients[at].session.as_ref()?.h2.poll_timeout(),
-            Peer::Served(at) => self.served[at].session.h2.poll_timeout(),
+            Peer::ServerConn(at) => self.served[at].session.h2.poll_timeout(),
             Peer::Raw(_) => None,
         });
         let planned = self.events.first_key_value().map(|((at, _), _)| *at);
@@ -402,7 +402,7 @@ impl World {
             }
             let session = match self.links[link].peer {
                 Peer::Client(at) => self.clients[at].session.as_mut(),
-                Peer::Served(at) => Some(&mut self.served[at].session),
+                Peer::ServerConn(at) => Some(&mut self.served[at].session),
                 Peer::Raw(_) => None,
             };
             let Some(session) = session else { continue };
@@ -488,7 +488,8 @@ impl World {
     }
 
     fn react(&mut self, served: usize, reaction: Reaction) {
-        let Some(link) = self.links.iter().position(|l| l.is_open && l.peer == Peer::Served(served)) else {
+        let Some(link) = self.links.iter().position(|l| l.is_open && l.peer == Peer::ServerConn(served))
+        else {
             return;
         };
         if self.served[served].act(reaction) {
@@ -504,7 +505,7 @@ impl World {
 
     fn links_of(&self, address: &str) -> Vec<usize> {
         let is_its = |link: &Link| match link.peer {
-            Peer::Served(at) => self.servers[self.served[at].server].address == address,
+            Peer::ServerConn(at) => self.servers[self.served[at].server].address == address,
             _ => false,
         };
         (0..self.links.len()).filter(|at| self.links[*at].is_open && is_its(&self.links[*at])).collect()
@@ -534,7 +535,7 @@ impl World {
         }
         let h2 = match link.peer {
             Peer::Client(client) => self.clients[client].session.as_mut().map(|s| &mut s.h2),
-            Peer::Served(served) => Some(&mut self.served[served].session.h2),
+            Peer::ServerConn(served) => Some(&mut self.served[served].session.h2),
             Peer::Raw(raw) => {
                 let waiting = &mut self.raws[raw].waiting;
                 let n = link.to_engine.write(waiting, capacity);
@@ -626,7 +627,7 @@ impl World {
                 self.clients[client].take(self.now, bytes);
                 self.clients[client].session.as_ref().and_then(|s| s.violation)
             }
-            Peer::Served(index) => {
+            Peer::ServerConn(index) => {
                 let served = &mut self.served[index];
                 let server = &mut self.servers[served.server];
                 let reactions = served.take(self.now, bytes, server, &mut self.received);
@@ -664,7 +665,7 @@ impl World {
         self.by_conn.remove(&link.conn);
         match link.peer {
             Peer::Client(client) => self.clients[client].lose(self.now),
-            Peer::Served(served) => {
+            Peer::ServerConn(served) => {
                 for (_, stream) in core::mem::take(&mut self.served[served].streams) {
                     self.received[stream.received].is_cancelled = true;
                 }
@@ -736,8 +737,8 @@ impl World {
             ..http2::Config::server()
         };
         let session = Session::new(config, self.now);
-        self.served.push(Served { server, session, streams: BTreeMap::new(), is_dying: false });
-        let link = self.link(conn, Peer::Served(self.served.len() - 1));
+        self.served.push(ServerConn { server, session, streams: BTreeMap::new(), is_dying: false });
+        let link = self.link(conn, Peer::ServerConn(self.served.len() - 1));
         self.engine.handle_connected(self.now, conn);
         self.flush_peer(link);
     }

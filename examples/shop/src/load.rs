@@ -198,16 +198,16 @@ impl Shared {
 
     /// One caller: a call, its answer, the next call.
     async fn call_in_turn(self: Rc<Self>, mut client: CartClient<Channel>, index: u64) {
-        let mut draws = Draws(self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ index);
+        let mut rng = Rng(self.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ index);
         while self.may_send().await {
-            let request = request(&mut draws);
+            let request = request(&mut rng);
             self.tally.borrow_mut().sent += 1;
-            let asked = Asked::of(&request);
+            let expected = ExpectedReply::of(&request);
             let sent = Instant::now();
             let answer = client.add(request).await.map(Response::into_inner);
             let latency = sent.elapsed();
             let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
-            self.tally.borrow_mut().answer(code, asked.is_answered_by(&answer), latency);
+            self.tally.borrow_mut().answer(code, expected.is_answered_by(&answer), latency);
         }
     }
 
@@ -223,13 +223,13 @@ impl Shared {
 }
 
 /// What the answer to a request is compared with.
-struct Asked {
+struct ExpectedReply {
     object_id: i64,
     quantity: i32,
     may_buy: bool,
 }
 
-impl Asked {
+impl ExpectedReply {
     fn of(request: &CartRequest) -> Self {
         let CartRequest { object_id, quantity, user, .. } = request;
         Self { object_id: *object_id, quantity: *quantity, may_buy: user != MALLORY }
@@ -254,25 +254,25 @@ async fn connect(settings: &Settings) -> Result<Vec<Channel>, Error> {
     Ok(channels)
 }
 
-fn request(draws: &mut Draws) -> CartRequest {
-    let user = match draws.below(100) {
+fn request(rng: &mut Rng) -> CartRequest {
+    let user = match rng.below(100) {
         n if n < MALLORY_PERCENT => MALLORY,
         n if n % 2 == 0 => "alice",
         _ => "bob",
     };
     CartRequest {
         user: user.to_owned(),
-        object_id: draws.below(OBJECT_IDS) as i64,
-        quantity: 1 + draws.below(9) as i32,
+        object_id: rng.below(OBJECT_IDS) as i64,
+        quantity: 1 + rng.below(9) as i32,
         item: Some(Item { sku: "tea-250g".to_owned(), note: String::new() }),
         ..CartRequest::default()
     }
 }
 
 /// SplitMix64: a seeded sequence of which each caller has its own.
-struct Draws(u64);
+struct Rng(u64);
 
-impl Draws {
+impl Rng {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn seed_decides_user_mix() {
         // If this failed, a run could not be repeated, or the share of denied calls would not be 5 %.
-        let draw = |seed| (0..10_000_u64).map(|i| request(&mut Draws(seed ^ (i << 8)))).collect::<Vec<_>>();
+        let draw = |seed| (0..10_000_u64).map(|i| request(&mut Rng(seed ^ (i << 8)))).collect::<Vec<_>>();
         assert_eq!(draw(7), draw(7));
         let mallory = draw(7).iter().filter(|request| request.user == "mallory").count();
         assert!((400..600).contains(&mallory), "{mallory} of 10,000");
@@ -321,14 +321,16 @@ mod tests {
     #[test]
     fn mismatched_reply_is_wrong() {
         // If this failed, a network that mixed up two calls would pass for a good one.
-        let asked = Asked { object_id: 7, quantity: 3, may_buy: true };
+        let expected = ExpectedReply { object_id: 7, quantity: 3, may_buy: true };
         let reply = |object_id, quantity| Ok(CartReply { server: "cart-1".to_owned(), object_id, quantity });
-        assert!(asked.is_answered_by(&reply(7, 3)));
-        assert!(!asked.is_answered_by(&reply(8, 3)));
-        assert!(!asked.is_answered_by(&reply(7, 4)));
-        assert!(asked.is_answered_by(&Err(Status::unavailable(""))));
-        assert!(!asked.is_answered_by(&Err(Status::permission_denied(""))));
-        assert!(Asked { may_buy: false, ..asked }.is_answered_by(&Err(Status::permission_denied(""))));
+        assert!(expected.is_answered_by(&reply(7, 3)));
+        assert!(!expected.is_answered_by(&reply(8, 3)));
+        assert!(!expected.is_answered_by(&reply(7, 4)));
+        assert!(expected.is_answered_by(&Err(Status::unavailable(""))));
+        assert!(!expected.is_answered_by(&Err(Status::permission_denied(""))));
+        assert!(
+            ExpectedReply { may_buy: false, ..expected }.is_answered_by(&Err(Status::permission_denied("")))
+        );
     }
 
     #[test]

@@ -150,7 +150,7 @@ enum Ticks {
 }
 
 /// A record that was found, as places in the buffer.
-struct Found {
+struct RawRecord {
     at: Option<Time>,
     interface: usize,
     original_length: u32,
@@ -164,7 +164,7 @@ enum Step {
     More,
     /// A header or a block without a packet.
     Other,
-    Packet(Found),
+    Packet(RawRecord),
 }
 
 impl Reader {
@@ -353,7 +353,7 @@ impl Reader {
         let nanos = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * (1_000_000_000 / per_second);
         let start = self.taken + HEADER_BYTES;
         self.taken = start + length;
-        Ok(Step::Packet(Found {
+        Ok(Step::Packet(RawRecord {
             at: Some(Time(nanos as i64)),
             interface: 0,
             original_length,
@@ -471,7 +471,7 @@ impl Reader {
             return Err(Fault::Malformed("a packet is longer than its block"));
         }
         let start = body.start + HEADER_BYTES;
-        Ok(Step::Packet(Found {
+        Ok(Step::Packet(RawRecord {
             at: Some(known.time(stamp)),
             interface,
             original_length: order.u32(bytes, 16),
@@ -496,7 +496,7 @@ impl Reader {
             return Err(Fault::Malformed("a packet is longer than its block"));
         }
         let options = body.end..body.end;
-        Ok(Step::Packet(Found { at: None, interface, original_length, bytes: start..end, options }))
+        Ok(Step::Packet(RawRecord { at: None, interface, original_length, bytes: start..end, options }))
     }
 
     /// An interface by its number in the section: its place in the list, and itself.

@@ -62,7 +62,7 @@ pub struct LinkStats {
 
 /// A packet on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Traveller {
+pub(super) struct InTransit {
     /// The packet.
     pub(super) handle: u32,
     /// It was lost, and does not arrive.
@@ -77,7 +77,7 @@ pub(super) struct Link {
     /// What happens on the way, and what is there.
     impair: Impairments,
     chances: Chances,
-    pipe: Pipe<Traveller>,
+    pipe: Pipe<InTransit>,
     /// When the next packet may be sent; [`NEVER`] while nothing waits.
     next_send_ns: u64,
     /// When the sender is free again.
@@ -133,7 +133,7 @@ impl Link {
             asked_in_vain: 0,
             patient_until_ns: 0,
         };
-        link.tell_rate(0);
+        link.report_rate(0);
         link
     }
 
@@ -165,7 +165,7 @@ impl Link {
 
     /// The next packet that has reached the end by now, or would have.
     #[inline]
-    pub(super) fn poll_arrival(&mut self, now_ns: u64) -> Option<Traveller> {
+    pub(super) fn poll_arrival(&mut self, now_ns: u64) -> Option<InTransit> {
         let first = self.pipe.poll(now_ns)?;
         if first.is_lost {
             self.stats.lost += 1;
@@ -200,7 +200,7 @@ impl Link {
         self.stats.sojourn.add(now_ns - item.enqueued_at_ns);
         self.free_ns = self.through_ns(now_ns, item.len);
         if matches!(self.spec.rate, Rate::Trace(_)) && now_ns / NS_PER_MS != self.rate_ms {
-            self.tell_rate(now_ns);
+            self.report_rate(now_ns);
         }
         self.next_send_ns =
             if self.queue.backlog().packets > 0 { self.opportunity(self.free_ns) } else { NEVER };
@@ -222,7 +222,7 @@ impl Link {
         self.stats.sent += 1;
         self.stats.sent_bytes += u64::from(len);
         let passage = self.chances.next(&self.impair, at_ns);
-        self.pipe.enter(Traveller { handle, is_lost: passage.is_lost }, &passage);
+        self.pipe.enter(InTransit { handle, is_lost: passage.is_lost }, &passage);
     }
 
     /// The first moment from `from_ns` at which a packet may be sent, if one waits.
@@ -235,7 +235,7 @@ impl Link {
     }
 
     /// Tells the queue how fast the link is at this time, as links of a node do.
-    fn tell_rate(&mut self, now_ns: u64) {
+    fn report_rate(&mut self, now_ns: u64) {
         self.rate_ms = now_ns / NS_PER_MS;
         match &self.spec.rate {
             Rate::Unlimited => {}

@@ -62,7 +62,7 @@ pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
 pub use numbers::exponential;
-pub use offered::{Got, Offered, offer};
+pub use offered::{FlowResult, OfferedFlow, offer};
 pub use packet::PACKETS_MAX;
 pub use programmed::{Programmed, packet_of};
 pub use sizes::Sizes;

@@ -11,7 +11,7 @@ use weft_engine::queue::{FAR_NS, Packet, Queue, QueueCode};
 
 /// A flow that is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offered {
+pub struct OfferedFlow {
     /// Its packets; their handles are not looked at. If there is an end to their slack, they are due when it is over.
     pub packet: Packet,
     /// Bits a second that it sends.
@@ -22,7 +22,7 @@ pub struct Offered {
 
 /// What a flow got.
 #[derive(Clone, Debug, Default)]
-pub struct Got {
+pub struct FlowResult {
     /// Packets that came to the queue.
     pub offered: u64,
     /// Packets that left it.
@@ -42,14 +42,14 @@ pub struct Got {
 /// A packet is lost or doubled: an error of the queue.
 pub fn offer<C: QueueCode>(
     queue: &mut Queue<C>,
-    flows: &[Offered],
+    flows: &[OfferedFlow],
     bits_per_s: u64,
     (from_ns, ns): (u64, u64),
     rng: &mut Rng,
-) -> Vec<Got> {
+) -> Vec<FlowResult> {
     let mut run = Run { queue, bits_per_s, free_ns: 0, rest: 0, came: Vec::new(), from_ns, got: Vec::new() };
-    run.got.resize_with(flows.len(), Got::default);
-    let between = |flow: &Offered| f64::from(flow.packet.len) * 8e9 / flow.bits_per_s;
+    run.got.resize_with(flows.len(), FlowResult::default);
+    let between = |flow: &OfferedFlow| f64::from(flow.packet.len) * 8e9 / flow.bits_per_s;
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, flow) in flows.iter().enumerate() {
         next.push(Reverse(((rng.unit() * between(flow)) as u64, nth)));
@@ -77,7 +77,7 @@ struct Run<'q, C> {
     /// By handle: the flow, and when it came.
     came: Vec<(usize, u64)>,
     from_ns: u64,
-    got: Vec<Got>,
+    got: Vec<FlowResult>,
 }
 
 impl<C: QueueCode> Run<'_, C> {

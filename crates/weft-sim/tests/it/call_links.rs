@@ -337,7 +337,7 @@ fn update_keeps_waiting_calls() {
 
 /// What a recording says of the calls of a link.
 #[derive(Debug, Default)]
-struct Told {
+struct ReplayTotals {
     /// The flows of the calls that went on, in their order.
     went_on: Vec<u32>,
     n_dropped: u64,
@@ -348,7 +348,7 @@ struct Told {
 }
 
 /// Asks a queue of the program again what the recorded one was asked.
-fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
+fn replay(program: &Arc<QueueProgram>, recorder: &Recorder) -> ReplayTotals {
     let (snapshot, _, rest) = read_snapshot(recorder.text()).expect("it was written");
     let snapshot = snapshot.expect("it began in the middle");
     let restored =
@@ -357,7 +357,8 @@ fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
     let waited = restored(Interpreted::new(Arc::clone(program))).take_all();
     let mut flows: Vec<u32> = vec![0; waited.len()];
     waited.iter().for_each(|(packet, _)| flows[packet.handle as usize] = packet.flow);
-    let (mut told, mut left) = (Told { n_waited: waited.len(), ..Told::default() }, BTreeSet::new());
+    let (mut totals, mut left) =
+        (ReplayTotals { n_waited: waited.len(), ..ReplayTotals::default() }, BTreeSet::new());
     for asked in read(rest, recorder.begun().0) {
         let (now, mut asked) = asked.expect("it was written");
         match &mut asked {
@@ -368,19 +369,19 @@ fn ask_again(program: &Arc<QueueProgram>, recorder: &Recorder) -> Told {
             Asked::Left(number) => assert!(left.insert(*number), "{number} left twice"),
             Asked::Refilled(numbers) => {
                 assert!(numbers.iter().all(|number| !left.contains(number)));
-                told.n_refills += u64::from(!numbers.is_empty());
+                totals.n_refills += u64::from(!numbers.is_empty());
             }
             _ => {}
         }
         let sent = ask(&mut queue, now, &asked).expect("it names what waits");
         let went_on = sent.filter(|sent| !left.contains(&sent.handle));
-        told.went_on.extend(went_on.map(|sent| flows[sent.handle as usize]));
+        totals.went_on.extend(went_on.map(|sent| flows[sent.handle as usize]));
         while let Some(dropped) = queue.poll_dropped() {
-            told.n_dropped += u64::from(!left.contains(&dropped.handle));
+            totals.n_dropped += u64::from(!left.contains(&dropped.handle));
         }
     }
-    told.n_left = left.len() as u64;
-    told
+    totals.n_left = left.len() as u64;
+    totals
 }
 
 /// If this fails, what is explained of a link of calls is not what happened there: calls would go on in another order
@@ -418,22 +419,22 @@ fn recorded_link_replays_exactly() {
         let end = START + world.elapsed();
         assert_eq!(world.engine().link_recordings(end)[0].1.ended, None);
         let recorder = world.engine().take_link_recording("line").expect("it was begun");
-        let told = ask_again(&library_queue(queue, args), &recorder);
-        let n_waited = told.n_waited as u64;
+        let totals = replay(&library_queue(queue, args), &recorder);
+        let n_waited = totals.n_waited as u64;
         assert!(before.queued > 10, "{queue}: too few wait");
         let dropped = after.dropped() - before.dropped();
-        let found = (told.went_on.len() as u64, told.n_dropped);
+        let found = (totals.went_on.len() as u64, totals.n_dropped);
         assert_eq!(found, (after.sent - before.sent, dropped), "{queue}");
-        // Those that had left before are told, too, as far as they stand in the queue.
-        assert_eq!(told.n_left - (n_waited - before.queued), after.taken - before.taken);
+        // Those that had left before are totals, too, as far as they stand in the queue.
+        assert_eq!(totals.n_left - (n_waited - before.queued), after.taken - before.taken);
         let came = world.received().iter().filter_map(|call| call.header("tenant"));
         let came: Vec<u32> = came.map(|tenant| flow(seed, tenant)).collect();
-        let came = &came[came.len() - told.went_on.len()..];
+        let came = &came[came.len() - totals.went_on.len()..];
         // A queue that does not ask for flows has not kept those of what waited.
-        let is_same = |(told, came): (&u32, &u32)| told == came || *told == 0;
-        assert!(told.went_on.iter().zip(came).all(is_same), "{queue}: {:?} and {came:?}", told.went_on);
+        let is_same = |(totals, came): (&u32, &u32)| totals == came || *totals == 0;
+        assert!(totals.went_on.iter().zip(came).all(is_same), "{queue}: {:?} and {came:?}", totals.went_on);
         n_gone += n_waited - before.queued;
-        (n_refills, n_dropped) = (n_refills + told.n_refills, n_dropped + told.n_dropped);
+        (n_refills, n_dropped) = (n_refills + totals.n_refills, n_dropped + totals.n_dropped);
     }
     let tried = [n_refills, n_dropped, n_gone];
     assert!(tried.iter().all(|n| *n > 5), "refills, drops and those that had left before: {tried:?}");

@@ -10,7 +10,7 @@ use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
-use weft_sim::net::{Got, Offered, offer};
+use weft_sim::net::{FlowResult, OfferedFlow, offer};
 
 const S: u64 = 1_000_000_000;
 const LINK: u64 = 10_000_000;
@@ -140,9 +140,9 @@ fn fair(demands: &[f64], weights: &[f64], link: f64) -> Vec<f64> {
 }
 
 /// Bits a second that each flow is to have.
-fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
+fn promised(share: Share, flows: &[OfferedFlow], link: f64) -> Vec<f64> {
     let demands: Vec<f64> = flows.iter().map(|flow| flow.bits_per_s).collect();
-    let of_host = |key: fn(&Packet) -> u32, flow: &Offered| {
+    let of_host = |key: fn(&Packet) -> u32, flow: &OfferedFlow| {
         flows.iter().filter(|other| key(&other.packet) == key(&flow.packet)).count() as f64
     };
     match share {
@@ -152,7 +152,7 @@ fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
             fair(&demands, &lens, link)
         }
         Share::Hosts { source, destination } => {
-            let weight = |flow: &Offered| {
+            let weight = |flow: &OfferedFlow| {
                 let own = if source { of_host(|packet| packet.src, flow) } else { 1.0 };
                 let other = if destination { of_host(|packet| packet.dst, flow) } else { 1.0 };
                 1.0 / own.max(other)
@@ -179,12 +179,12 @@ fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
 }
 
 /// Floods, and one that asks for less or about its share.
-fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<Offered> {
+fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<OfferedFlow> {
     let mut taken = Vec::new();
     let lens = [64, 200, 300, 576, 1000, 1500];
     let n_floods = rng.pick(&[1, 1, 2, 3, 9]);
     let (one_source, one_destination) = (rng.chance(500), rng.chance(500));
-    let mut flows: Vec<Offered> = (0..n_floods)
+    let mut flows: Vec<OfferedFlow> = (0..n_floods)
         .map(|nth| {
             let flow = new_flow(&mut taken, rng);
             let src = if one_source { 7 } else { 100 + nth };
@@ -192,13 +192,13 @@ fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<Offered> {
             let len = rng.pick(&[300, 1000, 1500, 1500]);
             let packet = Packet { flow, src, dst, len, ..Packet::default() };
             let bits_per_s = link * (0.8 + 2.0 * rng.unit());
-            Offered { packet, bits_per_s, by_chance: rng.chance(500) }
+            OfferedFlow { packet, bits_per_s, by_chance: rng.chance(500) }
         })
         .collect();
     let (src, dst) = (rng.pick(&[7, 9]), rng.pick(&[8, 10]));
     let packet =
         Packet { flow: new_flow(&mut taken, rng), src, dst, len: rng.pick(&lens), ..Packet::default() };
-    flows.push(Offered { packet, bits_per_s: 1e12, by_chance: rng.chance(300) });
+    flows.push(OfferedFlow { packet, bits_per_s: 1e12, by_chance: rng.chance(300) });
     let own = promised(share, &flows, link)[flows.len() - 1];
     let last = flows.len() - 1;
     flows[last].bits_per_s = own * rng.pick(&[0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 1.0, 1.05, 1.6]);
@@ -206,9 +206,9 @@ fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<Offered> {
 }
 
 /// What came of flows, a line each.
-fn told(flows: &[Offered], got: &[Got], fair: &[f64]) -> String {
+fn report(flows: &[OfferedFlow], got: &[FlowResult], fair: &[f64]) -> String {
     let kbit = |bits: f64| format!("{:.0}", bits / 1e3);
-    let row = |((flow, got), fair): ((&Offered, &Got), &f64)| {
+    let row = |((flow, got), fair): ((&OfferedFlow, &FlowResult), &f64)| {
         let Packet { len, src, dst, .. } = flow.packet;
         let pace = if flow.by_chance { "by chance" } else { "evenly" };
         let has = kbit(got.sent_bytes as f64 * 8.0 / SECONDS);
@@ -236,14 +236,14 @@ fn composed(nth: u64, rng: &mut Rng) -> (String, Share, f64) {
 /// room; `is_hasty`: even of one that has few there.
 fn faults(
     share: Share,
-    flows: &[Offered],
-    got: &[Got],
+    flows: &[OfferedFlow],
+    got: &[FlowResult],
     link: f64,
     (aqm, is_hasty): (bool, bool),
 ) -> Vec<String> {
     let last = flows.len() - 1;
     let came = |nth: usize| got[nth].offered as f64 * f64::from(flows[nth].packet.len) * 8.0 / SECONDS;
-    let greedy = [&flows[..last], &[Offered { bits_per_s: 1e12, ..flows[last] }]].concat();
+    let greedy = [&flows[..last], &[OfferedFlow { bits_per_s: 1e12, ..flows[last] }]].concat();
     let of_share = came(last) / promised(share, &greedy, link)[last];
     let fair = promised(share, flows, link);
     // Some packets that wait in the beginning or at the end.
@@ -283,8 +283,8 @@ fn run(seed: u64, (declared, share, link): (&str, Share, f64)) -> Option<String>
     let got = offer(&mut queue_of(declared), &flows, LINK, window, &mut rng);
     let how = (!declared.contains("fifo"), declared.contains("'1 ms'"));
     let faults = faults(share, &flows, &got, link, how);
-    let told = told(&flows, &got, &promised(share, &flows, link));
-    (!faults.is_empty()).then(|| format!("seed {seed}, {declared}: {}\n{told}", faults.join(", ")))
+    let report = report(&flows, &got, &promised(share, &flows, link));
+    (!faults.is_empty()).then(|| format!("seed {seed}, {declared}: {}\n{report}", faults.join(", ")))
 }
 
 /// If this fails, a flow starves or loses packets beside a flood: a partition that was emptied comes back as new, hosts

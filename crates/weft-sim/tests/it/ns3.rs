@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::queues::programs;
-use crate::twins::{Fate, Run, newton, run};
+use crate::twins::{Disposition, Run, newton, run};
 use weft_ir::queue::run::Interpreted;
 use weft_sim::net::twins::{Codel, CodelRules, CodelSpec, FqCodel};
 use weft_sim::net::{Discipline, Programmed};
@@ -48,10 +48,14 @@ fn codel_and_fq_codel_match_ns_3() {
     for (name, queue) in &queues {
         for seed in 0..SEEDS {
             let ours = run(&mut *queue(), seed, ITEMS);
-            let dropped = ours.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
+            let dropped = ours
+                .dispositions
+                .iter()
+                .filter(|(_, disposition)| matches!(disposition, Disposition::Dropped(_)))
+                .count();
             assert!(dropped > 1000, "{name}, seed {seed}: {dropped}");
             let theirs = ask(&driver, &folder, &[name], &ours);
-            assert_same(&told(&ours), &theirs, &format!("{name}, seed {seed}"));
+            assert_same(&driver_output(&ours), &theirs, &format!("{name}, seed {seed}"));
         }
     }
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
@@ -198,10 +202,14 @@ fn pie_fq_pie_and_cobalt_match_ns_3() {
                 draws[next - 1]
             });
             let ours = run(&mut queue, seed, ITEMS);
-            let dropped = ours.fates.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
+            let dropped = ours
+                .dispositions
+                .iter()
+                .filter(|(_, disposition)| matches!(disposition, Disposition::Dropped(_)))
+                .count();
             assert!(dropped > 1000, "{name}, seed {seed}: {dropped}");
             let theirs = ask(&driver, &folder, &[name, size], &ours);
-            assert_same(&told(&ours), &theirs, &format!("{name}, seed {seed}"));
+            assert_same(&driver_output(&ours), &theirs, &format!("{name}, seed {seed}"));
         }
     }
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
@@ -279,7 +287,7 @@ fn ask(driver: &Path, folder: &Path, name: &[&str], run: &Run) -> String {
             None => writeln!(calls, "{now} D 0 0 0"),
         };
     }
-    let (asked, answer) = (folder.join("calls"), folder.join("fates"));
+    let (asked, answer) = (folder.join("calls"), folder.join("dispositions"));
     std::fs::write(&asked, calls).expect("the folder is ours");
     let mut driver = Command::new(driver);
     driver.arg(name[0]).arg(&asked).arg(&answer).args(&name[1..]);
@@ -289,13 +297,13 @@ fn ask(driver: &Path, folder: &Path, name: &[&str], run: &Run) -> String {
 }
 
 /// As the driver writes it: ns-3 tells of a drop before it gives the item that is sent instead.
-fn told(run: &Run) -> String {
+fn driver_output(run: &Run) -> String {
     let mut sorted: Vec<(u64, bool, u64)> = run
-        .fates
+        .dispositions
         .iter()
-        .map(|(now, fate)| match fate {
-            Fate::Dropped(id) => (*now, false, *id),
-            Fate::Sent(id) => (*now, true, *id),
+        .map(|(now, disposition)| match disposition {
+            Disposition::Dropped(id) => (*now, false, *id),
+            Disposition::Sent(id) => (*now, true, *id),
         })
         .collect();
     sorted.sort_by_key(|(now, is_sent, _)| (*now, *is_sent));

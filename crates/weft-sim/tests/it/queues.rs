@@ -71,14 +71,14 @@ pub(crate) fn queue(name: &str, args: &str) -> Queue<Interpreted> {
 }
 
 /// A link of so many bits a second that sends what a queue lets go.
-struct Line {
+struct TestLink {
     queue: Queue<Interpreted>,
     bits_per_s: u64,
     free_at: u64,
     sent: Vec<(u64, Sent)>,
 }
 
-impl Line {
+impl TestLink {
     fn new(queue: Queue<Interpreted>, bits_per_s: u64) -> Self {
         Self { queue, bits_per_s, free_at: 0, sent: Vec::new() }
     }
@@ -314,15 +314,15 @@ fn sfq_drops_from_the_longest() {
 /// other.
 #[test]
 fn blue_adapts_to_full_and_idle() {
-    let mut line = Line::new(queue("blue", " (full = 80, packets = 100)"), 10_000_000);
+    let mut link = TestLink::new(queue("blue", " (full = 80, packets = 100)"), 10_000_000);
     let mut now = 0;
-    let mut offer = |line: &mut Line, n: u64, gap: u64| {
-        let before = line.queue.counts();
+    let mut offer = |link: &mut TestLink, n: u64, gap: u64| {
+        let before = link.queue.counts();
         for handle in 0..n {
             now += gap;
-            line.offer(&packet(handle, 1, 1250), now);
+            link.offer(&packet(handle, 1, 1250), now);
         }
-        let after = line.queue.counts();
+        let after = link.queue.counts();
         let share = |now: u64, before: u64| (now - before) as f64 / n as f64;
         (
             share(after.dropped_enqueue, before.dropped_enqueue),
@@ -330,16 +330,16 @@ fn blue_adapts_to_full_and_idle() {
         )
     };
     // Twice the rate: overflow at first, and then half is dropped as it comes.
-    let (_, full_at_first) = offer(&mut line, 2_000, MS / 2);
-    offer(&mut line, 20_000, MS / 2);
-    let (early, full) = offer(&mut line, 2_000, MS / 2);
+    let (_, full_at_first) = offer(&mut link, 2_000, MS / 2);
+    offer(&mut link, 20_000, MS / 2);
+    let (early, full) = offer(&mut link, 2_000, MS / 2);
     assert!(
         full_at_first > 0.3 && full < 0.05 && (0.4..0.6).contains(&early),
         "{full_at_first} {full} {early}"
     );
     // A tenth of the rate: it is idle, and forgets.
-    offer(&mut line, 4_000, 10 * MS);
-    let (early, full) = offer(&mut line, 1_000, 10 * MS);
+    offer(&mut link, 4_000, 10 * MS);
+    let (early, full) = offer(&mut link, 1_000, 10 * MS);
     assert!(early < 0.01 && full == 0.0, "{early} {full}");
 }
 
@@ -544,13 +544,13 @@ fn pfabric_program_matches_its_paper() {
 /// it may be.
 #[test]
 fn token_bucket_keeps_rate() {
-    let mut line = Line::new(queue("tbf", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
+    let mut link = TestLink::new(queue("tbf", " (rate = '10 Mbit/s', burst = '15000 B')"), 1_000_000_000);
     for handle in 0..4_000 {
-        line.offer(&packet(handle, 0, 1250), handle * MS / 2);
+        link.offer(&packet(handle, 0, 1250), handle * MS / 2);
     }
-    line.run(4 * S);
+    link.run(4 * S);
     let within =
-        |from: u64, to: u64| line.sent.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 * 1e4;
+        |from: u64, to: u64| link.sent.iter().filter(|(at, _)| (from..to).contains(at)).count() as f64 * 1e4;
     let rate = within(S, 2 * S);
     assert!((rate - 1e7).abs() <= 1e4, "{rate} bit/s");
     assert!(within(0, 100_000) <= 13.0 * 1e4, "a burst is 15000 bytes, and the packet that ends it");
@@ -558,7 +558,7 @@ fn token_bucket_keeps_rate() {
 
 /// What classes get of an HTB, in bits a second: each sends so many packets of 1250 bytes a second, for ten seconds.
 fn rates_of_classes(args: &str, packets_per_s: &[(u32, u64)]) -> Vec<f64> {
-    let mut line = Line::new(queue("htb", args), 1_000_000_000);
+    let mut link = TestLink::new(queue("htb", args), 1_000_000_000);
     let mut events: Vec<(u64, u32)> = Vec::new();
     for (class, per_s) in packets_per_s {
         // Classes do not send at the same moments.
@@ -566,12 +566,12 @@ fn rates_of_classes(args: &str, packets_per_s: &[(u32, u64)]) -> Vec<f64> {
     }
     events.sort_unstable();
     for (now, class) in events {
-        line.offer(&Packet { class, ..packet(class.into(), class, 1250) }, now);
+        link.offer(&Packet { class, ..packet(class.into(), class, 1250) }, now);
     }
-    line.run(10 * S);
+    link.run(10 * S);
     // The first second is left out: bursts, and what fills the queue.
     let rate = |class: u32| {
-        let sent = line.sent.iter().filter(|(at, sent)| *at >= S && sent.handle == u64::from(class)).count();
+        let sent = link.sent.iter().filter(|(at, sent)| *at >= S && sent.handle == u64::from(class)).count();
         sent as f64 * 1e4 / 9.0
     };
     packets_per_s.iter().map(|(class, _)| rate(*class)).collect()
@@ -625,16 +625,16 @@ fn idle_class_lends_in_proportion() {
 fn class_forgets_debt_when_idle() {
     let args = " (rate = '10 Mbit/s', rate_0 = '3 Mbit/s', ceil_0 = '4 Mbit/s', \
                 rate_1 = '1 Mbit/s', rate_2 = '4 Mbit/s')";
-    let mut line = Line::new(queue("htb", args), 1_000_000_000);
+    let mut link = TestLink::new(queue("htb", args), 1_000_000_000);
     for nth in 0..10_000 {
         // 0 and 1 are alone for five seconds, and then there is 2.
         for class in 0..if nth < 5_000 { 2 } else { 3 } {
-            line.offer(&Packet { class, ..packet(class.into(), class, 1250) }, nth * MS);
+            link.offer(&Packet { class, ..packet(class.into(), class, 1250) }, nth * MS);
         }
     }
     let rates = |from: u64, to: u64| {
         [0, 1, 2].map(|class| {
-            let sent = line.sent.iter().filter(|(at, sent)| (from..to).contains(at) && sent.handle == class);
+            let sent = link.sent.iter().filter(|(at, sent)| (from..to).contains(at) && sent.handle == class);
             sent.count() as f64 * 1e4 * 1e9 / (to - from) as f64
         })
     };
@@ -654,9 +654,9 @@ fn class_and_parent_ceilings_hold() {
     let rates = rates_of_classes(args, &[(0, 2_000), (1, 2_000), (4, 2_000), (5, 2_000)]);
     assert_rates(&rates, &[4.0, 1.0, 2.5, 2.5]);
     // In no second more than the ceiling and a burst.
-    let mut line = Line::new(queue("htb", args), 1_000_000_000);
-    (0..10_000).for_each(|nth| line.offer(&Packet { class: 1, ..packet(nth, 1, 1250) }, nth * MS / 2));
-    let sent: Vec<u64> = line.sent.iter().map(|(at, _)| *at).collect();
+    let mut link = TestLink::new(queue("htb", args), 1_000_000_000);
+    (0..10_000).for_each(|nth| link.offer(&Packet { class: 1, ..packet(nth, 1, 1250) }, nth * MS / 2));
+    let sent: Vec<u64> = link.sent.iter().map(|(at, _)| *at).collect();
     let most = sent.iter().map(|from| sent.iter().filter(|at| (*from..from + S).contains(at)).count()).max();
     assert!(most.is_some_and(|most| (100..=100 + 14).contains(&most)), "{most:?}");
 }
@@ -664,15 +664,15 @@ fn class_and_parent_ceilings_hold() {
 /// If this fails, a class that floods takes the room of others, whose packets are dropped as they come.
 #[test]
 fn flooding_class_drops_its_own() {
-    let mut line = Line::new(queue("htb", " (rate = '1 Mbit/s', packets = 100)"), 1_000_000_000);
+    let mut link = TestLink::new(queue("htb", " (rate = '1 Mbit/s', packets = 100)"), 1_000_000_000);
     for nth in 0..2_000 {
-        line.offer(&Packet { class: 5, ..packet(1, 1, 1250) }, nth * MS);
+        link.offer(&Packet { class: 5, ..packet(1, 1, 1250) }, nth * MS);
         if nth % 100 == 0 {
-            line.offer(&Packet { class: 6, ..packet(0, 2, 1250) }, nth * MS);
+            link.offer(&Packet { class: 6, ..packet(0, 2, 1250) }, nth * MS);
         }
     }
     let dropped: Vec<u64> =
-        std::iter::from_fn(|| line.queue.poll_dropped()).map(|gone| gone.handle).collect();
+        std::iter::from_fn(|| link.queue.poll_dropped()).map(|gone| gone.handle).collect();
     assert!(dropped.len() > 1_000 && dropped.iter().all(|handle| *handle == 1));
 }
 
@@ -715,11 +715,11 @@ fn rateless_classes_share_leftovers() {
 /// If this fails, a flow is paced faster than its rate, or one waits for another.
 #[test]
 fn pacing_is_per_flow() {
-    let mut line = Line::new(queue("pace", " (rate = '1 Mbit/s')"), 1_000_000_000);
-    (0..400).for_each(|handle| line.offer(&packet(handle % 4, (handle % 4) as u32, 1250), 0));
-    line.run(S - 1);
+    let mut link = TestLink::new(queue("pace", " (rate = '1 Mbit/s')"), 1_000_000_000);
+    (0..400).for_each(|handle| link.offer(&packet(handle % 4, (handle % 4) as u32, 1250), 0));
+    link.run(S - 1);
     for flow in 0..4 {
-        let sent = line.bytes(|sent| sent.handle == flow);
+        let sent = link.bytes(|sent| sent.handle == flow);
         assert!((123_750..=126_250).contains(&sent), "{flow}: {sent} bytes in a second");
     }
 }
@@ -735,24 +735,24 @@ fn managed_queue_stays_short() {
         ("fq_pie", 80 * MS),
         ("red", 60 * MS),
     ] {
-        let mut line = Line::new(queue(name, ""), 10_000_000);
+        let mut link = TestLink::new(queue(name, ""), 10_000_000);
         // 0.9 of the rate: no standing queue, so nothing is dropped.
         let mut now = 0;
         for handle in 0..3_000 {
             now += 1_111_111;
-            line.offer(&packet(handle, 1, 1250), now);
+            link.offer(&packet(handle, 1, 1250), now);
         }
-        assert_eq!(line.queue.counts().dropped(), 0, "{name}");
+        assert_eq!(link.queue.counts().dropped(), 0, "{name}");
         // An open loop does not back off: the controllers need some seconds to find the rate of drops.
         for handle in 3_000..20_000 {
             now += 909_090;
-            line.offer(&packet(handle, 1, 1250), now);
+            link.offer(&packet(handle, 1, 1250), now);
         }
         let late: Vec<u64> =
-            line.sent.iter().rev().take(500).map(|(at, sent)| at - sent.arrived_ns).collect();
+            link.sent.iter().rev().take(500).map(|(at, sent)| at - sent.arrived_ns).collect();
         let mean = late.iter().sum::<u64>() / late.len() as u64;
         assert!(mean < wait_max, "{name}: {} ms", mean / MS);
-        assert!(line.queue.counts().dropped() > 500, "{name}: {:?}", line.queue.counts());
+        assert!(link.queue.counts().dropped() > 500, "{name}: {:?}", link.queue.counts());
     }
 }
 
@@ -842,15 +842,15 @@ fn red_spaces_marks_evenly() {
 #[test]
 fn trickle_after_idle_is_kept() {
     for name in ALL {
-        let mut line = Line::new(queue(name, ""), 10_000_000);
-        (0..100).for_each(|handle| line.offer(&packet(handle, 1, 1250), S));
-        line.run(50 * S);
-        let dropped = line.queue.counts().dropped();
+        let mut link = TestLink::new(queue(name, ""), 10_000_000);
+        (0..100).for_each(|handle| link.offer(&packet(handle, 1, 1250), S));
+        link.run(50 * S);
+        let dropped = link.queue.counts().dropped();
         for nth in 0..50 {
-            line.offer(&packet(100 + nth, 1, 1250), 50 * S + nth * 20 * MS);
+            link.offer(&packet(100 + nth, 1, 1250), 50 * S + nth * 20 * MS);
         }
-        line.run(60 * S);
-        let counts = line.queue.counts();
+        link.run(60 * S);
+        let counts = link.queue.counts();
         assert_eq!((counts.dropped(), counts.queued), (dropped, 0), "{name}: {counts:?}");
     }
 }
@@ -859,29 +859,29 @@ fn trickle_after_idle_is_kept() {
 #[test]
 fn ecn_packet_is_marked_not_dropped() {
     for name in ["codel", "red", "fq_codel"] {
-        let mut line = Line::new(queue(name, ""), 10_000_000);
+        let mut link = TestLink::new(queue(name, ""), 10_000_000);
         for handle in 0..900 {
-            line.offer(&Packet { ecn: 1, ..packet(handle, 1, 1250) }, handle * MS / 2);
+            link.offer(&Packet { ecn: 1, ..packet(handle, 1, 1250) }, handle * MS / 2);
         }
-        let counts = line.queue.counts();
+        let counts = link.queue.counts();
         assert!(counts.marked > 0 && counts.dropped() == 0, "{name}: {counts:?}");
-        assert!(line.sent.iter().any(|(_, sent)| sent.ecn == 3), "{name}");
+        assert!(link.sent.iter().any(|(_, sent)| sent.ecn == 3), "{name}");
     }
 }
 
 /// If this fails, traffic that asks for no queue has one beside classic traffic, or starves it.
 #[test]
 fn l4s_overtakes_classic_traffic() {
-    let mut line = Line::new(queue("dualpi2", ""), 10_000_000);
+    let mut link = TestLink::new(queue("dualpi2", ""), 10_000_000);
     for handle in 0..6_000 {
         let is_l4s = handle % 3 == 0;
-        line.offer(
+        link.offer(
             &Packet { ecn: u8::from(is_l4s), ..packet(handle, u32::from(is_l4s), 1250) },
             handle * 8 * MS / 10,
         );
     }
     let wait = |l4s: bool| {
-        let waits: Vec<u64> = line
+        let waits: Vec<u64> = link
             .sent
             .iter()
             .filter(|(_, sent)| (sent.ecn != 0) == l4s)
@@ -896,16 +896,16 @@ fn l4s_overtakes_classic_traffic() {
 /// If this fails, hosts with many flows get more than hosts with few, or the shaper is off by more than a hundredth.
 #[test]
 fn cake_is_fair_to_hosts() {
-    let mut line = Line::new(queue("cake", " (rate = '10 Mbit/s', overhead = '0 B')"), 1_000_000_000);
+    let mut link = TestLink::new(queue("cake", " (rate = '10 Mbit/s', overhead = '0 B')"), 1_000_000_000);
     for handle in 0..30_000_u64 {
         // Host 0 has one flow, host 1 has nine.
         let host = u32::from(handle % 10 != 0);
         let flow = (handle % 10) as u32;
         let now = handle * MS / 5;
-        line.offer(&Packet { src: host, ..packet(u64::from(host), flow, 1000) }, now);
+        link.offer(&Packet { src: host, ..packet(u64::from(host), flow, 1000) }, now);
     }
     let now = 30_000 * MS / 5;
-    let bytes = |host| line.bytes(|sent| sent.handle == host);
+    let bytes = |host| link.bytes(|sent| sent.handle == host);
     let rate = (bytes(0) + bytes(1)) as f64 * 8.0 * 1e9 / now as f64;
     assert!((rate - 1e7).abs() < 1e5, "{rate}");
     // Host 0 asks for 4 Mbit/s, which is less than its half, and gets it.
@@ -919,11 +919,11 @@ fn cake_counts_overhead() {
     // Each has twice as much to send as the link has room for.
     let sent = |overhead: &str, describe: &dyn Fn(u64) -> Packet| {
         let args = format!(" (rate = '10 Mbit/s', overhead = '{overhead} B')");
-        let mut line = Line::new(queue("cake", &args), 1_000_000_000);
+        let mut link = TestLink::new(queue("cake", &args), 1_000_000_000);
         for nth in 0..40_000 {
-            line.offer(&describe(nth), nth * MS / 5);
+            link.offer(&describe(nth), nth * MS / 5);
         }
-        let bytes = |handle| line.bytes(|sent| sent.handle == handle) as f64;
+        let bytes = |handle| link.bytes(|sent| sent.handle == handle) as f64;
         [0, 1].map(bytes)
     };
     let seconds = 40_000.0 / 5_000.0;

@@ -204,17 +204,17 @@ fn fq_codel_serves_new_flows_once() {
 
 /// What a queue draws from now on; the draw that waits is still from before.
 #[derive(Clone)]
-struct Coin(Arc<AtomicU64>);
+struct FixedDraw(Arc<AtomicU64>);
 
-impl Coin {
+impl FixedDraw {
     /// Nothing happens by it that has any chance not to.
     const NEVER: f64 = 0.999_999_999;
 
     fn of(queue: &mut Queue<Interpreted>) -> Self {
-        let coin = Self(Arc::new(AtomicU64::new(Self::NEVER.to_bits())));
-        let drawn = coin.clone();
+        let fixed_draw = Self(Arc::new(AtomicU64::new(Self::NEVER.to_bits())));
+        let drawn = fixed_draw.clone();
         queue.draw_from(move || f64::from_bits(drawn.0.load(Ordering::Relaxed)));
-        coin
+        fixed_draw
     }
 
     fn set(&self, draw: f64) {
@@ -235,26 +235,26 @@ const PIES: [&str; 2] = ["pie", "fq_pie"];
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Disposition {
     In,
     Marked,
     Dropped,
 }
 
 /// A queue of RFC 8033 or 9332 and the times at which its controller looks.
-struct Controlled {
+struct ControlledQueue {
     queue: Queue<Interpreted>,
-    coin: Coin,
+    fixed_draw: FixedDraw,
     update: u64,
     ecn: u8,
     n: u64,
 }
 
-impl Controlled {
+impl ControlledQueue {
     fn new(name: &str, update: u64, ecn: u8) -> Self {
         let mut queue = queue(name, " (packets = 100000)");
-        let coin = Coin::of(&mut queue);
-        Self { queue, coin, update, ecn, n: 0 }
+        let fixed_draw = FixedDraw::of(&mut queue);
+        Self { queue, fixed_draw, update, ecn, n: 0 }
     }
 
     fn come(&mut self, now: u64) {
@@ -286,29 +286,29 @@ impl Controlled {
         assert_eq!(dropped(&mut self.queue), [], "none of them is in the way of the drops that count");
     }
 
-    /// The fate of a packet that comes now if so much is drawn, behind so many, and one that uses up what was drawn
+    /// The disposition of a packet that comes now if so much is drawn, behind so many, and one that uses up what was drawn
     /// before.
-    fn fate(&mut self, now: u64, n_more: u64, draw: f64, ecn: u8) -> Fate {
+    fn disposition(&mut self, now: u64, n_more: u64, draw: f64, ecn: u8) -> Disposition {
         (0..n_more).for_each(|_| self.come(now));
-        self.coin.set(draw);
+        self.fixed_draw.set(draw);
         self.come(now);
         dropped(&mut self.queue);
         self.ecn = ecn;
         let marked = self.queue.counts().marked;
         self.come(now);
         match (dropped(&mut self.queue).len(), self.queue.counts().marked - marked) {
-            (0, 0) => Fate::In,
-            (0, _) => Fate::Marked,
-            _ => Fate::Dropped,
+            (0, 0) => Disposition::In,
+            (0, _) => Disposition::Marked,
+            _ => Disposition::Dropped,
         }
     }
 }
 
 /// PIE that has found these waits, and one more nanosecond than so many of its updates later.
-fn pie_fate(name: &str, waits: &[u64], after: u64, draw: f64, ecn: u8) -> Fate {
-    let mut pie = Controlled::new(name, 15 * MS, 0);
+fn pie_disposition(name: &str, waits: &[u64], after: u64, draw: f64, ecn: u8) -> Disposition {
+    let mut pie = ControlledQueue::new(name, 15 * MS, 0);
     pie.find(waits);
-    pie.fate(waits.len() as u64 * 15 * MS + after, 5, draw, ecn)
+    pie.disposition(waits.len() as u64 * 15 * MS + after, 5, draw, ecn)
 }
 
 /// The drop probability of RFC 8033, section 4.2, as its pseudocode has it, with the cap of 5.5.
@@ -363,7 +363,8 @@ fn pie_probability_matches_table() {
             for name in PIES {
                 // Just after the update, and just before the next: the probability is the same.
                 for after in [0, 15 * MS - 1] {
-                    let drops = |draw| pie_fate(name, &waits[..=nth], after, draw, 0) == Fate::Dropped;
+                    let drops =
+                        |draw| pie_disposition(name, &waits[..=nth], after, draw, 0) == Disposition::Dropped;
                     assert!(is_chance(expected.prob, drops), "{name}, update {nth}: {}", expected.prob);
                 }
             }
@@ -388,11 +389,11 @@ fn pie_decays_while_idle() {
     assert!(expected.prob > 0.2, "{}", expected.prob);
     for name in PIES {
         let drops = |draw| {
-            let mut pie = Controlled::new(name, 15 * MS, 0);
+            let mut pie = ControlledQueue::new(name, 15 * MS, 0);
             pie.find(&waits);
             let (begins, ends) = (40 * 15 * MS + 1, (40 + IDLE) * 15 * MS);
             drain(&mut pie.queue, begins);
-            pie.fate(ends, 5, draw, 0) == Fate::Dropped
+            pie.disposition(ends, 5, draw, 0) == Disposition::Dropped
         };
         assert!(is_chance(expected.prob, drops), "{name}: {before}, then {}", expected.prob);
     }
@@ -403,16 +404,16 @@ fn pie_decays_while_idle() {
 #[test]
 fn pie_allows_a_150_ms_burst() {
     for name in PIES {
-        for (n, fate) in [(8, Fate::In), (9, Fate::In), (10, Fate::Dropped)] {
-            let mut pie = Controlled::new(name, 15 * MS, 0);
+        for (n, disposition) in [(8, Disposition::In), (9, Disposition::In), (10, Disposition::Dropped)] {
+            let mut pie = ControlledQueue::new(name, 15 * MS, 0);
             pie.find(&growing(100 * MS, n));
             // Whatever has any chance happens.
-            assert_eq!(pie.fate(n as u64 * 15 * MS, 5, 0.0, 0), fate, "{name}, {n} updates");
+            assert_eq!(pie.disposition(n as u64 * 15 * MS, 5, 0.0, 0), disposition, "{name}, {n} updates");
         }
-        let mut pie = Controlled::new(name, 15 * MS, 0);
+        let mut pie = ControlledQueue::new(name, 15 * MS, 0);
         pie.find(&growing(100 * MS, 11));
         drain(&mut pie.queue, 11 * 15 * MS + 1);
-        assert_eq!(pie.fate(2 * S, 5, 0.0, 0), Fate::In, "{name}: a new burst");
+        assert_eq!(pie.disposition(2 * S, 5, 0.0, 0), Disposition::In, "{name}: a new burst");
     }
 }
 
@@ -421,10 +422,10 @@ fn pie_allows_a_150_ms_burst() {
 #[test]
 fn pie_spares_a_short_queue() {
     for name in PIES {
-        for (wait, least, most, fate) in [
-            (7_500 * US - 1, 0.01, 0.2, Fate::In),
-            (7_500 * US, 0.01, 0.2, Fate::Dropped),
-            (7_500 * US - 1, 0.2, 0.25, Fate::Dropped),
+        for (wait, least, most, disposition) in [
+            (7_500 * US - 1, 0.01, 0.2, Disposition::In),
+            (7_500 * US, 0.01, 0.2, Disposition::Dropped),
+            (7_500 * US - 1, 0.2, 0.25, Disposition::Dropped),
         ] {
             let found = |n| growing(200 * MS, n).into_iter().chain([wait]).collect::<Vec<_>>();
             let chance = |waits: &[u64]| {
@@ -434,7 +435,7 @@ fn pie_spares_a_short_queue() {
             };
             let waits = (11..100).map(found).find(|waits| (least..most).contains(&chance(waits)));
             let waits = waits.expect("such a probability comes up");
-            assert_eq!(pie_fate(name, &waits, 0, 0.0, 0), fate, "{name}: {wait} ns, {least}");
+            assert_eq!(pie_disposition(name, &waits, 0, 0.0, 0), disposition, "{name}: {wait} ns, {least}");
         }
     }
 }
@@ -443,13 +444,13 @@ fn pie_spares_a_short_queue() {
 #[test]
 fn pie_spares_two_packets() {
     for name in PIES {
-        for (n_queued, fate) in [(2, Fate::In), (3, Fate::Dropped)] {
-            let mut pie = Controlled::new(name, 15 * MS, 0);
+        for (n_queued, disposition) in [(2, Disposition::In), (3, Disposition::Dropped)] {
+            let mut pie = ControlledQueue::new(name, 15 * MS, 0);
             pie.find(&growing(200 * MS, 40));
             // One packet is there still.
             assert_eq!(pie.queue.counts().queued, 1);
             (1..n_queued).for_each(|_| pie.come(40 * 15 * MS - 1));
-            assert_eq!(pie.fate(40 * 15 * MS, 0, 0.0, 0), fate, "{name}: {n_queued}");
+            assert_eq!(pie.disposition(40 * 15 * MS, 0, 0.0, 0), disposition, "{name}: {n_queued}");
         }
     }
 }
@@ -464,10 +465,15 @@ fn pie_marks_below_10_percent() {
             let waits = growing(200 * MS, n);
             let mut chance = DropProb::default();
             waits.iter().for_each(|wait| chance.update(*wait));
-            let fate = if chance.prob < 0.1 { Fate::Marked } else { Fate::Dropped };
+            let disposition = if chance.prob < 0.1 { Disposition::Marked } else { Disposition::Dropped };
             tried[usize::from(chance.prob < 0.1)] = true;
-            assert_eq!(pie_fate(name, &waits, 0, 0.0, 2), fate, "{name}: {}", chance.prob);
-            assert_eq!(pie_fate(name, &waits, 0, 0.0, 0), Fate::Dropped, "{name}: {}", chance.prob);
+            assert_eq!(pie_disposition(name, &waits, 0, 0.0, 2), disposition, "{name}: {}", chance.prob);
+            assert_eq!(
+                pie_disposition(name, &waits, 0, 0.0, 0),
+                Disposition::Dropped,
+                "{name}: {}",
+                chance.prob
+            );
         }
         assert_eq!(tried, [true; 2]);
     }
@@ -489,21 +495,21 @@ fn base_prob(waits: &[u64]) -> f64 {
 
 /// What becomes of a packet with this codepoint that comes and leaves so long after DualPI2 found these waits, of
 /// packets with that.
-fn dual_fate(found: u8, waits: &[u64], after: u64, draw: f64, ecn: u8) -> Fate {
-    let mut dual = Controlled::new("dualpi2", 16 * MS, found);
+fn dual_disposition(found: u8, waits: &[u64], after: u64, draw: f64, ecn: u8) -> Disposition {
+    let mut dual = ControlledQueue::new("dualpi2", 16 * MS, found);
     dual.find(waits);
     let now = waits.len() as u64 * 16 * MS + after;
     // What is drawn from before is used up by what is left.
-    dual.coin.set(draw);
+    dual.fixed_draw.set(draw);
     drain(&mut dual.queue, now);
     dual.ecn = ecn;
     dual.come(now);
     let marked = dual.queue.counts().marked;
     dual.queue.dequeue(now);
     match (dropped(&mut dual.queue).len(), dual.queue.counts().marked - marked) {
-        (0, 0) => Fate::In,
-        (0, _) => Fate::Marked,
-        _ => Fate::Dropped,
+        (0, 0) => Disposition::In,
+        (0, _) => Disposition::Marked,
+        _ => Disposition::Dropped,
     }
 }
 
@@ -525,9 +531,9 @@ fn dualpi2_coupling_matches_rfc() {
         let base = base_prob(&waits);
         assert!(base > 0.04, "{base}");
         for after in [0, 16 * MS - 1] {
-            let drops = |draw| dual_fate(0, &waits, after, draw, 0) == Fate::Dropped;
+            let drops = |draw| dual_disposition(0, &waits, after, draw, 0) == Disposition::Dropped;
             assert!(is_chance(base * base, drops), "{waits:?}: {base}");
-            let marks = |draw| dual_fate(0, &waits, after, draw, 1) == Fate::Marked;
+            let marks = |draw| dual_disposition(0, &waits, after, draw, 1) == Disposition::Marked;
             if base < 0.5 {
                 assert!(is_chance(2.0 * base, marks), "{waits:?}: {base}");
             }
@@ -545,21 +551,25 @@ fn dualpi2_drops_in_overload() {
         let is_overload = base >= 0.5;
         tried[usize::from(is_overload)] = true;
         for ecn in [1, 2, 3] {
-            let fate = match ecn {
-                _ if is_overload => Fate::Dropped,
+            let disposition = match ecn {
+                _ if is_overload => Disposition::Dropped,
                 // Another had marked it.
-                3 => Fate::In,
-                _ => Fate::Marked,
+                3 => Disposition::In,
+                _ => Disposition::Marked,
             };
-            assert_eq!(dual_fate(0, &waits, 0, base * base * 0.999, ecn), fate, "{base}, codepoint {ecn}");
+            assert_eq!(
+                dual_disposition(0, &waits, 0, base * base * 0.999, ecn),
+                disposition,
+                "{base}, codepoint {ecn}"
+            );
         }
         // What is left of L4S is marked, all of it.
         if is_overload {
-            assert_eq!(dual_fate(0, &waits, 0, Coin::NEVER, 1), Fate::Marked, "{base}");
-            let drops = |draw| dual_fate(0, &waits, 0, draw, 1) == Fate::Dropped;
+            assert_eq!(dual_disposition(0, &waits, 0, FixedDraw::NEVER, 1), Disposition::Marked, "{base}");
+            let drops = |draw| dual_disposition(0, &waits, 0, draw, 1) == Disposition::Dropped;
             assert!(is_chance(base * base, drops), "{base}");
         }
-        assert_eq!(dual_fate(0, &waits, 0, base * base * 0.999, 0), Fate::Dropped, "{base}");
+        assert_eq!(dual_disposition(0, &waits, 0, base * base * 0.999, 0), Disposition::Dropped, "{base}");
     }
     assert_eq!(tried, [true; 2]);
 }
@@ -570,7 +580,7 @@ fn dualpi2_drops_in_overload() {
 fn dualpi2_follows_longer_sojourn() {
     for waits in dual_waits() {
         let base = base_prob(&waits);
-        let drops = |draw| dual_fate(1, &waits, 0, draw, 0) == Fate::Dropped;
+        let drops = |draw| dual_disposition(1, &waits, 0, draw, 0) == Disposition::Dropped;
         assert!(is_chance(base * base, drops), "{waits:?}: {base}");
     }
 }
@@ -579,12 +589,12 @@ fn dualpi2_follows_longer_sojourn() {
 /// may be a step), or the last one is, though no other waits (Th_len in A.2).
 #[test]
 fn dualpi2_marks_l4s_from_1_ms() {
-    for (n, wait, fate) in [(2, MS - 1, 0), (2, MS, 1), (1, 10 * MS, 0)] {
+    for (n, wait, disposition) in [(2, MS - 1, 0), (2, MS, 1), (1, 10 * MS, 0)] {
         let mut queue = queue("dualpi2", "");
-        Coin::of(&mut queue);
+        FixedDraw::of(&mut queue);
         (0..n).for_each(|handle| queue.enqueue(&Packet { ecn: 1, ..packet(handle, 1, 1000) }, 0));
         assert!(queue.dequeue(wait).is_some());
-        assert_eq!(queue.counts().marked, fate, "{n} packets, {wait} ns");
+        assert_eq!(queue.counts().marked, disposition, "{n} packets, {wait} ns");
     }
 }
 
@@ -609,16 +619,16 @@ fn dualpi2_serves_l4s_nine_of_ten() {
 /// the nine: whoever listens to marks would have more of the link than who has to be dropped.
 #[test]
 fn dualpi2_counts_marked_as_turns() {
-    let mut marking = Controlled::new("dualpi2", 16 * MS, 2);
+    let mut marking = ControlledQueue::new("dualpi2", 16 * MS, 2);
     // Just below a half, so that nothing is dropped that is capable of ECN.
     let waits = &dual_waits()[3];
     marking.find(waits);
     let now = waits.len() as u64 * 16 * MS;
-    marking.coin.set(Coin::NEVER);
+    marking.fixed_draw.set(FixedDraw::NEVER);
     drain(&mut marking.queue, now);
-    for (classic, draws) in [(2, 0.0), (2, Coin::NEVER)] {
+    for (classic, draws) in [(2, 0.0), (2, FixedDraw::NEVER)] {
         // What is drawn from before is used up by a packet of its own.
-        marking.coin.set(draws);
+        marking.fixed_draw.set(draws);
         marking.queue.enqueue(&Packet { ecn: classic, ..packet(0, 2, 1000) }, now);
         marking.queue.dequeue(now);
         let marked = marking.queue.counts().marked;

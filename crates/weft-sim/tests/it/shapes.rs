@@ -145,9 +145,9 @@ fn program_reads_link_rate() {
 }
 
 /// Holds everything, until a time that has passed.
-struct Stubborn(Fifo);
+struct StuckQueue(Fifo);
 
-impl Discipline for Stubborn {
+impl Discipline for StuckQueue {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
         self.0.enqueue(item, now_ns);
     }
@@ -173,7 +173,7 @@ impl Discipline for Stubborn {
 #[test]
 fn stuck_queue_stops_nothing() {
     let mut net = Net::new(1);
-    let queue = Box::new(Stubborn(Fifo::new(100)));
+    let queue = Box::new(StuckQueue(Fifo::new(100)));
     let ends = Dumbbell::new(&mut net, LinkSpec::fixed(10_000_000, MS), queue, MS);
     let flow = net.add_flow(endless(&ends, SenderSpec::default()));
     net.run_until(100 * MS);

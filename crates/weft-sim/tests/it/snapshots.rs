@@ -50,9 +50,9 @@ fn packet(rng: &mut Rng, handle: u64, now: u64) -> Packet {
 }
 
 /// What a queue said to a call: what left, what was dropped, and when to ask again. Handles are each one's own.
-type Answer = (Option<Sent>, Vec<Dropped>, Option<u64>);
+type DequeueResult = (Option<Sent>, Vec<Dropped>, Option<u64>);
 
-fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &Asked) -> Answer {
+fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &Asked) -> DequeueResult {
     let sent = ask(queue, now, asked).expect("it names no packets").map(|sent| Sent { handle: 0, ..sent });
     let dropped = std::iter::from_fn(|| queue.poll_dropped());
     let dropped = dropped.map(|dropped| Dropped { handle: 0, ..dropped }).collect();

@@ -29,7 +29,7 @@ CREATE QUEUE it AS classes EACH USING codel (target = '2 ms', interval = '20 ms'
 
 /// What came out of a queue of a class.
 #[derive(Default)]
-struct Seen {
+struct ClassTotals {
     waits: Vec<u64>,
     dropped: u64,
     marked: u64,
@@ -43,7 +43,7 @@ fn partition_counters_add_up() {
     let mut queue = Queue::new(Arc::clone(&program), Interpreted::new(program), 0, 1);
     queue.watch();
     let mut rng = Rng::from_seed(8);
-    let mut seen: [Seen; CLASSES] = Default::default();
+    let mut seen: [ClassTotals; CLASSES] = Default::default();
     let class_of = |handle: u64| handle as usize % CLASSES;
     for handle in 0..40_000 {
         let now = handle * MS / 3;

@@ -15,7 +15,7 @@ const LENGTHS: [u32; 6] = [1499, 1301, 1103, 907, 701, 503];
 
 /// What happened to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     Sent(u64),
     Dropped(u64),
 }
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
 pub(crate) struct Run {
     /// When: an item came, or one was asked for.
     pub(crate) calls: Vec<(u64, Option<Item>)>,
-    pub(crate) fates: Vec<(u64, Fate)>,
+    pub(crate) dispositions: Vec<(u64, Disposition)>,
 }
 
 /// Runs a queue under a load that wanders between 6 and 20 Mbit/s for a link of 10, with some silence, and tells what
@@ -60,11 +60,11 @@ pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
         } else {
             run.calls.push((now, None));
             let sent = queue.dequeue(now);
-            run.fates.extend(sent.map(|item| (now, Fate::Sent(item.id))));
+            run.dispositions.extend(sent.map(|item| (now, Disposition::Sent(item.id))));
             departure = sent.map_or(arrival + 1, |item| now + u64::from(item.len) * 800);
         }
         while let Some(dropped) = queue.poll_drop() {
-            run.fates.push((now, Fate::Dropped(dropped.item.id)));
+            run.dispositions.push((now, Disposition::Dropped(dropped.item.id)));
         }
     }
     run
@@ -80,14 +80,15 @@ fn check_program(name: &str, program: &Arc<QueueProgram>, twin: fn() -> Box<dyn 
     for seed in 0..5 {
         let program = program.clone();
         let mut program = Programmed::new(program.clone(), Interpreted::new(program), 1);
-        let got = run(&mut program, seed, 6000).fates;
-        let expected = run(&mut *twin(), seed, 6000).fates;
+        let got = run(&mut program, seed, 6000).dispositions;
+        let expected = run(&mut *twin(), seed, 6000).dispositions;
         let differs = got.iter().zip(&expected).position(|(got, expected)| got != expected);
         if let Some(at) = differs {
             panic!("{name}, seed {seed}, event {at}: {:?}, the twin {:?}", got[at], expected[at]);
         }
         assert_eq!(got.len(), expected.len(), "{name}, seed {seed}");
-        let dropped = got.iter().filter(|(_, fate)| matches!(fate, Fate::Dropped(_))).count();
+        let dropped =
+            got.iter().filter(|(_, disposition)| matches!(disposition, Disposition::Dropped(_))).count();
         assert!(dropped > 20, "{name}, seed {seed}: the load drops {dropped}, which shows nothing");
     }
 }

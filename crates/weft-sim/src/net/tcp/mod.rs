@@ -6,18 +6,18 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `board` | which segments have arrived, are lost, were sent again |
+//! | `scoreboard` | which segments have arrived, are lost, were sent again |
 //! | `control` | windows and rates: NewReno, CUBIC, and one like BBR |
 //! | `receiver` | the acknowledgement of each segment |
 //! | `rto` | when silence means loss |
 //! | `sender` | what is sent when |
 
 mod bbr;
-mod board;
 mod control;
 mod cubic;
 mod receiver;
 mod rto;
+mod scoreboard;
 mod sender;
 
 pub use control::Algorithm;

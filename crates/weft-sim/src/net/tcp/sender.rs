@@ -3,9 +3,9 @@
 use super::super::measure::Histogram;
 use super::super::packet::SACK_BLOCKS;
 use super::super::tournament::NEVER;
-use super::board::Board;
 use super::control::{Algorithm, Control, Progress};
 use super::rto::Rto;
+use super::scoreboard::Scoreboard;
 
 /// Segments that arrived beyond a hole until it is taken for lost: `DupThresh` of RFC 6675.
 const DUPLICATES: u32 = 3;
@@ -74,7 +74,7 @@ pub(in super::super) struct Ack {
 pub(in super::super) struct Sender {
     pub(in super::super) spec: SenderSpec,
     pub(in super::super) stats: SenderStats,
-    board: Board,
+    scoreboard: Scoreboard,
     control: Control,
     rto: Rto,
     /// Segments that the application has given, since the beginning.
@@ -105,11 +105,11 @@ pub(in super::super) struct Sender {
 struct Recovery {
     /// It is over when this segment is reached.
     until: u32,
-    found_by: FoundBy,
+    cause: RecoveryCause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FoundBy {
+enum RecoveryCause {
     /// What arrived beyond a hole.
     Loss,
     /// Silence: the window grows again meanwhile.
@@ -140,7 +140,7 @@ impl Sender {
         Self {
             spec,
             stats: SenderStats::default(),
-            board: Board::new(),
+            scoreboard: Scoreboard::new(),
             control: Control::new(spec.algorithm, spec.window_first),
             rto: Rto::new(spec.rto_slack_ns),
             given: 0,
@@ -170,7 +170,7 @@ impl Sender {
 
     /// Segments that are known to have arrived, without a hole.
     pub(in super::super) fn acknowledged(&self) -> u32 {
-        self.board.una()
+        self.scoreboard.una()
     }
 
     /// Segments that may be under way.
@@ -189,9 +189,9 @@ impl Sender {
         let rtt_ns = now_ns - ack.stamp.sent_at_ns;
         self.stats.rtt.add(rtt_ns);
         self.rto.sample(rtt_ns);
-        let una = self.board.una();
+        let una = self.scoreboard.una();
         let fresh = if self.spec.sack { self.take_sack(ack) } else { self.take_reno(ack) };
-        let has_advanced = self.board.una() > una;
+        let has_advanced = self.scoreboard.una() > una;
         if has_advanced {
             self.duplicates = 0;
             self.take_back(ack, now_ns);
@@ -212,11 +212,11 @@ impl Sender {
                 acked: fresh,
                 rtt_ns,
                 is_full: self.is_full || !self.spec.validates_window,
-                is_recovering: self.found_by().is_some_and(|found_by| found_by != FoundBy::Timeout),
+                is_recovering: self.cause().is_some_and(|cause| cause != RecoveryCause::Timeout),
                 delivered: self.delivered - ack.stamp.delivered,
                 delivered_in_ns: now_ns - ack.stamp.delivered_at_ns,
                 is_round,
-                in_flight: self.board.pipe(),
+                in_flight: self.scoreboard.pipe(),
             });
         }
     }
@@ -227,18 +227,18 @@ impl Sender {
             return;
         }
         self.stats.timeouts += 1;
-        let is_first = self.found_by() != Some(FoundBy::Timeout) || self.has_advanced_since();
-        self.timed_out = self.board.una();
+        let is_first = self.cause() != Some(RecoveryCause::Timeout) || self.has_advanced_since();
+        self.timed_out = self.scoreboard.una();
         if is_first && self.spec.detects_spurious {
             self.suspect = Some((now_ns, self.control.clone()));
         }
         self.control.timeout(self.flight(), is_first);
         if !self.spec.sack {
-            self.board.unguess_sacked(u32::MAX);
+            self.scoreboard.unguess_sacked(u32::MAX);
         }
-        self.board.lose_all();
+        self.scoreboard.lose_all();
         self.duplicates = 0;
-        self.recovery = Some(Recovery { until: self.board.next(), found_by: FoundBy::Timeout });
+        self.recovery = Some(Recovery { until: self.scoreboard.next(), cause: RecoveryCause::Timeout });
         self.paced_until_ns = now_ns;
         self.rto.back_off();
         self.start_timer(now_ns);
@@ -260,22 +260,22 @@ impl Sender {
         if let Some(gap_ns) = self.control.gap_ns() {
             self.paced_until_ns = self.paced_until_ns.max(now_ns) + gap_ns;
         }
-        if self.board.pipe() == 0 {
+        if self.scoreboard.pipe() == 0 {
             // Time in which nothing was under way says nothing of the path.
             self.delivered_at_ns = now_ns;
         }
-        let seq = match self.board.send_lost() {
+        let seq = match self.scoreboard.send_lost() {
             Some(seq) => {
                 self.stats.resent += 1;
                 seq
             }
             None => {
                 self.stats.sent += 1;
-                self.board.send_new()
+                self.scoreboard.send_new()
             }
         };
         // The first segment starts the timer anew where it is sent again: its acknowledgement is a round trip away.
-        if self.rto_at_ns == NEVER || seq == self.board.una() {
+        if self.rto_at_ns == NEVER || seq == self.scoreboard.una() {
             self.start_timer(now_ns);
         }
         let stamp =
@@ -288,61 +288,61 @@ impl Sender {
     /// loses much would be filled to the same threshold after each time-out. Without selective acknowledgements all
     /// that was under way is sent again, and its time-outs are one.
     fn has_advanced_since(&self) -> bool {
-        self.spec.sack && self.board.una() > self.timed_out
+        self.spec.sack && self.scoreboard.una() > self.timed_out
     }
 
     /// Segments that a loss is to be judged by. Behind a hole that is lost again and again much is outstanding that
     /// has arrived: half of that may be more than the window, and a loss must not widen it.
     fn flight(&self) -> u32 {
-        let outstanding = self.board.outstanding();
+        let outstanding = self.scoreboard.outstanding();
         if self.spec.sack { outstanding.min(self.control.window().ceil() as u32) } else { outstanding }
     }
 
-    fn found_by(&self) -> Option<FoundBy> {
-        self.recovery.map(|recovery| recovery.found_by)
+    fn cause(&self) -> Option<RecoveryCause> {
+        self.recovery.map(|recovery| recovery.cause)
     }
 
     fn has_something(&self) -> bool {
-        self.board.n_lost() > 0 || self.board.next() < self.given
+        self.scoreboard.n_lost() > 0 || self.scoreboard.next() < self.given
     }
 
     fn has_room(&self) -> bool {
-        f64::from(self.board.pipe()) + 1.0 <= self.control.window()
+        f64::from(self.scoreboard.pipe()) + 1.0 <= self.control.window()
     }
 
     /// RFC 6298, section 5: it runs while something is outstanding.
     fn start_timer(&mut self, now_ns: u64) {
-        let runs = self.board.outstanding() > 0;
+        let runs = self.scoreboard.outstanding() > 0;
         self.rto_at_ns = if runs { now_ns + self.rto.timeout_ns() } else { NEVER };
     }
 
     /// How many segments have arrived by an acknowledgement with blocks.
     fn take_sack(&mut self, ack: &Ack) -> u32 {
-        let mut fresh = self.board.acknowledge(ack.expected);
+        let mut fresh = self.scoreboard.acknowledge(ack.expected);
         for (from, to) in ack.sack {
-            fresh += self.board.sack(from, to);
+            fresh += self.scoreboard.sack(from, to);
         }
         fresh
     }
 
     /// The same without blocks: a duplicate says that some segment has arrived.
     fn take_reno(&mut self, ack: &Ack) -> u32 {
-        let guessed = self.board.n_sacked();
-        let row = self.board.acknowledge(ack.expected);
+        let guessed = self.scoreboard.n_sacked();
+        let row = self.scoreboard.acknowledge(ack.expected);
         if row > 0 {
             // The first of the row fills the hole, the others are those that duplicates told of.
-            self.board.unguess_sacked(row - 1);
+            self.scoreboard.unguess_sacked(row - 1);
             return row - guessed.min(row - 1);
         }
         // What was sent again for nothing is answered by duplicates too. They say nothing of what is sent after it.
         let is_of_repair =
-            self.found_by() == Some(FoundBy::Timeout) || ack.stamp.sent_at_ns < self.recovered_at_ns;
-        if ack.expected < self.board.una() || self.board.outstanding() == 0 || is_of_repair {
+            self.cause() == Some(RecoveryCause::Timeout) || ack.stamp.sent_at_ns < self.recovered_at_ns;
+        if ack.expected < self.scoreboard.una() || self.scoreboard.outstanding() == 0 || is_of_repair {
             return 0;
         }
         self.duplicates += 1;
-        self.board.guess_sacked(1);
-        self.board.n_sacked() - guessed
+        self.scoreboard.guess_sacked(1);
+        self.scoreboard.n_sacked() - guessed
     }
 
     /// The first progress after a time-out tells by its timestamp which segment it answers: one that was sent before
@@ -352,7 +352,7 @@ impl Sender {
             && ack.stamp.sent_at_ns < at_ns
         {
             self.control = control;
-            self.board.find_all();
+            self.scoreboard.find_all();
             self.end_recovery(now_ns);
         }
     }
@@ -364,26 +364,26 @@ impl Sender {
 
     /// What an acknowledgement says of losses.
     fn recover(&mut self, ack: &Ack, has_advanced: bool, now_ns: u64) {
-        let is_over = |recovery: &Recovery| self.board.una() >= recovery.until;
+        let is_over = |recovery: &Recovery| self.scoreboard.una() >= recovery.until;
         if self.recovery.as_ref().is_some_and(is_over) {
             self.end_recovery(now_ns);
         }
         let flight = self.flight();
         let is_lost = if self.spec.sack {
-            self.board.judge(DUPLICATES) > 0
+            self.scoreboard.judge(DUPLICATES) > 0
         } else {
-            let is_partial = has_advanced && self.found_by() == Some(FoundBy::Loss);
+            let is_partial = has_advanced && self.cause() == Some(RecoveryCause::Loss);
             let is_third = self.duplicates == DUPLICATES && self.recovery.is_none();
             if is_partial || is_third {
-                self.board.lose_first();
+                self.scoreboard.lose_first();
             }
             is_partial || is_third
         };
         if self.recovery.is_none() && (is_lost || ack.is_marked) {
             self.stats.recoveries += 1;
             self.control.loss(flight);
-            let found_by = if is_lost { FoundBy::Loss } else { FoundBy::Mark };
-            self.recovery = Some(Recovery { until: self.board.next(), found_by });
+            let cause = if is_lost { RecoveryCause::Loss } else { RecoveryCause::Mark };
+            self.recovery = Some(Recovery { until: self.scoreboard.next(), cause });
             if is_lost {
                 self.start_timer(now_ns);
             }

@@ -9,7 +9,7 @@ use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use weft_core::rng::Rng;
 use weft_engine::queue::Packet;
-use weft_sim::net::{Got, Offered, offer};
+use weft_sim::net::{FlowResult, OfferedFlow, offer};
 
 const S: u64 = 1_000_000_000;
 /// When it is looked at what flows get, in nanoseconds.
@@ -22,7 +22,7 @@ const BESIDE: [(&str, f64); 2] = [("trickle", 0.01), ("steady", 0.4)];
 /// What a queue gave to each of those.
 struct Found {
     queue: String,
-    got: Vec<Got>,
+    got: Vec<FlowResult>,
 }
 
 pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
 }
 
 /// Twice what the link takes, of a class and a message of its own; it may wait for long.
-fn flood(rate: u64) -> Offered {
+fn flood(rate: u64) -> OfferedFlow {
     let packet = Packet {
         flow: 1,
         src: 1,
@@ -47,11 +47,11 @@ fn flood(rate: u64) -> Offered {
         slack_ns: S as i64,
         ..Packet::default()
     };
-    Offered { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
+    OfferedFlow { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
 }
 
 /// Another flow of another host, of the class that goes first, with little left and little time.
-fn beside(rate: u64, part: f64) -> Offered {
+fn beside(rate: u64, part: f64) -> OfferedFlow {
     let packet = Packet {
         flow: 2,
         src: 2,
@@ -62,7 +62,7 @@ fn beside(rate: u64, part: f64) -> Offered {
         slack_ns: S as i64 / 10,
         ..Packet::default()
     };
-    Offered { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
+    OfferedFlow { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
 }
 
 fn beside_flood(program: &Program, rate: u64) -> Found {
@@ -75,11 +75,11 @@ fn beside_flood(program: &Program, rate: u64) -> Found {
 }
 
 /// The share of what a flow asked for.
-fn share(got: &Got) -> f64 {
+fn share(got: &FlowResult) -> f64 {
     got.sent as f64 / got.offered.max(1) as f64
 }
 
-fn ms(got: &Got, percentile: f64) -> f64 {
+fn ms(got: &FlowResult, percentile: f64) -> f64 {
     got.waits.percentile(percentile) as f64 / 1e6
 }
 
@@ -112,7 +112,7 @@ fn text(found: &[Found], rate: u64) -> String {
 }
 
 fn data(found: &[Found]) -> Value {
-    let of = |got: &Got| {
+    let of = |got: &FlowResult| {
         json!({
             "offered": got.offered,
             "sent": got.sent,

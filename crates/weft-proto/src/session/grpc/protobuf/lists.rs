@@ -23,7 +23,7 @@ pub struct ListsBuilder<'s> {
     schema: &'s Schema,
     /// Message types by path. The root is first; a child comes after its parent.
     drafts: Vec<Draft>,
-    wanted: Vec<Wanted>,
+    selectors: Vec<Selector>,
     /// The slots in use.
     mask: InputSet,
 }
@@ -33,14 +33,14 @@ pub struct ListsBuilder<'s> {
 pub struct Lists {
     /// One per message on the way to something. The root is first.
     nodes: Box<[Node]>,
-    wanted: Box<[Wanted]>,
+    selectors: Box<[Selector]>,
     /// The slots that the walk fills.
     mask: InputSet,
 }
 
 /// Something that is looked for.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct Selector {
     slot: u8,
     kind: Kind,
 }
@@ -54,7 +54,7 @@ enum Kind {
     /// The entries of a map.
     Entries { entry: Entry, n_members: usize, max: u64 },
     /// The value of the entry with this key.
-    Value { entry: Entry, wanted: EntryKey },
+    Value { entry: Entry, wanted_key: EntryKey },
 }
 
 /// How an entry of a map is read: its members, and behind them its key.
@@ -87,7 +87,7 @@ struct Node {
 /// What to do at a known field.
 #[derive(Clone, Debug, Default)]
 struct Action {
-    /// What the field gives: indices into [`Lists::wanted`].
+    /// What the field gives: indices into [`Lists::selectors`].
     gives: Vec<usize>,
     /// The node of a message that something is in.
     child: Option<usize>,
@@ -108,9 +108,9 @@ struct Draft {
     fields: BTreeMap<u32, (Vec<usize>, Option<usize>)>,
 }
 
-/// What has been found so far, by index into [`Lists::wanted`].
+/// What has been found so far, by index into [`Lists::selectors`].
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct ListState {
     /// How many elements, or entries with different keys; of a presence or a value, whether there is one.
     n: u64,
     /// The cells of elements: an empty one is absent.
@@ -125,7 +125,7 @@ impl<'s> ListsBuilder<'s> {
     /// Begins a walk over the message type at this index of [`Schema::messages`].
     pub fn new(schema: &'s Schema, message: usize) -> Self {
         let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new() };
-        Self { schema, drafts: vec![root], wanted: Vec::new(), mask: InputSet::EMPTY }
+        Self { schema, drafts: vec![root], selectors: Vec::new(), mask: InputSet::EMPTY }
     }
 
     /// Tells in `slot` whether there is a message at `path`.
@@ -185,13 +185,18 @@ impl<'s> ListsBuilder<'s> {
     ///
     /// # Errors
     /// There is no map by that path.
-    pub fn value(&mut self, path: &[&str], wanted: EntryKey, slot: usize) -> Result<&'s Field, WalkError> {
+    pub fn value(
+        &mut self,
+        path: &[&str],
+        wanted_key: EntryKey,
+        slot: usize,
+    ) -> Result<&'s Field, WalkError> {
         let fields = self.resolve(path)?;
         let last = fields[fields.len() - 1];
         match last.kind {
             FieldKind::Message(inner) if self.schema.messages[inner].is_map_entry => {
                 let entry = self.entry(inner, &[vec!["value"]])?;
-                self.add(&fields, slot, Kind::Value { entry, wanted });
+                self.add(&fields, slot, Kind::Value { entry, wanted_key });
                 let value = self.schema.messages[inner].field("value");
                 value.ok_or_else(|| WalkError::NotAList { field: path.join(".") })
             }
@@ -211,7 +216,7 @@ impl<'s> ListsBuilder<'s> {
             }
         }
         let nodes = self.drafts.iter().map(|draft| self.node(draft, &beneath)).collect();
-        Lists { nodes, wanted: self.wanted.into(), mask: self.mask }
+        Lists { nodes, selectors: self.selectors.into(), mask: self.mask }
     }
 
     /// The fields along `path`; all but the last are messages that are there once.
@@ -268,8 +273,8 @@ impl<'s> ListsBuilder<'s> {
                 }
             };
         }
-        self.drafts[at].fields.entry(last.number).or_default().0.push(self.wanted.len());
-        self.wanted.push(Wanted { slot: slot as u8, kind });
+        self.drafts[at].fields.entry(last.number).or_default().0.push(self.selectors.len());
+        self.selectors.push(Selector { slot: slot as u8, kind });
         self.mask.insert(slot);
     }
 
@@ -324,11 +329,11 @@ impl Lists {
         present: &mut InputSet,
         text: &mut Vec<u8>,
     ) -> Result<(), Malformed> {
-        let mut found = vec![Found::default(); self.wanted.len()];
+        let mut found = vec![ListState::default(); self.selectors.len()];
         self.walk(&self.nodes[0], payload, 0, &mut found)?;
-        for (wanted, found) in self.wanted.iter().zip(found) {
-            let slot = usize::from(wanted.slot);
-            let is_there = match &wanted.kind {
+        for (selector, found) in self.selectors.iter().zip(found) {
+            let slot = usize::from(selector.slot);
+            let is_there = match &selector.kind {
                 Kind::Presence => {
                     slots[slot] = Slot { a: found.n, b: 0 };
                     true
@@ -354,7 +359,13 @@ impl Lists {
     }
 
     /// Walks `data[pos..]`, one occurrence of `node`.
-    fn walk(&self, node: &Node, data: &[u8], mut pos: usize, found: &mut [Found]) -> Result<(), Malformed> {
+    fn walk(
+        &self,
+        node: &Node,
+        data: &[u8],
+        mut pos: usize,
+        found: &mut [ListState],
+    ) -> Result<(), Malformed> {
         while pos < data.len() {
             let at = pos;
             let tag = wire::tag(data, &mut pos)?;
@@ -369,7 +380,7 @@ impl Lists {
                 continue;
             }
             for displaced in &action.clears {
-                found[*displaced] = Found::default();
+                found[*displaced] = ListState::default();
             }
             let from = pos;
             let body = match tag & 7 {
@@ -380,8 +391,8 @@ impl Lists {
                 wire::GROUP => delimited(data, &mut pos, tag, node.depth)?,
                 _ => {
                     wire::skip(data, &mut pos, tag, at, node.depth)?;
-                    for wanted in &action.gives {
-                        self.wanted[*wanted].take_number(data, from, &mut found[*wanted])?;
+                    for selector in &action.gives {
+                        self.selectors[*selector].take_number(data, from, &mut found[*selector])?;
                     }
                     continue;
                 }
@@ -389,22 +400,22 @@ impl Lists {
             if let Some(child) = action.child {
                 self.walk(&self.nodes[child], &data[..body.1], body.0, found)?;
             }
-            for wanted in &action.gives {
-                self.wanted[*wanted].take(data, body, action.is_packed, &mut found[*wanted])?;
+            for selector in &action.gives {
+                self.selectors[*selector].take(data, body, action.is_packed, &mut found[*selector])?;
             }
         }
         Ok(())
     }
 }
 
-impl Wanted {
+impl Selector {
     /// Takes a field that is bytes: those of `data[begin..end]`.
     fn take(
         &self,
         data: &[u8],
         (begin, end): (usize, usize),
         is_packed: bool,
-        found: &mut Found,
+        found: &mut ListState,
     ) -> Result<(), Malformed> {
         match &self.kind {
             Kind::Presence => found.n = 1,
@@ -436,9 +447,9 @@ impl Wanted {
                     (present.contains(member)).then_some(slot)
                 });
             }
-            Kind::Value { entry, wanted } => {
+            Kind::Value { entry, wanted_key } => {
                 let (slots, _) = run_at(&entry.walk, 2, data, (begin, end))?;
-                if key_of(data, entry.key, slots[1]) == *wanted {
+                if key_of(data, entry.key, slots[1]) == *wanted_key {
                     (found.n, found.value) = (1, Some(slots[0]));
                 }
             }
@@ -447,7 +458,7 @@ impl Wanted {
     }
 
     /// Takes a number at `pos`; gives where the next one is.
-    fn take_number(&self, data: &[u8], mut pos: usize, found: &mut Found) -> Result<usize, Malformed> {
+    fn take_number(&self, data: &[u8], mut pos: usize, found: &mut ListState) -> Result<usize, Malformed> {
         if let Kind::Elements { element: Element::Scalar(op, closed), n_members, max } = &self.kind {
             let number = read_number(*op, data, &mut pos)?;
             if closed.as_ref().is_none_or(|values| values.binary_search(&(number as i32)).is_ok()) {
@@ -458,7 +469,7 @@ impl Wanted {
     }
 }
 
-impl Found {
+impl ListState {
     /// One more element.
     fn add(&mut self, max: u64, n_members: usize, cell: impl Fn(usize) -> Option<Slot>) {
         self.n += 1;

@@ -10,7 +10,7 @@ const ROOM_MIN: u32 = 1024;
 
 /// What is known of the segments from `una` to before `next`.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
+pub(super) struct Scoreboard {
     /// The first that is not acknowledged.
     una: u32,
     /// The first that was never sent.
@@ -31,7 +31,7 @@ pub(super) struct Board {
     resend_from: u32,
 }
 
-impl Board {
+impl Scoreboard {
     pub(super) fn new() -> Self {
         let room = vec![0; (ROOM_MIN / WORD) as usize];
         Self {
@@ -117,10 +117,10 @@ impl Board {
         }
         let mut known = 0;
         let mut waited = 0;
-        self.words(from, to, |board, at, mask| {
-            known += (board.sacked[at] & mask).count_ones();
-            waited += (board.lost[at] & mask).count_ones();
-            for bits in [&mut board.sacked, &mut board.lost, &mut board.resent] {
+        self.words(from, to, |scoreboard, at, mask| {
+            known += (scoreboard.sacked[at] & mask).count_ones();
+            waited += (scoreboard.lost[at] & mask).count_ones();
+            for bits in [&mut scoreboard.sacked, &mut scoreboard.lost, &mut scoreboard.resent] {
                 bits[at] &= !mask;
             }
         });
@@ -139,12 +139,12 @@ impl Board {
         }
         let mut fresh = 0;
         let mut waited = 0;
-        self.words(from, to, |board, at, mask| {
-            fresh += (mask & !board.sacked[at]).count_ones();
-            waited += (board.lost[at] & mask).count_ones();
-            board.sacked[at] |= mask;
-            board.lost[at] &= !mask;
-            board.resent[at] &= !mask;
+        self.words(from, to, |scoreboard, at, mask| {
+            fresh += (mask & !scoreboard.sacked[at]).count_ones();
+            waited += (scoreboard.lost[at] & mask).count_ones();
+            scoreboard.sacked[at] |= mask;
+            scoreboard.lost[at] &= !mask;
+            scoreboard.resent[at] &= !mask;
         });
         self.n_sacked += fresh;
         self.n_lost -= waited;
@@ -185,7 +185,7 @@ impl Board {
     /// Takes everything for lost that the receiver is not known to have.
     pub(super) fn lose_all(&mut self) {
         let (from, to) = (self.una, self.next);
-        self.words(from, to, |board, at, mask| board.resent[at] &= !mask);
+        self.words(from, to, |scoreboard, at, mask| scoreboard.resent[at] &= !mask);
         self.mark_lost(from, to);
         self.judged = to;
     }
@@ -193,9 +193,9 @@ impl Board {
     /// Takes nothing for lost any more.
     pub(super) fn find_all(&mut self) {
         let (from, to) = (self.una, self.next);
-        self.words(from, to, |board, at, mask| {
-            board.lost[at] &= !mask;
-            board.resent[at] &= !mask;
+        self.words(from, to, |scoreboard, at, mask| {
+            scoreboard.lost[at] &= !mask;
+            scoreboard.resent[at] &= !mask;
         });
         self.n_lost = 0;
         self.judged = self.una;
@@ -216,9 +216,9 @@ impl Board {
 
     fn mark_lost(&mut self, from: u32, to: u32) -> u32 {
         let mut fresh = 0;
-        self.words(from, to, |board, at, mask| {
-            let lost = mask & !(board.sacked[at] | board.resent[at] | board.lost[at]);
-            board.lost[at] |= lost;
+        self.words(from, to, |scoreboard, at, mask| {
+            let lost = mask & !(scoreboard.sacked[at] | scoreboard.resent[at] | scoreboard.lost[at]);
+            scoreboard.lost[at] |= lost;
             fresh += lost.count_ones();
         });
         self.n_lost += fresh;
@@ -269,13 +269,14 @@ mod tests {
         Resent,
     }
 
-    /// What the board says, segment by segment.
-    fn check(board: &Board, expected: &[State]) {
-        let count =
-            |state| expected[board.una as usize..].iter().filter(|known| **known == state).count() as u32;
-        assert_eq!(board.next as usize, expected.len());
-        assert_eq!((board.n_sacked, board.n_lost), (count(State::Sacked), count(State::Lost)));
-        assert_eq!(board.pipe(), count(State::UnderWay) + count(State::Resent));
+    /// What the scoreboard says, segment by segment.
+    fn check(scoreboard: &Scoreboard, expected: &[State]) {
+        let count = |state| {
+            expected[scoreboard.una as usize..].iter().filter(|known| **known == state).count() as u32
+        };
+        assert_eq!(scoreboard.next as usize, expected.len());
+        assert_eq!((scoreboard.n_sacked, scoreboard.n_lost), (count(State::Sacked), count(State::Lost)));
+        assert_eq!(scoreboard.pipe(), count(State::UnderWay) + count(State::Resent));
     }
 
     /// A sender would send again what has arrived, or would count wrongly what is under way and stall.
@@ -283,36 +284,37 @@ mod tests {
     fn scoreboard_matches_plain_list() {
         let mut rng = Rng::from_seed(5);
         for _ in 0..30 {
-            let mut board = Board::new();
+            let mut scoreboard = Scoreboard::new();
             let mut plain: Vec<State> = Vec::new();
             for _ in 0..600 {
                 match rng.within(&(0..=9)) {
                     0..=3 => {
                         for _ in 0..rng.within(&(0..=200)) {
-                            assert_eq!(board.send_new() as usize, plain.len());
+                            assert_eq!(scoreboard.send_new() as usize, plain.len());
                             plain.push(State::UnderWay);
                         }
                     }
                     4 => {
-                        let ack = rng.within(&(u64::from(board.una)..=u64::from(board.next))) as u32;
+                        let ack =
+                            rng.within(&(u64::from(scoreboard.una)..=u64::from(scoreboard.next))) as u32;
                         let fresh =
-                            (board.una..ack).filter(|seq| plain[*seq as usize] != State::Sacked).count();
-                        assert_eq!(board.acknowledge(ack) as usize, fresh);
+                            (scoreboard.una..ack).filter(|seq| plain[*seq as usize] != State::Sacked).count();
+                        assert_eq!(scoreboard.acknowledge(ack) as usize, fresh);
                     }
                     5..=6 => {
-                        let from = rng.within(&(0..=u64::from(board.next))) as u32;
+                        let from = rng.within(&(0..=u64::from(scoreboard.next))) as u32;
                         let to = from + rng.within(&(0..=150)) as u32;
-                        let range = from.max(board.una) as usize
-                            ..(to.min(board.next) as usize).max(from.max(board.una) as usize);
+                        let range = from.max(scoreboard.una) as usize
+                            ..(to.min(scoreboard.next) as usize).max(from.max(scoreboard.una) as usize);
                         let fresh =
                             plain[range.clone()].iter().filter(|state| **state != State::Sacked).count();
                         plain[range].fill(State::Sacked);
-                        assert_eq!(board.sack(from, to) as usize, fresh);
+                        assert_eq!(scoreboard.sack(from, to) as usize, fresh);
                     }
                     7 => {
-                        board.judge(3);
+                        scoreboard.judge(3);
                         let sacked = |(_, state): &(usize, &State)| **state == State::Sacked;
-                        let una = board.una as usize;
+                        let una = scoreboard.una as usize;
                         let third =
                             plain.iter().enumerate().skip(una).rev().filter(sacked).nth(2).map(|(at, _)| at);
                         for state in plain.iter_mut().take(third.unwrap_or(0)).skip(una) {
@@ -322,23 +324,24 @@ mod tests {
                         }
                     }
                     8 => {
-                        let first = (board.una as usize..plain.len()).find(|at| plain[*at] == State::Lost);
-                        assert_eq!(board.send_lost().map(|seq| seq as usize), first);
+                        let first =
+                            (scoreboard.una as usize..plain.len()).find(|at| plain[*at] == State::Lost);
+                        assert_eq!(scoreboard.send_lost().map(|seq| seq as usize), first);
                         if let Some(first) = first {
                             plain[first] = State::Resent;
                         }
                     }
                     9 if rng.chance(100) => {
-                        board.find_all();
-                        for state in plain.iter_mut().skip(board.una as usize) {
+                        scoreboard.find_all();
+                        for state in plain.iter_mut().skip(scoreboard.una as usize) {
                             if *state != State::Sacked {
                                 *state = State::UnderWay;
                             }
                         }
                     }
                     _ if rng.chance(100) => {
-                        board.lose_all();
-                        for state in plain.iter_mut().skip(board.una as usize) {
+                        scoreboard.lose_all();
+                        for state in plain.iter_mut().skip(scoreboard.una as usize) {
                             if *state != State::Sacked {
                                 *state = State::Lost;
                             }
@@ -346,7 +349,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                check(&board, &plain);
+                check(&scoreboard, &plain);
             }
         }
     }
