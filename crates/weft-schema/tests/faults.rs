@@ -1,18 +1,18 @@
-//! What is wrong with a file is told with its place, and no file takes long or overflows the stack.
+//! Faults are reported with their location, and no input takes long or overflows the stack.
 
 use std::fmt::Write as _;
 use weft_core::schema::{FieldKind, Presence, Schema};
-use weft_schema::{BYTES_MAX, FILES_MAX, Found, Source, compile, from_descriptors};
+use weft_schema::{BYTES_MAX, FILES_MAX, ImportLookup, Source, compile, from_descriptors};
 
 fn source(name: &str, text: &str) -> Source {
     Source { name: name.to_owned(), text: text.into() }
 }
 
-/// Compiles `a.proto` with these others.
+/// Compiles `a.proto` with these other files.
 fn compiled(text: &str, others: &[(&str, &str)]) -> Result<Schema, String> {
     let mut find = |path: &str| match others.iter().find(|(name, _)| *name == path) {
-        Some((name, text)) => Found::File(source(name, text)),
-        None => Found::Missing("there is no such file".to_owned()),
+        Some((name, text)) => ImportLookup::File(source(name, text)),
+        None => ImportLookup::Missing("there is no such file".to_owned()),
     };
     compile(source("a.proto", text), &mut find).map_err(|fault| fault.to_string())
 }
@@ -26,7 +26,7 @@ fn fault(text: &str) -> String {
 
 #[test]
 fn fault_has_line_and_column() {
-    // If this fails, whoever wrote the file has to look for the fault.
+    // If this fails, the author of the file has to search for the fault.
     let table = [
         ("message M {\n  string user = 1\n}\n", "4:1: expected `;`, and found `}`"),
         ("message M { strin user = 1; }", "2:13: there is no message or enum `strin`"),
@@ -67,7 +67,7 @@ fn fault_has_line_and_column() {
 
 #[test]
 fn public_import_exports_names() {
-    // If this fails, a name means another message than to protoc.
+    // If this fails, a name means another message than in protoc.
     let b = ("b.proto", "syntax = 'proto3'; package p; message B {}");
     let public = ("c.proto", "syntax = 'proto3'; package p; import public 'b.proto';");
     let plain = ("c.proto", "syntax = 'proto3'; package p; import 'b.proto';");
@@ -82,7 +82,7 @@ fn public_import_exports_names() {
 
 #[test]
 fn features_decide_the_wire() {
-    // If this fails, an edition's field is read as that of another.
+    // If this fails, a field of an edition is read by the rules of another edition.
     let text = "\u{feff}edition = '2023'; option features.field_presence = IMPLICIT;
         enum E { option features.enum_type = CLOSED; A = 1; }
         message M { int32 a = 1; int32 b = 2 [features = { field_presence: EXPLICIT }, deprecated = true];
@@ -109,7 +109,7 @@ fn features_decide_the_wire() {
 
 #[test]
 fn hostile_file_ends_soon() {
-    // If this fails, a bundle holds a node, or overflows its stack.
+    // If this fails, a bundle stalls a node or overflows its stack.
     let nested = |n: usize| format!("syntax='proto3';{}{}", "message M{".repeat(n), "}".repeat(n));
     assert!(compiled(&nested(32), &[]).is_ok());
     let groups = format!("message M{{{}", "optional group G=1{".repeat(100_000));
@@ -130,11 +130,11 @@ fn hostile_file_ends_soon() {
 
 #[test]
 fn many_public_imports_end_soon() {
-    // If this fails, files that import each other publicly hold a node.
+    // If this fails, files with mutual public imports stall a node.
     let mut find = |path: &str| {
         let at: usize = path[1..].trim_end_matches(".proto").parse().expect("a number");
         let imports = (0..at).map(|below| format!("import public 'f{below}.proto';"));
-        Found::File(source(path, &imports.collect::<String>()))
+        ImportLookup::File(source(path, &imports.collect::<String>()))
     };
     let last = format!("import public 'f{}.proto';", FILES_MAX - 2);
     assert!(compile(source("a.proto", &last), &mut find).is_ok());
@@ -142,7 +142,7 @@ fn many_public_imports_end_soon() {
 
 #[test]
 fn damaged_set_is_refused() {
-    // If this fails, bytes that are no descriptor set become a schema, or a panic.
+    // If this fails, bytes that are not a descriptor set become a schema or a panic.
     for bytes in
         [&b""[..], b"\x00", b"syntax = \"proto3\";", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x04\x22\x02\x12\x00"]
     {

@@ -11,7 +11,7 @@ use weft_core::schema::Schema;
 use weft_io::file;
 use weft_lang::ast::SchemaKind;
 use weft_lang::resolve::{Resolver, SchemaFault, SchemaPlace, SchemaSource, relative};
-use weft_schema::{Found, Source};
+use weft_schema::{ImportLookup, Source};
 
 /// Bytes of one file of a program.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -196,9 +196,9 @@ impl Files {
         })?;
         let mut unread = None;
         let compiled = weft_schema::compile(root, &mut |path| match self.find_proto(&roots, path) {
-            Ok(Some(found)) => Found::File(found),
-            Ok(None) => Found::Missing("there is no such file".to_owned()),
-            Err(fault) => Found::Missing(unread.insert(fault).why.clone()),
+            Ok(Some(found)) => ImportLookup::File(found),
+            Ok(None) => ImportLookup::Missing("there is no such file".to_owned()),
+            Err(fault) => ImportLookup::Missing(unread.insert(fault).why.clone()),
         });
         compiled.map_err(|fault| {
             // What could not be read has been noted with whose fault that is.
@@ -210,9 +210,9 @@ impl Files {
                 }
                 false => format!("it is looked for in {}", list(&roots)),
             });
-            let place = fault.place.map(|place| {
-                let line_and_column = place.line_and_column();
-                let weft_schema::Place { source: Source { name, text }, range } = place;
+            let place = fault.location.map(|location| {
+                let line_and_column = location.line_and_column();
+                let weft_schema::Location { source: Source { name, text }, range } = location;
                 Box::new(SchemaPlace { name, text: text.to_string(), range, line_and_column })
             });
             SchemaFault { why: fault.why, help, place }
