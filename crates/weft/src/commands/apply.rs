@@ -11,7 +11,7 @@ use crate::running::refused_by;
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
-use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, NameFound, Refused};
+use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused, ResolvedName};
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
@@ -89,8 +89,8 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
 }
 
 /// What a resolver said of the name of an endpoint.
-fn found(found: &NameFound) -> String {
-    let NameFound { name, addresses, error, is_changed } = found;
+fn found(found: &ResolvedName) -> String {
+    let ResolvedName { name, addresses, error, is_changed } = found;
     let addresses = addresses.join(", ");
     match error {
         Some(why) if addresses.is_empty() => {

@@ -9,7 +9,7 @@ use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use weft_api::{Answer, QueryRequest, Refused, TableTold};
+use weft_api::{QueryRequest, QueryResult, Refused, TableStatus};
 
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     let text = match (&args.text, &args.file) {
@@ -55,7 +55,7 @@ pub(super) fn line_of(data: &impl serde::Serialize) -> String {
 }
 
 /// An answer for a person.
-pub(super) fn told(answer: &Answer) -> String {
+pub(super) fn told(answer: &QueryResult) -> String {
     if answer.columns.is_empty() {
         return format!("{}\n", changed(answer));
     }
@@ -88,7 +88,7 @@ pub(super) fn told(answer: &Answer) -> String {
 }
 
 /// `3 rows inserted, 1 updated; visible in 0.4 ms`
-pub(super) fn changed(answer: &Answer) -> String {
+pub(super) fn changed(answer: &QueryResult) -> String {
     let done = [(answer.inserted, "inserted"), (answer.updated, "updated"), (answer.deleted, "deleted")];
     let done: Vec<(u64, &str)> = done.into_iter().filter(|(n, _)| *n > 0).collect();
     let text = match done.split_first() {
@@ -104,7 +104,7 @@ pub(super) fn changed(answer: &Answer) -> String {
     format!("{text}; visible in {:.1} ms", answer.visible_ms)
 }
 
-fn listed(tables: &[TableTold]) -> String {
+fn listed(tables: &[TableStatus]) -> String {
     let mut table = Table::new(&[
         ("table", Align::Left),
         ("filled by", Align::Left),
@@ -144,9 +144,9 @@ mod tests {
     /// Who bills by ON EVICT must hear of rows that were lost to it.
     #[test]
     fn a_table_says_what_its_handler_was_not_told_of() {
-        let told = TableTold { name: "edge.export.flows".to_owned(), ..TableTold::default() };
+        let told = TableStatus { name: "edge.export.flows".to_owned(), ..TableStatus::default() };
         assert!(!listed(std::slice::from_ref(&told)).contains("ON EVICT"));
-        let text = listed(&[TableTold { evicted_untold: 1_200, ..told }]);
+        let text = listed(&[TableStatus { evicted_untold: 1_200, ..told }]);
         let line = "edge.export.flows: ON EVICT was not told of 1,200 rows, which had no place to wait\n";
         assert!(text.ends_with(line), "{text}");
     }
@@ -154,12 +154,12 @@ mod tests {
     /// Who changes rows wants to know of each whether it was there.
     #[test]
     fn what_was_changed_is_told_by_kind() {
-        let answer = Answer { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..Answer::default() };
+        let answer = QueryResult { inserted: 1_200, deleted: 1, visible_ms: 0.42, ..QueryResult::default() };
         assert_eq!(changed(&answer), "1,200 rows inserted, 1 deleted; visible in 0.4 ms");
-        assert_eq!(changed(&Answer::default()), "no row changed; visible in 0.0 ms");
+        assert_eq!(changed(&QueryResult::default()), "no row changed; visible in 0.0 ms");
         let columns = vec!["rank".to_owned(), "dst".to_owned()];
         let rows = vec![vec![10.into(), "10.0.0.0/8".into()], vec![200.into(), serde_json::Value::Null]];
-        let answer = Answer { columns, rows, ..Answer::default() };
+        let answer = QueryResult { columns, rows, ..QueryResult::default() };
         assert_eq!(told(&answer), "rank  dst\n  10  10.0.0.0/8\n 200  -\n2 rows\n");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weft_api::NameFound;
+use weft_api::ResolvedName;
 use weft_io::names::{self, Name, Names};
 
 /// A start, or a change, waits no longer than this for a resolver; what comes later is looked up again.
@@ -25,9 +25,9 @@ pub(super) fn look_up(wanted: &BTreeSet<String>, known: &Names) -> Names {
 }
 
 /// What was found, and how it differs from what was known.
-pub(super) fn found(names: &Names, known: &Names) -> Vec<NameFound> {
+pub(super) fn found(names: &Names, known: &Names) -> Vec<ResolvedName> {
     let text = |name: &Name| name.addresses.iter().map(ToString::to_string).collect();
-    let told = |(name, now): (&String, &Name)| NameFound {
+    let told = |(name, now): (&String, &Name)| ResolvedName {
         name: name.clone(),
         addresses: text(now),
         error: now.error.clone(),
@@ -42,7 +42,7 @@ fn set_of(name: &Name) -> BTreeSet<std::net::SocketAddr> {
 }
 
 /// Writes what was found: names that have other addresses, and those that have none.
-pub(super) fn log_found(log: &Log, found: &[NameFound]) {
+pub(super) fn log_found(log: &Log, found: &[ResolvedName]) {
     for name in found {
         let fields =
             [("name", json!(name.name)), ("addresses", json!(name.addresses)), ("error", json!(name.error))];

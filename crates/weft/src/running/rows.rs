@@ -10,7 +10,7 @@ use crate::job;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
+use weft_api::{AtFault, QueryResult, Refused, RowsRequest, Status, TableStatus};
 use weft_core::Value;
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
@@ -44,7 +44,7 @@ fn told_of(refused: Diagnostic, done: usize) -> Diagnostic {
 
 impl Running {
     /// Carries out statements on tables, one after the other.
-    pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+    pub(crate) fn query(&self, text: &str) -> Result<Vec<QueryResult>, Refusal> {
         job::run(|| self.query_here(text)).unwrap_or_else(|broken| {
             let refused = refused_by(&[broken.diagnostic()], &SourceMap::new(), AtFault::Environment);
             let version = lock(&self.parts.control).compiler.version();
@@ -52,7 +52,7 @@ impl Running {
         })
     }
 
-    fn query_here(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+    fn query_here(&self, text: &str) -> Result<Vec<QueryResult>, Refusal> {
         match Asks::of(text) {
             Asks::Alter => return self.alter(text),
             Asks::Nothing => {
@@ -86,7 +86,7 @@ impl Running {
 
     /// Puts rows into a table, all or none; of a table that handlers fill, those in front of one that finds no room
     /// stay.
-    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
+    pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<QueryResult, Refusal> {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |text: String| refused_in_words(&text, version);
@@ -109,12 +109,12 @@ impl Running {
     }
 
     /// The tables of the node.
-    pub(crate) fn tables(&self) -> Vec<TableTold> {
+    pub(crate) fn tables(&self) -> Vec<TableStatus> {
         let status = self.status().unwrap_or_default();
         let control = lock(&self.parts.control);
         let filler = |name: &TableName| find(&control.network, &name.to_string()).ok()?.1.filled;
         let views = control.compiler.tables();
-        let told = |view: &TableView| TableTold {
+        let told = |view: &TableView| TableStatus {
             name: view.name.to_string(),
             filled_by: match filler(&view.name) {
                 Some(Filler::Cluster) => "cluster",
@@ -131,11 +131,11 @@ impl Running {
             expired: view.expired,
             matched: view.matched.iter().map(ToString::to_string).collect(),
         };
-        let systems = system::counts(&control.network, &status).map(|(name, rows)| TableTold {
+        let systems = system::counts(&control.network, &status).map(|(name, rows)| TableStatus {
             name: name.to_owned(),
             filled_by: "node".to_owned(),
             rows,
-            ..TableTold::default()
+            ..TableStatus::default()
         });
         views.iter().map(told).chain(systems).collect()
     }
@@ -153,7 +153,7 @@ impl Running {
         control: &mut Control,
         (network, status): (&Network, &Status),
         statement: &Statement,
-    ) -> Result<Answer, Why> {
+    ) -> Result<QueryResult, Why> {
         let (name, table) = named(network, statement);
         let (n_keys, now) = (table.n_keys, clock::now());
         let is_shared = name.chain.is_empty();
@@ -211,7 +211,7 @@ impl Running {
         control: &mut Control,
         name: &TableName,
         changes: Vec<Change>,
-    ) -> Result<Answer, NotDone> {
+    ) -> Result<QueryResult, NotDone> {
         let begun = Instant::now();
         // Tables of the node have no declaration, and are not changed.
         if let Ok((_, table)) = find(&control.network, &name.to_string()) {
@@ -236,8 +236,14 @@ fn told_of_row(request: &RowsRequest, name: &TableName, error: &ChangeError) -> 
 }
 
 /// What came of a statement that all workers see by now.
-fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
-    Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
+fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> QueryResult {
+    QueryResult {
+        inserted,
+        updated,
+        deleted,
+        visible_ms: super::millis(begun.elapsed()),
+        ..QueryResult::default()
+    }
 }
 
 /// Whether what the table says of every row holds of these.

@@ -7,7 +7,7 @@ use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weft_api::Answer;
+use weft_api::QueryResult;
 use weft_core::Interval;
 use weft_core::abi::Counters;
 use weft_engine::packet::stats::{PacketChainStats, PacketStats};
@@ -31,7 +31,7 @@ pub(super) struct Report<'n> {
     /// In which files lines are, if that is known.
     pub(super) lines: Option<Lines<'n>>,
     /// What tables hold at the end, as was asked.
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<QueryResult>,
 }
 
 /// What is told of a capture.
