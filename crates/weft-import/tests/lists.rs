@@ -1,19 +1,19 @@
-//! Lists as they are printed, and the rows that they become.
+//! Printed lists and the rows that they become.
 
 use weft_import::{Format, Hook, List, Verdict, import, insert};
 
-/// As `nft list ruleset` prints it.
+/// The output of `nft list ruleset`.
 const NFT: &str = include_str!("lists/office.nft");
-/// As `iptables-save -c` prints it.
+/// The output of `iptables-save -c`.
 const IPTABLES: &str = include_str!("lists/office.iptables");
 
-/// The rows, without the answer that most have.
+/// The rows, without the default reply.
 fn rows(list: &List) -> Vec<String> {
     assert_eq!(list.faults, [], "it is a list");
     list.rows.iter().map(|row| row.to_string().replace(", 3, 4, '", ", '")).collect()
 }
 
-/// A rule that becomes another opens a network, or closes it.
+/// If this fails, a changed rule opens a network, or closes it.
 #[test]
 fn nft_list_becomes_rows() {
     let list =
@@ -49,7 +49,7 @@ fn nft_list_becomes_rows() {
     );
 }
 
-/// The same for the other form, which most machines still have.
+/// The same for iptables.
 #[test]
 fn iptables_list_becomes_rows() {
     let list = import(
@@ -80,7 +80,7 @@ fn iptables_list_becomes_rows() {
     assert!(insert(&list, "edge.ruleset.rules").ends_with("1, 3, 4, 'policy');\n"));
 }
 
-/// Who does not see which line was left out trusts a list that is not there.
+/// If this fails, the user does not see which line was left out, and trusts an incomplete list.
 #[test]
 fn unknown_text_has_a_line() {
     let nft = |rule: &str| {
@@ -126,14 +126,14 @@ fn unknown_text_has_a_line() {
     assert_eq!(import("", None, &Hook::default()).faults.len(), 1, "an empty list would let nothing pass");
 }
 
-/// Half of a list lets pass what the whole would not, and nobody would know.
+/// If this fails, half of a list lets pass what the whole would drop.
 #[test]
 fn truncated_list_is_refused() {
     let hook = Hook { name: "forward".into(), out_ports: vec!["wan".into()], ..Hook::default() };
     let ends = NFT.rfind('}').zip(IPTABLES.rfind("COMMIT")).expect("both are whole");
     let all = [(NFT, Format::Nft, ends.0), (IPTABLES, Format::Iptables, ends.1 + "COMMI".len())];
     for (text, format, end) in all {
-        // Up to the end of a table it is a list of fewer tables.
+        // A text that ends after a table is a complete list of fewer tables.
         let is_cut = |at: &usize| text.is_char_boundary(*at) && !text[..*at].trim_end().ends_with("COMMIT");
         for cut in (0..=end).filter(is_cut) {
             let list = import(&text[..cut], Some(format), &hook);
@@ -165,7 +165,7 @@ fn truncated_list_is_refused() {
     assert_eq!(told("*nat\n*filter\n:FORWARD DROP [0:0]\nCOMMIT\n").len(), 1);
 }
 
-/// What iptables-save prints is what people have.
+/// If this fails, common output of iptables-save is refused.
 #[test]
 fn quoted_and_log_text_is_read() {
     let text = "*filter\n:FORWARD DROP [0:0]\n\
@@ -180,7 +180,7 @@ fn quoted_and_log_text_is_read() {
     assert!(told.rows.is_empty(), "the rule is left out");
 }
 
-/// A rule with two long sets would fill the memory.
+/// If this fails, a rule with two long sets fills the memory.
 #[test]
 fn rows_of_a_rule_are_limited() {
     let ports: Vec<String> = (0..300).map(|port| (2 * port).to_string()).collect();
@@ -192,7 +192,7 @@ fn rows_of_a_rule_are_limited() {
     assert_eq!(list.faults[0].reason, "the rule would be 90000 rows, and may be 65536");
 }
 
-/// Damaged lists are what people have when something is wrong already.
+/// If this fails, a damaged list stops the reader early.
 #[test]
 fn damaged_list_is_read_to_its_end() {
     for text in [NFT, IPTABLES] {
@@ -206,14 +206,14 @@ fn damaged_list_is_read_to_its_end() {
     }
 }
 
-/// A list of nftables with these statements in its chain, from line 4 on.
+/// An nftables list with these rules in its chain, from line 4 on.
 fn of_nft(policy: &str, rules: &str) -> String {
     format!(
         "table inet f {{\n chain c {{\n  type filter hook forward priority 0; policy {policy};\n{rules}\n }}\n}}\n"
     )
 }
 
-/// A list of iptables with these rules, from line 3 on.
+/// An iptables list with these rules, from line 3 on.
 fn of_iptables(rules: &str) -> String {
     format!("*filter\n:FORWARD DROP [0:0]\n{rules}\nCOMMIT\n")
 }
@@ -232,13 +232,13 @@ fn warnings(text: &str) -> Vec<String> {
     list.warnings.iter().map(ToString::to_string).collect()
 }
 
-/// The rows without what they do not ask for.
+/// The rows, without default columns.
 fn short(text: &str) -> Vec<String> {
     let short = |row: String| row.replace(", 0, 65535", "").replace("NULL, ", "");
     rows(&read(text)).into_iter().map(short).collect()
 }
 
-/// Pairs that were taken for ports or networks let pass what was not meant.
+/// If this fails, concatenated keys are read as single ones, and let other packets pass.
 #[test]
 fn concatenations_need_paired_keys() {
     let out = Hook { out_ports: vec!["wan".into()], ..Hook::default() };
@@ -280,7 +280,7 @@ fn concatenations_need_paired_keys() {
         let told = faults(&of_nft("drop", rule));
         assert!(matches!(&told[..], [one] if one.starts_with(fault)), "{rule}: {told:?}");
     }
-    // What stands there is no name either.
+    // These are not names either.
     for no_name in ["2", "<lan", "!lan", "\"e\\*\""] {
         let told = faults(&of_nft("drop", &format!("iif {no_name} accept")));
         let name = no_name.trim_matches('"');
@@ -289,7 +289,7 @@ fn concatenations_need_paired_keys() {
     }
 }
 
-/// `comment "lan"` opened the port `lan`.
+/// If this fails, `comment "lan"` opens the port `lan`.
 #[test]
 fn element_options_are_not_elements() {
     let list = |elements: &str| {
@@ -311,7 +311,7 @@ fn element_options_are_not_elements() {
     }
 }
 
-/// A rule that went with the one before it was a hole that nobody was told of.
+/// If this fails, a refused rule hides the next one, without a fault.
 #[test]
 fn refused_rule_does_not_stop_others() {
     let bad = [
@@ -360,7 +360,7 @@ fn refused_rule_does_not_stop_others() {
                 chain c {\n  type filter hook forward priority 0; \
                 policy drop;\n  tcp dport @s drop\n  tcp dport @t drop\n }\n}\n";
     assert_eq!(read(text).rows.len(), 1);
-    // Nobody names the map.
+    // No rule names the map.
     assert_eq!(read(text).faults.len(), 2, "{:?}", faults(text));
 }
 
@@ -382,7 +382,7 @@ fn reject_kind_implies_protocol() {
     assert_eq!(saved("-p tcp -j REJECT --reject-with tcp-reset"), ["'0.0.0.0/0', 6, 0, 3, 'line 3'"]);
 }
 
-/// What keeps packets from one port keeps those from it that leave by several; what lets pass by one is for it alone.
+/// If this fails, a packet to several ports passes although one of the ports refuses it.
 #[test]
 fn output_interface_is_a_column() {
     let rules = "oifname \"wan\" drop\noifname { \"lan\", \"dmz\" } accept\niif \"lan\" oif \"wan\" reject";
@@ -404,12 +404,12 @@ fn output_interface_is_a_column() {
         import(&others, None, hook).rows.into_iter().filter_map(|row| row.out).collect()
     };
     assert_eq!(outs(&hook), ["wan", "eth0", "eth1"]);
-    // The program may call the ports otherwise.
+    // The program may use other names for the ports.
     let names = vec![("eth0".to_owned(), "lan".to_owned()), ("wan".to_owned(), "up".to_owned())];
     assert_eq!(outs(&Hook { names, ..hook }), ["up", "lan", "eth1"]);
 }
 
-/// A rule for what follows the first header is not for what a packet carries behind others.
+/// If this fails, a rule for the first next-header value matches later headers.
 #[test]
 fn icmp_types_and_codes_are_columns() {
     let of = |rule: &str| short(&of_nft("drop", rule));
@@ -426,7 +426,7 @@ fn icmp_types_and_codes_are_columns() {
     assert_eq!(saved, ["'0.0.0.0/0', 1, 3, 13, 0, 1, 'line 3'"]);
 }
 
-/// What rows cannot say and is read all the same is told at its place.
+/// If this fails, a rule that rows express only in part gets no warning.
 #[test]
 fn narrower_meaning_is_a_warning() {
     for (rule, rows, warns) in [
@@ -467,7 +467,7 @@ fn narrower_meaning_is_a_warning() {
     }
 }
 
-/// A list of the other IP lets pass everything of one, and nothing of the other.
+/// If this fails, a list of the other IP version lets pass all packets of one version, and none of the other.
 #[test]
 fn iptables_list_states_ip_version() {
     let of = |header: &str, rules: &str| {
@@ -496,7 +496,7 @@ fn iptables_list_states_ip_version() {
     assert_eq!(faults(&both), [format!("6:1: this is of IPv4, and line 1 of IPv6: {how}")]);
 }
 
-/// Linux sees AH where a row sees TCP, and `ip6 nexthdr` is what the first header says.
+/// If this fails, a rule matches other packets than in Linux: Linux sees AH where a row sees TCP.
 #[test]
 fn protocol_mismatch_is_refused() {
     let ah = "AH (51) is not read: a packet in AH is one of what it carries here, as TCP";
@@ -516,7 +516,7 @@ fn protocol_mismatch_is_refused() {
     }
 }
 
-/// A rule for one state would be one for another, and let in what Linux calls invalid.
+/// If this fails, a rule for one state matches another, and lets in packets that Linux calls invalid.
 #[test]
 fn states_match_linux() {
     let states = |list: String| -> Vec<Option<u8>> {
@@ -535,7 +535,7 @@ fn states_match_linux() {
     assert_eq!(of("!= invalid"), [Some(1), Some(2), Some(3), Some(5)]);
     assert_eq!(of("{ new, established, related, invalid, untracked }"), [None]);
     assert_eq!(of("!= { new, established, related, invalid, untracked }"), []);
-    // What a map does not name goes on to the next rule.
+    // Packets whose state the map does not name go on to the next rule.
     let by_state = |rule: &str| -> Vec<(Option<u8>, Verdict)> {
         let list = read(&of_nft("drop", &format!("ct state vmap {rule}")));
         assert_eq!(list.faults, [], "it is a list");
@@ -555,11 +555,11 @@ fn states_match_linux() {
         |option: &str| states(of_iptables(&format!("-A FORWARD -s 10.0.0.1 -m conntrack {option} -j DROP")));
     assert_eq!(of("--ctstate INVALID"), [Some(4)]);
     assert_eq!(of("! --ctstate NEW"), [Some(2), Some(3), Some(4), Some(5)]);
-    // nft means that both are there at once.
+    // nft requires both states at once.
     assert_eq!(faults(&of_nft("drop", "ct state != new,established drop")).len(), 1);
 }
 
-/// A set that is filled at run time is printed empty: its rules were refused, and with them the list.
+/// If this fails, a set that is empty in print, and filled at run time, makes the list fail.
 #[test]
 fn empty_set_matches_nothing() {
     let list = |rules: &str| {
@@ -576,7 +576,7 @@ fn empty_set_matches_nothing() {
     assert_eq!(faults(&list("ip saddr @nobody drop")).len(), 1);
 }
 
-/// A list says the same when it is written in pieces.
+/// If this fails, a list in several pieces means something else.
 #[test]
 fn split_chains_and_sets_are_joined() {
     let set = |port: u16| format!("set p {{ type inet_service; elements = {{ {port} }}; }}");
@@ -614,7 +614,7 @@ fn split_chains_and_sets_are_joined() {
     assert_eq!(faults(&of_iptables("-A FORWARD -s 10.0.0.1 \\\n-j DROP")).len(), 2, "no line goes on");
 }
 
-/// Numbers that mean something else to the other program.
+/// If this fails, a number means something else than in the other program.
 #[test]
 fn numbers_match_the_other_program() {
     let octal = "`026` is no port or range of ports: write numbers without 0 in front";
@@ -634,7 +634,7 @@ fn numbers_match_the_other_program() {
     );
 }
 
-/// A row knows the ports of three protocols.
+/// If this fails, a rule tests ports of a protocol whose ports a row does not know.
 #[test]
 fn ports_need_tcp_udp_or_sctp() {
     let only = "are not read: only of TCP, UDP and SCTP";
@@ -652,7 +652,7 @@ fn ports_need_tcp_udp_or_sctp() {
     assert_eq!(faults(&of_iptables(rule)), ["3:12: ports are read with `-p tcp`, `-p udp` or `-p sctp`"]);
 }
 
-/// Packets end in chains of other hooks, too.
+/// If this fails, the user does not learn that a chain of another hook ends packets.
 #[test]
 fn skipped_chain_is_a_warning() {
     let chain = |family: &str, kind: &str, rule: &str| {
@@ -683,7 +683,7 @@ fn skipped_chain_is_a_warning() {
     assert_eq!(other("*mangle\n:INPUT DROP [0:0]\n-A FORWARD -j ACCEPT").len(), 0);
 }
 
-/// A rule for all interfaces but one is for the others, if it is known which there are.
+/// If this fails, a rule for all interfaces but one misses some of the known others.
 #[test]
 fn negated_interface_uses_known_ones() {
     let lan_is_not = of_nft("drop", "iifname != \"lan\" drop");

@@ -1,4 +1,4 @@
-//! Tests of rules: a key, or several, and the values that they are to have.
+//! The tests of rules: one or more keys, and the values that they must have.
 
 use super::{Decision, Draft, Element, Family, Key, Kind, Read, Reader, Rule, Side, Table, Token, Values};
 use crate::names;
@@ -38,8 +38,8 @@ impl<'a> Reader<'a> {
             };
             return Err(other.values[0].fault(reason));
         }
-        let told = elements.iter().find_map(|element| element.does.as_ref().filter(|_| !is_map));
-        if let Some((at, _)) = told {
+        let found = elements.iter().find_map(|element| element.verdict.as_ref().filter(|_| !is_map));
+        if let Some((at, _)) = found {
             return Err(at.fault("a verdict is read of an element behind `vmap`"));
         }
         if let ([(key, key_at)], false) = (&keys[..], is_map) {
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What each of the elements asks for.
+    /// The conditions of each element.
     fn alternatives(
         &self,
         keys: &[(Key, Token<'a>)],
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         (at, is_map): (Token<'a>, bool),
     ) -> Read<Vec<(Rule, Option<Decision>)>> {
         let (mut alternatives, mut known) = (Vec::new(), BTreeSet::new());
-        for Element { values, does } in elements {
+        for Element { values, verdict } in elements {
             if !known.insert(values.iter().map(|value| value.text).collect::<Vec<_>>()) {
                 return Err(values[0].fault(format!("`{}` is there twice", values[0].text)));
             }
@@ -73,13 +73,13 @@ impl<'a> Reader<'a> {
             for ((key, key_at), value) in keys.iter().zip(values) {
                 self.narrow(&mut rule, *key, key_at, &[*value], false)?;
             }
-            match (does, is_map) {
+            match (verdict, is_map) {
                 (None, true) => {
                     let reason =
                         format!("`{}` stands there without what becomes of such packets", values[0].text);
                     return Err(at.fault(reason));
                 }
-                // They go on, as packets without an element do.
+                // Packets of this element go on, like packets without an element.
                 (Some((_, None)), _) => {}
                 (Some((_, decision)), _) => alternatives.push((rule, decision.clone())),
                 (None, false) => alternatives.push((rule, None)),
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(alternatives)
     }
 
-    /// A range of ports from one on, or up to one: `>= 1024`.
+    /// A range of ports that is open at one end: `>= 1024`.
     fn beyond(&mut self) -> Read<Option<(u16, u16)>> {
         let at = self.token();
         let is_below = match at.text {
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         range.map(Some).ok_or_else(|| value.fault("there is no such port"))
     }
 
-    /// What a test asks about, which begins with this word, and where it says so.
+    /// The key that begins with this word, and its position.
     fn key(&mut self, rule: &mut Rule, first: Token<'a>) -> Read<(Key, Token<'a>)> {
         let key = match first.text {
             "ip" => self.header(rule, false)?,
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Only packets that have one of these values there, or none of them.
+    /// Restricts the rule to packets whose key has one of these values, or none of them.
     fn narrow(
         &self,
         rule: &mut Rule,
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each perhaps with `!=`, `! syn`, and
+    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each with an optional `!=`; also `! syn` and
     /// `{ syn, syn | ack }`.
     pub(super) fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") {
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What these flags are: one value, or one of those in `{ }`.
+    /// The value of these flags: one value, or one of the values in `{ }`.
     fn flag_sets(&mut self, rule: &mut Rule, mask: u8, negated: bool) -> Read<()> {
         let open = self.token();
         let all = match self.eat("{") {
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Names of flags with `|` between, or `,` where that is no list of such, perhaps in parentheses.
+    /// Names of flags, separated by `|`, or by `,` outside of a list, with optional parentheses.
     fn flag_names(&mut self, by_comma: bool) -> Read<u8> {
         let (mut bits, mut depth) = (0, 0_i32);
         loop {
@@ -312,8 +312,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. None of a set that is empty: nothing is in it, so
-    /// that the rule is for no packet, or, with `!=`, the test for any.
+    /// The values of a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. `None` for an empty set, which contains no value:
+    /// the rule matches no packet, or with `!=`, any packet.
     fn values(&mut self, rule: &mut Rule, table: Table<'a>, is_map: bool) -> Read<Option<Values<'a>>> {
         let negated = !is_map && self.eat("!=");
         let is_exact = negated || (!is_map && self.eat("="));
@@ -323,7 +323,7 @@ impl<'a> Reader<'a> {
             self.elements(first)?
         } else if let Some(name) = first.text.strip_prefix('@') {
             self.at += 1;
-            match self.known.sets.get(&(table, name)) {
+            match self.index.sets.get(&(table, name)) {
                 Some(Some(elements)) if elements.is_empty() => {
                     rule.is_never |= !negated;
                     return Ok(None);
@@ -342,14 +342,14 @@ impl<'a> Reader<'a> {
                 while reader.eat(".") {
                     values.push(reader.value()?);
                 }
-                Ok(Element { values, does: None })
+                Ok(Element { values, verdict: None })
             };
             let mut elements = vec![one(self)?];
             while self.eat(",") {
                 elements.push(one(self)?);
             }
             if is_exact && elements.len() > 1 {
-                // Of `ct state != new,established` both would have to be there at once.
+                // With `ct state != new,established` both would have to be set at once.
                 return Err(first.fault("several values behind `!=` or `==` are read in `{ }`"));
             }
             elements
@@ -365,7 +365,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Addresses, networks and ranges of them.
+/// Addresses, networks and address ranges.
 fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
     let mut nets = Vec::new();
     for token in values {
@@ -382,7 +382,7 @@ fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
     Ok(nets)
 }
 
-/// That these are names of interfaces, and neither indexes nor operators.
+/// Checks that these are interface names, and neither indexes nor operators.
 fn interfaces(names: &[Token<'_>]) -> Read<()> {
     let is_name = |token: &Token<'_>| match token.kind {
         Kind::Text => !token.text.contains('\\'),

@@ -1,11 +1,11 @@
-//! Statements of rules: verdicts, what decides nothing, and what is left out with a warning.
+//! The statements of rules: verdicts, statements without an effect, and statements that are left out with a warning.
 
 use super::{Decision, Draft, Family, Kind, Read, Reader, Rule, Table, Token};
 use crate::chains::Decision::{Goto, Jump, Of, Return};
 use crate::names::answer;
 use crate::rule::{self, Answer, Verdict};
 
-/// What makes other addresses of packets: it stands in chains of type nat.
+/// Address translations, which belong into chains of type nat.
 const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy"];
 /// Options of `log` with a value.
 const OF_LOG: [&str; 6] = ["prefix", "level", "group", "flags", "snaplen", "queue-threshold"];
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
             }
             "continue" => Ok(()),
             "reject" => self.reject(draft),
-            // Packets that a flow table forwards have been let pass.
+            // Packets that a flow table forwards are accepted.
             "flow" if self.eat("add") || self.eat("offload") => self.value().map(drop),
             "tcp" if self.token().is("flags") => {
                 let at = self.next();
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
             ))),
             other => match self.decision(other)? {
                 Some(decision) => {
-                    draft.does = Some(decision);
+                    draft.decision = Some(decision);
                     Ok(())
                 }
                 None => self.keyed(draft, table, token),
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a verdict says; None if it is none. The name of a chain is behind.
+    /// The meaning of a verdict; `None` if the text is none. Reads the chain's name too.
     pub(super) fn decision(&mut self, text: &str) -> Read<Option<Decision>> {
         Ok(Some(match text {
             "accept" => Of(Verdict::Accept, Answer::default()),
@@ -65,12 +65,12 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// The name of a chain that there is.
+    /// The name of an existing chain.
     fn chain_name(&mut self) -> Read<String> {
         let at = self.value()?;
         let Some(table) = self.table else { return Ok(at.text.to_owned()) };
-        // All are known when the text was looked through once.
-        if !self.is_first && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
+        // Only the second pass knows all chains.
+        if !self.is_first && !self.index.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
         {
             return Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name)));
         }
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A rate up to which, or with `over` beyond which, the rule holds. Rows know none: it holds always, or never.
+    /// A rate limit, or with `over` its opposite. Rows have no rates: the rule holds always, or never.
     fn limit(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
         if self.eat("name") {
             self.value()?;
@@ -115,10 +115,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Says what becomes of a rule with a limit, which is known when all of it was read.
+    /// Resolves a rule with a rate limit, once all of the rule is read.
     pub(super) fn without_limit(&mut self, draft: &mut Draft<'a>) {
         let Some(at) = draft.limit else { return };
-        if draft.does.is_none() && !draft.has_map {
+        if draft.decision.is_none() && !draft.has_map {
             return;
         }
         draft.rule.is_never |= draft.is_over;
@@ -128,8 +128,8 @@ impl<'a> Reader<'a> {
         }));
     }
 
-    /// `reject with icmpx admin-prohibited`: how it is refused says what is, and nft prints `meta nfproto ipv6 reject`
-    /// as `reject with icmpv6 port-unreachable`.
+    /// `reject with icmpx admin-prohibited`. The kind of the reply implies the protocol: nft prints
+    /// `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
     fn reject(&mut self, draft: &mut Draft<'a>) -> Read<()> {
         let (mut verdict, mut with) = (Verdict::Reject, Answer::default());
         if self.eat("with") {
@@ -150,16 +150,16 @@ impl<'a> Reader<'a> {
                 with = answer(kind.text, &named)?;
             }
         }
-        draft.does = Some(Of(verdict, with));
+        draft.decision = Some(Of(verdict, with));
         Ok(())
     }
 
-    /// Whether it is a field or a mark that the rule sets: `meta mark set 0x1`.
+    /// Whether the rule sets this field or mark: `meta mark set 0x1`.
     fn is_set_behind(&self) -> bool {
         self.tokens.get(self.at + 1).is_some_and(|token| token.is("set"))
     }
 
-    /// What a rule sets of packets decides nothing.
+    /// Skips an assignment to a packet, which decides nothing.
     fn sets(&mut self, of: Token<'a>) -> Read<()> {
         let field = self.next();
         self.at += 1;
@@ -175,13 +175,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// One value, or those in `{ }`.
+    /// One value, or the values in `{ }`.
     fn one_or_braced(&mut self) -> Read<Vec<Token<'a>>> {
         let open = self.token();
         if self.eat("{") { self.in_braces(open, Self::value) } else { Ok(vec![self.value()?]) }
     }
 
-    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`: nothing marks packets here, so that all have 0.
+    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`. All packets have mark 0 here.
     fn mark(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") || self.eat("and") {
             self.value()?;
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `ct status dnat`: nothing is translated here, so that no packet has it.
+    /// `ct status dnat`. This program has no address translation, so no packet has this status.
     fn status(&mut self, rule: &mut Rule) -> Read<()> {
         let negated = self.eat("!=");
         let is_braced = self.token().is("{");
