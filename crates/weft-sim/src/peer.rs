@@ -1,4 +1,4 @@
-//! What clients and servers have in common: an HTTP/2 connection that is fed from a stream, and gRPC framing.
+//! The common part of clients and servers: an HTTP/2 connection over a stream, and gRPC framing.
 
 use weft_core::Time;
 use weft_proto::session::grpc::{Deframer, header as prefix_of};
@@ -7,14 +7,14 @@ use weft_proto::session::http2::{Config, Connection, Event, Headers, HeadersBuil
 /// A gRPC message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// The payload as it is on the wire.
+    /// The payload as on the wire.
     pub payload: Vec<u8>,
-    /// The flag in front of it.
+    /// The compressed flag in the message's header.
     pub compressed: bool,
 }
 
 impl Message {
-    /// One that is not compressed.
+    /// An uncompressed message.
     pub fn new(payload: impl Into<Vec<u8>>) -> Self {
         Self { payload: payload.into(), compressed: false }
     }
@@ -38,7 +38,7 @@ pub(crate) fn to_fields(headers: &Headers) -> Fields {
 }
 
 /// # Panics
-/// If a field is not valid in HTTP/2: the test is at fault.
+/// If a field is invalid in HTTP/2: that is a fault of the test.
 pub(crate) fn to_headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> std::rc::Rc<Headers> {
     let mut builder = HeadersBuilder::new();
     for (name, value) in fields {
@@ -48,7 +48,7 @@ pub(crate) fn to_headers<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)
     builder.build()
 }
 
-/// An event with what it borrowed copied.
+/// An HTTP/2 event that owns its data.
 pub(crate) enum PeerEvent {
     Headers { stream: StreamId, headers: Fields, end: bool },
     Data { stream: StreamId, data: Vec<u8>, flow_len: u32, end: bool },
@@ -56,11 +56,11 @@ pub(crate) enum PeerEvent {
     GoAway { last_stream: StreamId },
 }
 
-/// A peer's end of a stream to the engine.
+/// The peer's end of a stream to the engine.
 pub(crate) struct Session {
     pub(crate) h2: Connection,
     partial: Vec<u8>,
-    /// The engine did something that HTTP/2 does not permit.
+    /// The engine violated HTTP/2.
     pub(crate) violation: Option<&'static str>,
 }
 
@@ -69,7 +69,7 @@ impl Session {
         Self { h2: Connection::new(config, now), partial: Vec::new(), violation: None }
     }
 
-    /// Takes in what has come; gives what it means.
+    /// Processes input and returns the events.
     pub(crate) fn take(&mut self, now: Time, bytes: &[u8]) -> Vec<PeerEvent> {
         let mut input = core::mem::take(&mut self.partial);
         input.extend_from_slice(bytes);
@@ -107,7 +107,7 @@ fn copied(event: Event<'_>) -> Option<PeerEvent> {
     })
 }
 
-/// Cuts bytes into messages. None if they are no gRPC messages.
+/// Splits bytes into messages. `None` if they are not gRPC messages.
 pub(crate) fn deframe(deframer: &mut Deframer, mut data: &[u8]) -> Option<Vec<Message>> {
     let mut messages = Vec::new();
     while let Some(message) = deframer.next(&mut data).ok()? {

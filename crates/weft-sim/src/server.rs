@@ -1,4 +1,4 @@
-//! gRPC servers: what they are asked, and what they do about it.
+//! gRPC servers: the requests that they get, and their behaviour.
 
 use crate::peer::{Fields, Message, PeerEvent, Session, deframe, field, to_headers};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use weft_core::{Interval, Time};
 use weft_proto::session::grpc::Deframer;
 use weft_proto::session::http2::{ErrorCode, StreamId};
 
-/// A request as a server saw it.
+/// A request as the server saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// The server's address.
@@ -15,11 +15,11 @@ pub struct Received {
     pub headers: Fields,
     /// The messages.
     pub messages: Vec<Message>,
-    /// When each of them was whole.
+    /// When each message was complete.
     pub arrived: Vec<Time>,
-    /// The client ended its request.
+    /// The client half-closed the request.
     pub is_ended: bool,
-    /// The stream was reset, or its connection was lost.
+    /// The stream was reset, or its connection was closed.
     pub is_cancelled: bool,
 }
 
@@ -35,7 +35,7 @@ impl Received {
     }
 }
 
-/// What a server does about a request.
+/// How a server responds to a request.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
     /// Response headers besides those of gRPC itself.
@@ -44,34 +44,34 @@ pub struct Behaviour {
     pub trailers: Fields,
     /// `grpc-status`.
     pub status: u32,
-    /// Time from what it reacts to until the reaction.
+    /// Time between a cause and the server's reaction.
     pub after: Interval,
-    /// What it answers.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// What a server answers.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Each message as it came, and the end when the request has ended.
+    /// Each message as it arrives, and the end once the request has ended.
     Echo,
-    /// These messages and the end, when the request has ended.
+    /// These messages and the end, once the request has ended.
     Messages(Vec<Message>),
-    /// These messages and the end, when the headers have come.
+    /// These messages and the end, as soon as the headers arrive.
     AtOnce(Vec<Message>),
-    /// These messages, when the headers have come, and a reset so much later.
+    /// These messages as soon as the headers arrive, and a reset after this time.
     ThenReset(Vec<Message>, Interval, ErrorCode),
-    /// Nothing, ever.
+    /// No reply.
     Silence,
-    /// The stream is reset once so many messages have come (0: with the headers).
+    /// A reset of the stream after this number of messages (0: after the headers).
     Reset(usize, ErrorCode),
-    /// The connection is reset once so many messages have come.
+    /// A reset of the connection after this number of messages.
     Die(usize),
-    /// The response ends without trailers when the request has ended.
+    /// A response that ends without trailers, once the request has ended.
     NoTrailers(Message),
-    /// These bytes, whatever they are, as the response's body.
+    /// These bytes as the response's body, valid or not.
     Raw(Vec<u8>),
-    /// A page with this HTTP status, as of a proxy that speaks no gRPC.
+    /// A page with this HTTP status, as from a proxy without gRPC.
     Page(u16, Vec<u8>),
 }
 
@@ -82,33 +82,33 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    /// This reply, at once, with status OK.
+    /// This reply, immediately, with status OK.
     pub fn new(reply: Reply) -> Self {
         Self { headers: Vec::new(), trailers: Vec::new(), status: 0, after: Interval::ZERO, reply }
     }
 
-    /// The same, later.
+    /// Delays the reactions.
     #[must_use]
     pub fn after(mut self, after: Interval) -> Self {
         self.after = after;
         self
     }
 
-    /// The same with a status.
+    /// Sets the status.
     #[must_use]
     pub fn status(mut self, code: u32) -> Self {
         self.status = code;
         self
     }
 
-    /// The same with a response header.
+    /// Adds a response header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same with a trailer.
+    /// Adds a trailer.
     #[must_use]
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.to_owned(), value.to_owned()));
@@ -122,30 +122,30 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) handler: Handler,
     pub(crate) is_down: bool,
-    /// Attempts to connect are neither taken nor refused.
+    /// Connection attempts are neither accepted nor refused.
     pub(crate) is_unreachable: bool,
-    /// Streams that one connection may have.
+    /// Maximum number of concurrent streams per connection.
     pub(crate) streams_max: u32,
 }
 
-/// A connection of the engine at a server.
+/// A connection from the engine to a server.
 pub(crate) struct ServerConn {
     pub(crate) server: usize,
     pub(crate) session: Session,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
-    /// It dies once its bytes are out.
+    /// The connection is reset once its output is sent.
     pub(crate) is_dying: bool,
 }
 
 pub(crate) struct Stream {
-    /// Its place in the list of all requests.
+    /// Index into the list of all requests.
     pub(crate) received: usize,
     behaviour: Behaviour,
     deframer: Deframer,
     is_begun: bool,
 }
 
-/// Something that a server does later.
+/// A scheduled action of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaction {
     pub(crate) stream: StreamId,
@@ -164,7 +164,7 @@ pub(crate) enum ReactionKind {
 }
 
 impl ServerConn {
-    /// Takes in what has come; gives what is to be done, and after how long.
+    /// Processes input. Returns the reactions with their delays.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -201,7 +201,7 @@ impl ServerConn {
         reactions
     }
 
-    /// Does what was planned; true if the connection dies of it.
+    /// Carries out a reaction. Returns true if it resets the connection.
     pub(crate) fn act(&mut self, reaction: Reaction) -> bool {
         let id = reaction.stream;
         let Some(stream) = self.streams.get_mut(&id) else { return false };

@@ -1,4 +1,4 @@
-//! Links on clusters: calls of tenants wait in the queues of the library, with real HTTP/2 and a virtual clock.
+//! Call links on clusters: tenants' calls queue in the library's queues, with real HTTP/2 and a virtual clock.
 
 use crate::queues::library_queue;
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ use weft_sim::{Behaviour, Call, CallId, ClientId, START, World};
 const CART: &str = "10.0.0.1:50051";
 const OK: Option<u32> = Some(0);
 const RESOURCE_EXHAUSTED: Option<u32> = Some(8);
-/// What the server needs for a call.
+/// The server's time per call.
 const SERVICE_MS: i64 = 10;
 
 const fn ms(n: i64) -> Interval {
     Interval::from_millis(n)
 }
 
-/// A link with a queue of the library, four calls under way, and a tenant in each flow.
+/// A link with a queue of the library, four concurrent calls, and a flow per tenant.
 fn link(queue: &str, args: &str) -> CallLink {
     let program = library_queue(queue, args);
     CallLink {
@@ -78,7 +78,7 @@ fn of_tenant(tenant: &str, at: i64) -> Call {
     Call::unary("/shop.Cart/Add", b"hello").header("tenant", tenant).at(ms(at))
 }
 
-/// Calls of a client, from the number of each.
+/// Calls of a client, each built from its number.
 fn calls(world: &mut World, client: ClientId, n: i64, call: impl Fn(i64) -> Call) -> Vec<CallId> {
     (0..n).map(|nth| world.call(client, call(nth))).collect()
 }
@@ -89,13 +89,13 @@ fn stats(world: &mut World) -> CallLinkStats {
     stats
 }
 
-/// The longest that a call took.
+/// The longest duration of a call.
 fn slowest(world: &World, calls: &[CallId]) -> Interval {
     let took = calls.iter().map(|call| world.answer(*call).took());
     took.max().expect("there are calls")
 }
 
-/// A tenant that floods the cluster, and another that calls now and then: how long the other's calls took at most.
+/// The maximum latency of a modest tenant's calls beside a tenant that floods the cluster.
 fn beside_a_flood(queue: &str) -> Interval {
     let mut world = world(1, link(queue, ""));
     let (greedy, modest) = (world.client("front"), world.client("front"));
@@ -103,7 +103,7 @@ fn beside_a_flood(queue: &str) -> Interval {
     let few = calls(&mut world, modest, 20, |nth| of_tenant("modest", 30 + nth * 30));
     world.run();
     assert!(few.iter().all(|call| world.answer(*call).code() == OK));
-    // CoDel drops calls of the flood, for which they wait long enough.
+    // CoDel drops calls of the flood, which wait long enough.
     let n_dropped =
         flood.iter().filter(|call| world.answer(**call).code() == RESOURCE_EXHAUSTED).count() as u64;
     let stats = stats(&mut world);
@@ -112,10 +112,10 @@ fn beside_a_flood(queue: &str) -> Interval {
     slowest(&world, &few)
 }
 
-/// One tenant would make all others wait for as long as it likes.
+/// If this fails, one tenant delays all others without a bound.
 #[test]
 fn tenant_flood_spares_others() {
-    // A place is free after a service at the latest, and the next turn is the other's.
+    // A slot is free after one service time at the latest, and the next turn is the other tenant's.
     let fair = beside_a_flood("drr");
     assert!(fair < ms(2 * SERVICE_MS + 10), "{fair}");
     let nested = beside_a_flood("fq_codel");
@@ -124,14 +124,14 @@ fn tenant_flood_spares_others() {
     assert!(in_line > ms(500), "a line has the flood first: {in_line}");
 }
 
-/// A listener that many share would be its busiest client's, or a call hold the place of another for ever.
+/// If this fails, the busiest client takes all of a shared listener, or a call holds a slot forever.
 #[test]
 fn connections_share_a_listener() {
     let of_listener =
         |queue: &str| CallLink { of: CallsOf::Listener(0), key: CallFlow::Session, ..link(queue, "") };
     let slowest_of_few = |queue: &str| {
         let mut world = world(7, of_listener(queue));
-        // Both come from one host, and say nothing of tenants.
+        // Both clients have one host and name no tenant.
         let (greedy, modest) = (world.client("front"), world.client("front"));
         let flood = calls(&mut world, greedy, 600, |_| Call::unary("/shop.Cart/Add", b"hello").at(ms(1)));
         let few = calls(&mut world, modest, 20, |nth| {
@@ -147,7 +147,7 @@ fn connections_share_a_listener() {
     assert!(slowest_of_few("fifo") > ms(500));
 }
 
-/// A call that has passed one link would not wait in the other, or not give back both of its places.
+/// If this fails, a call that passed one link does not wait in the other, or does not release both slots.
 #[test]
 fn call_passes_both_links() {
     let narrow = CallLink { of: CallsOf::Listener(0), concurrency: Some(2), ..link("fifo", "") };
@@ -163,11 +163,11 @@ fn call_passes_both_links() {
     for stats in world.engine().stats().links {
         assert!(stats.counts.is_conserved() && stats.counts.sent == 50 && stats.in_flight == 0, "{stats:?}");
     }
-    // One after the other, for the cluster has one place.
+    // One call at a time: the cluster has one slot.
     assert!(slowest(&world, &all) >= ms(50 * SERVICE_MS));
 }
 
-/// Tenants that all ask for more than there is would get different shares of it.
+/// If this fails, tenants with too much demand get unequal shares.
 #[test]
 fn greedy_tenants_share_equally() {
     let mut world = world(2, link("drr", ""));
@@ -176,7 +176,7 @@ fn greedy_tenants_share_equally() {
         calls(&mut world, client, n, |_| of_tenant(tenant, 1));
     }
     world.run();
-    // What was under way before all had come is nobody's turn.
+    // Calls that started before all tenants had sent are not part of the rounds.
     let tenants: Vec<&str> = world.received().iter().filter_map(|call| call.header("tenant")).collect();
     for n in [60, 150, 280] {
         let shares = ["a", "b", "c"].map(|tenant| tenants[..n].iter().filter(|of| **of == tenant).count());
@@ -186,7 +186,7 @@ fn greedy_tenants_share_equally() {
     assert_eq!(tenants.len(), 700);
 }
 
-/// Calls of a lower class would wait behind those of a higher one.
+/// If this fails, calls of a lower class wait behind those of a higher one.
 #[test]
 fn header_gives_call_class() {
     let mut world = world(3, CallLink { concurrency: Some(1), ..link("priority", "") });
@@ -197,14 +197,14 @@ fn header_gives_call_class() {
     world.run();
     let classes: Vec<u32> =
         world.received().iter().filter_map(|call| call.header("class")?.parse().ok()).collect();
-    // The first went on before the others had come. What is beyond the last class is the last.
+    // The first call started before the others arrived. Classes beyond the last count as the last.
     let behind = classes[1..].iter().map(|class| (*class).min(7));
     assert!(behind.is_sorted(), "{classes:?}");
     assert_eq!(classes.len(), 50);
 }
 
-/// If this fails, a long request goes before a short one where the shortest is to go first, or what its message is long
-/// does not count where only the beginning of that has come: the window of a stream is 65,535 bytes.
+/// If this fails, a long request goes before a short one in a shortest-first queue, or a message's length does not
+/// count until all of it has arrived: a stream's window is 65,535 bytes.
 #[test]
 fn short_request_goes_first() {
     for (seed, queue) in (0..20).flat_map(|seed| ["srpt", "pfabric"].map(|queue| (seed, queue))) {
@@ -216,15 +216,15 @@ fn short_request_goes_first() {
         }
         world.run();
         let bytes: Vec<usize> = world.received().iter().map(|call| call.messages[0].payload.len()).collect();
-        // The first found nobody, and the others came while it was under way.
+        // The first call found an empty link; the others arrived while it was in flight.
         assert_eq!(bytes, [200_000, 10, 100, 1_000, 100_000, 300_000], "{queue}, seed {seed}");
         assert!(world.check().is_empty());
         assert_eq!(stats(&mut world).counts.sent, 6);
     }
 }
 
-/// If this fails, a client that waits for the server before it sends anything waits for ever, or what `content-length`
-/// says of a request of which nothing has come counts for nothing.
+/// If this fails, a client that waits for the server before it sends anything waits forever, or `content-length` does
+/// not count for a request without data so far.
 #[test]
 fn missing_message_does_not_block() {
     let mut world = world(9, CallLink { concurrency: Some(1), ..link("srpt", "") });
@@ -243,7 +243,7 @@ fn missing_message_does_not_block() {
     assert!(world.check().is_empty());
 }
 
-/// A call would be lost, or a place never be free again, however calls end.
+/// If this fails, some way for a call to end loses the call, or never frees its slot.
 #[test]
 fn each_call_proceeds_or_is_refused() {
     for seed in 0..20 {
@@ -281,7 +281,7 @@ fn each_call_proceeds_or_is_refused() {
     }
 }
 
-/// The cluster would have more calls at once than it is said to bear.
+/// If this fails, the cluster gets more concurrent calls than its limit.
 #[test]
 fn concurrency_limit_holds() {
     let mut world = world(5, link("drr", ""));
@@ -295,7 +295,7 @@ fn concurrency_limit_holds() {
     assert_eq!(most.max(), Some(4));
 }
 
-/// Calls would go on faster, or slower, than the rate that was written.
+/// If this fails, calls proceed faster or slower than the configured rate.
 #[test]
 fn link_keeps_call_rate() {
     let mut world = world(6, CallLink { concurrency: None, step_ns: Some(5_000_000), ..link("drr", "") });
@@ -304,11 +304,11 @@ fn link_keeps_call_rate() {
     world.run();
     let received = world.received();
     let took = received[199].arrived[0] - received[0].arrived[0];
-    // 199 steps, less what it may make up for after having been idle, and the steps of the timers.
+    // 199 intervals, minus the burst after the idle time, plus the granularity of the timers.
     assert!((ms(980)..ms(1002)).contains(&took), "{took}");
 }
 
-/// A change of the queue would lose the calls that wait, or forget how many are under way.
+/// If this fails, a change of the queue loses waiting calls, or forgets calls in flight.
 #[test]
 fn update_keeps_waiting_calls() {
     let first = link("drr", "");
@@ -325,29 +325,29 @@ fn update_keeps_waiting_calls() {
         let stats = stats(world);
         assert_eq!((stats.queue.as_str(), stats.in_flight, stats.swap_overflow), ("it", 2, 0));
         assert!(stats.counts.queued > 100, "{:?}", stats.counts);
-        // Two changes, each of which kept all that waited then.
+        // Two changes, each of which kept all waiting calls.
         assert!(stats.swap_kept > 2 * stats.counts.queued, "{}", stats.swap_kept);
         world.apply(plan(4, None));
     });
     world.run();
     assert!(calls.iter().all(|call| world.answer(*call).code() == OK));
-    // Without a link all that waited goes on at once.
+    // Without a link all waiting calls proceed at once.
     assert!(slowest(&world, &calls) < ms(240), "{}", slowest(&world, &calls));
 }
 
-/// What a recording says of the calls of a link.
+/// A recording's totals for the calls of a link.
 #[derive(Debug, Default)]
 struct ReplayTotals {
-    /// The flows of the calls that went on, in their order.
+    /// The flows of the calls that proceeded, in order.
     went_on: Vec<u32>,
     n_dropped: u64,
     n_left: u64,
     n_refills: u64,
-    /// Calls that waited when it began.
+    /// Calls that waited when the recording began.
     n_waited: usize,
 }
 
-/// Asks a queue of the program again what the recorded one was asked.
+/// Replays the recorded operations on a queue of the program.
 fn replay(program: &Arc<QueueProgram>, recorder: &Recorder) -> ReplayTotals {
     let (snapshot, _, rest) = read_snapshot(recorder.text()).expect("it was written");
     let snapshot = snapshot.expect("it began in the middle");
@@ -384,8 +384,8 @@ fn replay(program: &Arc<QueueProgram>, recorder: &Recorder) -> ReplayTotals {
     totals
 }
 
-/// If this fails, what is explained of a link of calls is not what happened there: calls would go on in another order
-/// than they did, or others be dropped.
+/// If this fails, an explanation of a call link differs from what happened: other calls proceed or drop, or in another
+/// order.
 #[test]
 fn recorded_link_replays_exactly() {
     let (mut n_refills, mut n_dropped, mut n_gone) = (0, 0, 0);
@@ -405,7 +405,7 @@ fn recorded_link_replays_exactly() {
                 world.call(client, call);
             }
         }
-        // By then many wait, and some of them have left.
+        // At that time many calls wait, and some have left.
         let begin = ms(300);
         world.run_until(begin);
         let before = stats(&mut world).counts;
@@ -425,12 +425,12 @@ fn recorded_link_replays_exactly() {
         let dropped = after.dropped() - before.dropped();
         let found = (totals.went_on.len() as u64, totals.n_dropped);
         assert_eq!(found, (after.sent - before.sent, dropped), "{queue}");
-        // Those that had left before are totals, too, as far as they stand in the queue.
+        // Calls that had already left count too, as long as they are in the queue.
         assert_eq!(totals.n_left - (n_waited - before.queued), after.taken - before.taken);
         let came = world.received().iter().filter_map(|call| call.header("tenant"));
         let came: Vec<u32> = came.map(|tenant| flow(seed, tenant)).collect();
         let came = &came[came.len() - totals.went_on.len()..];
-        // A queue that does not ask for flows has not kept those of what waited.
+        // A queue that does not use flows does not record the flows of waiting calls.
         let is_same = |(totals, came): (&u32, &u32)| totals == came || *totals == 0;
         assert!(totals.went_on.iter().zip(came).all(is_same), "{queue}: {:?} and {came:?}", totals.went_on);
         n_gone += n_waited - before.queued;
@@ -440,12 +440,12 @@ fn recorded_link_replays_exactly() {
     assert!(tried.iter().all(|n| *n > 5), "refills, drops and those that had left before: {tried:?}");
 }
 
-/// What a queue knows of a tenant, in a world of this seed.
+/// The flow number of a tenant, in a world with this seed.
 fn flow(seed: u64, tenant: &str) -> u32 {
     (HashKey::from_seed(seed).hash_bytes(tenant.as_bytes()) >> 32) as u32
 }
 
-/// If this fails, a recording goes on over a change of the queue, with a program that never saw these calls.
+/// If this fails, a recording continues over a change of the queue, with a program that never saw these calls.
 #[test]
 fn queue_change_ends_recording() {
     let first = link("drr", "");

@@ -1,4 +1,4 @@
-//! What limits of queues do to packets of all sizes, and shapers at rates whose packets take parts of a nanosecond.
+//! Queue limits with packets of all sizes, and shapers whose packets take fractions of a nanosecond.
 
 use super::queues::{drain, faults, packet, programs, queue};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ fn last(text: &str) -> Queue<Interpreted> {
     Queue::new(program.clone(), Interpreted::new(program), 0, 1)
 }
 
-/// Handles of what was dropped since.
+/// Handles of the packets dropped since the last call.
 fn dropped(queue: &mut Queue<Interpreted>) -> Vec<u64> {
     std::iter::from_fn(|| queue.poll_dropped()).map(|dropped| dropped.handle).collect()
 }
 
-/// If this fails, a packet for which there can be no room takes all others with it, or an end is never found.
+/// If this fails, a packet larger than the limit takes all others with it, or the loop does not end.
 #[test]
 fn oversized_packet_is_dropped_alone() {
     let limits =
@@ -37,7 +37,7 @@ fn oversized_packet_is_dropped_alone() {
     }
 }
 
-/// A queue with a limit of any kind, and how many packets and bytes it holds at most.
+/// A random queue with a limit, and the maximum packets and bytes that it holds.
 fn limited(rng: &mut Rng) -> (String, u64, u64) {
     let packets = 1 + rng.below(40) as u64;
     let bytes = 2_000 + rng.below(20_000) as u64;
@@ -68,8 +68,8 @@ fn limited(rng: &mut Rng) -> (String, u64, u64) {
     (text, most, most_bytes)
 }
 
-/// If this fails, a queue holds more than its limit, loses or doubles packets, or drops what it has for nothing:
-/// whatever stands in its order without packets, waits, or has no length.
+/// If this fails, a queue exceeds its limit, loses or duplicates packets, or drops more than necessary, with any mix of
+/// empty partitions, waiting packets, and packets of length 0.
 #[test]
 fn limit_drops_the_least() {
     for seed in 0..150 {
@@ -103,8 +103,8 @@ fn limit_drops_the_least() {
     }
 }
 
-/// If this fails, a shaper in front drops what the queue below has room for; or the limit that is written for all of it
-/// takes from others than the one that has the most.
+/// If this fails, a shaper drops packets for which the inner queue has room; or the outer limit drops from another
+/// partition than the largest.
 #[test]
 fn shaper_adds_no_inner_limit() {
     let declared = |limit: &str| {
@@ -128,14 +128,14 @@ fn shaper_adds_no_inner_limit() {
     let (queued, gone) = fill("LIMIT 20 PACKETS ON OVERFLOW DROP TAIL;", &[0, 150, 199]);
     assert_eq!(queued, 20);
     assert!(gone.iter().all(|handle| ![0, 150, 199].contains(handle)), "{gone:?}");
-    // What may wait in all is what all its queues let in.
+    // The total limit is the sum of the inner queues' limits.
     let of_many = "CREATE QUEUE few AS LIMIT 7 PACKETS ON OVERFLOW DROP TAIL; END;
         CREATE QUEUE shaper AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;
         CREATE QUEUE it AS shaper EACH USING few; END;";
     assert_eq!(last(of_many).program().packets_max(), 7);
 }
 
-/// If this fails, a shaper is too fast where packets take parts of a nanosecond: 64 bytes at 100 Gbit/s are 5.12.
+/// If this fails, a shaper is too fast with fractions of a nanosecond: 64 bytes at 100 Gbit/s take 5.12 ns.
 #[test]
 fn rate_is_exact_below_nanoseconds() {
     let rate = "rate = '100 Gbit/s'";
@@ -168,7 +168,7 @@ fn rate_is_exact_below_nanoseconds() {
     }
 }
 
-/// If this fails, a queue of the library takes what makes no sense, and does something or other.
+/// If this fails, a queue of the library accepts senseless arguments.
 #[test]
 fn senseless_argument_is_refused() {
     let senseless = "
@@ -195,7 +195,7 @@ fn senseless_argument_is_refused() {
     }
 }
 
-/// If this fails, counts of marks have those of queues that packets passed before.
+/// If this fails, counts of marks include marks from other queues.
 #[test]
 fn marked_arrival_is_not_remarked() {
     let text =
@@ -212,7 +212,7 @@ fn marked_arrival_is_not_remarked() {
     assert_eq!(dropped(&mut queue), [0]);
 }
 
-/// If this fails, hosts are weighted by partitions that are not in use, or by those of other hosts.
+/// If this fails, hosts are weighted by unused partitions, or by those of other hosts.
 #[test]
 fn partitions_count_by_last_packet() {
     let text = "CREATE QUEUE it AS
@@ -235,22 +235,22 @@ fn partitions_count_by_last_packet() {
     let come = |queue: &mut Queue<Interpreted>, flow, src, dst, dscp| {
         queue.enqueue(&Packet { src, dst, dscp, ..packet(u64::from(flow), flow, 100) }, 0);
     };
-    // Three flows of one source to two destinations, and one of another.
+    // Three flows of one source to two destinations, and one of another source.
     come(&mut it, 1, 1, 7, 0);
     come(&mut it, 2, 1, 7, 0);
     come(&mut it, 3, 1, 8, 0);
     come(&mut it, 4, 2, 8, 0);
-    // One more of a flow is no further partition, and one that is refused none at all.
+    // Another packet of a flow adds no partition, and a refused packet does not either.
     come(&mut it, 1, 1, 7, 0);
     come(&mut it, 5, 1, 7, 1);
     come(&mut it, 6, 1, 9, 0);
     let rest = it.snapshot();
-    let told: Vec<_> = std::iter::from_fn(|| class(&mut it)).collect();
-    assert_eq!(told, [32, 32, 22, 31, 12, 41]);
-    // All have left.
+    let classes: Vec<_> = std::iter::from_fn(|| class(&mut it)).collect();
+    assert_eq!(classes, [32, 32, 22, 31, 12, 41]);
+    // All packets have left.
     come(&mut it, 9, 1, 7, 0);
     assert_eq!(class(&mut it), Some(11));
-    // Another that goes on from there knows who was in use.
+    // A queue that is restored from the snapshot knows the partitions in use.
     let mut again =
         Queue::restore(it.program().clone(), Interpreted::new(it.program().clone()), &rest).expect("it fits");
     come(&mut again, 7, 1, 7, 0);
@@ -259,6 +259,6 @@ fn partitions_count_by_last_packet() {
         rest.rows.len() + 3,
         "a partition, a packet, and that it is in use"
     );
-    let told: Vec<_> = std::iter::from_fn(|| class(&mut again)).collect();
-    assert_eq!(told.last(), Some(&53));
+    let classes: Vec<_> = std::iter::from_fn(|| class(&mut again)).collect();
+    assert_eq!(classes.last(), Some(&53));
 }

@@ -21,7 +21,7 @@ use crate::recording_file::{self, Ran};
 use crate::signals::{self, Request};
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
-    COMPARISONS, Comparison, Configuration, LinkKind, Outcome, made_trace, newreno_of_2013,
+    COMPARISONS, Comparison, Configuration, LinkKind, Outcome, synthetic_trace, newreno_of_2013,
 };
 use weft_sim::net::{SenderSpec, Trace};
 
@@ -151,7 +151,7 @@ fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<Requ
 
 fn run_one(job: &Job, given: &Given<'_>) -> Done {
     let trace = (job.comparison.link == LinkKind::Lte).then(|| match given.traces {
-        [] => made_trace(job.seed, 0, job.seconds),
+        [] => synthetic_trace(job.seed, 0, job.seconds),
         traces => traces[job.seed as usize % traces.len()].clone(),
     });
     let run = |queue| job.comparison.run(queue, trace, given.sender, job.seed, job.seconds);
