@@ -1,4 +1,4 @@
-//! HTTP/2 at its boundary: bytes in, events and bytes out.
+//! Tests HTTP/2 at its boundary: bytes in, events and bytes out.
 
 use proptest::prelude::*;
 use weft_core::{Interval, Time};
@@ -72,7 +72,7 @@ fn at_s(seconds: i64) -> Time {
     NOW + Interval::from_secs(seconds)
 }
 
-/// A frame of the output.
+/// A frame in the output.
 #[derive(Debug, PartialEq)]
 struct Sent {
     kind: u8,
@@ -97,7 +97,7 @@ fn sent(conn: &mut Connection) -> Vec<Sent> {
     frames
 }
 
-/// Feeds `input` and writes down the events, releasing all data.
+/// Feeds `input`, formats the events, and releases all data.
 fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionError> {
     let (mut rest, mut seen) = (input, Vec::new());
     loop {
@@ -130,7 +130,7 @@ fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionEr
     }
 }
 
-/// A server that has met its client, with nothing to send.
+/// A server after the handshake, without pending output.
 fn server_with(config: Config) -> Connection {
     let mut conn = Connection::new(config, NOW);
     let hello =
@@ -144,7 +144,7 @@ fn server() -> Connection {
     server_with(Config::server())
 }
 
-/// A client that has met its server and sent a request on stream 1.
+/// A client after the handshake, with a request sent on stream 1.
 fn client() -> Connection {
     let mut conn = Connection::new(Config::client(), NOW);
     let hello = [settings(&[]), frame(SETTINGS, ACK, 0, &[])].concat();
@@ -155,7 +155,7 @@ fn client() -> Connection {
     conn
 }
 
-/// The input ends the connection with the violation's code, and nothing else happens afterwards.
+/// Asserts that the input ends the connection with the violation's code, and that nothing happens afterwards.
 #[track_caller]
 fn ends_connection(mut conn: Connection, input: &[Vec<u8>], violation: Violation) {
     let error = feed(&mut conn, &input.concat()).expect_err("the connection goes on");
@@ -167,7 +167,7 @@ fn ends_connection(mut conn: Connection, input: &[Vec<u8>], violation: Violation
     assert_eq!(feed(&mut conn, &request(101, 0)).unwrap(), Vec::<String>::new());
 }
 
-/// The input resets `stream` with the violation's code, and the connection goes on.
+/// Asserts that the input resets `stream` with the violation's code, and that the connection continues.
 #[track_caller]
 fn ends_stream(mut conn: Connection, input: &[Vec<u8>], stream: StreamId, violation: Violation) {
     feed(&mut conn, &input.concat()).expect("the connection goes on");
@@ -242,7 +242,7 @@ fn bad_preface_is_refused_at_once() {
 
 #[test]
 fn other_protocol_is_recognized() {
-    // If this fails, nobody is told that one end speaks TLS or HTTP/1.1 where the other does not.
+    // If this fails, an operator does not learn that one end uses TLS or HTTP/1.1 and the other does not.
     let says = |config: Config, first: &[u8]| {
         let mut conn = Connection::new(config, NOW);
         feed(&mut conn, first).map(drop).map_err(|error| error.violation)
@@ -372,7 +372,7 @@ fn window_overrun_is_refused() {
     let small = || server_with(Config { initial_window: 10, connection_window: 65_535, ..Config::server() });
     ends_stream(small(), &[request(1, 0), frame(DATA, 0, 1, &[0; 11])], 1, Violation::StreamWindow);
     let mut flood = vec![request(1, 0), reset(1)];
-    // Data of a stream that is gone is given back at once; this one is open and nothing is released.
+    // Data of a removed stream is returned at once; this stream is open and its data is not released.
     let (connection_window, connection_held_max) = (65_535, 65_535);
     let mut conn = server_with(Config {
         initial_window: 1 << 20,
@@ -399,7 +399,7 @@ fn window_overrun_is_refused() {
     ends_stream(server(), &[request(1, 0), window_update(1, 0)], 1, Violation::ZeroIncrement);
     let max = [request(1, 0), window_update(1, 0x7fff_ffff - 65_535), settings(&[(4, 65_536)])];
     ends_connection(server(), &max, Violation::WindowOverflow);
-    // Far more than the window, but of streams that are gone.
+    // Far more than the window, but on removed streams.
     flood.extend((0..100).map(|_| frame(DATA, 0, 1, &[0; 16_384])));
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
@@ -436,7 +436,7 @@ fn header_block_is_uninterrupted() {
 #[test]
 fn bad_hpack_ends_connection() {
     ends_connection(server(), &[frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff])], Violation::Compression);
-    // Also where the headers themselves would be ignored, because the tables would differ from then on.
+    // Also if the headers themselves would be ignored, because the tables would differ from then on.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.reset(1, ErrorCode::Cancel);
@@ -465,7 +465,7 @@ fn malformed_message_ends_stream() {
 
 #[test]
 fn values_are_trimmed_in_all_forms() {
-    // The dynamic table holds the value as it came, else its size would differ from the peer's.
+    // The dynamic table holds the untrimmed value, otherwise its size would differ from the peer's.
     let mut conn = server();
     let first = [&REQUEST[..], b"\x40\x01x\x05 ab \t\x00\x01y\x02c "].concat();
     let second = [&REQUEST[..], &[0xbe]].concat();
@@ -503,9 +503,9 @@ fn excess_stream_is_refused() {
     assert_eq!(Violation::ConcurrentStreams.code(), ErrorCode::RefusedStream);
 }
 
-/// A header block of `n` bytes more than the request's, with one new field, in frames of the usual size.
+/// A header block with `n` bytes more than the request's, with one new field, in frames of the usual size.
 fn large_block(stream: u32, n: usize) -> Vec<Vec<u8>> {
-    // `a` and a value, as a literal that goes into the dynamic table if it fits.
+    // `a` and a value, as a literal that enters the dynamic table if it fits.
     let mut block = [&REQUEST[..], &[0x40, 1, b'a', 0x7f]].concat();
     let mut left = n - 127;
     while left >= 0x80 {
@@ -523,9 +523,9 @@ fn large_block(stream: u32, n: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn large_header_list_ends_stream() {
-    // Else one large metadata value would end the calls beside it, on a connection to a server those of other clients.
+    // If this fails, one large metadata value ends the calls beside it, even those of other clients.
     let long = [&[0x00, 1, b'a', 0x7f, 0x81, 0x7d][..], &[b'v'; 16_128]].concat();
-    // A list that is just too large as section 6.5.2 counts it, in a block that is not.
+    // A list just above the limit by section 6.5.2, in a block below it.
     ends_stream(
         server(),
         &[frame(HEADERS, END_HEADERS, 1, &[&REQUEST[..], &long, &[0x84; 100]].concat())],
@@ -542,7 +542,7 @@ fn large_header_list_ends_stream() {
 fn large_header_list_spares_others() {
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
-    // A field that enters the table behind the large value, which empties it as the standard says.
+    // A field that enters the table after the large value, which empties the table as the standard says.
     let mut large = large_block(3, 20_000);
     let last = large.last_mut().unwrap();
     last.extend_from_slice(&[0x40, 1, b'b', 1, b'1']);
@@ -573,7 +573,7 @@ fn rapid_resets_end_connection() {
     let attack: Vec<_> =
         (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), reset(i * 2 + 1)]).collect();
     ends_connection(server(), &attack, Violation::RapidReset);
-    // It does so behind answers that came at once; whether its requests are whole makes no difference.
+    // Also after immediate answers, and whether or not the requests are complete.
     for flags in [END_STREAM, 0] {
         let mut conn = server();
         feed(&mut conn, &settings(&[])).unwrap();
@@ -616,7 +616,7 @@ fn rapid_resets_end_connection() {
 
 #[test]
 fn unread_replies_end_connection() {
-    // If this fails, a client whose requests are answered at once fills the memory by reading nothing.
+    // If this fails, a client that reads nothing fills the memory with immediate answers.
     let mut conn = server();
     feed(&mut conn, &settings(&[])).unwrap();
     let answer = list(&[(":status", "405"), ("a", &"v".repeat(8 << 10))]);
@@ -665,7 +665,7 @@ fn useless_frame_flood_ends_connection() {
 
 #[test]
 fn settings_flood_ends_connection() {
-    // If this fails, 4 KiB of settings make us go through all streams 600 times, as often as the peer likes.
+    // If this fails, 4 KiB of settings make us process all streams 600 times, as often as the peer likes.
     let mut conn = server();
     let many = settings(&[(4, 1), (4, 2)].repeat(limits::SETTINGS_MAX / 2));
     let n = (0..1000).take_while(|_| feed(&mut conn, &many).map(|_| sent(&mut conn)).is_ok()).count();
@@ -675,7 +675,7 @@ fn settings_flood_ends_connection() {
 
 #[test]
 fn refused_data_earns_no_budget() {
-    // If this fails, a peer pays for a flood of PINGs with data on a stream that we have reset.
+    // If this fails, data on a stream that we have reset earns budget for a flood of PINGs.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.reset(1, ErrorCode::Cancel);
@@ -707,14 +707,14 @@ fn slow_peer_times_out() {
     assert_eq!(conn.handle_timeout(at_s(20)).unwrap_err().code(), ErrorCode::SettingsTimeout);
 }
 
-/// The PINGs in the output, other frames aside.
+/// The number of PINGs in the output.
 fn pings(conn: &mut Connection) -> usize {
     sent(conn).iter().filter(|f| f.kind == PING && f.flags == 0).count()
 }
 
 #[test]
 fn silent_client_is_pinged() {
-    // If this fails, the connections of clients that vanished stay for good.
+    // If this fails, connections of vanished clients stay forever.
     let mut conn = server();
     conn.handle_timeout(at_s(59)).unwrap();
     assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, Some(at_s(60))));
@@ -733,7 +733,7 @@ fn silent_client_is_pinged() {
 
 #[test]
 fn any_input_proves_liveness() {
-    // If this fails, a client that is slow to answer a PING but sends data is cut off.
+    // If this fails, a client that sends data but answers a PING slowly is cut off.
     let mut conn = server();
     conn.handle_timeout(at_s(60)).unwrap();
     conn.handle_input(at_s(70), &request(1, 0)).unwrap();
@@ -756,7 +756,7 @@ fn server_is_pinged_during_calls() {
         conn.handle_timeout(at_s(second)).unwrap();
     }
     assert_eq!((pings(&mut conn), conn.poll_timeout()), (0, None));
-    // Whether it is still there after such a time is asked with the next request.
+    // After such a time, the next request triggers a PING.
     let stream = conn.open().unwrap();
     conn.send_headers(stream, &post(), false).unwrap();
     conn.handle_timeout(at_s(10_000)).unwrap();
@@ -766,7 +766,7 @@ fn server_is_pinged_during_calls() {
 
 #[test]
 fn idle_server_is_pinged_less_often() {
-    // If this fails, a stream on which the server is silent for minutes ends by too many PINGs.
+    // If this fails, too many PINGs end a stream on which the server is silent for minutes.
     let mut conn = client();
     let mut asked = Vec::new();
     let mut answer = |conn: &mut Connection, until: i64| {
@@ -780,18 +780,18 @@ fn idle_server_is_pinged_less_often() {
         std::mem::take(&mut asked)
     };
     assert_eq!(answer(&mut conn, 1000), [30, 60, 360, 660, 960]);
-    // A message makes it forget what it held against us.
+    // A message clears the server's strikes against us.
     let headers = frame(HEADERS, END_HEADERS, 1, &RESPONSE);
     assert!(matches!(conn.handle_input(at_s(1000), &headers), Ok((_, Some(Event::Headers { .. })))));
     assert_eq!(answer(&mut conn, 1400), [1030, 1060, 1360]);
-    // A client gives no strikes.
+    // Clients do not count strikes.
     let mut conn = server();
     assert_eq!(answer(&mut conn, 300), [60, 120, 180, 240, 300]);
 }
 
 #[test]
 fn keepalive_follows_config() {
-    // If this fails, an operator's settings are not what happens.
+    // If this fails, the configured keepalive is not used.
     let seconds = Interval::from_secs;
     let keepalive = Keepalive { interval: seconds(600), timeout: seconds(7), without_streams: false };
     let mut conn = server_with(Config { keepalive: Some(keepalive), ..Config::server() });
@@ -812,7 +812,7 @@ fn blocked_data_leaves_in_order() {
     conn.send_data(1, b"abc", b"defghij", false).unwrap();
     conn.send_headers(1, &list(&[("a", "b")]), true).unwrap();
     assert_eq!((conn.queued(1), sent(&mut conn)[0].payload.as_slice()), (6, &b"abcd"[..]));
-    // A smaller window makes it negative; it takes more than one byte to be positive again.
+    // A smaller window makes it negative; more than one byte is needed to make it positive again.
     feed(&mut conn, &[settings(&[(4, 2)]), window_update(1, 2)].concat()).unwrap();
     assert_eq!(conn.queued(1), 6);
     feed(&mut conn, &window_update(1, 1)).unwrap();
@@ -890,7 +890,7 @@ fn goaway_accepts_requests_in_flight() {
 
 #[test]
 fn streams_after_goaway_are_ignored() {
-    // A client whose request crosses our GOAWAY would lose all its other calls with it.
+    // If this fails, a client whose request crosses our GOAWAY loses all its other calls.
     let mut conn = server();
     feed(&mut conn, &request(1, 0)).unwrap();
     conn.go_away(Time(0), ErrorCode::InternalError);
@@ -899,7 +899,7 @@ fn streams_after_goaway_are_ignored() {
     assert_eq!(feed(&mut conn, &late).unwrap(), Vec::<String>::new());
     assert_eq!(sent(&mut conn), []);
     assert_eq!(feed(&mut conn, &frame(DATA, END_STREAM, 1, b"x")).unwrap(), ["data 1 1 end"]);
-    // A later GOAWAY may not say that more was taken (RFC 9113 section 6.8).
+    // A later GOAWAY may not raise the last stream (RFC 9113 section 6.8).
     feed(&mut conn, &frame(PING, 0, 1, &[0; 8])).expect_err("a PING on a stream");
     assert_eq!(sent(&mut conn).pop().unwrap().payload[..4], [0, 0, 0, 1]);
 }
@@ -916,7 +916,7 @@ fn half_window_triggers_update() {
     assert_eq!(sent(&mut conn), [Sent { kind: WINDOW_UPDATE, flags: 0, stream: 1, payload }]);
 }
 
-/// Feeds `input` without releasing any data. The bytes of data that came, with what is to be released for them.
+/// Feeds `input` without releasing data. Returns the bytes of data, and the flow-control bytes to release for them.
 fn feed_held(conn: &mut Connection, input: &[u8]) -> Result<(usize, u32), ConnectionError> {
     let (mut rest, mut n_data, mut held) = (input, 0, 0);
     loop {
@@ -932,7 +932,7 @@ fn feed_held(conn: &mut Connection, input: &[u8]) -> Result<(usize, u32), Connec
     }
 }
 
-/// By how much the windows of the connection and of streams grew in the output.
+/// The WINDOW_UPDATE increments in the output: of the connection, and of streams.
 fn grown(conn: &mut Connection) -> (u32, u32) {
     let mut grown = (0, 0);
     for update in sent(conn).iter().filter(|f| f.kind == WINDOW_UPDATE) {
@@ -962,7 +962,7 @@ fn unreleased_stream_blocks_no_other() {
             window -= 1_000;
             passed += 1_000;
         }
-        // The slow stream itself gets nothing more.
+        // The slow stream itself gets no more window.
         ends_stream(conn, &[full], 1, Violation::StreamWindow);
     }
 }
@@ -980,13 +980,13 @@ fn connection_window_grows_by_halves() {
             grown(&mut conn).0
         })
         .collect();
-    let told: Vec<_> = increments.iter().enumerate().filter(|(_, n)| **n > 0).collect();
-    assert_eq!(told, [(49, &50_000), (99, &50_000)]);
+    let sent: Vec<_> = increments.iter().enumerate().filter(|(_, n)| **n > 0).collect();
+    assert_eq!(sent, [(49, &50_000), (99, &50_000)]);
 }
 
 #[test]
 fn connection_memory_is_bounded() {
-    // If this fails, a peer fills our memory with streams that nobody reads.
+    // If this fails, a peer fills our memory with unread streams.
     let (connection_window, connection_held_max) = (100_000, 300_000);
     let config =
         Config { connection_window, connection_held_max, initial_window: 1 << 20, ..Config::server() };
@@ -1019,7 +1019,7 @@ fn requests_leave_in_stream_order() {
     assert!(conn.send_headers(a, &post(), true).is_err(), "the server would take it for an old stream");
 }
 
-/// Both ends and the wires between them.
+/// Both ends and the bytes between them.
 struct Pair {
     ends: [Connection; 2],
     wires: [Vec<u8>; 2],
@@ -1032,7 +1032,7 @@ impl Pair {
         Self { ends, wires: Default::default(), received: Default::default() }
     }
 
-    /// Moves up to `n` bytes from end `from` to the other, and lets the other take in what it can.
+    /// Moves up to `n` bytes from end `from` to the other, which processes as much as possible.
     fn step(&mut self, from: usize, n: usize) -> bool {
         let output = self.ends[from].output();
         let n = n.min(output.len());
