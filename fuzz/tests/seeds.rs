@@ -1,4 +1,4 @@
-//! Every target's body on seeds and on random changes of them, with stable Rust.
+//! Runs every target's body on seeds and on random mutations of them, with stable Rust.
 
 use std::path::Path;
 use weft_core::Time;
@@ -11,7 +11,7 @@ use weft_proto::capture::{ByteOrder, Format, LinkType, Packet, Style, Writer};
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
 
-/// Changes of each seed that are tried.
+/// Number of mutations of each seed.
 const CHANGES: u64 = 300;
 
 fn programs() -> Vec<Vec<u8>> {
@@ -42,7 +42,7 @@ fn h2_seeds() -> Vec<Vec<u8>> {
     (0..32).chain(128..160).map(one).collect()
 }
 
-/// Runs a body on each seed and on changes of it.
+/// Runs a body on each seed and on mutations of it.
 fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
     let mut rng = Rng::from_seed(1);
     let mut draw = move |below: usize| rng.below(below.max(1));
@@ -71,25 +71,25 @@ fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
     }
 }
 
-/// A program text could crash `weft check` and `weft fmt`.
+/// If this fails, a program text can crash `weft check` and `weft fmt`.
 #[test]
 fn lang_parse_accepts_or_refuses() {
     run(lang_parse, programs());
 }
 
-/// A program text could crash `weft check` and `weft apply`.
+/// If this fails, a program text can crash `weft check` and `weft apply`.
 #[test]
 fn lang_check_accepts_or_refuses() {
     run(lang_check, programs());
 }
 
-/// A peer could crash a node with frames.
+/// If this fails, a peer can crash a node with frames.
 #[test]
 fn h2_frames_accept_or_refuse() {
     run(h2_frames, h2_seeds());
 }
 
-/// A peer could crash a node with a header block.
+/// If this fails, a peer can crash a node with a header block.
 #[test]
 fn hpack_accepts_or_refuses() {
     let blocks = [
@@ -99,7 +99,7 @@ fn hpack_accepts_or_refuses() {
     run(hpack, blocks.map(<[u8]>::to_vec).to_vec());
 }
 
-/// A client could crash a node with a message, or slip one past an element.
+/// If this fails, a client can crash a node with a message, or slip one past an element.
 #[test]
 fn protobuf_walk_accepts_or_refuses() {
     let item = b"\x0a\x03ann\x10\x07\x18\x01\x21\0\0\0\0\0\0\0\0\x2a\x05\x0a\x03bob\x5b\x08\x01\x5c\x10\x08";
@@ -107,14 +107,14 @@ fn protobuf_walk_accepts_or_refuses() {
     run(protobuf_walk, vec![item.to_vec(), lists.to_vec(), [&item[..], lists, item].concat()]);
 }
 
-/// A client could crash a node with the framing of its messages.
+/// If this fails, a client can crash a node with the framing of its messages.
 #[test]
 fn grpc_deframe_accepts_or_refuses() {
     let seeds = [&b"\x03\0\0\0\0\x02ab\x01\0\0\0\0\0\0\0\0\x01c"[..], b"\x0112345678m", b"\x0150%25 %zz%"];
     run(grpc_deframe, seeds.map(<[u8]>::to_vec).to_vec());
 }
 
-/// A file of packets could crash whoever replays it.
+/// If this fails, a capture file can crash a replay.
 #[test]
 fn packet_path_sends_or_counts() {
     let udp = udp();
@@ -123,7 +123,7 @@ fn packet_path_sends_or_counts() {
     run(packet_path, vec![many(0), many(2), many(31), vec![7]]);
 }
 
-/// A packet, or what a neighbour says of one, could crash the end of a tunnel.
+/// If this fails, a packet, or a neighbour's metadata of one, can crash a tunnel's end.
 #[test]
 fn packet_tunnels_send_or_count() {
     let udp = udp();
@@ -135,7 +135,7 @@ fn packet_tunnels_send_or_count() {
     tunnel.extend([&[0xc0, 0, 0x12, 0xb5, 0, 63, 0, 0, 8, 0, 0, 0, 0, 0, 5, 0][..], &udp].concat());
     let long = [&udp[..42], &[7; 180]].concat();
     let all = |batch: u8, says: u8| {
-        // Each with where its checksum begins to count, were it still to be made.
+        // Each with the start of the checksummed bytes, for frames with a pending checksum.
         let frames = [(&udp, 34), (&tagged, 38), (&tunnel, 34), (&long, 34)];
         let frames =
             frames.map(|(frame, start)| [&[frame.len() as u8][..], frame, &[says, start]].concat()).concat();
@@ -144,7 +144,7 @@ fn packet_tunnels_send_or_count() {
     run(packet_tunnels, vec![all(0, 0), all(31, 0), all(3, 0x21), all(7, 0x81)]);
 }
 
-/// A fragment, of which anybody can send any number, could crash a firewall or keep its buffers.
+/// If this fails, a fragment can crash a firewall or hold its buffers; any host can send them in any number.
 #[test]
 fn packet_fragments_send_or_count() {
     let bare = |from: usize, is_followed: bool, bytes: usize, id: u8| {
@@ -169,7 +169,7 @@ fn packet_fragments_send_or_count() {
         all(31, &[&second, &over, &first, &last]),
         all(1, &[&first, &over, &last, &last]),
     ];
-    // The same in IPIP twice, and behind two labels.
+    // The same in IPIP twice, and after two labels.
     let carried = |packet: &[u8]| {
         let mut outside = [&udp()[..34], packet].concat();
         (outside[17], outside[23]) = (20 + packet.len() as u8, 4);
@@ -187,7 +187,7 @@ fn packet_fragments_send_or_count() {
     run(packet_fragments, seeds);
 }
 
-/// Ethernet, IPv4 and UDP around five bytes.
+/// Ethernet, IPv4 and UDP headers, and five bytes.
 fn udp() -> Vec<u8> {
     let mut udp = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, 9, 17, 0, 0]].concat();
     udp.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 13, 0x6c, 0x9a]);
@@ -196,7 +196,7 @@ fn udp() -> Vec<u8> {
     udp
 }
 
-/// Makes the checksum of an IPv4 header behind Ethernet right.
+/// Sets the checksum of an IPv4 header after Ethernet.
 fn set_header_sum(frame: &mut [u8]) {
     frame[24..26].fill(0);
     let sum: u32 = frame[14..34].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
@@ -223,7 +223,7 @@ fn capture_accepts_or_refuses() {
     run(capture, seeds);
 }
 
-/// A list of a firewall could crash who imports it, or fill the memory.
+/// If this fails, a firewall list can crash an import, or fill the memory.
 #[test]
 fn firewall_lists_accept_or_refuse() {
     let nft = include_bytes!("../../crates/weft-import/tests/lists/office.nft");
@@ -232,7 +232,7 @@ fn firewall_lists_accept_or_refuse() {
     run(firewall_lists, vec![with(0, nft), with(4, nft), with(3, nft), with(1, iptables), with(6, iptables)]);
 }
 
-/// Whoever sends a bundle could crash the node that reads its schemas.
+/// If this fails, a bundle can crash the node that reads its schemas.
 #[test]
 fn proto_files_accept_or_refuse() {
     let seeds: [&[u8]; 5] = [
@@ -250,7 +250,7 @@ fn proto_files_accept_or_refuse() {
     run(proto_files, seeds.map(<[u8]>::to_vec).to_vec());
 }
 
-/// Who may ask a node could crash it, or change half of what a statement says.
+/// If this fails, a query can crash a node, or execute a statement in part.
 #[test]
 fn questions_accept_or_refuse() {
     let seeds = [
@@ -263,14 +263,14 @@ fn questions_accept_or_refuse() {
     run(questions, seeds.map(|seed| seed.as_bytes().to_vec()).into());
 }
 
-/// A file of IR could crash whoever reads it.
+/// If this fails, an IR file can crash its reader.
 #[test]
 fn ir_text_accepts_or_refuses() {
     let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Rng::from_seed(seed))).into_bytes());
     run(ir_text, seeds.collect());
 }
 
-/// A peer could crash a node with what it compressed, encrypted, signed or encoded, or fill its memory.
+/// If this fails, a peer can crash a node with compressed, encrypted, signed or encoded bytes, or fill its memory.
 #[test]
 fn natives_accept_or_refuse() {
     let unhex = |digits: &str| -> Vec<u8> {

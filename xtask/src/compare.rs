@@ -1,8 +1,8 @@
-//! Instruction counts of this build beside those that are kept in the repository.
+//! Compares this build's instruction counts with those stored in the repository.
 //!
-//! Wall time on a shared machine tells little; counts under valgrind are the same from run to run within a fraction
-//! of a per cent, so that a change that makes a message or a packet dearer is seen where it is made. Another compiler
-//! counts otherwise: the file says which one it is of.
+//! Wall time on a shared machine says little. Counts under valgrind repeat within a fraction of a per cent, so a change
+//! that makes a message or a packet more expensive shows in its own commit. Counts depend on the compiler; the file
+//! states its version.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 
 use crate::workspace::Workspace;
 
-/// Where the counts are kept.
+/// The file of the stored counts.
 const KEPT: &str = "benches/instructions.json";
-/// What a count may be above the one that is kept.
+/// The permitted increase of a count.
 const SLACK: f64 = 0.02;
 
 /// Counts by name.
 pub(crate) type Counts = BTreeMap<String, f64>;
 
-/// The counts that are kept.
+/// The stored counts.
 ///
 /// # Errors
-/// They cannot be read.
+/// The file cannot be read.
 pub(crate) fn kept(root: &Path) -> Result<Counts, String> {
     read(&root.join(KEPT)).map(|kept| counts(&kept["instructions"]))
 }
@@ -34,7 +34,7 @@ fn read(path: &Path) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))
 }
 
-/// Compares, or keeps the counts of this build with `--update`; false if something has become dearer.
+/// Compares the counts, or stores those of this build with `--update`. Returns false if a count is too high.
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String> {
     let is_update = match args {
         [] => false,
@@ -62,9 +62,9 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String
     Ok(comparison.n_dearer == 0)
 }
 
-/// What differs.
+/// The result of a comparison.
 struct Comparison {
-    /// For people: each count that has changed by more than the slack, is new or is gone.
+    /// For people: each count that changed by more than the slack, is new, or is missing.
     lines: Vec<String>,
     n_dearer: usize,
 }
@@ -87,7 +87,7 @@ fn compare(kept: &Counts, now: &Counts) -> Comparison {
     Comparison { lines, n_dearer }
 }
 
-/// Counts the release build.
+/// Counts the instructions of the release build.
 fn counted(workspace: &Workspace) -> Result<Counts, String> {
     let program = workspace.target.join("release/weft");
     let done = Command::new(&program)
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn higher_cost_is_reported() {
-        // A gate that let a slower build pass, or failed for one that is faster, would be switched off.
+        // If this failed, the gate would pass a slower build, or fail for a faster one and be switched off.
         let counts =
             |list: &[(&str, f64)]| list.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Counts>();
         let kept = counts(&[("a", 1000.0), ("b", 1000.0), ("c", 1000.0), ("gone", 5.0)]);

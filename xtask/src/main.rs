@@ -44,7 +44,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("help", "", "print this"),
 ];
 
-/// The benchmarks that `bench` runs when none is named.
+/// The benchmarks that `bench` runs without arguments.
 const BENCHES: &[&str] = &["elements", "rpc"];
 
 fn main() -> ExitCode {
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command: `Ok(false)` if what it checks or starts failed, an error if it could not do its work.
+/// Runs one command. `Ok(false)` if its check or program failed, an error if the command itself failed.
 fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
     let workspace = Workspace::load()?;
     match command {

@@ -1,4 +1,4 @@
-//! `cargo xtask prose`: how plain the comments are, and how long the documents.
+//! `cargo xtask prose`: measures how plain the comments are, and how long the documents.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +42,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String
     Ok(true)
 }
 
-/// A line for each crate: its comment lines, the share of each column, and the faults by the rules of `tidy`.
+/// A line per crate: its comment lines, the share of each column, and the faults by the rules of `tidy`.
 fn comments(sources: &[Source<'_>], counts: &[Count]) -> String {
     let mut crates: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for source in sources {

@@ -1,4 +1,4 @@
-//! Everything that CI runs, step by step, ending with a summary.
+//! All checks of CI, step by step, with a summary at the end.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,15 +11,15 @@ use crate::library_folder::{self, library_folder};
 use crate::tidy;
 use crate::workspace::{Workspace, cargo};
 
-/// How long each fuzz target runs, in seconds.
+/// The duration of each fuzz target, in seconds.
 const FUZZ_SECONDS: u32 = 6;
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     Failed,
-    /// Not run, and why.
+    /// Not run, for this reason.
     Skipped(String),
 }
 
@@ -29,7 +29,7 @@ impl From<bool> for Outcome {
     }
 }
 
-/// What the steps hand on to the summary.
+/// The steps' input for the summary.
 struct Context<'a> {
     workspace: &'a Workspace,
     results: Results,
@@ -49,7 +49,7 @@ const STEPS: &[(&str, Step)] = &[
     ("fuzz", fuzz),
 ];
 
-/// Runs every step, or those that are named, whatever became of the ones before it; true if none failed.
+/// Runs every step, or the named ones, even after a failure. Returns true if none failed.
 pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<bool, String> {
     let steps = steps(names)?;
     let mut context = Context { workspace, results: Results::default() };
@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<bool, Strin
     Ok(ended.iter().all(|(_, outcome, _)| *outcome != Outcome::Failed))
 }
 
-/// The steps with these names, or all without one, in their order.
+/// The steps with these names in their order; without names, all.
 fn steps(names: &[String]) -> Result<Vec<&'static (&'static str, Step)>, String> {
     if let Some(unknown) = names.iter().find(|name| STEPS.iter().all(|(known, _)| known != name)) {
         let known: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
@@ -135,8 +135,8 @@ fn programs(context: &mut Context<'_>) -> Result<Outcome, String> {
     Ok(all_passed.into())
 }
 
-/// The program tests on a copy of the library in a folder of another name. That they fail without the copy shows that
-/// it is what they read.
+/// Runs the program tests on a copy of the library in a folder of another name. They must fail without the copy, which
+/// proves that they read it.
 fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
     let folder = context.workspace.target.join("renamed").join("shelf");
     let describe = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -162,7 +162,7 @@ fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
     Ok((passed == Outcome::Passed && !reads_another).into())
 }
 
-/// Each fuzz target for a few seconds, where the toolchain can.
+/// Runs each fuzz target for a few seconds, if the toolchain supports it.
 fn fuzz(context: &mut Context<'_>) -> Result<Outcome, String> {
     let folder = context.workspace.root.join("fuzz");
     if !folder.join("Cargo.toml").exists() {
@@ -214,10 +214,10 @@ fn succeeds(context: &Context<'_>, args: &[&str], env: &[(&str, &str)]) -> Resul
     Ok(status.success().into())
 }
 
-/// Runs `cargo test`, shows what it prints as it comes, and keeps its result lines.
+/// Runs `cargo test`, forwards its output, and keeps its result lines.
 fn cargo_test(context: &mut Context<'_>, args: &[&str]) -> Result<Outcome, String> {
     let describe = |error: std::io::Error| format!("cannot run cargo test: {error}");
-    // One pipe for both outputs: which program runs goes to one of them, how its tests end to the other.
+    // One pipe for both outputs: the name of the test binary goes to one of them, and its results to the other.
     let (reader, writer) = std::io::pipe().map_err(describe)?;
     let mut child = Command::new(cargo())
         .args(args)
@@ -236,13 +236,13 @@ fn cargo_test(context: &mut Context<'_>, args: &[&str]) -> Result<Outcome, Strin
     Ok(passed.into())
 }
 
-/// What the output of `cargo test` said, line by line.
+/// The results in the output of `cargo test`.
 #[derive(Default)]
 struct Results {
     what: String,
-    /// The `test result:` lines, each after what was tested.
+    /// The `test result:` lines, each after its test binary.
     results: Vec<String>,
-    /// The tests that failed, each after what was tested.
+    /// The failed tests, each after its test binary.
     failed: Vec<String>,
 }
 
@@ -288,7 +288,7 @@ fn collect_programs(folder: &Path, paths: &mut Vec<std::path::PathBuf>) -> Resul
     Ok(())
 }
 
-/// Writes the programs in the docs to files beside links to what they may import.
+/// Writes the programs in the docs to files beside links to their possible imports.
 fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>, String> {
     let programs = tidy::doc_programs(&workspace.root)?;
     let folder = workspace.target.join("doc-programs");
@@ -309,7 +309,7 @@ fn extract_doc_programs(workspace: &Workspace) -> Result<Vec<std::path::PathBuf>
         .collect()
 }
 
-/// What the run ends with: what failed comes last, where a reader of the last lines of a log finds it.
+/// The summary of a run. Failures come last, where they are at the end of a log.
 fn summary(ended: &[(&str, Outcome, Duration)], results: &Results) -> String {
     let mut text = String::new();
     for result in &results.results {
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn step_is_found_by_name() {
-        // If this failed, a step that is misspelt would look as if it had passed.
+        // If this failed, a misspelt step would look as if it had passed.
         let names = |wanted: &[&str]| {
             let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
             steps(&wanted).map(|steps| steps.iter().map(|(name, _)| *name).collect::<Vec<_>>())

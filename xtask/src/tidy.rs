@@ -50,7 +50,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Folders that hold nothing of ours.
+/// Folders without own files.
 const SKIPPED_FOLDERS: &[&str] = &["target", "node_modules", "corpus", "artifacts", "__pycache__"];
 
 /// Checks every rule and prints the findings; true if there are none.

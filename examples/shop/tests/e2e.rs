@@ -1,4 +1,4 @@
-//! The front end against the cart, in one process and over real sockets.
+//! Tests the front end against the cart, in one process and over real sockets.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn request(quantity: i32) -> CartRequest {
 
 #[tokio::test]
 async fn every_call_that_is_sent_is_answered() {
-    // If this failed, the demo's count of lost calls would mean nothing.
+    // If this failed, the demo's count of lost calls would be meaningless.
     for (listen, rate_per_s) in [("127.0.0.1:0", None), ("unix:", Some(200.0))] {
         let path = std::env::temp_dir().join(format!("shop-e2e-{}.sock", std::process::id()));
         let listen = if listen == "unix:" { format!("unix:{}", path.display()) } else { listen.to_owned() };
@@ -90,7 +90,7 @@ async fn each_kind_of_call_is_served() {
 
 #[tokio::test]
 async fn a_call_in_flight_is_answered_when_the_server_is_told_to_stop() {
-    // If this failed, a restart of a cart would look like a call lost by the network.
+    // If this failed, a restart of a cart would look like a call that the network lost.
     let cart = Cart::start("127.0.0.1:0").await;
     let mut client = CartClient::connect(cart.target.clone()).await.unwrap();
     let slow = tokio::spawn(async move { client.get(request(200)).await });

@@ -26,7 +26,7 @@ enum Kind {
 /// The kinds of definition for which an old name counts.
 const MODULE: &[Kind] = &[Kind::File, Kind::Module];
 const TYPE: &[Kind] = &[Kind::Type];
-/// For words that mean nothing else anywhere.
+/// For words without another meaning.
 const TYPE_OR_VARIANT: &[Kind] = &[Kind::Type, Kind::Variant];
 const FUNCTION: &[Kind] = &[Kind::Function, Kind::Constant];
 const LOWER_CASE: &[Kind] = &[Kind::File, Kind::Module, Kind::Function, Kind::Constant];
@@ -167,7 +167,7 @@ fn old_names(source: &Source<'_>) -> Vec<Finding> {
     found.collect()
 }
 
-/// What a file defines, the file itself among it.
+/// A definition in a file; the file itself is one.
 #[derive(Debug)]
 struct Definition<'a> {
     kind: Kind,
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn old_name_definition_is_found() {
-        // If this failed, a private word could come back under any kind of definition.
+        // If this failed, a private word could return in some kind of definition.
         let text = "pub mod ahead;\npub(crate) struct Passing<'a>(&'a u8);\n\
                     fn tell_departed() {}\nenum A { Errand(u8) }\n";
         let found = old_names(&Source::new("crates/a/src/b.rs", text));
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn use_of_a_word_is_no_definition() {
-        // If this failed, the rule would be a nuisance, and be switched off.
+        // If this failed, false findings would get the rule switched off.
         let text = "use b::Passing; // mod ahead\nlet ahead = \"fn spell()\"; x.take_up();\n\
                     enum E { Left, Place(u8) }\n";
         assert_eq!(n_found("a.rs", text), 0);

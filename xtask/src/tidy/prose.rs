@@ -1,7 +1,7 @@
-//! Signs of sentences that want to be written again, in comments.
+//! Signs of sentences that should be rewritten, in comments.
 //!
-//! The signs are those of the house style that a machine can see. A small share of the comment lines of each crate may
-//! have one: each of these words has a place where it is right.
+//! The signs are those of the house style that a program can find. A small share of each crate's comment lines may have
+//! one, because each of these words has legitimate uses.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) const RULE: &str = "signs";
 const SIGNS: &[&str] =
     &["nobody", "somebody", "whoever", "wherever", "is told", "is asked", "is taken", "be it", "be they"];
 
-/// One of so many comment lines may have a sign: 0.5 %.
+/// One in this many comment lines may have a sign: 0.5 %.
 const LINES_A_SIGN: usize = 200;
 
 /// The signs in the comments of each crate.
