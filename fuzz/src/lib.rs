@@ -349,8 +349,8 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
-/// An element that reads frame properties and ports, in tunnels as well, and sets one of them. Later fragments get these
-/// from the first. Elements that remove tunnels and labels are between its three instances.
+/// An element that reads frame properties and ports, in tunnels as well, and sets one of them. Later fragments get
+/// these from the first. Elements that remove tunnels and labels are between its three instances.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;

@@ -4,7 +4,8 @@
 //! use weft_schema::{ImportLookup, Source, compile};
 //! let text = "syntax = 'proto3'; package p; message M { string user = 1; } service S { rpc Do(M) returns (M); }";
 //! let root = Source { name: "p.proto".to_owned(), text: text.into() };
-//! let schema = compile(root, &mut |_| ImportLookup::Missing("there is no such file".to_owned())).expect("it is right");
+//! let missing = |_: &str| ImportLookup::Missing("there is no such file".to_owned());
+//! let schema = compile(root, &mut { missing }).expect("it is valid");
 //! assert_eq!(schema.messages[0].field("user").map(|field| field.number), Some(1));
 //! ```
 //!

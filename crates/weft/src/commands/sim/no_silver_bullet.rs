@@ -21,7 +21,7 @@ use crate::recording_file::{self, Ran};
 use crate::signals::{self, Request};
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
-    COMPARISONS, Comparison, Configuration, LinkKind, Outcome, synthetic_trace, newreno_of_2013,
+    COMPARISONS, Comparison, Configuration, LinkKind, Outcome, newreno_of_2013, synthetic_trace,
 };
 use weft_sim::net::{SenderSpec, Trace};
 
